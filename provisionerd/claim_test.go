@@ -37,12 +37,12 @@ func TestFolderHasOneOwner(t *testing.T) {
 	}
 }
 
-// An heir gives way: it is asked to end, and waited for.
+// TestHeirGivesWay checks that a daemon asks an heir to end, and waits for it.
 func TestHeirGivesWay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	owner := filepath.Join(dir, "owner")
-	// A process with the lock that says that it is an heir, and ends when it is asked to.
+	// This process holds the lock, claims to be an heir, and ends when asked to.
 	heir := exec.CommandContext(t.Context(), "flock", "--no-fork", owner, "sh", "-c", `printf 'heir %d' $$ >`+owner+`; echo ready; read line`)
 	stdin, err := heir.StdinPipe()
 	if err != nil {

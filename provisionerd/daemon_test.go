@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
 
-// The daemon together with the real server is tested in coderd/jobs. Here is what needs a server that misbehaves.
+// Package coderd/jobs tests the daemon together with the real server. These tests need a server that misbehaves.
 
 const hang = 30 * time.Second
 
@@ -32,7 +32,7 @@ type server struct {
 
 func (s server) Session(ctx context.Context, st *stream) error { return s.session(ctx, st) }
 
-// serve answers on loopback and returns the dialer.
+// serve serves sessions on loopback and returns the dialer.
 func serve(t *testing.T, session func(context.Context, *stream) error) func(context.Context) (net.Conn, error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -153,7 +153,7 @@ func TestFolderIsOneDaemons(t *testing.T) {
 	}
 }
 
-// An Accept may get lost: nothing runs before the server has confirmed it.
+// TestNothingRunsUnconfirmed: an Accept may get lost, so nothing runs before the server has confirmed it.
 func TestNothingRunsUnconfirmed(t *testing.T) {
 	t.Parallel()
 	accepted, confirm := make(chan *provisionerpb.Accept), make(chan bool)
@@ -164,7 +164,7 @@ func TestNothingRunsUnconfirmed(t *testing.T) {
 			return err
 		}
 		if leases := m.GetHello().GetLeases(); len(leases) > 0 {
-			// The second session: the job belongs to another daemon by now.
+			// In the second session the job already belongs to another daemon.
 			w := welcome()
 			w.GetWelcome().Revoked = []*provisionerpb.Revoked{{JobId: leases[0].GetJobId(), Epoch: leases[0].GetEpoch(), Reason: "given away"}}
 			if err := st.Send(w); err != nil {
@@ -203,7 +203,7 @@ func TestNothingRunsUnconfirmed(t *testing.T) {
 	wait(t, "the free slot", revoked)
 }
 
-// A lease that is revoked while its job runs stops the job, and the daemon serves on.
+// TestRevokedWhileRunning checks that revoking the lease of a running job stops the job, and that the daemon continues to serve.
 func TestRevokedWhileRunning(t *testing.T) {
 	t.Parallel()
 	began := make(chan struct{})

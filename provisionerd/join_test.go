@@ -28,7 +28,7 @@ func runOptions(t *testing.T, handler http.HandlerFunc) provisionerd.RunOptions 
 	}
 }
 
-// A wrong credential ends the program with the server's words, after one try.
+// TestWrongCredential checks that a wrong credential ends the program with the server's message, after one attempt.
 func TestWrongCredential(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Int32
@@ -47,7 +47,7 @@ func TestWrongCredential(t *testing.T) {
 	}
 }
 
-// A server that is away is waited for, and the wait ends when it shall.
+// TestServerAway checks that the daemon waits for an unreachable server, and that the wait can be ended.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

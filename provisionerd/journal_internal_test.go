@@ -92,7 +92,8 @@ func TestJournalHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-// A process killed at any byte leaves a journal whose whole records are all found, and that can be written on.
+// TestJournalTornAnywhere checks that a process killed at any byte leaves a journal whose whole records are all found, and that can be
+// appended to.
 func TestJournalTornAnywhere(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(write(t, logEvent(1, "a"), checkpointEvent(2, "s1"), logEvent(3, "b")))
@@ -184,7 +185,7 @@ func FuzzJournal(f *testing.F) {
 				t.Fatalf("event %d ends behind the journal", i)
 			}
 		}
-		// What was read is a fixed point: the whole part alone reads the same.
+		// The result is a fixed point: the whole part alone reads the same.
 		again, err := readJournal(bytes.NewReader(data[:c.size]), c.size)
 		if err != nil || len(again.records) != len(c.records) || again.size != c.size {
 			t.Fatalf("read again: %+v %v", again, err)

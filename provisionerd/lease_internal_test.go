@@ -70,7 +70,7 @@ func TestLinesAreBatchedInOrder(t *testing.T) {
 	}
 }
 
-// A disk that fails keeps the journal as it was and the rest in memory, without a gap.
+// TestFullDisk checks that a failing disk leaves the journal as it was and the rest in memory, without a gap.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	l := testLease(t)
@@ -95,7 +95,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// The result of a recovered job follows what the server has, which after a power cut may be more than the disk has.
+// TestRecoveredResultIsNumberedByTheServer: the result of a recovered job follows the server's events, which after a power cut may be more
+// than those on disk.
 func TestRecoveredResultIsNumberedByTheServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ disk, server, want uint64 }{{2, 0, 3}, {2, 2, 3}, {2, 5, 6}, {0, 0, 1}} {

@@ -18,7 +18,7 @@ func pieceEvent(seq, offset uint64, data string) *provisionerpb.Event {
 	return &provisionerpb.Event{JobId: newOffer().GetJobId(), Epoch: newOffer().GetEpoch(), Seq: seq, Event: &provisionerpb.Event_StatePiece{StatePiece: piece}}
 }
 
-// The journal of a job that was killed over its pieces has the last whole state, and every change.
+// TestJournalWithPieces checks that the journal of a job that was killed while it wrote pieces has the last whole state and every change.
 func TestJournalWithPieces(t *testing.T) {
 	t.Parallel()
 	l := testLease(t)
@@ -27,7 +27,7 @@ func TestJournalWithPieces(t *testing.T) {
 	l.Change(begun)
 	l.Checkpoint([]byte("one two three"))
 	l.Change(&provisionerpb.Change{Address: "t.\xff", End: provisionerpb.Change_END_ERRORED})
-	for _, e := range []*provisionerpb.Event{pieceEvent(l.last+1, 0, "half")} { // of a checkpoint that did not come
+	for _, e := range []*provisionerpb.Event{pieceEvent(l.last+1, 0, "half")} { // of a checkpoint that never arrived
 		if _, err := l.disk.append(kindEvent, e, true); err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestJournalWithPieces(t *testing.T) {
 	}
 }
 
-// A result that protobuf does not take is made one that it takes; what names the lost resources always stays.
+// TestSendable checks that sendable turns a result that protobuf rejects into a valid one, which always names the lost resources.
 func TestSendable(t *testing.T) {
 	t.Parallel()
 	bad := func() *provisionerpb.Result {
@@ -106,7 +106,7 @@ func TestSendable(t *testing.T) {
 	}
 }
 
-// Whatever is on the disk: a state is the one that was announced, or none.
+// FuzzJournalState: whatever is on the disk, the state is the announced one, or none.
 func FuzzJournalState(f *testing.F) {
 	for _, events := range [][]*provisionerpb.Event{
 		{pieceEvent(1, 0, "ab"), pieceEvent(2, 2, "c"), {JobId: newOffer().GetJobId(), Epoch: 3, Seq: 3, Event: &provisionerpb.Event_Checkpoint{Checkpoint: &provisionerpb.Checkpoint{StateInPieces: refOf([]byte("abc"))}}}},

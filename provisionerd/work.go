@@ -125,7 +125,7 @@ func (l *lease) escalate(over <-chan struct{}, grace time.Duration, cancel conte
 }
 
 // recoverJournals recovers what an earlier process of this daemon left: it delivers finished jobs, and ends unfinished ones as failed, with
-// the state that is left.
+// the remaining state.
 func (d *Daemon) recoverJournals() error {
 	keys, err := d.store.keys()
 	if err != nil {
@@ -134,7 +134,7 @@ func (d *Daemon) recoverJournals() error {
 	for _, key := range keys {
 		disk, found, err := openJournal(d.store.path(key))
 		if err != nil {
-			// Not even the offer is whole: its Accept was not sent.
+			// Even the offer is incomplete: its Accept was not sent.
 			d.log.Warn("cannot read journal, removing it", "job", key.job, "err", err)
 			if err := d.store.remove(key); err != nil {
 				return err
@@ -164,8 +164,8 @@ func (d *Daemon) recoverJournals() error {
 	return nil
 }
 
-// recoverJob writes the end of a killed job into its journal. kept is false if the job had not begun: the server receives nothing of it and
-// gives it to another daemon.
+// recoverJob writes the end of a killed job into its journal. kept is false if the job had not begun: the server receives nothing from it
+// and gives it to another daemon.
 func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, recoverTime)
 	defer cancel()

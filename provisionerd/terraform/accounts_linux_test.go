@@ -17,8 +17,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// withoutBubblewrap makes this machine one where bubblewrap does not work, and returns options with folders that the accounts of jobs
-// reach, as a container's are.
+// withoutBubblewrap makes bubblewrap fail on this machine, and returns options with folders that the accounts of jobs can reach, like those
+// of a container.
 func withoutBubblewrap(t *testing.T) terraform.Options {
 	t.Helper()
 	base, err := os.MkdirTemp("/var/lib", "cmtest")
@@ -51,7 +51,7 @@ func withoutBubblewrap(t *testing.T) terraform.Options {
 	return opts
 }
 
-// TestAccountsAlone is a root's machine without namespaces: accounts, Landlock and the filter of system calls remain.
+// TestAccountsAlone runs as root on a machine without namespaces: accounts, Landlock and the filter of system calls remain.
 func TestAccountsAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has accounts to give")
@@ -76,7 +76,7 @@ func TestAccountsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	if err := os.Chmod(closed, 0o660); err != nil { // as Docker's
+	if err := os.Chmod(closed, 0o660); err != nil { // like Docker's
 		t.Fatal(err)
 	}
 	mark := "66" + fmt.Sprint(os.Getpid()) + ".5"
@@ -123,7 +123,7 @@ func TestAccountsAlone(t *testing.T) {
 	}
 }
 
-// TestFoldersOfTheDaemon has folders of the daemon where templates write: it says so instead of running them.
+// TestFoldersOfTheDaemon puts folders of the daemon where templates write: the executor reports that instead of running templates.
 func TestFoldersOfTheDaemon(t *testing.T) {
 	opts := options(t)
 	base, err := os.MkdirTemp("/var/tmp", "cmt")
@@ -152,8 +152,8 @@ func TestFoldersOfTheDaemon(t *testing.T) {
 	}
 }
 
-// TestEarlierProcessStarter upgrades a workspace that an earlier version of the starter left running: starting it by that version
-// says what to do, stopping it ends its process, and the new version goes on with its home folder.
+// TestEarlierProcessStarter upgrades a workspace that an earlier version of the starter left running: starting it with that version
+// explains what to do, stopping it ends its process, and the new version continues with its home folder.
 func TestEarlierProcessStarter(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -19,10 +19,10 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// The tests of this file are the promises of docs/provisioners.md, "What templates may do", each with an attacker's line and, beside
+// The tests of this file check the promises of docs/provisioners.md, "What templates may do", each with an attacker's line and, beside
 // them, what an owner's template must still be able to do. TestAttacksAsPlainUser runs them again without root.
 
-// plainTests are the tests that hold for every account.
+// plainTests matches the tests that hold for every account.
 const plainTests = "^(TestAttacks|TestNothingSurvives|TestSurvivorCannotSwapFolders|TestWorkspacesApart|TestProcessStarter|TestOtherJobsWorker|TestProviderIsNeededLate|TestTimeLimit|TestDiskLimit|TestMemoryAndProcessLimits)$"
 
 func TestAttacksAsPlainUser(t *testing.T) {
@@ -48,7 +48,7 @@ func TestAttacksAsPlainUser(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("copy: %v\n%s", err, out)
 	}
-	// Its own folder is not below one that is private to sandboxes, so that writing there is an attack.
+	// The attacker's own folder is not below one that is private to sandboxes, so that writing there is an attack.
 	home, err := os.MkdirTemp("/run", "cmu")
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestAttacksAsPlainUser(t *testing.T) {
 	}
 }
 
-// spoken is a unix socket that tells who connected.
+// spoken returns a unix socket that reports whether anything connected.
 func spoken(t *testing.T, name string) (reached func() bool) {
 	t.Helper()
 	listener, err := net.Listen("unix", name)
@@ -113,7 +113,7 @@ func spoken(t *testing.T, name string) (reached func() bool) {
 	}
 }
 
-// openFile makes a file that everyone may read, in a folder that everyone may use.
+// openFile makes a file that every account may read, in a folder that every account may use.
 func openFile(t *testing.T, parent string) (dir, file string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "cmo")
@@ -137,7 +137,7 @@ func openFile(t *testing.T, parent string) (dir, file string) {
 	return dir, file
 }
 
-// runScript has a job run a script, by its own bash.
+// runScript makes a job run a script with its own bash.
 func runScript(t *testing.T, e *terraform.Executor, script string) (log string, result *provisionerpb.Result) {
 	t.Helper()
 	template := files("resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"bash ./script.sh\"\n  }\n}\n")
@@ -147,7 +147,7 @@ func runScript(t *testing.T, e *terraform.Executor, script string) (log string, 
 	return j.sink.text(), result
 }
 
-// TestAttacks has a template try each of the things that the page says it cannot do, and do what templates do.
+// TestAttacks makes a template try everything that the page says it cannot do, and do what templates do.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	var run, cache, workspaces string
@@ -261,14 +261,14 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// spokenHTTP is a web server on loopback.
+// spokenHTTP starts a web server on loopback.
 func spokenHTTP(t *testing.T) string {
 	t.Helper()
 	url, _ := agentServer(t, "")
 	return url
 }
 
-// TestNothingSurvives has a job leave processes that hide as well as they can.
+// TestNothingSurvives makes a job leave processes that hide as well as they can.
 func TestNothingSurvives(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
@@ -287,7 +287,7 @@ echo ALL-RUN
 	}
 }
 
-// evilMirror is a provider registry on disk whose one provider starts ./evil.sh in a session of its own.
+// evilMirror makes a provider registry on disk whose one provider starts ./evil.sh in a session of its own.
 func evilMirror(t *testing.T) {
 	t.Helper()
 	base, err := os.MkdirTemp("/var/tmp", "cmmirror")
@@ -323,14 +323,14 @@ func evilMirror(t *testing.T) {
 	t.Setenv("TF_CLI_CONFIG_FILE", config)
 }
 
-// TestSurvivorCannotSwapFolders has a program of an import's first plan live on and put links where the daemon fills the folder of
-// the second: the daemon neither empties nor fills what they point to, and the import works.
+// TestSurvivorCannotSwapFolders: a program of an import's first plan survives and puts links where the daemon fills the folder of the
+// second. The daemon neither empties nor fills what they point to, and the import works.
 func TestSurvivorCannotSwapFolders(t *testing.T) {
 	evilMirror(t)
 	victim := t.TempDir()
 	for dir := victim; dir != os.TempDir() && len(dir) > 1; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o777); err != nil {
-			break // it is not ours
+			break // it belongs to another account
 		}
 	}
 	precious := filepath.Join(victim, "precious")
@@ -379,7 +379,7 @@ resource "coder_agent" "far" {
 	if left := processes(t, "./evil.sh"); len(left) > 0 {
 		t.Errorf("%d processes outlive the import", len(left))
 	}
-	// What the attack does to its own folder may fail its own import, and only that.
+	// What the attack does to its own folder may fail its own import, and nothing else.
 	if found := result.GetTemplateImport(); result.GetError() == "" && len(found.GetParameters()) != 1 {
 		t.Errorf("parameters %v", found.GetParameters())
 	}
@@ -390,8 +390,8 @@ resource "coder_agent" "far" {
 	}
 }
 
-// TestWorkspacesApart starts two workspaces as processes: neither reaches the other, or Docker, or what is not its own, and each has
-// what a developer needs.
+// TestWorkspacesApart starts two workspaces as processes: neither reaches the other, or Docker, or what is not its own, and each has what a
+// developer needs.
 func TestWorkspacesApart(t *testing.T) {
 	t.Parallel()
 	dir, file := openFile(t, "/tmp")

@@ -6,7 +6,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// BenchmarkStart is one start of a small workspace, all included but the queue.
+// BenchmarkStart measures one start of a small workspace, including everything except the queue.
 func BenchmarkStart(b *testing.B) {
 	e := newExecutor(b)
 	template := files(twoHomes)
@@ -16,7 +16,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkImport is one import of a small template that is in the cache.
+// BenchmarkImport measures one import of a small template that is in the cache.
 func BenchmarkImport(b *testing.B) {
 	e := newExecutor(b)
 	template := files(twoHomes)

@@ -55,7 +55,7 @@ func TestStartStopStartDelete(t *testing.T) {
 	}
 }
 
-// shapeOf says which resources there are and which agents they have.
+// shapeOf describes which resources exist and which agents they have.
 func shapeOf(resources []*provisionerpb.Resource) string {
 	var parts []string
 	for _, r := range resources {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCgroupKill ends a process of a control group of version 2 that left its session, and its child. Another group's live on.
+// TestCgroupKill kills a process of a version 2 control group that left its session, and its child. Processes of another group survive.
 func TestCgroupKill(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -103,14 +103,14 @@ func mirrorProvider(t *testing.T, source string) (config string) {
 	}
 	config = filepath.Join(base, "terraformrc")
 	text := fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", filepath.Join(base, "mirror"))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil { // an operator's may hold credentials
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil { // an operator's configuration may hold credentials
 		t.Fatal(err)
 	}
 	return config
 }
 
-// TestDocker: a job whose template uses a provider named docker talks to a real Docker engine, with its own account and in its sandbox. A
-// job of another template on the same provisioner does not reach it.
+// TestDocker checks that a job whose template uses a provider named docker talks to a real Docker engine, with its own account and in its
+// sandbox. A job of another template on the same provisioner does not reach it.
 func TestDocker(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run a Docker engine, and give its socket to jobs with accounts of their own")

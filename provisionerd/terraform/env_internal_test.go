@@ -6,7 +6,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// An owner without a full name is called by the user name: templates sign commits with it.
+// TestOwnerNameFallsBack: an owner without a full name gets the user name instead, because templates sign commits with it.
 func TestOwnerNameFallsBack(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ full, want string }{{"", "ada"}, {"Ada Lovelace", "Ada Lovelace"}} {

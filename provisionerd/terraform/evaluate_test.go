@@ -89,7 +89,7 @@ func ask(ctx context.Context, tb testing.TB, e *terraform.Executor, content map[
 	return e.Evaluate(ctx, q)
 }
 
-// shown is an answer in short.
+// shown returns an answer in short form.
 func shown(a terraform.Answer) string {
 	var parts []string
 	for _, p := range a.Parameters {
@@ -113,7 +113,7 @@ func TestEvaluate(t *testing.T) {
 		{nil, "region=eu(eu|us) zone=eu-1(eu-1|eu-2) admin=no() cpus=()", nil},
 		{map[string]string{"region": "eu", "zone": "eu-2", "cpus": "4"}, "region=eu(eu|us) zone=eu-2(eu-1|eu-2) admin=no() cpus=4()", nil},
 		{map[string]string{"region": "us", "gpu": "true"}, "region=us(eu|us) zone=us-1(us-1) gpu=true() admin=no() cpus=()", nil},
-		// What was chosen before fits no longer: the default takes its place.
+		// The earlier choice no longer fits: the default replaces it.
 		{map[string]string{"region": "us", "zone": "eu-2"}, "region=us(eu|us) zone=us-1(us-1) gpu=false() admin=no() cpus=()", []string{"zone"}},
 		{map[string]string{"region": "mars", "zone": "mars-1"}, "region=eu(eu|us) zone=eu-1(eu-1|eu-2) admin=no() cpus=()", []string{"region", "zone"}},
 		{map[string]string{"unknown": "x"}, "region=eu(eu|us) zone=eu-1(eu-1|eu-2) admin=no() cpus=()", nil},
@@ -137,7 +137,7 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// TestEvaluateHostile: a template takes neither the server's time nor its memory nor its disk, and tells nothing of it.
+// TestEvaluateHostile: a template exhausts neither the server's time nor its memory nor its disk, and learns nothing about the server.
 func TestEvaluateHostile(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(o *terraform.Options) { o.Limits = sandbox.Limits{Memory: 512 << 20, File: 8 << 20} })
@@ -174,7 +174,7 @@ data "coder_parameter" "p" {
 	if err == nil && strings.Contains(got.Values["p"], "SECRET") {
 		t.Errorf("the form has the owner's session: %q", got.Values["p"])
 	}
-	// Whatever came before, the next question is answered.
+	// After every attack, the next question is answered.
 	if got, err := ask(t.Context(), t, e, files(form), nil); err != nil || len(got.Parameters) != 4 {
 		t.Errorf("afterwards: %v, %v", shown(got), err)
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// A template reads the login that it names, and no log shows it. Other programs of the template do not see it unasked.
+// TestExternalAuth: a template reads the login that it names, and no log shows it. Other programs of the template do not see it unless the
+// template passes it on.
 func TestExternalAuth(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// mute is the address of a server that accepts connections and never answers.
+// mute returns the address of a server that accepts connections and never answers.
 func mute(t *testing.T) (address string, met <-chan struct{}) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,7 +49,7 @@ func mute(t *testing.T) (address string, met <-chan struct{}) {
 	return listener.Addr().String(), came
 }
 
-// A module whose repository hangs: the import can be canceled, and has a time limit.
+// TestModuleHangs: when a module's repository hangs, the import can be canceled, and has a time limit.
 func TestModuleHangs(t *testing.T) {
 	t.Parallel()
 	address, met := mute(t)
@@ -67,7 +67,7 @@ func TestModuleHangs(t *testing.T) {
 	}
 }
 
-// The provider crashes in the middle of a build: what was made is in the state, and the next build goes on.
+// TestProviderCrashes: when the provider crashes in the middle of a build, the state has what was made, and the next build continues.
 func TestProviderCrashes(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(o *terraform.Options) { o.Isolation = "none" })
@@ -100,8 +100,8 @@ resource "coder_agent" "main" {
 	attribute(t, state, "main", "token")
 }
 
-// The disk fills while a build runs: it ends failed. Terraform prints the state that no file takes, so all that was made is in it,
-// and the next build makes nothing again.
+// TestDiskFillsDuringApply: the disk fills while a build runs, and the build fails. Terraform prints the state that it cannot write to a
+// file, so the state has all that was made, and the next build makes nothing again.
 func TestDiskFillsDuringApply(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -161,7 +161,7 @@ resource "terraform_data" "last" {
 	}
 }
 
-// A long line is cut, one of a megabyte, which Terraform itself leaves out, disturbs nothing, and what follows is there.
+// TestLongLine: a long line is cut; a line of a megabyte, which Terraform itself omits, does no harm; and later lines arrive.
 func TestLongLine(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
@@ -178,7 +178,7 @@ resource "terraform_data" "loud" {
 	}
 }
 
-// Programs that are not what is needed are named, with what to do.
+// TestWrongProgram checks that errors name unsuitable programs, with a remedy.
 func TestWrongProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

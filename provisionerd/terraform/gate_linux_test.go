@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// noteProcess writes a process down as the sandbox does.
+// noteProcess records a process as the sandbox does.
 func noteProcess(t *testing.T, pid int) string {
 	t.Helper()
 	p, err := sandbox.Identify(pid)
@@ -42,7 +42,7 @@ func noteOf(t *testing.T, p sandbox.Process) string {
 	return name
 }
 
-// TestGate connects to gates as processes that belong to a job and as others.
+// TestGate connects to gates from processes that belong to a job and from others.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	stranger := exec.Command("sleep", "600")
@@ -168,8 +168,8 @@ func TestGateHandsOver(t *testing.T) {
 	}
 }
 
-// TestGateAmidSignals asks whether a living process has ended while signals interrupt the thread that asks, as the Go runtime's own do
-// when it collects garbage. Each wrong answer refuses a job's connection to its provider worker.
+// TestGateAmidSignals asks whether a living process has ended while signals interrupt the asking thread, as the Go runtime's own do when it
+// collects garbage. Each wrong answer refuses a job's connection to its provider worker.
 func TestGateAmidSignals(t *testing.T) {
 	t.Parallel()
 	handle, err := unix.PidfdOpen(os.Getpid(), 0)

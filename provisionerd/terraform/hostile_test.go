@@ -12,8 +12,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// TestHostileTemplate lets a template try what it can against its daemon, with all of that below a private folder, as a daemon's
-// is: environment, configuration, journal, another job's state, the database's socket, signals, and living on.
+// TestHostileTemplate lets a template try what it can against its daemon, with all of that below a private folder, as a daemon's is:
+// environment, configuration, journal, another job's state, the database's socket, signals, and survival.
 func TestHostileTemplate(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -111,7 +111,7 @@ resource "terraform_data" "spy" {
 		t.Fatalf("the spy did not work, or is root:\n%s", log)
 	}
 	for _, secret := range []string{"secret-session", "secret-journal", "secret-of-the-victim", "signal-sent\n", "injected-file\n", "a.journal\n"} {
-		// The command itself is not in the log's lines that its output is in.
+		// The lines that hold the command's output do not hold the command itself.
 		for line := range strings.SplitSeq(log, "\n") {
 			if strings.HasSuffix(line+"\n", secret) || strings.Contains(line, secret) && !strings.Contains(line, "Executing") && !strings.HasSuffix(secret, "\n") {
 				t.Errorf("the template got %q: %s", secret, line)

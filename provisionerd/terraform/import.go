@@ -84,8 +84,8 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	return mergeDeclared(found, projected, start.data)
 }
 
-// mergeDeclared fills in what the projection found, and from the plan's data sources what the projection could not see:
-// those in modules, and those that depend on other providers.
+// mergeDeclared fills in what the projection found, and takes from the plan's data sources what the projection could not see: those in
+// modules, and those that depend on other providers.
 func mergeDeclared(found *provisionerpb.ImportResult, projected declared, data []node) error {
 	planned, err := readDeclared(data)
 	if err != nil {
@@ -123,7 +123,7 @@ func mergeDeclared(found *provisionerpb.ImportResult, projected declared, data [
 	return nil
 }
 
-// liftedSources are the files of the template without the validation that an import cannot satisfy.
+// liftedSources returns the files of the template without the validation that an import cannot satisfy.
 func liftedSources(t *template.Source) (template.Edited, error) {
 	files, err := t.Files()
 	if errors.Is(err, template.ErrNoProjection) {
@@ -168,7 +168,7 @@ func (r *runner) project(ctx context.Context, in planInput) (declared, error) {
 // readProjection applies a projection, which consists of the lifted files, and returns the data sources and outputs in its state. With an
 // error it still returns Terraform's output.
 func (r *runner) readProjection(ctx context.Context, in planInput) (data []node, outputs map[string]stateOutput, out *output, err error) {
-	// Its mistakes are met again, and reported, by the plan.
+	// The plan meets and reports the projection's errors again.
 	quiet := &logger{sink: discardSink{}}
 	out = &output{log: quiet}
 	if err := r.refill(in, false); err != nil {
@@ -196,7 +196,7 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []node,
 	return s.nodes("data"), s.Outputs, out, nil
 }
 
-// discardSink takes no logs.
+// discardSink discards logs.
 type discardSink struct{}
 
 func (discardSink) Log(*provisionerpb.LogLine)          {}
@@ -204,7 +204,7 @@ func (discardSink) Change(*provisionerpb.Change)        {}
 func (discardSink) Checkpoint([]byte)                   {}
 func (discardSink) Resources([]*provisionerpb.Resource) {}
 
-// refill makes a new working folder and fills it with the template, as edited; linked: with what init made.
+// refill makes a new working folder and fills it with the template, as edited. linked adds what init made.
 func (r *runner) refill(in planInput, linked bool) error {
 	return r.fillEdited(in.t, linked, in.variables, nil, in.lifted)
 }

@@ -20,7 +20,7 @@ import (
 // isolation is how templates are confined on this host: in bubblewrap's namespaces, by separate accounts, or both; and in any case by
 // Landlock and a system call filter if the kernel supports them.
 type isolation struct {
-	none       bool // the operator wants none
+	none       bool // the operator wants no isolation
 	abi        int  // Landlock's version, 0 when the kernel has none
 	bubblewrap string
 	accounts   *accounts
@@ -60,13 +60,13 @@ func (i isolation) String() string {
 	return strings.Join(append(parts, "environment allow-list"), ", ")
 }
 
-// errUnconfined is the error of an executor that could run templates only unconfined.
+// errUnconfined returns the error of an executor that could run templates only unconfined.
 func errUnconfined(concerns []string) error {
 	return fault.New(fault.Unavailable, "templates cannot be confined on this machine: %s", strings.Join(concerns, "; ")).
 		WithDetail("Install bubblewrap, run as root, or accept that templates can do what this account can with --provisioner-isolation=none.")
 }
 
-// chooseIsolation finds out what this host offers.
+// chooseIsolation determines what this host offers.
 func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolation, error) {
 	switch e.opts.Isolation {
 	case "none":
@@ -147,7 +147,7 @@ func (e *Executor) tryIsolation(ctx context.Context, i isolation) error {
 	return nil
 }
 
-// checkDirs refuses folders of the daemon in a folder that belongs to workspaces.
+// checkDirs rejects daemon folders inside a folder that belongs to workspaces.
 func (e *Executor) checkDirs() error {
 	for _, dir := range []string{e.runDir, e.opts.CacheDir} {
 		if below(dir, e.opts.WorkspacesDir) {
@@ -157,8 +157,8 @@ func (e *Executor) checkDirs() error {
 	return nil
 }
 
-// checkShared refuses folders of the daemon that lie where templates may write, or where they cannot go, when templates have no
-// view of their own of the host's folders.
+// checkShared rejects daemon folders that lie where templates may write, or that templates cannot reach, if templates share the host's view
+// of folders.
 func (e *Executor) checkShared() error {
 	for _, dir := range []string{e.runDir, e.opts.CacheDir, e.opts.WorkspacesDir} {
 		for _, open := range temporaryDirs {
@@ -187,7 +187,7 @@ func below(name, dir string) bool {
 	return err == nil && filepath.IsLocal(inside)
 }
 
-// openFor makes accessible to the accounts of jobs what they need.
+// openFor gives the accounts of jobs access to what they need.
 func (e *Executor) openFor(i isolation) error {
 	if i.accounts == nil {
 		return nil
@@ -200,11 +200,11 @@ func (e *Executor) openFor(i isolation) error {
 	return nil
 }
 
-// cliConfig is Terraform's CLI configuration: the operator's is for init, which alone installs anything, and jobs get an
-// empty one, because an operator's holds registry credentials.
+// cliConfig is Terraform's CLI configuration: the operator's is for init, which alone installs anything; jobs get an empty one, because the
+// operator's holds registry credentials.
 type cliConfig struct {
 	jobFile  string
-	initText []byte   // the operator's, nil for none
+	initText []byte   // the operator's, or nil
 	mirrors  []string // folders that providers are linked from
 	caches   []string // folders that init may write
 }
@@ -229,7 +229,7 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 	c.initText = text
 	file, diags := new(syntax.Parser).Config(theirs, text)
 	if diags.HasErrors() {
-		return c, nil // Terraform reports what is wrong with it at the first init
+		return c, nil // Terraform reports its mistakes at the first init
 	}
 	body, ok := file.Body.(*hclsyntax.Body)
 	if !ok {
@@ -252,7 +252,7 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 	return c, nil
 }
 
-// stringAttribute is the value of a literal attribute, or "".
+// stringAttribute returns the value of a literal attribute, or "".
 func stringAttribute(body *hclsyntax.Body, name string) string {
 	attr, ok := body.Attributes[name]
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// TestEnvironment lets a hostile template print its environment, and what it can read of others.
+// TestEnvironment lets a hostile template print its environment, and what it can read of other environments.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("CODER_PG_CONNECTION_URL", "postgres://secret-one")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret-two")
@@ -94,7 +94,7 @@ func TestSecretsOnlyWhenNamed(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce runs jobs beside each other: each must see its own facts.
+// TestManyAtOnce runs jobs concurrently: each must see its own facts.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(o *terraform.Options) { o.Slots = 4 })
@@ -159,7 +159,7 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// TestStrayFiles has files in the template that would change a build's meaning.
+// TestStrayFiles puts files into the template that would change a build's meaning.
 func TestStrayFiles(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)

@@ -196,8 +196,7 @@ resource "terraform_data" "vm" {
 	}
 }
 
-// chain is three resources, the second of which waits until a file is there.
-// It does what else it is told to while it waits.
+// chain returns three resources, the second of which waits until a file exists, and runs the lines of do while it waits.
 func chain(gate string, do ...string) map[string]string {
 	return files(fmt.Sprintf(`
 resource "coder_agent" "main" {
@@ -258,7 +257,7 @@ func TestBreaks(t *testing.T) {
 			if got := built.GetInFlight(); got != "terraform_data.b" {
 				t.Errorf("in flight %q", got)
 			}
-			// What is left can be deleted, and nothing of the job is left to disturb the next.
+			// The remains can be deleted, and nothing of the job disturbs the next one.
 			j = newTrial(t, chain("/"))
 			ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: remove, State: built.GetState()}))
 		})
@@ -344,7 +343,7 @@ func doom(t *testing.T, opts terraform.Options, template map[string]string, read
 	return id, known
 }
 
-// Another process takes over the folders of one that was killed in the middle of a job, and ends what that left.
+// TestRecover: another process takes over the folders of one that was killed in the middle of a job, and ends what that one left.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	opts, id, known := doomed(t)
@@ -354,7 +353,7 @@ func TestRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	attribute(t, left.State, "a", "id")
-	// In a sandbox Terraform lives to save its state; without one it ends with the daemon.
+	// In a sandbox Terraform survives to save its state; without one it ends with the daemon.
 	unknown, tainted, has := []string{"terraform_data.b"}, []string(nil), []string{"a", "main"}
 	if strings.Contains(e.Isolation(), "bubblewrap") {
 		unknown, tainted, has = tainted, unknown, []string{"a", "b tainted", "main"}
@@ -367,11 +366,11 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// A host that was started anew has lost the run folder: everything that was begun is in the last state that was handed on, or named.
+// TestRecoverAfterReboot: a rebooted host has lost the run folder. Everything that was begun is in the last delivered state, or is named.
 func TestRecoverAfterReboot(t *testing.T) {
 	t.Parallel()
 	opts, id, known := doomed(t)
-	newExecutor(t, func(o *terraform.Options) { *o = opts }) // waits for the job's end, which a reboot brings at once
+	newExecutor(t, func(o *terraform.Options) { *o = opts }) // waits for the job to end, which a reboot does at once
 	if err := os.RemoveAll(filepath.Join(opts.RunDir, "left")); err != nil {
 		t.Fatal(err)
 	}

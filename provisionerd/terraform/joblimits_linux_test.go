@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// limited is an executor whose jobs may use little.
+// limited returns an executor with low limits for its jobs.
 func limited(t *testing.T, limits terraform.JobLimits) *terraform.Executor {
 	t.Helper()
 	return newExecutor(t, func(o *terraform.Options) { o.JobLimits = limits })
@@ -27,7 +27,7 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-// TestDiskLimit has one job fill its folders, in one file and in many, while another works.
+// TestDiskLimit makes one job fill its folders, in one file and in many, while another works.
 func TestDiskLimit(t *testing.T) {
 	t.Parallel()
 	e := limited(t, terraform.JobLimits{Disk: 24 << 20})
@@ -82,8 +82,8 @@ func TestMemoryAndProcessLimits(t *testing.T) {
 	}
 }
 
-// testProcessLimitOfNamespaces has a job start as many processes as it can without control groups: it is bounded and says what to do,
-// and neither a job beside it nor the daemon's own account counts with it.
+// testProcessLimitOfNamespaces makes a job start as many processes as it can without control groups: it is bounded, its error gives a
+// remedy, and neither a concurrent job nor the daemon's own account counts toward its limit.
 func testProcessLimitOfNamespaces(t *testing.T) {
 	t.Helper()
 	const bound = 100
@@ -99,7 +99,7 @@ resource "terraform_data" "a" {
 }
 `
 	attack := files(run)
-	// What starts no process can still be done when no more are left. Some are ended, because Terraform may need a thread.
+	// Commands that start no process still work when no processes are left. Some are ended, because Terraform may need a thread.
 	attack["script.sh"] = `
 mkfifo gate
 sh -c 'i=0; while [ $i -lt 1000 ]; do i=$((i+1)); sleep 600 >/dev/null 2>&1 </dev/null & echo $! >>pids; done'

@@ -17,8 +17,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// TestLastWords kills the daemon while a program of the template has stopped Terraform. Terraform goes on within the time that it has
-// then, and saves its state; or it does not, and is killed with all that the template started when the time is over.
+// TestLastWords kills the daemon while a program of the template has stopped Terraform. Either Terraform resumes within the time that it
+// then has, and saves its state, or it is killed with all that the template started when the time is over.
 func TestLastWords(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestLastWords(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// Before a daemon comes that could end it.
+			// Check this before a new daemon could end it.
 			vanish(t, "-e "+mark)
 			for deadline := time.Now().Add(time.Minute); syscall.Kill(stopped, 0) == nil; runtime.Gosched() {
 				if time.Now().After(deadline) {
@@ -73,7 +73,7 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// stoppedParent is the parent of a process if that is stopped, else 0.
+// stoppedParent returns the parent of a process if that parent is stopped, else 0.
 func stoppedParent(t *testing.T, pid string) int {
 	t.Helper()
 	stat := func(pid string) []string {

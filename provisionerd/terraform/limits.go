@@ -14,17 +14,18 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// JobLimits bound all processes of a job together; 0 means no bound. Without the kernel's control groups memory is bounded for each
-// process instead, processors are not bounded, and processes are where the kernel counts a job's apart (countsProcesses).
+// JobLimits bound all processes of a job together; 0 means no bound. Without the kernel's control groups, memory is bounded for each
+// process instead, processors are not bounded, and processes are bounded if the kernel counts a job's processes separately
+// (countsProcesses).
 type JobLimits struct {
-	Memory    uint64        // bytes, with what lies in its private temporary folders
-	Processes uint64        // at one time, threads included
+	Memory    uint64        // bytes, including its private temporary folders
+	Processes uint64        // at one time, including threads
 	CPUs      float64       // processors' worth of time
 	Disk      uint64        // bytes in the job's folders, in each of its temporary ones, and in one file
 	Timeout   time.Duration // from the start of the job; Terraform is interrupted then, and killed a minute later
 }
 
-// DefaultJobLimits fit a provisioner's machine: half of its memory and, for all else, more than a build needs.
+// DefaultJobLimits returns limits that fit a provisioner's machine: half of its memory and, for everything else, more than a build needs.
 func DefaultJobLimits() JobLimits {
 	return JobLimits{Memory: machineMemory() / 2, Processes: 4096, Disk: 2 << 30, Timeout: 4 * time.Hour}
 }
@@ -38,8 +39,7 @@ const (
 	maxJobFiles = 1 << 20
 )
 
-// limitTime has the job stopped when its time is over, and killed when it does not end then. The function that it returns frees
-// what that takes.
+// limitTime stops the job when its time is over, and kills it if it does not end then. The returned function frees the timer's resources.
 func (r *runner) limitTime(ctx context.Context) (context.Context, func()) {
 	limit := r.e.opts.JobLimits.Timeout
 	if limit <= 0 {
@@ -74,16 +74,16 @@ func (r *runner) limitTime(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// tookTooLong reports whether the job was stopped for its time alone.
+// tookTooLong reports whether the job was stopped only because of its time limit.
 func (r *runner) tookTooLong(asked <-chan struct{}) bool { return stopped(r.stop) && !stopped(asked) }
 
-// cgroupName is the name of a slot's control groups.
+// cgroupName returns the name of a slot's control groups.
 func (e *Executor) cgroupName(n int) string {
 	sum := sha256.Sum256([]byte(e.runDir))
 	return fmt.Sprintf("%x-%d", sum[:5], n)
 }
 
-// chooseCgroups finds out whether control groups bound jobs here.
+// chooseCgroups determines whether control groups bound jobs here.
 func (e *Executor) chooseCgroups() {
 	l := e.opts.JobLimits
 	if !e.isolation.confined() || l.Memory == 0 && l.Processes == 0 && l.CPUs == 0 {
@@ -103,8 +103,8 @@ func (e *Executor) chooseCgroups() {
 	}
 }
 
-// hintAboutProcesses is what to do about a job that could not start a process, "" for other errors. Control groups tell it with certainty
-// (bounded); a resource limit shows only in what programs print.
+// hintAboutProcesses returns a remedy for a job that could not start a process, or "" for other errors. Control groups report it with
+// certainty (bounded); a resource limit shows only in what programs print.
 func (r *runner) hintAboutProcesses(text string) string {
 	bound := r.e.opts.JobLimits.Processes
 	if bound == 0 || r.slot.cgroup != nil || !r.e.isolation.countsProcesses() {
@@ -119,7 +119,7 @@ func (r *runner) hintAboutProcesses(text string) string {
 	return ""
 }
 
-// over is the failure of a job that went beyond a limit.
+// over returns the failure of a job that exceeded a limit.
 func over(what, bound, flag string) error {
 	return fault.New(fault.Invalid, "the job used more than %s of %s: make it smaller, or raise --%s of the provisioner", bound, what, flag)
 }
@@ -190,7 +190,7 @@ func (s *slot) bounded(ctx context.Context, run func(context.Context) error) err
 	return err
 }
 
-// full reports whether the job's folders hold more than bound, or more files than anyone needs.
+// full reports whether the job's folders hold more than bound, or more than maxJobFiles files.
 func (s *slot) full(bound uint64) bool {
 	var used, files uint64
 	for _, dir := range []string{s.work(), s.home(), s.tmp()} {

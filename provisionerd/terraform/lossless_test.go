@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// statuses are the managed resources in a state: "name" or "name tainted".
+// statuses returns the managed resources in a state: "name" or "name tainted".
 func statuses(t *testing.T, state []byte) []string {
 	t.Helper()
 	var s struct {
@@ -42,7 +42,7 @@ func statuses(t *testing.T, state []byte) []string {
 	return all
 }
 
-// accounted checks the promise of a job that broke: each resource that was begun is in the state and complete, or it is in the state
+// accounted checks the promise about an interrupted job: each resource that was begun is in the state and complete, or it is in the state
 // and tainted and named, or it is named as unknown.
 func accounted(t *testing.T, j *trial, result *provisionerpb.Result, names ...string) {
 	t.Helper()
@@ -70,7 +70,7 @@ func accounted(t *testing.T, j *trial, result *provisionerpb.Result, names ...st
 	}
 }
 
-// halfMade is a template whose resource b is in Terraform's state while its provisioner waits for a file.
+// halfMade returns a template whose resource b is in Terraform's state while its provisioner waits for a file.
 func halfMade(dir string) map[string]string {
 	return files(fmt.Sprintf(`
 resource "terraform_data" "a" {}
@@ -87,8 +87,8 @@ resource "terraform_data" "c" {
 `, dir))
 }
 
-// Terraform is killed between a resource's creation and the end of its provisioner: the resource is marked as tainted, named, and
-// made anew by the next build, whose log says so.
+// TestHalfMadeIsTainted: Terraform is killed between a resource's creation and the end of its provisioner. The resource is marked as
+// tainted, named, and replaced by the next build, whose log reports it.
 func TestHalfMadeIsTainted(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(o *terraform.Options) { o.Isolation = "none" }) // the test shares files and process numbers with the job
@@ -145,8 +145,8 @@ func TestHalfMadeIsTainted(t *testing.T) {
 	}
 }
 
-// A template puts something else where the daemon expects a state: it is not followed, nothing waits for it, the job fails with the
-// reason and keeps the true state.
+// TestStateFileIsNoFile: a template puts something else where the daemon expects a state. The daemon does not follow it or wait for it; the
+// job fails with the reason and keeps the true state.
 func TestStateFileIsNoFile(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "state")

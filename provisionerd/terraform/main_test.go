@@ -32,10 +32,10 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// TestMain makes the test binary stand for the whole program: it is also the provider worker and the sandbox.
+// TestMain makes the test binary act as the whole program: it is also the provider worker and the sandbox.
 func TestMain(m *testing.M) {
 	if strings.HasPrefix(filepath.Base(os.Args[0]), pluginMark+"evil") {
-		_ = exec.Command("setsid", "sh", "./evil.sh").Start() // where there is no such file it is an honest provider
+		_ = exec.Command("setsid", "sh", "./evil.sh").Start() // if the file does not exist, it is an honest provider
 	}
 	if strings.HasPrefix(filepath.Base(os.Args[0]), pluginMark) {
 		plugin.Serve(&plugin.ServeOpts{ProviderFunc: provider.New})
@@ -72,7 +72,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// options are those of an executor with folders of its own.
+// options returns options for an executor with folders of its own.
 func options(tb testing.TB) terraform.Options {
 	tb.Helper()
 	self, err := os.Executable()
@@ -90,7 +90,7 @@ func options(tb testing.TB) terraform.Options {
 	})
 	cache := tb.TempDir()
 	tb.Cleanup(func() {
-		// What is cached is read-only, also for the plain user who may run the tests.
+		// The cache is read-only, even for the plain user who may run the tests.
 		err := filepath.WalkDir(cache, func(name string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() {
 				err = os.Chmod(name, 0o700)
@@ -108,7 +108,7 @@ func options(tb testing.TB) terraform.Options {
 	}
 }
 
-// processes are the host's numbers of the processes whose command line or environment holds the mark.
+// processes returns the host's numbers of the processes whose command line or environment contains the mark.
 func processes(tb testing.TB, mark string) []string {
 	tb.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -121,7 +121,7 @@ func processes(tb testing.TB, mark string) []string {
 		if entry.Name()[0] < '0' || entry.Name()[0] > '9' || entry.Name() == fmt.Sprint(os.Getpid()) {
 			continue
 		}
-		// A process may end while it is looked at.
+		// A process may end during the search.
 		command, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		environment, _ := os.ReadFile(filepath.Join(dir, "environ"))
 		if bytes.Contains(command, []byte(mark)) || bytes.Contains(environment, []byte(mark)) {
@@ -179,7 +179,7 @@ func newExecutor(tb testing.TB, change ...func(*terraform.Options)) *terraform.E
 	return e
 }
 
-// recorder is a sink that keeps everything and tells about every line.
+// recorder is a sink that keeps everything and reports every line.
 type recorder struct {
 	mu           sync.Mutex
 	lines        []*provisionerpb.LogLine
@@ -241,7 +241,7 @@ func (r *recorder) text() string {
 	return all.String()
 }
 
-// files makes a template's files; a single text is main.tf with the coder provider required before it.
+// files makes a template's files; a single text is main.tf, preceded by a requirement for the coder provider.
 func files(main string) map[string]string {
 	return map[string]string{"main.tf": "terraform {\n  required_providers {\n    coder = { source = \"coder/coder\" }\n  }\n}\n" + main}
 }
@@ -265,7 +265,7 @@ func tarOf(tb testing.TB, content map[string]string) []byte {
 	return out.Bytes()
 }
 
-// trial is a job in the making.
+// trial is a job being prepared.
 type trial struct {
 	source []byte
 	slot   int
@@ -319,7 +319,7 @@ func metadata() *provisionerpb.Metadata {
 	}
 }
 
-// ok fails the test when the job failed.
+// ok fails the test if the job failed.
 func ok(tb testing.TB, j *trial, result *provisionerpb.Result) *provisionerpb.BuildResult {
 	tb.Helper()
 	if result.GetError() != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// early is a template whose agent is known long before its script, variable and app: those wait for a file.
+// early returns a template whose agent is known long before its script, variable and app, which wait for a file.
 func early(gate string) map[string]string {
 	return files(fmt.Sprintf(`
 resource "coder_agent" "main" {
@@ -65,7 +65,8 @@ func touch(t *testing.T, name string) {
 	}
 }
 
-// The agent is reported before what belongs to it is known, and as complete once all of that is, although the build goes on.
+// TestAgentIsCompleteWhenAllOfItIsKnown: the agent is reported before everything that belongs to it is known, and as complete once all of
+// that is, although the build continues.
 func TestAgentIsCompleteWhenAllOfItIsKnown(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(o *terraform.Options) { o.Isolation = "none" }) // the test shares files with the job
@@ -94,7 +95,7 @@ func TestAgentIsCompleteWhenAllOfItIsKnown(t *testing.T) {
 		t.Errorf("reports: got %s, want %s", got, want)
 	}
 
-	// The next build changes the script: until it has done so, the old one is not handed out as what the agent is to run.
+	// The next build changes the script: until it has done so, the server must not hand out the old one for the agent to run.
 	again := early(gate)
 	again["main.tf"] = strings.NewReplacer(`script       = "true"`, `script       = "echo new"`, "input = terraform_data.machine.id", `triggers_replace = "again"`).Replace(again["main.tf"])
 	for _, name := range []string{gate, gate + ".last"} {

@@ -17,8 +17,8 @@ import (
 // pluginMark tells the test binary that it is a provider of the mirror: Terraform starts providers by name and path alone.
 const pluginMark = "terraform-provider-"
 
-// TestMirrors runs a template with a provider and a module of a registry where there is neither: both come from mirrors that
-// the operator's CLI configuration names. The provider is a file in a filesystem mirror, the module is served on loopback.
+// TestMirrors runs a template with a provider and a module of a registry, neither of which is reachable: both come from mirrors that the
+// operator's CLI configuration names. The provider is a file in a filesystem mirror, the module is served on loopback.
 func TestMirrors(t *testing.T) {
 	config := mirrorProvider(t, "example/mirrored")
 	module := `output "answer" { value = "from-the-module" }`
@@ -60,7 +60,7 @@ func TestMirrors(t *testing.T) {
 	}
 	t.Setenv("TF_CLI_CONFIG_FILE", config)
 	e := newExecutor(t)
-	// The mirrored provider is the coder provider under another name: what it serves is told by its schema.
+	// The mirrored provider is the coder provider under another name: its schema shows what it serves.
 	j := newTrial(t, map[string]string{"main.tf": `
 terraform {
   required_providers {

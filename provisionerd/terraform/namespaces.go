@@ -12,19 +12,19 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// systemDirs are what every sandbox sees of the system, read only.
+// systemDirs are the folders of the system that every sandbox sees, read-only.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys"}
 
-// resolverDirs are where /etc/resolv.conf may point to.
+// resolverDirs are the folders that /etc/resolv.conf may point to.
 var resolverDirs = []string{"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager"}
 
-// deviceFiles are the devices of a sandbox, and what Landlock lets it write of them.
+// deviceFiles are the devices of a sandbox, which Landlock lets it write to.
 var deviceFiles = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts"}
 
-// temporaryDirs are private to a sandbox with namespaces, and else the host's.
+// temporaryDirs are private to a sandbox with namespaces; otherwise they are the host's.
 var temporaryDirs = []string{"/tmp", "/var/tmp", "/dev/shm"}
 
-// view is what one sandbox sees of the host besides the system.
+// view is what one sandbox sees of the host in addition to the system.
 type view struct {
 	write, read []string // under their own names
 	passwd      string   // a file to show as /etc/passwd; empty for the host's
@@ -32,8 +32,8 @@ type view struct {
 	temporary   uint64   // bytes that each temporary folder may hold; 0 means no bound
 }
 
-// bwrap is the command line of bubblewrap for a view: namespaces for processes, mounts, System V IPC and names, no capability
-// but to change the account, and a root folder made of what the view names. The network is the host's.
+// bwrap returns the command line of bubblewrap for a view: namespaces for processes, mounts, System V IPC and names, no capability except
+// to change the account, and a root folder made of what the view names. The network is the host's.
 func (i isolation) bwrap(v view, program string) []string {
 	argv := []string{i.bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--as-pid-1", "--cap-drop", "ALL"}
 	if i.accounts != nil {
@@ -82,7 +82,7 @@ func (i isolation) bwrap(v view, program string) []string {
 	return argv
 }
 
-// foldersTo makes the folders above name, which bubblewrap on its own would close to other accounts.
+// foldersTo returns arguments that make the folders above name, which bubblewrap on its own would close to other accounts.
 func foldersTo(name string, made map[string]bool) []string {
 	var argv []string
 	for dir := filepath.Dir(name); dir != "/" && !made[dir] && !slices.Contains(systemDirs, dir); dir = filepath.Dir(dir) {

@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Stages of a job, for users.
+// Stages of a job, as shown to users.
 const (
 	stageSetup   = "Setting up"
 	stageInit    = "Initializing Terraform Directory"
@@ -31,7 +31,7 @@ const (
 // maxLine is how many bytes of one line go into the job's log.
 const maxLine = 8 << 10
 
-// logger writes a job's log. The stage is what the job is at.
+// logger writes a job's log. The stage is the job's current one.
 type logger struct {
 	sink job.Sink
 
@@ -49,7 +49,7 @@ func (l *logger) enter(stage string) {
 	l.mu.Unlock()
 }
 
-// say writes the daemon's own words.
+// say writes a message of the daemon itself.
 func (l *logger) say(level provisionerpb.LogLevel, format string, args ...any) {
 	l.write(level, provisionerpb.LogSource_LOG_SOURCE_DAEMON, fmt.Sprintf(format, args...))
 }
@@ -68,14 +68,14 @@ func (l *logger) write(level provisionerpb.LogLevel, source provisionerpb.LogSou
 	}
 }
 
-// cleanLine makes text of a template fit for a database and a terminal: valid, printable text of at most maxLine bytes, and a note
-// when some of it is gone.
+// cleanLine makes text from a template fit for a database and a terminal: valid, printable text of at most maxLine bytes, and a note if it
+// removed some of the text.
 func cleanLine(line string) string {
 	line, note := cutLine(line)
 	return tty.Clean(line) + note
 }
 
-// logLine is cleanLine for a log, in which colours stay.
+// logLine is cleanLine for a log, which keeps colours.
 func logLine(line string) string {
 	line, note := cutLine(line)
 	return tty.CleanColor(line) + note
@@ -98,7 +98,7 @@ func cutLine(line string) (text, note string) {
 	return line, note
 }
 
-// diagnostic is an error or a warning of Terraform.
+// diagnostic is an error or a warning from Terraform.
 type diagnostic struct {
 	Severity string `json:"severity"`
 	Summary  string `json:"summary"`
@@ -150,7 +150,7 @@ func (d diagnostic) hint() string {
 	return "The template's providers do not fit its .terraform.lock.hcl. Name each in terraform { required_providers { … } }, and run terraform init in the template's folder to renew the file"
 }
 
-// event is one line of Terraform's output, read.
+// event is one parsed line of Terraform's output.
 type event struct {
 	level      provisionerpb.LogLevel
 	text       string // "" for none
@@ -240,10 +240,10 @@ func levelOf(name string) provisionerpb.LogLevel {
 	}
 }
 
-// output takes the lines of one Terraform command and remembers what matters of them. Its Write gets whole lines.
+// output receives the lines of one Terraform command and remembers what matters in them. Its Write gets whole lines.
 type output struct {
 	log *logger
-	on  func(event) // called for each event; nil for nothing
+	on  func(event) // called for each event; may be nil
 
 	mu     sync.Mutex
 	errors []diagnostic
@@ -281,7 +281,7 @@ func (o *output) diagnostics() []diagnostic {
 	return append([]diagnostic(nil), o.errors...)
 }
 
-// stderrLines passes on what Terraform writes outside of its JSON: crashes, and errors before it has begun.
+// stderrLines passes on what Terraform writes outside its JSON: crashes, and errors before it has begun.
 type stderrLines struct{ log *logger }
 
 func (s stderrLines) Write(line []byte) (int, error) {

@@ -101,7 +101,7 @@ func (d *declared) addPreset(n *node) error {
 	return nil
 }
 
-// sorted are the parameters in the order in which people see them.
+// sorted returns the parameters in the order in which users see them.
 func (d *declared) sorted() []*provisionerpb.Parameter {
 	var all []*provisionerpb.Parameter
 	for _, p := range d.parameters {
@@ -186,7 +186,7 @@ func readParameter(n *node) (*provisionerpb.Parameter, error) {
 	return p, nil
 }
 
-// addLifted puts the rules that withoutValidation made outputs back where they belong.
+// addLifted restores the rules that WithoutValidation turned into outputs.
 func (d *declared) addLifted(outputs map[string]stateOutput) error {
 	for name, out := range outputs {
 		label, ok := strings.CutPrefix(name, template.ValidationOutput)

@@ -264,7 +264,7 @@ func FuzzGraph(f *testing.F) {
 	})
 }
 
-// Terraform blames the lock file where a template does not name its providers; the author is told what to write.
+// TestHint: Terraform blames the lock file if a template does not name its providers; the hint tells the author what to write.
 func TestHint(t *testing.T) {
 	t.Parallel()
 	detail := func(provider string) string {
@@ -282,7 +282,7 @@ func TestHint(t *testing.T) {
 	}
 }
 
-// TestLoopsInDefaults has loops that would take the daemon's memory if it evaluated them.
+// TestLoopsInDefaults tries loops that would exhaust the daemon's memory if it evaluated them.
 func TestLoopsInDefaults(t *testing.T) {
 	t.Parallel()
 	list := "[" + strings.Repeat("1,", 2000) + "]"
@@ -313,7 +313,7 @@ func TestConcern(t *testing.T) {
 	}
 }
 
-// What Terraform printed after its daemon's death is a file that the template may have written.
+// FuzzLastSaid: the file with what Terraform printed after its daemon's death may have been written by the template.
 func FuzzLastSaid(f *testing.F) {
 	f.Add([]byte("torn\"}\n{\"@message\":\"x\",\"type\":\"apply_complete\",\"hook\":{\"action\":\"create\",\"resource\":{\"addr\":\"t.a\"}}}\n{\"@message\":\"Emergency state dump\",\"state\":{}}"))
 	f.Fuzz(func(t *testing.T, text []byte) {

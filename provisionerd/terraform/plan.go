@@ -21,7 +21,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
-// planInput is what a plan is made of.
+// planInput is the input of a plan.
 type planInput struct {
 	t         *template.Source
 	variables []*provisionerpb.VariableValue
@@ -36,8 +36,8 @@ type planned struct {
 	graph     map[string][]string
 }
 
-// plan plans the whole template from nothing. Plans know no dependencies: they come from graph, or from a graph made now
-// when it is nil.
+// plan plans the whole template from nothing. Plans contain no dependencies: these come from graph, or, if it is nil, from a graph made
+// now.
 func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]string) (planned, error) {
 	if err := r.refill(in, true); err != nil {
 		return planned{}, err
@@ -87,7 +87,7 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 	return p, nil
 }
 
-// planNodes are the resource instances below a module of a plan.
+// planNodes returns the resource instances below a module of a plan.
 func planNodes(module *tfjson.StateModule, mode tfjson.ResourceMode, graph map[string][]string) ([]node, error) {
 	if module == nil {
 		return nil, nil
@@ -119,7 +119,7 @@ func planNodes(module *tfjson.StateModule, mode tfjson.ResourceMode, graph map[s
 	return all, nil
 }
 
-// reach are all addresses that one depends on, directly or not.
+// reach returns all addresses that from depends on, directly or not.
 func reach(graph map[string][]string, from string) []string {
 	seen := map[string]bool{from: true}
 	var all []string
@@ -141,7 +141,7 @@ func reach(graph map[string][]string, from string) []string {
 // maxGraph bounds the output of `terraform graph`.
 const maxGraph = 32 << 20
 
-// graph runs `terraform graph`, which terraform-exec cannot run with a provider of ours.
+// graph runs `terraform graph`, which terraform-exec cannot run with our own provider.
 func (r *runner) graph(ctx context.Context, env map[string]string, where tfexec.ReattachInfo) (map[string][]string, error) {
 	reattach, err := json.Marshal(where)
 	if err != nil {
@@ -157,7 +157,7 @@ func (r *runner) graph(ctx context.Context, env map[string]string, where tfexec.
 	}
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
-	cmd.WaitDelay = 10 * time.Second // for what may hold the pipes when the program itself has ended
+	cmd.WaitDelay = 10 * time.Second // for processes that hold the pipes after the program itself has ended
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("terraform graph: %w: %s", err, cleanLine(problems.String()))
 	}
@@ -167,7 +167,7 @@ func (r *runner) graph(ctx context.Context, env map[string]string, where tfexec.
 	return parseGraph(out.Bytes()), nil
 }
 
-// parseGraph reads the edges of the resource graph that Terraform writes for Graphviz: lines like "a.b" -> "c.d";
+// parseGraph reads the edges of the resource graph that Terraform writes for Graphviz, in lines like "a.b" -> "c.d";
 func parseGraph(dot []byte) map[string][]string {
 	graph := map[string][]string{}
 	lines := bufio.NewScanner(bytes.NewReader(dot))
@@ -189,7 +189,7 @@ func graphName(quoted string) string {
 	return stripIndexes(strings.TrimPrefix(name, "[root] "))
 }
 
-// dryRun tells what a build with the given parameters would make.
+// dryRun returns what a build with the given parameters would make.
 func (r *runner) dryRun(ctx context.Context, work *provisionerpb.TemplateDryRun) *provisionerpb.Result {
 	found := &provisionerpb.DryRunResult{}
 	result := &provisionerpb.Result{}

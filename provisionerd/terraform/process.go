@@ -33,12 +33,12 @@ const (
 	socketVariable  = "CODER_PROVISIONER_SOCKET"
 
 	maxProcessRequest = 1 << 20
-	requestTimeout    = 10 * time.Second // to arrive in
+	requestTimeout    = 10 * time.Second // for a request to arrive
 )
 
 // processRequest is what a job asks for.
 type processRequest struct {
-	Start bool              `json:"start"` // else stop
+	Start bool              `json:"start"` // otherwise stop
 	Args  []string          `json:"args,omitempty"`
 	Env   map[string]string `json:"env,omitempty"`
 }
@@ -99,8 +99,7 @@ func (s *slot) offerProcess(f facts, env map[string]string) error {
 		env[programVariable] = s.e.opts.Worker[0]
 	}
 	if f.transition != "start" && s.e.isolation.confined() {
-		// What earlier versions of the starter "process" made is ended and removed by the daemon; their own scripts find nothing
-		// here.
+		// The daemon ends and removes what earlier versions of the starter "process" made; their own scripts find nothing here.
 		env["CODER_WORKSPACES_DIR"] = "/nonexistent"
 	}
 	return nil
@@ -146,7 +145,7 @@ func (p *processServer) run(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		// One at a time: they are about one process.
+		// One request at a time, because all are about one process.
 		if err := p.answer(ctx, conn); err != nil {
 			p.slot.e.log.Warn("cannot answer a job about its workspace's process", "err", err)
 		}
@@ -205,8 +204,8 @@ func (p *processServer) do(ctx context.Context, conn *net.UnixConn) error {
 	return spaces.start(ctx, p.id, r)
 }
 
-// endProcess ends the process of a workspace that was stopped, and removes the folder of one that was deleted, also when the
-// template did not ask for it.
+// endProcess ends the process of a workspace that was stopped, and removes the folder of one that was deleted, even if the template did not
+// request it.
 func (r *runner) endProcess(work *provisionerpb.WorkspaceBuild) error {
 	id, err := uuid.FromBytes(work.GetMetadata().GetWorkspaceId())
 	if err != nil || id == uuid.Nil {
@@ -286,7 +285,7 @@ func parseProcessArgs(args []string) (processRequest, error) {
 	return r, nil
 }
 
-// environment is what a workspace's process sees: what was asked for, and its account.
+// environment returns what a workspace's process sees: the requested variables, and those of its account.
 func (r processRequest) environment(base map[string]string, account, home string) []string {
 	env := map[string]string{"PATH": base["PATH"], "LANG": "C.UTF-8", "SHELL": "/bin/sh"}
 	if lang := base["LANG"]; lang != "" {

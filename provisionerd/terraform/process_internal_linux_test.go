@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestOfferedProcessIsOwned: a socket that cannot be given to the job is not offered. The abstract socket here has no file whose mode
-// could be set.
+// TestOfferedProcessIsOwned: a socket that cannot be given to the job is not offered. The abstract socket here has no file whose mode could
+// be set.
 func TestOfferedProcessIsOwned(t *testing.T) {
 	t.Parallel()
 	s := &slot{dir: "@" + filepath.Base(t.TempDir()) + t.Name()}

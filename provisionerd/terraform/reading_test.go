@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// linked is a template with files and links by name.
+// linked returns a template with files and links by name.
 func linked(t *testing.T, content, links map[string]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -36,8 +36,8 @@ func linked(t *testing.T, content, links map[string]string) []byte {
 	return out.Bytes()
 }
 
-// TestLinksOutside has links whose texts stay inside, one by one, and lead outside together: to a file of the server, and to a
-// device without an end.
+// TestLinksOutside uses links whose targets stay inside, one by one, but lead outside together: to a file of the server, and to an endless
+// device.
 func TestLinksOutside(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
@@ -55,7 +55,7 @@ func TestLinksOutside(t *testing.T) {
 	}
 }
 
-// TestLinksInside is the owner's use of links.
+// TestLinksInside checks an owner's legitimate use of links.
 func TestLinksInside(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
@@ -68,7 +68,7 @@ func TestLinksInside(t *testing.T) {
 	}
 }
 
-// TestDeepTemplates has templates that would end the process if a parser saw them.
+// TestDeepTemplates uses templates that would end the process if a parser saw them.
 func TestDeepTemplates(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)

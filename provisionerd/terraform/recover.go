@@ -68,7 +68,8 @@ func (e *Executor) putAside() error {
 	return nil
 }
 
-// letSave waits until what a killed daemon's sandbox ran has ended: Terraform was asked to when the daemon died, and saves its state.
+// letSave waits until the program in a killed daemon's sandbox has ended: Terraform was interrupted when the daemon died, and saves its
+// state.
 func letSave(p sandbox.Process, enough <-chan time.Time) {
 	here, err := sandbox.Identify(os.Getpid())
 	if err != nil || here.Boot != p.Boot || p.Init <= 1 {
@@ -109,8 +110,8 @@ func remainsName(jobID string, epoch uint64) string {
 	return jobID + "-" + strconv.FormatUint(epoch, 10)
 }
 
-// Recover implements job.Executor. It finds the jobs that a predecessor with the same RunDir left. Slots on a memory file system do not
-// survive a reboot; then it has only known.
+// Recover implements job.Executor. It finds the jobs that a predecessor with the same RunDir left behind. Slots on a memory file system do
+// not survive a reboot; after one, Recover has only known.
 func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
 	dir := filepath.Join(e.runDir, leftDir, remainsName(hex.EncodeToString(jobID[:]), epoch))
 	found, err := statesIn(filepath.Join(dir, "w"))

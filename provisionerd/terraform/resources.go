@@ -16,9 +16,9 @@ import (
 // agentNamespace makes ids for scripts that are attributes of an agent and not resources of their own.
 var agentNamespace = uuid.MustParse("8f5ab5cf-6b0a-4a08-9ff3-6f2c6a3d0b0e")
 
-// deriveResources turns resource instances into what people and agents see of a workspace. Agents belong to the resource
-// that depends on them most directly; an agent that nothing depends on (yet) comes under a resource of its own with the type
-// coder_agent. The result is sorted and the same for the same nodes.
+// deriveResources turns resource instances into what users and agents see of a workspace. Agents belong to the resource that depends on
+// them most directly; an agent that nothing depends on (yet) gets a resource of its own with the type coder_agent. The result is sorted and
+// the same for the same nodes.
 func deriveResources(nodes []node) ([]*provisionerpb.Resource, error) {
 	d := deriver{nodes: nodes}
 	for i, n := range nodes {
@@ -242,8 +242,8 @@ func (d *deriver) metadata() {
 	}
 }
 
-// metadataTarget is the resource with the id, among equals and when the id is not known yet the one that the node depends on
-// most directly.
+// metadataTarget returns the resource with the id. If several have it, or the id is not known yet, it returns the one that the node depends
+// on most directly.
 func (d *deriver) metadataTarget(n *node, id string) *provisionerpb.Resource {
 	var byID, byDep []owner
 	for _, o := range d.owners {
@@ -273,7 +273,7 @@ func (d *deriver) metadataTarget(n *node, id string) *provisionerpb.Resource {
 	return byDep[0].resource
 }
 
-// text is a string or number as text, "" for anything else.
+// text returns a string or number as text, or "" for anything else.
 func text(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -285,5 +285,5 @@ func text(v any) string {
 	}
 }
 
-// errAgentID is for a state whose agent has no usable id.
+// errAgentID reports a state whose agent has no usable id.
 var errAgentID = errors.New("the agent's id is not a UUID")

@@ -10,27 +10,28 @@ import (
 	"time"
 )
 
-// An executor's run folder is its own as long as it holds the lock of the file "lock" in it. A derived one, whose name chooseDirs made, goes
-// when the executor ends, unless it holds what Recover may ask for; what a killed executor left goes when another starts (sweep). Derived
-// folders are claimed, removed and swept under one more lock of this account, so that none is removed between its making and its claim.
+// An executor owns its run folder as long as it holds the lock of the file "lock" in it. A derived folder, whose name chooseDirs made, is
+// removed when the executor ends, unless it holds what Recover may need; what a killed executor left is removed when another starts
+// (sweep). Derived folders are claimed, removed and swept under one more lock of this account, so that none is removed between its creation
+// and its claim.
 const (
 	runLock      = "lock"
 	leftDir      = "left"
 	volatileLock = "codermesh-folders"
 )
 
-// ownFiles are the names of an executor's files in its run folder, besides the folders of slots and leftDir.
+// ownFiles matches the names of an executor's files in its run folder, apart from the folders of slots and leftDir.
 var ownFiles = regexp.MustCompile(`^([gjptux]-?[0-9]+(\.new)?|try(\.pid|\.new)?|terraformrc)$`)
 
-// derivedDirs are the names of run folders that chooseDirs makes.
+// derivedDirs matches the names of run folders that chooseDirs makes.
 var derivedDirs = regexp.MustCompile(`^cm-[0-9a-f]{10}$`)
 
-// holdFolders takes the lock over derived run folders and returns what gives it back.
+// holdFolders takes the lock over derived run folders and returns a function that releases it.
 func holdFolders(volatile string) (release func() error, err error) {
 	if err := makeDirs(volatile); err != nil {
 		return nil, err
 	}
-	if volatile != "/run" { // which is root's, also where root is another number
+	if volatile != "/run" { // /run belongs to root, even if root has another number
 		if err := ownedByUs(volatile); err != nil {
 			return nil, err
 		}
@@ -71,7 +72,7 @@ func (e *Executor) claimRunDir() (err error) {
 	return err
 }
 
-// leaveRunDir gives the run folder's lock back. It removes a derived folder, unless that holds what Recover may ask for.
+// leaveRunDir releases the run folder's lock. It removes a derived folder, unless that holds what Recover may need.
 func (e *Executor) leaveRunDir() (err error) {
 	if !e.derived {
 		return e.lock.Close()
@@ -128,8 +129,8 @@ func emptyRunDir(root *os.Root) (kept bool, err error) {
 	return false, nil
 }
 
-// sweep removes the run folders of executors that are gone: derived ones of this account whose lock is free, and which hold nothing that
-// Recover may need, or only what is too old to be kept.
+// sweep removes the run folders of dead executors: derived ones of this account whose lock is free, and that hold nothing that Recover may
+// need, or only what is too old to be kept.
 func sweep(volatile string, now time.Time) error {
 	parent, err := os.OpenRoot(volatile)
 	if err != nil {
@@ -152,7 +153,7 @@ func sweep(volatile string, now time.Time) error {
 func sweepOne(parent *os.Root, name string, now time.Time) error {
 	info, err := parent.Lstat(name)
 	if err != nil || !info.IsDir() {
-		return nil // it went, or became a link
+		return nil // it was removed, or became a link
 	}
 	if of, ok := statusOf(info); !ok || of.uid != os.Geteuid() {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// TestRunDirGoes has an executor whose run folder's name is too long, so that it has another one: that goes with the executor. With the
-// remains of a job in it it stays, and goes when they are recovered.
+// TestRunDirGoes uses a run folder whose name is too long, so that the executor derives another one, which disappears with the executor. If
+// it holds the remains of a job it stays until they are recovered.
 func TestRunDirGoes(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	opts := options(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestSweep has run folders of the dead, of the living, of others, and links that look like them.
+// TestSweep makes run folders of dead, living and other accounts' executors, and links that look like them.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	parent, outside := t.TempDir(), t.TempDir()
@@ -58,8 +58,8 @@ func TestSweep(t *testing.T) {
 	write(filepath.Join(job, "j0")) // now
 	left := folder("cm-0000000005", true, "lock")
 	write(filepath.Join(left, "left", "job-1", "w", "terraform.tfstate"))
-	folder("cm-0000000006", false, "lock", "j0") // older than anything that is kept
-	folder("cm-0000000007", true, "terraformrc") // nothing tells whether its executor lives
+	folder("cm-0000000006", false, "lock", "j0") // too old to be kept
+	folder("cm-0000000007", true, "terraformrc") // nothing shows whether its executor lives
 	folder("cm-00000000zz", true, "lock")
 	folder("codermesh", true, "lock")
 	link(outside, filepath.Join(parent, "cm-0000000008"))

@@ -25,8 +25,8 @@ const (
 	sharedFrom = 1 << 20
 )
 
-// share replaces the large files that init has installed into a version's closed folder by links into the store. Where the file
-// system has no such links they stay as they are. version is the folder's name below the cache folder.
+// share replaces the large files that init has installed into a version's closed folder with links into the store. If the file system does
+// not support such links the files stay as they are. version is the folder's name below the cache folder.
 func share(cacheDir, version string) error {
 	root, err := os.OpenRoot(cacheDir)
 	if err != nil {
@@ -73,7 +73,7 @@ func shareFile(root *os.Root, name string, mode fs.FileMode) error {
 		return err
 	}
 	dir, fresh := path.Dir(name), name+".new"
-	if err := root.Chmod(dir, 0o755); err != nil { // it is closed, also to us when we are not root
+	if err := root.Chmod(dir, 0o755); err != nil { // it is closed, even to us unless we are root
 		return err
 	}
 	err = root.Link(stored, fresh)
@@ -83,7 +83,7 @@ func shareFile(root *os.Root, name string, mode fs.FileMode) error {
 	return errors.Join(err, root.Chmod(dir, 0o555))
 }
 
-// store copies a file into the store and returns its name there, by the hash of what was copied.
+// store copies a file into the store and returns its name there, which is the hash of its content.
 func store(root *os.Root, name string, mode fs.FileMode) (string, error) {
 	fresh := path.Join(storeDir, ".new-"+rand.Text()) // tidyStore removes leftovers
 	file, err := root.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -130,7 +130,7 @@ func tidyStore(cacheDir string) error {
 		if err != nil {
 			continue // another process was faster
 		}
-		// A young one may be about to be linked to.
+		// A version may be about to link to a new file.
 		stat, ok := statusOf(info)
 		if !ok || stat.links > 1 || time.Since(info.ModTime()) < tidyEvery {
 			continue

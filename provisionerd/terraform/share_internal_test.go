@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestShare has two template versions that install one provider, and a third with another build of it.
+// TestShare installs one provider in two template versions, and another build of it in a third.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -74,7 +74,7 @@ func TestShare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, entry := range entries { // as old as one must be to go
+		for _, entry := range entries { // old enough to be removed
 			old := time.Now().Add(-2 * tidyEvery)
 			if err := os.Chtimes(filepath.Join(dir, storeDir, entry.Name()), old, old); err != nil {
 				t.Fatal(err)

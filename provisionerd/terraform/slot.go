@@ -38,20 +38,20 @@ type slot struct {
 	n   int
 	dir string
 	uid int // the account of its jobs; 0 for the daemon's own
-	// cgroup bounds its jobs; nil where there is none.
+	// cgroup bounds its jobs; nil without control groups.
 	cgroup *cgroup
 
-	mu      sync.Mutex // guards what follows; a slot is prepared in the background
+	mu      sync.Mutex // guards the fields below; a slot is prepared in the background
 	tf      *tfexec.Terraform
 	worker  *worker
-	served  bool // the worker has had its facts
+	served  bool // the worker has received its facts
 	process *processServer
 }
 
-// jobAccount is what a job's account is called in its sandbox.
+// jobAccount is the name of a job's account in its sandbox.
 const jobAccount = "job"
 
-// note records a job besides its files.
+// note records a job beside its files.
 type note struct {
 	JobID string `json:"job_id"` // hex
 	Epoch uint64 `json:"epoch"`
@@ -93,10 +93,10 @@ func (s *slot) command() string       { return s.beside("x") }
 func (s *slot) pidFile() string       { return s.beside("p") }
 func (s *slot) jobFile() string       { return s.beside("j") }
 
-// beside is the name of one of the daemon's files about the slot.
+// beside returns the name of one of the daemon's files about the slot.
 func (s *slot) beside(kind string) string { return filepath.Join(s.e.runDir, kind+strconv.Itoa(s.n)) }
 
-// own gives a file or folder that the daemon has made to the slot's account.
+// own gives a file or folder made by the daemon to the slot's account.
 func (s *slot) own(name string) error {
 	if s.uid == 0 {
 		return nil
@@ -107,7 +107,7 @@ func (s *slot) own(name string) error {
 	return nil
 }
 
-// allow sets what the slot's next commands may use besides the slot's folders.
+// allow sets what the slot's next commands may use in addition to the slot's folders.
 func (s *slot) allow(g grant) error {
 	g.write = append([]string{s.work(), s.home(), s.tmp()}, g.write...)
 	g.sockets = append([]string{s.processSocket()}, g.sockets...)
@@ -137,7 +137,7 @@ func (s *slot) reset() error {
 	return nil
 }
 
-// renew replaces one of the slot's folders by an empty one that the daemon owns; own hands it over. No process of the job may run.
+// renew replaces one of the slot's folders with an empty one that the daemon owns; own hands it over. No process of the job may run.
 func (s *slot) renew(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("empty slot: %w", err)
@@ -148,7 +148,7 @@ func (s *slot) renew(dir string) error {
 	return nil
 }
 
-// prepare makes the slot ready ahead of its next job: a Terraform object that knows its version, and a waiting worker.
+// prepare prepares the slot for its next job: a Terraform object that knows its version, and a waiting worker.
 func (s *slot) prepare() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *slot) prepareLocked() error {
 	return nil
 }
 
-// newTerraform makes a terraform-exec object and passes it the program's version, which it would otherwise find out at its first use.
+// newTerraform makes a terraform-exec object and passes it the program's version, which it would otherwise look up at its first use.
 func (e *Executor) newTerraform(dir, command string) (*tfexec.Terraform, error) {
 	tf, err := tfexec.NewTerraform(dir, command)
 	if err != nil {
@@ -214,9 +214,9 @@ func (s *slot) begin(offer *provisionerpb.Offer) error {
 	return nil
 }
 
-// serve hands the job's facts to the slot's worker and returns how Terraform reaches it. One worker serves one set of facts:
-// a further call of the same job starts another, and gives the job a new TMPDIR. Nothing of the job may run. The slot's process may
-// call the worker, and those in more pid files.
+// serve passes the job's facts to the slot's worker and returns how Terraform reaches it. One worker serves one set of facts: a further
+// call for the same job starts another, and gives the job a new TMPDIR. Nothing of the job may run. The slot's process may call the worker,
+// and so may the processes in more pid files.
 func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfexec.ReattachInfo, map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfex
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.own(s.tmp()); err != nil { // with the gate in it
+	if err := s.own(s.tmp()); err != nil { // including the gate in it
 		return nil, nil, err
 	}
 	jobEnv := f.public()
@@ -257,7 +257,7 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfex
 	return where, jobEnv, nil
 }
 
-// workerEnd is how the provider worker of the job ended, "" while it serves.
+// workerEnd reports how the provider worker of the job ended, "" while it serves.
 func (s *slot) workerEnd() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,7 +267,7 @@ func (s *slot) workerEnd() string {
 	return s.worker.end
 }
 
-// end removes what the job left.
+// end removes what the job left behind.
 func (s *slot) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,9 +316,8 @@ func (s *slot) close() error {
 	return err
 }
 
-// supervise runs one Terraform command of the job. When the job is asked to stop, Terraform is interrupted; when ctx ends, its
-// processes are killed. When supervise returns they are gone, except for those that without isolation got into a session of
-// their own.
+// supervise runs one Terraform command of the job. When the job is asked to stop, supervise interrupts Terraform; when ctx ends, it kills
+// Terraform's processes. They are gone when supervise returns, except for those that, without isolation, moved to a session of their own.
 func supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run func(context.Context) error) error {
 	if err := removeFile(pidFile); err != nil {
 		return err
@@ -356,8 +355,8 @@ func supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run fu
 	return errors.Join(err, removeFile(pidFile))
 }
 
-// whenNoted calls do with the process that the file names until it returns true, or one of the channels is closed. The process
-// may be so young that it has not noted its number yet, or does not listen yet.
+// whenNoted calls do with the process that the file names until do returns true, or one of the channels is closed. The process may be so
+// young that it has not noted its number yet, or does not handle signals yet.
 func whenNoted(pidFile string, done, over <-chan struct{}, do func(sandbox.Process) bool) {
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()
@@ -378,8 +377,8 @@ func whenNoted(pidFile string, done, over <-chan struct{}, do func(sandbox.Proce
 // leaveTime is how long a background process of a local-exec may take to move to its own session.
 const leaveTime = 250 * time.Millisecond
 
-// letLeave waits until the group of p is empty, at most leaveTime: a process that was started just before Terraform ended may
-// be on its way to a session of its own, where it may stay when nothing is isolated.
+// letLeave waits until the group of p is empty, at most leaveTime: a process that was started just before Terraform ended may still be
+// moving to a session of its own, where it may stay if nothing is isolated.
 func letLeave(ctx context.Context, p sandbox.Process) {
 	deadline := time.NewTimer(leaveTime)
 	defer deadline.Stop()
@@ -403,7 +402,7 @@ func readProcess(name string) (sandbox.Process, error) {
 		return sandbox.Process{}, fmt.Errorf("read process note: %w", err)
 	}
 	defer file.Close()
-	// Ours and bubblewrap's, in either order; while it starts there is only one, or half of one.
+	// The note holds our record and bubblewrap's, in either order; while the process starts it holds only one, or half of one.
 	var all struct {
 		sandbox.Process
 		Child int `json:"child-pid"`
@@ -428,7 +427,7 @@ func removeFile(name string) error {
 	return nil
 }
 
-// discardOutput stops terraform-exec from writing to the last writer that it was given.
+// discardOutput stops terraform-exec from writing to its last writer.
 func discardOutput(tf *tfexec.Terraform) {
 	tf.SetStdout(io.Discard)
 	tf.SetStderr(io.Discard)

@@ -32,7 +32,7 @@ import (
 // and temporary folders of its own; debuggers work in it.
 type spaces struct{ e *Executor }
 
-// spaceAccount is what a workspace's account is called in its sandbox.
+// spaceAccount is the name of a workspace's account in its sandbox.
 const spaceAccount = "coder"
 
 // patience is how long a workspace's process may take to end before it is killed.
@@ -40,7 +40,7 @@ const patience = 10 * time.Second
 
 func (s spaces) dir(id uuid.UUID) string { return filepath.Join(s.e.opts.WorkspacesDir, id.String()) }
 
-// start starts the workspace's process; one that runs is ended before.
+// start starts the workspace's process, after ending one that runs.
 func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error {
 	if err := s.stop(id); err != nil {
 		return err
@@ -90,14 +90,14 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 	cmd := exec.CommandContext(ctx, command, r.Args[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdout = home, env, log
 	cmd.Stderr = log
-	// The sandbox leaves the process behind and ends.
+	// The sandbox leaves the process behind and exits.
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("start workspace: %w: see %s", err, log.Name())
 	}
 	return nil
 }
 
-// takeFolder makes the workspace's folder, or makes one that an earlier version left to the workspace's account the daemon's.
+// takeFolder makes the workspace's folder. If an earlier version left it to the workspace's account, it gives the folder to the daemon.
 func (s spaces) takeFolder(dir string) error {
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make workspace's folder: %w", err)
@@ -131,7 +131,7 @@ func (s spaces) takeFolder(dir string) error {
 	return nil
 }
 
-// account makes the workspace's home folder, if need be, and returns the account that owns it, 0 for the daemon's own.
+// account makes the workspace's home folder if necessary, and returns the account that owns it, or 0 for the daemon's own.
 func (s spaces) account(id uuid.UUID, home string) (int, error) {
 	if err := os.Mkdir(home, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return 0, fmt.Errorf("make home folder: %w", err)
@@ -148,7 +148,7 @@ func (s spaces) account(id uuid.UUID, home string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The folder itself comes last: it tells that the rest is done.
+	// The folder itself comes last: its owner shows that the rest is done.
 	if err := giveTree(home, owner, uid); err != nil {
 		return 0, err
 	}
@@ -167,7 +167,7 @@ func ownerOf(dir string) (int, error) {
 	return stat.uid, nil
 }
 
-// freeAccount chooses an account that no other workspace here has.
+// freeAccount chooses an account that no other workspace on this host has.
 func (s spaces) freeAccount(id uuid.UUID) (int, error) {
 	a := s.e.isolation.accounts
 	entries, err := os.ReadDir(s.e.opts.WorkspacesDir)
@@ -190,7 +190,7 @@ func (s spaces) freeAccount(id uuid.UUID) (int, error) {
 	return 0, errors.New("all accounts for workspaces are in use on this host")
 }
 
-// giveTree changes the owner of dir, and of what in it belongs to the same one. Nothing of that owner may run.
+// giveTree changes the owner of dir and of everything in it that belongs to from. No process of from may run.
 func giveTree(dir string, from, to int) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -206,7 +206,7 @@ func giveTree(dir string, from, to int) error {
 			return err
 		}
 		stat, ok := statusOf(info)
-		// A second name of a file may be outside.
+		// Another link to the file may lie outside.
 		if !ok || stat.uid != from || !info.IsDir() && stat.links > 1 {
 			return nil
 		}
@@ -228,7 +228,7 @@ func (s spaces) stop(id uuid.UUID) error {
 	}
 	p, err := readProcess(name)
 	if owner != os.Geteuid() || err != nil {
-		p, err = readOldProcess(name, owner) // a note of ours is in a folder of ours
+		p, err = readOldProcess(name, owner) // our own notes lie in a folder of ours
 	}
 	if err != nil {
 		return nil
@@ -258,8 +258,8 @@ func (s spaces) stop(id uuid.UUID) error {
 	return removeFile(name)
 }
 
-// sweep removes the temporary folders that the workspace's processes left when they were killed. Those that bubblewrap ran had
-// temporary folders of their own, which have ended with them.
+// sweep removes the temporary folders that the workspace's processes left when they were killed. Processes under bubblewrap had temporary
+// folders of their own, which ended with them.
 func (s spaces) sweep(home string) {
 	uid, err := ownerOf(home)
 	if err != nil || s.e.isolation.bubblewrap != "" {
@@ -272,8 +272,8 @@ func (s spaces) sweep(home string) {
 	}
 }
 
-// readOldProcess reads the note of a starter of an earlier version: number and time of start. The file was the workspace's own,
-// so it may name only a process of that account.
+// readOldProcess reads the note of a starter of an earlier version: number and start time. The workspace owned that file, so it may name
+// only a process of that account.
 func readOldProcess(name string, owner int) (sandbox.Process, error) {
 	file, err := os.OpenFile(name, os.O_RDONLY|noFollow|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// starter is a template that comes with the program.
+// starter returns a template that comes with the program.
 func starter(t *testing.T, name string) map[string]string {
 	t.Helper()
 	content, _, found := starters.Get(name)
@@ -38,7 +38,7 @@ func starter(t *testing.T, name string) map[string]string {
 	return all
 }
 
-// agentServer serves a program that reports what it is and then waits: reports come as requests.
+// agentServer serves a program that reports its identity and then waits: reports arrive as requests.
 func agentServer(t *testing.T, script string) (url string, reports chan string) {
 	t.Helper()
 	reports = make(chan string, 16)
@@ -141,7 +141,7 @@ func TestProcessStarter(t *testing.T) {
 	}
 }
 
-// accountExecutor is an executor that another account can reach: its folders lie outside of the test's private ones.
+// accountExecutor returns an executor that another account can reach: its folders lie outside the test's private ones.
 func accountExecutor(t *testing.T) (*terraform.Executor, string) {
 	t.Helper()
 	base, err := os.MkdirTemp("/var/tmp", "cmtest")

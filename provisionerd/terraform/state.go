@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
-// state is what we read of Terraform's raw state.
+// state is the part of Terraform's raw state that we read.
 type state struct {
 	Version   int                    `json:"version"`
 	Serial    uint64                 `json:"serial"`
@@ -56,8 +56,8 @@ func parseState(text []byte) (*state, error) {
 }
 
 // newestOf returns the newest complete state, or nil. earlier is a state that was read before the others: a file may be torn because
-// Terraform was killed while writing it, or hold an older state that was written again. States of different lineages cannot be
-// compared; the later one counts.
+// Terraform was killed while writing it, or hold an older state that was written again. States of different lineages cannot be compared;
+// the later one wins.
 func newestOf(earlier []byte, later ...[]byte) []byte {
 	var newest []byte
 	var last *state
@@ -83,7 +83,7 @@ type node struct {
 	deps   []string // addresses without indexes; transitive
 }
 
-// address is the node's address without indexes.
+// address returns the node's address without indexes.
 func (n node) address() string {
 	if n.module == "" {
 		return n.typ + "." + n.name
@@ -91,7 +91,7 @@ func (n node) address() string {
 	return n.module + "." + n.typ + "." + n.name
 }
 
-// nodes are the managed resources, or with mode "data" the data sources, sorted by address and index.
+// nodes returns the managed resources, or with mode "data" the data sources, sorted by address and index.
 func (s *state) nodes(mode string) []node {
 	var all []node
 	for _, r := range s.Resources {
@@ -113,7 +113,7 @@ func (s *state) nodes(mode string) []node {
 	return all
 }
 
-// instances are the attributes of the managed resource instances in s, by the addresses that Terraform writes.
+// instances returns the attributes of the managed resource instances in s, by the addresses that Terraform writes.
 func (s *state) instances() map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for _, r := range s.Resources {

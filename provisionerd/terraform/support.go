@@ -9,8 +9,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
-// checkSupport returns a fault when the plan has an agent that could never connect, and writes a warning into the log for each
-// thing that this server does nothing with.
+// checkSupport returns a fault if the plan has an agent that could never connect, and logs a warning for each thing that this server
+// ignores.
 func (r *runner) checkSupport(t *template.Source, p planned) error {
 	ignored := slices.Clone(t.Ignored)
 	for _, n := range p.resources {

@@ -21,7 +21,7 @@ func TestImpossibleAgents(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		files map[string]string
-		want  []string // in the error; none: the import succeeds
+		want  []string // in the error; if empty, the import succeeds
 	}{
 		"windows":           {files(agent("os = \"windows\"\n")), []string{`main.tf:6: coder_agent.main has os = "windows"`, `os = "linux"`}},
 		"darwin":            {files(agent("os = \"darwin\"\n")), []string{`main.tf:6: coder_agent.main has os = "darwin"`}},
@@ -32,7 +32,7 @@ func TestImpossibleAgents(t *testing.T) {
 		"none of them made": {files(agent("os = \"windows\"\ncount = 0\n") + strings.Replace(agent("os = \"linux\"\nauth = \"token\"\n"), "main", "other", 1)), nil},
 		"linux in a module": {module("os = \"linux\"\n"), nil},
 	} {
-		t.Run(name, func(t *testing.T) { // one after the other: they have one slot
+		t.Run(name, func(t *testing.T) { // one after the other, because they share one slot
 			j := newTrial(t, c.files)
 			got := j.importIt(e, &provisionerpb.TemplateImport{}).GetError()
 			if c.want == nil && got != "" || c.want != nil && got == "" {
@@ -47,7 +47,7 @@ func TestImpossibleAgents(t *testing.T) {
 	}
 }
 
-// TestIgnoredFeatures imports what has no effect here: each is named once, with file and line, and the import succeeds.
+// TestIgnoredFeatures imports features without effect here: each is named once, with file and line, and the import succeeds.
 func TestIgnoredFeatures(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)

@@ -23,26 +23,26 @@ import (
 
 var _ job.Executor = (*Executor)(nil)
 
-// DefaultInitTimeout is Options.InitTimeout when that is 0: enough for some gigabytes of providers over a slow line.
+// DefaultInitTimeout is the default of Options.InitTimeout: enough for some gigabytes of providers over a slow line.
 const DefaultInitTimeout = 15 * time.Minute
 
-// DefaultLastWords is Options.LastWords when that is 0.
+// DefaultLastWords is the default of Options.LastWords.
 const DefaultLastWords = 30 * time.Second
 
-// Options configures an Executor.
+// Options configure an Executor.
 type Options struct {
-	// Logger nil means no logs.
+	// Logger receives the executor's log. Nil discards it.
 	Logger *slog.Logger
-	// Binary is the path of terraform or tofu. Empty means the first of both in PATH.
+	// Binary is the path of terraform or tofu. Empty means the first of the two in PATH.
 	Binary string
 	// Install lets New download Terraform into CacheDir if Binary is empty.
 	Install bool
 	// CacheDir holds unpacked and initialized template versions. Several executors may share it. Empty means
 	// /var/cache/codermesh for root, else a folder in the user's cache folder.
 	CacheDir string
-	// RunDir holds the slots, and belongs to one executor alone; it stays the same over restarts so that Recover finds what
-	// was left. It should be on a memory file system. Empty means a folder below /run for root, else in the user's runtime
-	// folder. When it is too long for unix sockets, a short one is derived from it.
+	// RunDir holds the slots, and belongs to one executor alone; it must stay the same across restarts so that Recover finds what was left.
+	// It should be on a memory file system. Empty means a folder below /run for root, else in the user's runtime folder. If it is too long
+	// for unix sockets, New derives a short one from it.
 	RunDir string
 	// WorkspacesDir holds the home folders of workspaces that are processes of this host. Empty means
 	// /var/lib/codermesh/workspaces for root, else a folder in the user's home.
@@ -53,25 +53,25 @@ type Options struct {
 	Worker []string
 	// InitTimeout bounds one terraform init. 0 means DefaultInitTimeout.
 	InitTimeout time.Duration
-	// Slots is how many jobs are kept warm; 0 means 1, negative none.
+	// Slots is how many slots are kept warm; 0 means 1, negative none.
 	Slots int
-	// Isolation is "auto" (also "") or "none"; see the package's documentation.
+	// Isolation is "auto" (the same as "") or "none"; see the package documentation.
 	Isolation string
-	// MayRunUnconfined is asked before each job when Isolation is "auto" and this machine cannot confine templates; its error
-	// fails the job. Nil means that New fails then.
+	// MayRunUnconfined is called before each job if Isolation is "auto" and this machine cannot confine templates; its error fails the job.
+	// If it is nil, New fails instead.
 	MayRunUnconfined func(context.Context) error `json:"-"`
 	// DockerSocket is given to templates that use a provider named docker. Empty means never.
 	DockerSocket string
 	// ExtraEnv names variables of this process's environment that templates may see, such as AWS_PROFILE.
 	ExtraEnv []string
-	// JobLimits bound the processes of a job together, when they are confined.
+	// JobLimits bound the processes of a confined job together.
 	JobLimits JobLimits
-	// LastWords is how long Terraform may take to save its state and end after the daemon was killed, where bubblewrap works. 0 means
+	// LastWords is how long Terraform may take to save its state and end after the daemon was killed, if bubblewrap works. 0 means
 	// DefaultLastWords.
 	LastWords time.Duration
-	// Limits bound each process of a job. Builds have none: what a provider needs is not known.
+	// Limits bound each process of a job. Builds have none, because the needs of providers are unknown.
 	Limits sandbox.Limits
-	// Metrics is where the executor's metrics are registered. Nil means nowhere.
+	// Metrics registers the executor's metrics. Nil registers none.
 	Metrics prometheus.Registerer
 }
 
@@ -99,8 +99,8 @@ type Executor struct {
 }
 
 // New finds Terraform, claims its folders, sets aside what a killed predecessor left (see Recover), and starts preparing slots. Its errors
-// are faults if the user can mend them: no usable Terraform, folders in use by another process. It may block for a download if
-// opts.Install is set; ctx bounds that.
+// are faults if the user can fix them: no usable Terraform, folders in use by another process. It may block for a download if opts.Install
+// is set; ctx bounds that.
 func New(ctx context.Context, opts Options) (*Executor, error) {
 	if len(opts.Worker) == 0 {
 		return nil, errors.New("create executor: no worker command")
@@ -133,7 +133,7 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	return e, nil
 }
 
-// setUp finds Terraform and what confines it, and puts aside what a killed predecessor left.
+// setUp finds Terraform and what confines it, and sets aside what a killed predecessor left.
 func (e *Executor) setUp(ctx context.Context) (err error) {
 	opts := e.opts
 	if e.binary, err = findBinary(ctx, opts.Binary, opts.Install, filepath.Join(opts.CacheDir, "bin"), e.log); err != nil {
@@ -169,11 +169,11 @@ func (e *Executor) Name() string { return e.binary.name() }
 // Isolation describes for users what confines templates here.
 func (e *Executor) Isolation() string { return e.isolation.String() }
 
-// Concerns are what an operator should know about the confinement of templates here, as sentences; none when it is complete.
+// Concerns returns what an operator should know about the confinement of templates here, as sentences; none if it is complete.
 func (e *Executor) Concerns() []string { return slices.Clone(e.isolation.concerns) }
 
-// Announce logs what runs the jobs and what confines templates, and warns where that is less than it could be. Several executors
-// of one process have the same to say.
+// Announce logs what runs the jobs and what confines templates, and warns if the confinement is incomplete. Several executors of one
+// process would log the same.
 func (e *Executor) Announce() {
 	e.log.Info("terraform is ready", "program", e.binary.name(), "isolation", e.isolation.String())
 	if concern := e.binary.concern(); concern != "" {
@@ -248,7 +248,7 @@ func (e *Executor) Close() error {
 	return errors.Join(append(errs, e.isolation.accounts.close(), e.leaveRunDir())...)
 }
 
-// takeSlot returns slot n, and makes it if there is none yet.
+// takeSlot returns slot n, and makes it if it does not exist yet.
 func (e *Executor) takeSlot(n int) (*slot, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -274,7 +274,7 @@ func (e *Executor) giveBack(s *slot) {
 	e.warm(s.n)
 }
 
-// warm prepares slot n in the background. A failure is logged here and met again, and reported, by the job that takes it.
+// warm prepares slot n in the background. It logs a failure, which the next job in the slot meets again and reports.
 func (e *Executor) warm(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -325,7 +325,7 @@ func (e *Executor) chooseDirs() error {
 	if e.runDir, err = filepath.Abs(e.opts.RunDir); err != nil {
 		return fmt.Errorf("choose run folder: %w", err)
 	}
-	// As root, templates run as another account, which must reach it.
+	// As root, templates run as another account, which must reach the folder.
 	_, open := reachable(existing(e.runDir))
 	if len(e.runDir) > maxRunDir || root && !open {
 		sum := sha256.Sum256([]byte(e.runDir))
@@ -347,7 +347,7 @@ func (e *Executor) chooseDirs() error {
 	if err := makeDirs(e.opts.CacheDir, filepath.Join(e.opts.CacheDir, "templates"), e.opts.WorkspacesDir); err != nil {
 		return err
 	}
-	return ownedByUs(e.opts.WorkspacesDir) // a stranger may have made one whose name can be guessed
+	return ownedByUs(e.opts.WorkspacesDir) // another user may have created one whose name can be guessed
 }
 
 func makeDirs(dirs ...string) error {

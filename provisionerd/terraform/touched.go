@@ -7,8 +7,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// touched is the list of what a job has begun to change. The sink keeps it too, beside the job's journal: what finds the remains of
-// a killed job must be able to name what the state may lack. Safe for concurrent use.
+// touched is the list of what a job has begun to change. The sink also keeps it, beside the job's journal: whatever finds the remains of a
+// killed job must be able to name what the state may lack. It is safe for concurrent use.
 type touched struct {
 	sink job.Sink
 
@@ -28,7 +28,7 @@ func (t *touched) event(e event) {
 	t.sink.Change(step)
 }
 
-// changeOf is the step that an event reports, nil for none.
+// changeOf returns the step that an event reports, or nil.
 func changeOf(e event) *provisionerpb.Change {
 	step := &provisionerpb.Change{Address: e.addr, Creates: e.action == "create"}
 	switch e.kind {
@@ -46,7 +46,7 @@ func changeOf(e event) *provisionerpb.Change {
 	return step
 }
 
-// all are the steps so far.
+// all returns the steps so far.
 func (t *touched) all() []*provisionerpb.Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()

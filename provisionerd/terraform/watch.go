@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// checkpointEvery is the least time between two checkpoints of a small state.
+	// checkpointEvery is the minimum time between two checkpoints of a small state.
 	checkpointEvery = time.Second
 	// checkpointRate bounds how many bytes of checkpoints are sent per second: large states are sent less often.
 	checkpointRate = 4 << 20
-	// Terraform writes its state shortly after it says that a resource is complete.
+	// stateDelay is how long to wait for the state, which Terraform writes shortly after it reports that a resource is complete.
 	stateDelay    = 3 * time.Millisecond
 	stateAttempts = 20
 )
 
-// watch follows the state file of a running build. It sends checkpoints, and the resources as soon as an agent's token is known,
-// because the agent may knock before the build ends, and again when everything that belongs to the agents is known.
+// watch follows the state file of a running build. It sends checkpoints, and the resources as soon as an agent's token is known, because
+// the agent may connect before the build ends, and again when everything that belongs to the agents is known.
 type watch struct {
 	folder *folder
 	sink   job.Sink
@@ -48,12 +48,12 @@ func (w *watch) event(e event) {
 	}
 	select {
 	case w.wake <- changed:
-	default: // a check is due anyway
+	default: // a check is pending anyway
 	}
 }
 
-// close ends the watch, waits for it, and returns the newest complete state that it has seen, or the initial one. The file may
-// be torn by now. What the watch has not sent is in the result.
+// close ends the watch, waits for it, and returns the newest complete state that it has seen, or the initial one. The file may be torn by
+// now. The result contains what the watch has not sent.
 func (w *watch) close() []byte {
 	close(w.done)
 	w.over.Wait()
@@ -96,12 +96,12 @@ func (w *watch) run() {
 	}
 }
 
-// checkpointPause is the least time before a checkpoint of a number of bytes.
+// checkpointPause returns the minimum time before a checkpoint of a number of bytes.
 func checkpointPause(size int) time.Duration {
 	return max(checkpointEvery, time.Duration(size/checkpointRate)*time.Second)
 }
 
-// look reads the state until it differs from last and shows every change that has ended; once only when no change is expected.
+// look reads the state until it differs from last and shows every change that has ended. If no change is expected it reads it only once.
 func (w *watch) look(last []byte, expected bool) (newest []byte, parsed *state) {
 	for range stateAttempts {
 		select {
@@ -125,18 +125,17 @@ func (w *watch) look(last []byte, expected bool) (newest []byte, parsed *state) 
 	return newest, parsed
 }
 
-// reported is what the server knows of the agents.
+// reported is what the server knows about the agents.
 type reported struct {
 	tokens   string
 	complete bool
 }
 
-// report sends the resources when the agents' tokens are others than told, or when everything that belongs to the agents has
-// become known.
+// report sends the resources if the agents' tokens differ from last, or if everything that belongs to the agents has become known.
 func (w *watch) report(s *state, last reported) reported {
 	resources, err := deriveResources(s.nodes("managed"))
 	if err != nil {
-		return last // half-built states may be odd; the result reports what stays wrong
+		return last // half-built states may be odd; the result reports remaining errors
 	}
 	now := reported{complete: !w.plan.outstanding(s)}
 	for _, r := range resources {
@@ -151,7 +150,7 @@ func (w *watch) report(s *state, last reported) reported {
 	return now
 }
 
-// plan knows what a build changes of what belongs to agents. Safe for concurrent use.
+// plan records what a build changes among the things that belong to agents. It is safe for concurrent use.
 type plan struct {
 	before map[string]json.RawMessage // the attributes of all instances before the build
 
@@ -189,10 +188,10 @@ func (p *plan) event(e event) {
 	}
 }
 
-// outstanding reports whether s lacks anything that the plan makes of what belongs to agents.
+// outstanding reports whether s lacks anything that the plan makes and that belongs to agents.
 func (p *plan) outstanding(s *state) bool { return p.lacks(s, func(string) bool { return true }) }
 
-// late reports whether s lacks a change of that kind that Terraform has called complete. A replacement completes twice.
+// late reports whether s lacks such a change that Terraform has reported as complete. A replacement completes twice.
 func (p *plan) late(s *state) bool {
 	return p.lacks(s, func(addr string) bool { return p.ended[addr] && p.planned[addr] != "replace" })
 }

@@ -31,14 +31,14 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// providerKey is how the coder provider is named in TF_REATTACH_PROVIDERS. Without a host, Terraform and OpenTofu both
-// resolve it to their own default registry, which is also how templates name it.
+// providerKey is the name of the coder provider in TF_REATTACH_PROVIDERS. Without a host, Terraform and OpenTofu both resolve it to their
+// own default registry, which is also how templates name it.
 const providerKey = "coder/coder"
 
 // workerTimeout bounds how long a worker may take to serve after receiving its facts.
 const workerTimeout = 20 * time.Second
 
-// workerRequest is the one line a worker reads.
+// workerRequest is the one line that a worker reads.
 type workerRequest struct {
 	Env map[string]string `json:"env"`
 	// UID and GID are the account to serve as; 0 keeps the caller's.
@@ -48,19 +48,19 @@ type workerRequest struct {
 	Limits sandbox.Limits `json:"limits,omitzero"`
 }
 
-// workerConns is the descriptor over which a worker gets its connections.
+// workerConns is the descriptor over which a worker receives its connections.
 const workerConns = 3
 
 // ServeProvider is the provider worker: the program's hidden command "provider-worker". It reads one JSON line, makes that its whole
-// environment, writes a line once it serves the coder provider and another if it fails, and returns when stdin ends. It has no
-// listener: the daemon passes it connections over descriptor 3. Its standard error is noise and belongs in /dev/null.
+// environment, writes a line once it serves the coder provider and another if it fails, and returns when stdin ends. It has no listener:
+// the daemon passes it connections over descriptor 3. Its standard error is noise and belongs in /dev/null.
 func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
-	served := provider.New() // ahead of the facts: it is the slow part
+	served := provider.New() // before the facts arrive, because it is slow
 	in := bufio.NewReader(stdin)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
 		if errors.Is(err, io.EOF) && len(line) == 0 {
-			return nil // never needed
+			return nil // the worker was not needed
 		}
 		return fmt.Errorf("read facts: %w", err)
 	}
@@ -137,15 +137,15 @@ func providerServer(p *schema.Provider) (*grpc.Server, error) {
 	return server, nil
 }
 
-// maxMessage is what Terraform's own plugins allow, in bytes.
+// maxMessage is the limit of Terraform's own plugins, in bytes.
 const maxMessage = 256 << 20
 
 // worker is a running provider worker.
 type worker struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	lines chan []byte   // its first line; closed when its output ends
-	conns *net.UnixConn // takes connections for it
+	lines chan []byte   // holds its first line; closed when its output ends
+	conns *net.UnixConn // carries connections to it
 	gate  *gate         // nil before it serves
 	log   *slog.Logger
 	// closing is set before the daemon ends the worker.
@@ -202,8 +202,8 @@ func startWorker(argv []string, log *slog.Logger) (*worker, error) {
 	return w, nil
 }
 
-// serve hands the worker its facts and returns how Terraform reaches it: through a gate in the job's TMPDIR that admits the
-// processes noted in the pid files and their descendants. Blocks until the worker serves, ctx ends, or workerTimeout.
+// serve passes the worker its facts and returns how Terraform reaches it: through a gate in the job's TMPDIR that admits the processes
+// noted in the pid files and their descendants. It blocks until the worker serves, ctx ends, or workerTimeout expires.
 func (w *worker) serve(ctx context.Context, request workerRequest, pidFiles ...string) (tfexec.ReattachInfo, error) {
 	line, err := json.Marshal(request)
 	if err != nil {

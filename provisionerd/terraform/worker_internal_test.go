@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestWorkerEndIsLogged has a provider worker end while it is needed: the log says how and why. One that the daemon ends is not worth a
-// line.
+// TestWorkerEndIsLogged checks that the log reports how and why a provider worker ended while it was needed. The end of a worker that the
+// daemon ends is not logged.
 func TestWorkerEndIsLogged(t *testing.T) {
 	t.Parallel()
 	for script, want := range map[string]string{

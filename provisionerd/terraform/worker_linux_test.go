@@ -10,8 +10,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
 
-// TestOtherJobsWorker has a job that attaches a Terraform of its own to the provider worker of a job in another slot, of the same
-// account, while the owner's job reads its session token.
+// TestOtherJobsWorker runs a job that attaches a Terraform of its own to the provider worker of a job in another slot, of the same account,
+// while the owner's job reads its session token.
 func TestOtherJobsWorker(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(o *terraform.Options) { o.Slots = 2 })
@@ -45,7 +45,7 @@ resource "terraform_data" "wait" {
 	case r := <-ended:
 		t.Fatalf("the victim ended: %s\n%s", r.GetError(), victim.sink.text())
 	}
-	// In the attacker's own job the same works: it shows that the way of attacking is right.
+	// In the attacker's own job the same attack works, which shows that the method is right.
 	attacker := newTrial(t, map[string]string{"evil.sh": `
 attach() {
   echo "attaching to $1"
@@ -96,7 +96,7 @@ resource "terraform_data" "a" {
 	ok(t, victim, <-ended)
 }
 
-// TestProviderIsNeededLate has a build use the coder provider after it has been attached to the worker for more than a second, which is
+// TestProviderIsNeededLate makes a build use the coder provider after it has been attached to the worker for more than a second, which is
 // how often Terraform checks whether the process of an attached provider still exists.
 func TestProviderIsNeededLate(t *testing.T) {
 	modes := []string{"auto", "none"}
@@ -141,7 +141,7 @@ resource "coder_metadata" "machine" {
 	}
 }
 
-// terraformPath is the program that the tests run.
+// terraformPath returns the path of the program that the tests run.
 func terraformPath(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"terraform", "tofu"} {

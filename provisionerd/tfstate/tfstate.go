@@ -20,11 +20,11 @@ import (
 
 // Outcome lists, sorted, the resources whose change did not succeed. Addresses are Terraform's, with indexes.
 type Outcome struct {
-	// Unknown may differ from the state, or exist without being in it.
+	// Unknown resources may differ from the state, or exist without being in it.
 	Unknown []string
-	// Tainted are unfinished and marked in the state, so the next build replaces them.
+	// Tainted resources are unfinished and marked in the state, so the next build replaces them.
 	Tainted []string
-	// Failed ended with an error that Terraform recorded.
+	// Failed resources ended with an error that Terraform recorded.
 	Failed []string
 }
 
@@ -56,7 +56,7 @@ func Settle(state []byte, changes []*provisionerpb.Change, ended bool) (Outcome,
 	}
 	if marked, err := taint(state, out.Tainted); err == nil {
 		state = marked
-	} else { // not reached with a state that addresses could read
+	} else { // unreachable with a state that addresses could read
 		out.Unknown = append(out.Unknown, out.Tainted...)
 		out.Tainted = nil
 	}
@@ -66,7 +66,7 @@ func Settle(state []byte, changes []*provisionerpb.Change, ended bool) (Outcome,
 	return out, state
 }
 
-// Sentence describes the unknown and the tainted resources for users, "" for none.
+// Sentence describes the unknown and the tainted resources for users, or returns "" if there are none.
 func (o Outcome) Sentence() string {
 	var parts []string
 	if len(o.Unknown) > 0 {
@@ -118,7 +118,7 @@ type instance struct {
 
 var errNotState = errors.New("not a Terraform state of version 4")
 
-// addresses returns the addresses of the managed resources in a state, none if state is empty.
+// addresses returns the addresses of the managed resources in a state, or none if state is empty.
 func addresses(state []byte) (map[string]bool, error) {
 	all := map[string]bool{}
 	if len(bytes.TrimSpace(state)) == 0 {
@@ -144,7 +144,7 @@ func addresses(state []byte) (map[string]bool, error) {
 	return all, nil
 }
 
-// taint marks instances. It changes nothing else but spaces and the order of keys.
+// taint marks instances. Apart from whitespace and the order of keys it changes nothing else.
 func taint(state []byte, addrs []string) ([]byte, error) {
 	if len(addrs) == 0 {
 		return state, nil

@@ -114,7 +114,7 @@ func TestSettleWithoutState(t *testing.T) {
 	}
 }
 
-// Whatever the state: nothing panics, every resource that was begun is named, and a rewritten state is one that can be read.
+// FuzzSettle: whatever the state, nothing panics, every resource that was begun is named, and a rewritten state is readable.
 func FuzzSettle(f *testing.F) {
 	f.Add([]byte(text), "t.a", true, int32(0), false)
 	f.Add([]byte(`{"version":4,"serial":1,"resources":[{"mode":"managed","type":"t","name":"a","instances":[null,{}]}]}`), "t.a", true, int32(0), false)

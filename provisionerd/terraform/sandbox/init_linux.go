@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Init is the program's hidden command "sandbox-init", process 1 of a sandbox's namespaces. It takes the number of an
-// open file with the policy, the working folder, and the arguments for the program that the policy names. It changes account,
-// confines itself, starts the program, passes on the signals that end it, and collects what loses its parent. It returns the
-// program's exit status; when it ends the kernel kills what is left in the namespaces.
+// Init is the program's hidden command "sandbox-init", process 1 of a sandbox's namespaces. It takes the number of an open file with the
+// policy, the working folder, and the arguments for the program that the policy names. It changes account, confines itself, starts the
+// program, forwards the signals that end it, and reaps orphans. It returns the program's exit status; when it ends the kernel kills what is
+// left in the namespaces.
 func Init(args []string) (status int, err error) {
 	if len(args) < 2 || os.Getpid() != 1 {
 		return 0, errors.New("sandbox-init is for the program's own use")
@@ -35,7 +35,7 @@ func Init(args []string) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// Children inherit what binds the thread that starts them.
+	// Children inherit restrictions from the thread that starts them.
 	runtime.LockOSThread()
 	asked := make(chan os.Signal, 8)
 	signal.Notify(asked, os.Interrupt, syscall.SIGTERM)
@@ -50,7 +50,7 @@ func Init(args []string) (status int, err error) {
 	}
 	files, env := []uintptr{0, 1, 2}, os.Environ()
 	if !p.Outlive {
-		// This thread, not process 1: another thread of it may be the main one, and only this one is in Terraform's Landlock domain.
+		// Use this thread, not process 1: another thread of it may be the main one, and only this one is in Terraform's Landlock domain.
 		if env, err = Watching(env, unix.Gettid()); err != nil {
 			return 0, err
 		}
@@ -91,8 +91,8 @@ func Init(args []string) (status int, err error) {
 	}
 }
 
-// passOn asks the program to end when this process is asked to. The daemon asks with SIGINT; SIGTERM comes when the daemon has
-// ended, and then time is short.
+// passOn asks the program to end when this process is asked to. The daemon sends SIGINT; SIGTERM arrives when the daemon has ended, and
+// then time is short.
 func passOn(asked <-chan os.Signal, pid int, p Policy) {
 	var hurry <-chan time.Time
 	for {
@@ -100,7 +100,7 @@ func passOn(asked <-chan os.Signal, pid int, p Policy) {
 		case sign := <-asked:
 			switch {
 			case p.Outlive:
-				// The whole group, as a terminal or a service manager would.
+				// Signal the whole group, as a terminal or a service manager would.
 				_ = syscall.Kill(-pid, syscall.SIGTERM)
 			default:
 				_ = syscall.Kill(pid, syscall.SIGINT)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relay passes on what a sandbox's program prints. When nothing reads it any more, because the daemon was killed, it goes to a file in
-// the job's folder: the program must be able to print, or the kernel ends it before it has saved its state.
+// relay passes on what a sandbox's program prints. Once nothing reads it, because the daemon was killed, relay writes it to a file in the
+// job's folder: the program must be able to print, or the kernel ends it before it has saved its state.
 type relay struct {
 	from, to *os.File
 	name     string // of the file
@@ -21,7 +21,7 @@ type relay struct {
 	over     chan struct{}
 }
 
-// awaitDeath asks the program to end when nothing reads this process's output any more: the daemon was killed. The signal that the
+// awaitDeath asks the program to end once nothing reads this process's output, which means that the daemon was killed. The signal that the
 // kernel sends at a parent's death does not reach a process of another account when bubblewrap has given up its capabilities.
 func awaitDeath(asked chan<- os.Signal) {
 	out := []unix.PollFd{{Fd: 1}} // only its end is reported
@@ -37,17 +37,18 @@ func awaitDeath(asked chan<- os.Signal) {
 	}
 }
 
-// newRelay begins to relay to a file, and returns the descriptor that the program is to write to. The caller closes it.
+// newRelay starts to relay to a file, and returns the descriptor that the program must write to. The caller closes it.
 func newRelay(to *os.File, name string) (*relay, int, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return nil, 0, fmt.Errorf("make pipe: %w", err)
 	}
-	// Only this end: the program's has to block.
+	// Only this end: the program's must block.
 	if err := unix.SetNonblock(ends[0], true); err != nil {
 		return nil, 0, errors.Join(fmt.Errorf("make pipe: %w", err), unix.Close(ends[0]), unix.Close(ends[1]))
 	}
-	// A write that nothing reads is an error then, and not this process's end. It is not ignored: programs inherit that.
+	// This turns a write that nothing reads into an error instead of the end of this process. The signal is not ignored, because programs
+	// inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	r := &relay{from: os.NewFile(uintptr(ends[0]), name), to: to, name: name, over: make(chan struct{})}
 	go r.run()
@@ -70,7 +71,7 @@ func (r *relay) run() {
 	}
 }
 
-// drain takes what the program had printed when it ended. What it left in the background may keep the pipe open for ever.
+// drain reads what the program had printed when it ended. What it left in the background may keep the pipe open forever.
 func (r *relay) drain(buf []byte) {
 	if err := r.from.SetReadDeadline(time.Time{}); err != nil {
 		return
@@ -79,7 +80,7 @@ func (r *relay) drain(buf []byte) {
 	if err != nil {
 		return
 	}
-	// Its error is that of a pipe which is closed: then there is nothing.
+	// Read fails only if the pipe is closed: then there is nothing left.
 	_ = conn.Read(func(fd uintptr) bool {
 		for {
 			n, err := unix.Read(int(fd), buf)
@@ -98,7 +99,7 @@ func (r *relay) write(data []byte) {
 			return
 		}
 		r.broken, data = true, data[n:]
-		// Without the file the words are lost, and the state is saved nevertheless.
+		// Without the file the output is lost, but the state is still saved.
 		r.file, _ = os.OpenFile(r.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	}
 	if r.file != nil {
@@ -106,7 +107,7 @@ func (r *relay) write(data []byte) {
 	}
 }
 
-// finish is called when the program has ended. It waits until what that printed has been passed on.
+// finish is called when the program has ended. It waits until everything that the program printed has been passed on.
 func (r *relay) finish() {
 	if err := r.from.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		return

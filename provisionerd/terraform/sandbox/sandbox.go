@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What Terraform prints after the daemon's death is in these files of the job's working folder.
+// These files of the job's working folder hold what Terraform prints after the daemon's death.
 const (
 	LastWordsFile  = "terraform.lastwords"
 	lastErrorsFile = "terraform.lasterrors"
@@ -19,17 +19,17 @@ const (
 // InnerProgram is where a sandbox with namespaces sees our own program.
 const InnerProgram = "/run/codermesh/coder"
 
-// LowestAccount is the first account that a job may run as. Processes of accounts below it are never killed by their account.
+// LowestAccount is the first account that a job may run as. KillAccount never kills processes of accounts below it.
 const LowestAccount = 30_000
 
-// Policy is what the sandbox allows one command. It lies in a file of the daemon that is also the command: its first line makes
-// the kernel run `<our program> sandbox-exec <file> <arguments>`, see Exec.
+// Policy is what the sandbox allows one command. It lies in a file of the daemon that is also the command: its first line makes the kernel
+// run `<our program> sandbox-exec <file> <arguments>`, see Exec.
 type Policy struct {
 	Exec    string `json:"exec"`     // the program to become
 	PidFile string `json:"pid_file"` // where the process is noted, in a folder that the sandbox cannot see
 	// Bwrap is bubblewrap's program and arguments; empty for no namespaces.
 	Bwrap []string `json:"bwrap,omitempty"`
-	// Groups of the kernel's cgroups to join: names of cgroup.procs files.
+	// Cgroups are the kernel's control groups to join: names of cgroup.procs files.
 	Cgroups []string `json:"cgroups,omitempty"`
 	UID     int      `json:"uid,omitempty"` // 0 keeps the caller's
 	GID     int      `json:"gid,omitempty"`
@@ -44,11 +44,11 @@ type Policy struct {
 	Dir string `json:"dir,omitempty"`
 	// LastWords is how long the program may take to end after the daemon has ended. Only with namespaces.
 	LastWords time.Duration `json:"last_words,omitempty"`
-	// Outlive is set for workspaces: the process goes on when the one that started it ends.
+	// Outlive is set for workspaces: the process survives the one that started it.
 	Outlive bool `json:"outlive,omitempty"`
 }
 
-// Limits bound each process of a job, by resource limits of the kernel (setrlimit(2)). 0 means no bound.
+// Limits bound each process of a job with resource limits of the kernel (setrlimit(2)). 0 means no bound.
 type Limits struct {
 	Memory    uint64 `json:"memory,omitempty"`    // bytes of data; beyond it the process ends
 	File      uint64 `json:"file,omitempty"`      // bytes of each file that it writes
@@ -61,7 +61,7 @@ func (p Policy) WriteCommand(name, self string) error {
 	if err != nil {
 		return fmt.Errorf("encode sandbox: %w", err)
 	}
-	// The kernel takes one word of argument, no blanks in the path, and 255 bytes in all.
+	// The kernel accepts one word of argument, no blanks in the path, and 255 bytes in all.
 	first := "#!" + self + " sandbox-exec\n"
 	if strings.ContainsAny(self, " \t\n") || len(first) > 250 {
 		quoted := "'" + strings.ReplaceAll(self, "'", `'\''`) + "'"
@@ -77,15 +77,15 @@ func (p Policy) WriteCommand(name, self string) error {
 	return nil
 }
 
-// writeProgram writes an executable file that can be run at once. A child that another goroutine starts meanwhile would hold the file
-// open for writing until it becomes its own program, and the kernel runs no file that is open for writing (ETXTBSY).
+// writeProgram writes an executable file that can be run at once. A child that another goroutine starts meanwhile would hold the file open
+// for writing until it execs its own program, and the kernel does not run a file that is open for writing (ETXTBSY).
 func writeProgram(name string, text []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	return os.WriteFile(name, text, 0o700)
 }
 
-// DecodePolicy reads what writeCommand wrote.
+// DecodePolicy decodes what WriteCommand wrote.
 func DecodePolicy(text []byte) (Policy, error) {
 	_, body, ok := strings.Cut(string(text), "\n{")
 	if !ok {

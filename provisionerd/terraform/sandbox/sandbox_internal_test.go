@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestWriteProgram: a program runs at once, also while other goroutines start processes.
+// TestWriteProgram checks that a program runs at once, even while other goroutines start processes.
 func TestWriteProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -47,7 +47,7 @@ func Exec(args []string) error {
 	if err != nil {
 		return err
 	}
-	// Landlock, the filter and the account are bound to this thread, and the thread is what exec keeps.
+	// Landlock, the filter and the account apply to this thread, and exec keeps only this thread.
 	runtime.LockOSThread()
 	note, err := os.OpenFile(p.PidFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -116,8 +116,8 @@ func (p Policy) enterNamespaces(file, note *os.File, args []string) error {
 	})
 }
 
-// become runs a program in this process's place; or, for a workspace, beside it in a session of its own. argv gets the numbers that
-// the two files have there, if there are any.
+// become runs a program in this process's place; or, for a workspace, beside it in a session of its own. argv receives the numbers that the
+// two files have there, if there are any.
 func (p Policy) become(note *os.File, files []*os.File, argv func(first, second string) []string) error {
 	numbers := []string{"", ""}
 	inherited := []uintptr{0, 1, 2}
@@ -127,7 +127,7 @@ func (p Policy) become(note *os.File, files []*os.File, argv func(first, second 
 		if p.Outlive {
 			continue
 		}
-		// They keep their numbers: lower ones are the Go runtime's, which needs them until the end.
+		// They keep their numbers: lower ones belong to the Go runtime, which needs them until the end.
 		numbers[n] = strconv.Itoa(int(file.Fd()))
 		if _, err := unix.FcntlInt(file.Fd(), unix.F_SETFD, 0); err != nil {
 			return fmt.Errorf("hand on files: %w", err)
@@ -142,7 +142,7 @@ func (p Policy) become(note *os.File, files []*os.File, argv func(first, second 
 		}
 		return p.note(note, pid)
 	}
-	if len(p.Bwrap) == 0 { // else process 1 does it
+	if len(p.Bwrap) == 0 { // otherwise process 1 does it
 		var err error
 		if env, err = Watching(env, os.Getpid()); err != nil {
 			return err
@@ -152,7 +152,7 @@ func (p Policy) become(note *os.File, files []*os.File, argv func(first, second 
 	return fmt.Errorf("run %s: %w", line[0], err)
 }
 
-// becomeAccount changes to the policy's account, and has this process end with the one that started it.
+// becomeAccount changes to the policy's account, and makes this process end with the one that started it.
 func (p Policy) becomeAccount() error {
 	if p.UID != 0 {
 		if err := syscall.Setgroups(p.Groups); err != nil {
@@ -337,14 +337,14 @@ func ChildAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// Process identifies a process beyond the reuse of its number.
+// Process identifies a process even after its number has been reused.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
 	Boot  string `json:"boot"`
 	// Namespaces is set for a bubblewrap, which runs Terraform, or a workspace, below process 1 of its namespaces.
 	Namespaces bool `json:"namespaces,omitempty"`
-	Init       int  `json:"-"` // that process 1 by its number here; 0 when it is not known yet
+	Init       int  `json:"-"` // the number of that process 1 here; 0 if it is not known yet
 }
 
 func Identify(pid int) (Process, error) {
@@ -372,8 +372,8 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: start, Boot: string(bytes.TrimSpace(boot))}, nil
 }
 
-// KillGroup kills the process group that p leads or led, and does not wait. It leaves another process with p's number alone: while members
-// of the old group live, the kernel does not reuse the number.
+// KillGroup kills the process group that p leads or led, and does not wait. It spares another process that has p's number: while members of
+// the old group live, the kernel does not reuse the number.
 func KillGroup(p Process) {
 	if p.PID <= 1 {
 		return
@@ -395,7 +395,7 @@ func (p Process) Alive() bool {
 	return err == nil && now.Start == p.Start && now.Boot == p.Boot
 }
 
-// Signal asks what p runs to end: Terraform, or a workspace's process. It reports whether that handles the signal.
+// Signal asks the program that p runs to end: Terraform, or a workspace's process. It reports whether that program handles the signal.
 func (p Process) Signal(sign syscall.Signal) bool {
 	switch {
 	case !p.Alive() || p.Namespaces && (p.Init == 0 || !listens(p.Init, sign)):
@@ -440,7 +440,7 @@ func PeerAccount(conn *net.UnixConn) (int, error) {
 	return int(peer.Uid), nil
 }
 
-// KillAccount kills every process of an account that belongs to one job or workspace. It starts a process of that account which does it in
+// KillAccount kills every process of an account that belongs to one job or workspace. It starts a process of that account, which does so in
 // one system call, so that no forking process can escape.
 func KillAccount(self string, uid int) error {
 	cmd := exec.Command(self, "sandbox-kill")

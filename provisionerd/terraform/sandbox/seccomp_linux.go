@@ -19,13 +19,13 @@ var deniedCalls = []uintptr{
 	unix.SYS_BPF, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
 	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_SYSLOG, unix.SYS_QUOTACTL, unix.SYS_SETTIMEOFDAY,
 	unix.SYS_CLOCK_SETTIME, unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
-	// Keys are not divided by namespaces, handles pass by the folders above a file.
+	// Namespaces do not separate keys; handles bypass the folders above a file.
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_OPEN_BY_HANDLE_AT,
 	// Favorites of exploits.
 	unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 }
 
-// debuggerCalls are denied to jobs, and left to workspaces.
+// debuggerCalls are denied to jobs, but not to workspaces.
 var debuggerCalls = []uintptr{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP}
 
 // Offsets in struct seccomp_data, see seccomp(2).
@@ -39,7 +39,7 @@ const (
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 	unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// CallFilter is the filter for this machine, nil for an architecture that it is not written for.
+// CallFilter returns the filter for this machine, or nil for an unsupported architecture.
 func CallFilter(debug bool) []bpf.Instruction {
 	arch := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if arch == 0 {
@@ -48,7 +48,7 @@ func CallFilter(debug bool) []bpf.Instruction {
 	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	refuse := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	absent := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
-	// The low half of an argument: all flags and requests looked at fit.
+	// Load the low half of an argument, which holds all flags and requests examined here.
 	argument := func(n uint32) bpf.Instruction { return bpf.LoadAbsolute{Off: dataArgs + 8*n, Size: 4} }
 	program := []bpf.Instruction{
 		// Programs for another architecture, such as 32-bit ones, would have other numbers.
@@ -69,13 +69,13 @@ func CallFilter(debug bool) []bpf.Instruction {
 		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(call), SkipFalse: 1}, refuse)
 	}
 	return append(program,
-		// Its flags are in memory, which a filter cannot read: the C library then takes clone.
+		// clone3 has its flags in memory, which a filter cannot read; without it the C library uses clone.
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CLONE3, SkipFalse: 1}, absent,
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CLONE, SkipFalse: 4},
 		argument(0),
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipFalse: 1}, refuse,
 		allow,
-		// Typing into a terminal that another program reads.
+		// This request types into a terminal that another program reads.
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_IOCTL, SkipFalse: 4},
 		argument(1),
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.TIOCSTI, SkipTrue: 1},
@@ -86,7 +86,7 @@ func CallFilter(debug bool) []bpf.Instruction {
 
 const tiocLinux = 0x541c // TIOCLINUX
 
-// filterCalls denies the calling thread, and what it becomes and starts, some system calls. It needs no_new_privs, or root.
+// filterCalls denies some system calls to the calling thread, and to what it executes and starts. It needs no_new_privs, or root.
 func filterCalls(debug bool) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("filter system calls: give up privileges: %w", err)

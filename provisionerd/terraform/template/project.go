@@ -28,7 +28,7 @@ type Edited map[string][]byte
 // ErrNoProjection is returned for templates that cannot be reduced.
 var ErrNoProjection = errors.New("the template is written in JSON")
 
-// Files are the parsed files of the root module. It returns ErrNoProjection when parts of it are written in JSON.
+// Files returns the parsed files of the root module. It returns ErrNoProjection if parts of the module are written in JSON.
 func (t *Source) Files() ([]syntax.Source, error) {
 	if t.json {
 		return nil, ErrNoProjection
@@ -62,7 +62,7 @@ func (t *Source) Files() ([]syntax.Source, error) {
 	return files, nil
 }
 
-// Blank replaces ranges of text by blanks; line ends stay.
+// Blank replaces ranges of text with blanks, and keeps line ends.
 func Blank(text []byte, ranges []hcl.Range) []byte {
 	out := slices.Clone(text)
 	for _, r := range ranges {
@@ -75,7 +75,7 @@ func Blank(text []byte, ranges []hcl.Range) []byte {
 	return out
 }
 
-// blockRange is all of a block, braces included.
+// blockRange returns the range of a whole block, braces included.
 func blockRange(b *hclsyntax.Block) hcl.Range {
 	return hcl.RangeBetween(b.TypeRange, b.CloseBraceRange)
 }
@@ -120,7 +120,7 @@ func readsInstance(body *hclsyntax.Body) bool {
 	})
 }
 
-// traversals are all references in a piece of syntax.
+// traversals returns all references in a piece of syntax.
 func traversals(in hclsyntax.Node) []hcl.Traversal {
 	var found []hcl.Traversal
 	// The callback returns no diagnostics, so there are none.
@@ -137,12 +137,12 @@ func traversals(in hclsyntax.Node) []hcl.Traversal {
 type projector struct {
 	resources map[string]bool // types of managed resources
 	locals    map[string]hclsyntax.Expression
-	data      map[string]*hclsyntax.Block // coder's, by "type.name"
+	data      map[string]*hclsyntax.Block // data sources of the coder provider, by "type.name"
 	verdict   map[string]bool             // by "local.x" or "data.type.name": whether it can be kept
 	used      map[string]bool             // locals that are needed
 }
 
-// Project reduces a template to its projection. dropped names the data sources that had to be left out.
+// Project reduces a template to its projection. dropped names the data sources that had to be omitted.
 func Project(files []syntax.Source) (content Edited, dropped []string) {
 	p := projector{
 		resources: map[string]bool{}, locals: map[string]hclsyntax.Expression{}, data: map[string]*hclsyntax.Block{},
@@ -200,12 +200,12 @@ func isCoderData(b *hclsyntax.Block) bool {
 	return b.Type == "data" && len(b.Labels) == 2 && strings.HasPrefix(b.Labels[0], "coder_")
 }
 
-// keeps decides about a local or a data source, and all it depends on.
+// keeps decides about a local or a data source, and everything that it depends on.
 func (p *projector) keeps(name string) bool {
 	if kept, known := p.verdict[name]; known {
 		return kept
 	}
-	p.verdict[name] = true // a cycle is Terraform's to report
+	p.verdict[name] = true // Terraform reports cycles
 	var in hclsyntax.Node
 	if local, ok := strings.CutPrefix(name, "local."); ok {
 		expr, ok := p.locals[local]
@@ -247,7 +247,7 @@ func (p *projector) keepsReference(t hcl.Traversal) bool {
 	}
 }
 
-// use marks the locals that something kept needs.
+// use marks the locals that a kept piece of syntax needs.
 func (p *projector) use(in hclsyntax.Node) {
 	for _, t := range traversals(in) {
 		name, ok := step(t, 1)
@@ -261,7 +261,7 @@ func (p *projector) use(in hclsyntax.Node) {
 	}
 }
 
-// removed is what of a file does not belong to the projection.
+// removed returns the ranges of a file that do not belong to the projection.
 func (p *projector) removed(file syntax.Source) []hcl.Range {
 	var ranges []hcl.Range
 	for _, block := range file.Body.Blocks {

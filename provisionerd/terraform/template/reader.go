@@ -12,15 +12,15 @@ import (
 	"github.com/codermesh/codermesh/internal/syntax"
 )
 
-// What is read of one file of a template, in bytes.
+// Limits on reading one file of a template, in bytes.
 const (
 	maxReadme = 1 << 20
 	maxModule = 16 << 20
 )
 
-// ReadFile reads a regular file below root. Links are followed as long as they stay there; devices, pipes and folders are
-// refused without waiting for them. A file above limit is a fault, Invalid. It reads what templates have written: everything in
-// a template's folder is read with it and never by path.
+// readFile reads a regular file below root. It follows links as long as they stay there, and rejects devices, pipes and folders without
+// waiting for them. A file above limit is a fault, Invalid. Use it, and never a path, to read anything in a template's folder, because
+// templates may have written there.
 func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -44,7 +44,7 @@ func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// cannotRead returns a fault if a link leads nowhere or outside, which is the template's mistake, and else an internal error.
+// cannotRead returns a fault if a link leads nowhere or outside, which is the template's mistake, and an internal error otherwise.
 func cannotRead(name string, err error) error {
 	var path *fs.PathError
 	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &path) && path.Err != nil && path.Err.Error() == "path escapes from parent" {
@@ -53,7 +53,7 @@ func cannotRead(name string, err error) error {
 	return fmt.Errorf("read template: %w", err)
 }
 
-// ReadSource reads a file of Terraform's language.
+// ReadSource reads a file in Terraform's language.
 func ReadSource(root *os.Root, name string) ([]byte, error) {
 	return readFile(root, name, syntax.MaxFile)
 }

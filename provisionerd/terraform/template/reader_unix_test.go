@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// TestReadFile reads what may lie in a template's folder once others have worked in it.
+// TestReadFile reads what other programs may have left in a template's folder.
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

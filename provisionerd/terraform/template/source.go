@@ -24,20 +24,20 @@ type Source struct {
 	Dir       string // the unpacked template
 	Readme    string
 	Variables []*provisionerpb.TemplateVariable
-	// Parameters are the names of the root module's parameters by their label in the source. Only literal names.
+	// Parameters holds the names of the root module's parameters by their label in the source. It holds only literal names.
 	Parameters map[string]string
-	// mandatory are the names of parameters that have no default and are always there.
+	// mandatory lists the names of parameters that have no default and are unconditional.
 	mandatory []string
 	NeedsInit bool // something has to be installed before Terraform runs
 	Backend   bool // keeps its state elsewhere
 	modules   bool
 	json      bool // parts are written in JSON
-	Token     bool // names the owner's session token
-	Key       bool // names the owner's private SSH key
+	Token     bool // uses the owner's session token
+	Key       bool // uses the owner's private SSH key
 
 	places     map[string]string // file and line by address: resources, "data." and data sources, "module." and its name
-	Ignored    []string          // sentences about what has no effect here
-	Impossible error             // why an agent could never connect; nil: none is known
+	Ignored    []string          // sentences about features without effect here
+	Impossible error             // why an agent could never connect; nil if no reason is known
 }
 
 // moduleSchema lists the top-level blocks of a module that Read examines.
@@ -132,7 +132,7 @@ func (t *Source) readFile(parser *syntax.Parser, name string, text []byte) error
 // servedHere reports whether a provider needs no installation: the coder provider is ours, terraform is built in.
 func servedHere(name string) bool { return name == "coder" || name == "terraform" }
 
-// SyntaxError is the first error among diagnostics as a fault, Invalid, that begins with file and line.
+// SyntaxError returns the first error among diagnostics as a fault, Invalid, that begins with file and line.
 func SyntaxError(diags hcl.Diagnostics) error {
 	for _, d := range diags {
 		if d.Severity != hcl.DiagError {
@@ -238,7 +238,7 @@ func bodyAttributes(body hcl.Body, names ...string) (hcl.Attributes, hcl.Diagnos
 	return content.Attributes, diags
 }
 
-// Literal is the value of a literal string expression, or "".
+// Literal returns the value of a literal string expression, or "".
 func Literal(expr hcl.Expression) string {
 	value, ok := syntax.Literal(expr)
 	if !ok || value.IsNull() || value.Type() != cty.String {
@@ -247,7 +247,7 @@ func Literal(expr hcl.Expression) string {
 	return value.AsString()
 }
 
-// readSecretNames collects which of the owner's secrets the source names, in the root module and in all modules that it uses. A name counts
+// readSecretNames collects which of the owner's secrets the source uses, in the root module and in all modules that it calls. A name counts
 // wherever it appears as an identifier or quoted word, which errs on the safe side. Files behind links out of the folder do not count.
 func (t *Source) readSecretNames(root *os.Root) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -290,7 +290,7 @@ func namesWord(file string, text []byte, word string) bool {
 	})
 }
 
-// MissingVariables are the names of the variables that need a value and have none among these.
+// MissingVariables returns the names of the variables that need a value and have none in values.
 func (t *Source) MissingVariables(values []*provisionerpb.VariableValue) (missing []string) {
 	for _, v := range t.Variables {
 		if v.Required && !slices.ContainsFunc(values, func(given *provisionerpb.VariableValue) bool { return given.GetName() == v.Name }) {
@@ -300,7 +300,7 @@ func (t *Source) MissingVariables(values []*provisionerpb.VariableValue) (missin
 	return missing
 }
 
-// MissingParameters are the names of the parameters that need a value and have none among these.
+// MissingParameters returns the names of the parameters that need a value and have none in values.
 func (t *Source) MissingParameters(values []*provisionerpb.ParameterValue) (missing []string) {
 	for _, name := range t.mandatory {
 		if !slices.ContainsFunc(values, func(given *provisionerpb.ParameterValue) bool { return given.GetName() == name }) {
@@ -310,14 +310,14 @@ func (t *Source) MissingParameters(values []*provisionerpb.ParameterValue) (miss
 	return missing
 }
 
-// VariablesFile is the content of the job's variable file. Values of types other than string are given as the language or
-// JSON writes them.
+// VariablesFile returns the content of the job's variable file. Values of types other than string are written as in the language or in
+// JSON.
 func (t *Source) VariablesFile(values []*provisionerpb.VariableValue) ([]byte, error) {
 	content := map[string]json.RawMessage{}
 	for _, given := range values {
 		i := slices.IndexFunc(t.Variables, func(v *provisionerpb.TemplateVariable) bool { return v.Name == given.GetName() })
 		if i < 0 {
-			continue // removed from the template since
+			continue // the template no longer has it
 		}
 		text, err := json.Marshal(given.GetValue())
 		if err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Without are the coder provider's resources and data sources that this server does nothing with.
+// Without lists the coder provider's resources and data sources that this server ignores.
 var Without = []string{"coder_devcontainer", "coder_ai_task", "coder_external_agent", "coder_agent_instance", "data.coder_task"}
 
-// withoutBlocks are blocks of others that it does nothing with, by what they are in.
+// withoutBlocks holds the nested blocks that this server ignores, by the block that contains them.
 var withoutBlocks = map[string]string{"coder_agent": "resources_monitoring", "data.coder_workspace_preset": "prebuilds"}
 
-// readSupport notes what of a block of the root module this server cannot do. Terraform knows more about it after a
+// readSupport records which features in a block of the root module this server does not support. Terraform knows more about them after a
 // plan.
 func (t *Source) readSupport(block *hcl.Block) {
 	kind := block.Labels[0]
@@ -50,12 +50,12 @@ func (t *Source) readSupport(block *hcl.Block) {
 	t.Impossible = CheckAgent(place, "coder_agent."+block.Labels[1], found["os"], found["auth"])
 }
 
-// Ignored is the sentence about something that has no effect on this server.
+// Ignored returns the sentence about something that has no effect on this server.
 func Ignored(place, what string) string {
 	return fmt.Sprintf("%s: %s has no effect on this server", place, what)
 }
 
-// CheckAgent returns a fault for an agent that could never connect. Empty attributes are not known, or have their default.
+// CheckAgent returns a fault for an agent that could never connect. Empty attributes are unknown, or have their default.
 func CheckAgent(place, address, os, auth string) error {
 	switch {
 	case os != "" && os != "linux":
@@ -67,7 +67,7 @@ func CheckAgent(place, address, os, auth string) error {
 	return nil
 }
 
-// Place returns where the source declares an address. For an address inside a module that is where the root module calls it.
+// Place returns where the source declares an address. For an address inside a module it returns where the root module calls that.
 func (t *Source) Place(address string) string {
 	if rest, ok := strings.CutPrefix(address, "module."); ok {
 		name, _, _ := strings.Cut(rest, ".")
