@@ -1,5 +1,5 @@
-// Package meshclient is a laptop's ephemeral place in the mesh: a node with a fresh key, the coordinator's client that
-// introduces it to agents, and connections to their ports. It knows agents by their ids only, and neither workspaces nor the server's API.
+// Package meshclient is a laptop's ephemeral place in the mesh: a node with a fresh key, the coordinator's client that introduces it to
+// agents, and connections to their ports. It knows agents by their ids only, and neither workspaces nor the server's API.
 package meshclient
 
 import (
@@ -25,18 +25,18 @@ import (
 // dialTimeout bounds a connection to a port of an agent that was introduced.
 const dialTimeout = 30 * time.Second
 
-// Options of a Client.
+// Options configure a Client.
 type Options struct {
 	URL        *url.URL     // the server's, required
-	Header     http.Header  // credential and whatever else goes with requests
+	Header     http.Header  // credential and other headers of requests
 	HTTPClient *http.Client // nil: one of its own
 	TLS        *tls.Config  // for relays, and for a client of its own; nil: the system's trust
 	RelayOnly  bool         // no direct paths
-	Agent      string       // as [owner/]workspace[.agent]: who will be introduced, if that is known by name before the id; "" if not
+	Agent      string       // as [owner/]workspace[.agent]: the agent that will be introduced, if its name is known before its id; otherwise ""
 	Logger     *slog.Logger // nil: silent
 }
 
-// Client is one process's place in the mesh. Safe for concurrent use.
+// Client is one process's place in the mesh. It is safe for concurrent use.
 type Client struct {
 	coordinator *coordinator.Client
 	ready       chan struct{} // closed when coordinator is set
@@ -45,11 +45,11 @@ type Client struct {
 	err         error
 	close       sync.Once
 	parted      chan struct{} // closed when the node is closed
-	parting     error         // of that; read after parted
+	parting     error         // the error of closing it; read after parted
 	log         *slog.Logger
 }
 
-// Start begins to join and returns at once: node and coordinator connection come about side by side.
+// Start begins to join and returns at once: the node and the coordinator connection start concurrently.
 func Start(o Options) *Client {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -74,7 +74,7 @@ func Start(o Options) *Client {
 			if node, err := c.Node(); err == nil {
 				return node
 			}
-			return nil // NewNode tells why
+			return nil // NewNode returns the reason
 		},
 		NewNode: func(coordinator.Welcome) (coordinator.Node, error) {
 			<-c.made
@@ -89,7 +89,7 @@ func Start(o Options) *Client {
 	return c
 }
 
-// reconnect is called by the node when its network may have changed.
+// reconnect reconnects to the coordinator. The node calls it when its network may have changed.
 func (c *Client) reconnect() {
 	select {
 	case <-c.ready:
@@ -98,7 +98,7 @@ func (c *Client) reconnect() {
 	}
 }
 
-// Node is the process's own node. It blocks until there is one.
+// Node returns the process's own node. It blocks until the node exists.
 func (c *Client) Node() (*tailnet.Node, error) {
 	<-c.made
 	if c.err != nil {
@@ -107,18 +107,18 @@ func (c *Client) Node() (*tailnet.Node, error) {
 	return c.node, nil
 }
 
-// Joined blocks until the coordinator has told which relays there are, or refuses (a fault), or ctx ends.
+// Joined blocks until the coordinator has sent the list of relays, or refuses (a fault), or ctx ends.
 func (c *Client) Joined(ctx context.Context) (coordinator.Welcome, error) {
 	return c.coordinator.Welcome(ctx)
 }
 
-// Introduce blocks until the agent can be dialled. An agent that is not connected is waited for until ctx ends. An error with
-// a code other than fault.Unavailable is final.
+// Introduce blocks until the agent can be dialled. It waits for an agent that is not connected until ctx ends. An error with a code other
+// than fault.Unavailable is final.
 func (c *Client) Introduce(ctx context.Context, agent uuid.UUID) error {
 	return c.coordinator.Subscribe(ctx, agent)
 }
 
-// Key is the key of the process that the agent is now, as far as the coordinator has told: another process has another key.
+// Key returns the key of the agent's current process, if the coordinator has announced it: another process has another key.
 func (c *Client) Key(agent uuid.UUID) (tailnet.PublicKey, bool) {
 	info, _, ok := c.coordinator.Peer(agent)
 	return info.Key, ok
@@ -137,7 +137,7 @@ func (c *Client) Dial(ctx context.Context, network string, agent uuid.UUID, port
 	})
 }
 
-// explain dials, and says what an error means.
+// explain dials, and explains an error.
 func explain(ctx context.Context, port uint16, dial func() (net.Conn, error)) (net.Conn, error) {
 	conn, err := dial()
 	switch {
@@ -151,8 +151,8 @@ func explain(ctx context.Context, port uint16, dial func() (net.Conn, error)) (n
 	return nil, fmt.Errorf("dial agent port %d: %w", port, err)
 }
 
-// DialStream is Dial for a TCP port that does not wait where the agent has streams: what is written travels with the request, and errors of Dial come
-// from Read and Write.
+// DialStream is like Dial for a TCP port, but does not wait if the agent supports streams: the first written data travels with the request,
+// and errors of Dial are returned by Read and Write.
 func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
 	node, err := c.Node()
 	if err != nil {
@@ -174,11 +174,11 @@ func (c *Client) Ping(ctx context.Context, agent uuid.UUID) (tailnet.Pong, error
 	return node.Ping(ctx, agent)
 }
 
-// farewell is how long the other ends of connections have to notice their end before the coordinator tells them.
+// farewell is how long the other ends of connections have to notice their end before the coordinator reports it.
 const farewell = 10 * time.Millisecond
 
-// Close leaves the mesh: connections end, the coordinator hears bye. It is idempotent and takes a second at most where the
-// server answers.
+// Close leaves the mesh: it ends connections and sends bye to the coordinator. It is idempotent and takes at most a second if the server
+// answers.
 func (c *Client) Close() error {
 	c.Leave()
 	<-c.parted
@@ -186,12 +186,12 @@ func (c *Client) Close() error {
 	return c.parting
 }
 
-// Leave is Close for a process that ends now: it returns when everything is on its way, and waits for no answer.
+// Leave is like Close, for a process that is about to exit: it returns when everything has been sent, and waits for no answer.
 func (c *Client) Leave() {
 	c.close.Do(func() {
 		<-c.made
-		// The node has a lead: once the coordinator hears bye, agents forget this peer and do not answer its last packets. It is
-		// short, since without a bye they would keep half-open connections until they believe the peer lost.
+		// The node gets a head start: once the coordinator receives bye, agents forget this peer and do not answer its last packets. The
+		// head start is short, since without a bye they would keep half-open connections until they consider the peer lost.
 		go func() {
 			defer close(c.parted)
 			if c.node != nil {

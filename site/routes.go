@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// routes are the paths of the dashboard's pages, as src/app.tsx knows them: a test compares the two. A segment that begins with a
-// colon stands for any name.
+// routes are the paths of the dashboard's pages, as in src/app.tsx: a test compares the two. A segment that begins with a colon matches any
+// name.
 var routes = []string{
 	"/",
 	"/login",
@@ -34,16 +34,16 @@ var routes = []string{
 	"/cli-auth",
 }
 
-// terminalRoute is the page of a terminal, whose styles are allowed more than the others' (see allowStyles).
+// terminalRoute is the page of a terminal, which may use more styles than the others (see allowStyles).
 const terminalRoute = "/@:owner/:name/terminal"
 
-// IsPage reports whether the dashboard has a page at a path. What it does not have is answered with 404: a program that asks for
-// /metrics, /install.sh or another server's API would take a page for the answer.
+// IsPage reports whether the dashboard has a page at a path. The server answers other paths with 404: a program that requests /metrics,
+// /install.sh or another server's API would take a page for the answer.
 func IsPage(p string) bool {
 	return slices.ContainsFunc(routes, func(route string) bool { return matches(route, p) })
 }
 
-// matches reports whether a path is one of a route.
+// matches reports whether a path belongs to a route.
 func matches(route, p string) bool {
 	segments := strings.Split(strings.Trim(path.Clean("/"+p), "/"), "/")
 	pattern := strings.Split(strings.Trim(route, "/"), "/")
@@ -58,7 +58,7 @@ func zip(a, b []string) [][2]string {
 	return out
 }
 
-// fits reports whether a path's segment is one that the pattern's stands for.
+// fits reports whether a path's segment matches the pattern's.
 func fits(pattern, segment string) bool {
 	prefix, name, variable := strings.Cut(pattern, ":")
 	if !variable || name == "" {
@@ -67,10 +67,10 @@ func fits(pattern, segment string) bool {
 	return strings.HasPrefix(segment, prefix) && len(segment) > len(prefix)
 }
 
-// wantsPage reports whether a browser goes to an address, rather than a program or a page's script asking for data.
+// wantsPage reports whether a browser navigates to an address, rather than a program or a page's script requesting data.
 func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
-// noSuchPath answers a program, in the form that the API's errors have.
+// noSuchPath answers a program, in the form of the API's errors.
 func noSuchPath(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -79,6 +79,6 @@ func noSuchPath(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	shown := url.URL{Path: r.URL.Path}
-	// An error means that the reader has left.
+	// An error means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(map[string]string{"message": shown.EscapedPath() + " does not exist on this server."})
 }

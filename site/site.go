@@ -45,7 +45,7 @@ func New() (*Handler, error) {
 	return NewFrom(files)
 }
 
-// NewFrom is New for files elsewhere: each must be there with the endings .br and .gz.
+// NewFrom is like New for other files: each must exist with the suffixes .br and .gz.
 func NewFrom(files fs.FS) (*Handler, error) {
 	h := &Handler{assets: map[string]asset{}}
 	err := fs.WalkDir(files, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -76,7 +76,7 @@ func (h *Handler) Built() bool { _, ok := h.assets[index]; return ok }
 
 const index = "index.html"
 
-// contentType does not ask the machine's own table: answers would differ from one server to another.
+// contentType does not use the machine's own table: answers would differ from one server to another.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".js":
@@ -107,7 +107,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			noSuchPath(w, r)
 			return
 		}
-		status = http.StatusNotFound // the page says so, too
+		status = http.StatusNotFound // the page shows the error, too
 	} else if !read {
 		header.Set("Allow", "GET, HEAD")
 		http.Error(w, "The dashboard's pages can only be read.", http.StatusMethodNotAllowed)
@@ -119,14 +119,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case ok:
 		header.Set("Cache-Control", "no-cache")
 	case strings.HasPrefix(name, "assets/"), strings.HasPrefix(name, "icon/"), strings.HasPrefix(name, "emojis/"):
-		// A page in their place would be taken for a broken script, or cached as one.
+		// A browser would take a page in their place for a broken script, or cache it as one.
 		http.NotFound(w, r)
 		return
 	case !h.Built():
 		header.Set("Content-Type", "text/html; charset=utf-8")
 		header.Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, notBuilt) // an error means that the reader has left
+		_, _ = io.WriteString(w, notBuilt) // an error means that the client has disconnected
 		return
 	default:
 		a = h.assets[index]
@@ -138,8 +138,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.write(w, r, status, a)
 }
 
-// allowStyles lets a page write style elements and attributes, which xterm.js draws with. The rest of the policy that the server has
-// set stays as it is.
+// allowStyles lets a page write style elements and attributes, which xterm.js draws with. It leaves the rest of the server's policy as it
+// is.
 func allowStyles(header http.Header) {
 	const name, strict = "Content-Security-Policy", "style-src 'self'"
 	if policy := header.Get(name); policy != "" {
@@ -180,10 +180,10 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, a as
 	if r.Method == http.MethodHead {
 		return
 	}
-	_, _ = w.Write(body) // an error means that the reader has left
+	_, _ = w.Write(body) // an error means that the client has disconnected
 }
 
-// accepts reports whether an Accept-Encoding header allows the coding. A weight of zero refuses it.
+// accepts reports whether an Accept-Encoding header allows the coding. A weight of zero forbids it.
 func accepts(header, coding string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(part), ";")

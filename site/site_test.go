@@ -130,8 +130,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// Programs that look for what other servers have are told that it is not here. A page would be taken for the answer: for metrics,
-// for a script to run, for a server that signs people in.
+// TestUnknownPaths: programs that look for what other servers have get a 404. They would take a page for the answer: for metrics, for a
+// script to run, for a server that signs users in.
 func TestUnknownPaths(t *testing.T) {
 	t.Parallel()
 	h := handler(t)
@@ -153,7 +153,7 @@ func TestUnknownPaths(t *testing.T) {
 				t.Errorf("%s: got %s", p, w.Body)
 			}
 		}
-		// Who goes there with a browser sees the dashboard say so.
+		// A browser gets the dashboard's page, which reports the error.
 		r.Method = http.MethodGet
 		r.Header.Set("Accept", "text/html,application/xhtml+xml")
 		w := httptest.NewRecorder()
@@ -162,7 +162,7 @@ func TestUnknownPaths(t *testing.T) {
 			t.Errorf("%s in a browser: got %d %q, ETag %q", p, w.Code, w.Body, w.Header().Get("ETag"))
 		}
 	}
-	// Pages are pages for everybody: monitors ask without naming a type.
+	// Pages are served to every client: monitors request them without naming a type.
 	for _, p := range []string{"/", "/login", "/@ada/dev", "/@ada/dev/", "/@ada/dev.main/terminal", "/templates/x/files", "/external-auth/github", "/cli-auth"} {
 		if w := get(h, http.MethodGet, p); w.Code != http.StatusOK {
 			t.Errorf("%s: got %d", p, w.Code)
@@ -173,7 +173,7 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
-// The server's list of pages is the dashboard's.
+// TestRoutesAreTheDashboards: the server's list of pages is the dashboard's.
 func TestRoutesAreTheDashboards(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("src/app.tsx")
@@ -184,7 +184,7 @@ func TestRoutesAreTheDashboards(t *testing.T) {
 	for _, m := range regexp.MustCompile(`<Route path=(?:"([^"]*)"|\{/\^?(.*?)\$?/\})`).FindAllStringSubmatch(string(source), -1) {
 		found++
 		route := m[1]
-		if route == "" { // a regular expression: its groups are names, its optional parts stay out or come in
+		if route == "" { // a regular expression: its groups are names, its optional parts are omitted or included
 			route = strings.NewReplacer(`\/?`, "", `\/`, "/", `(?<owner>[^/]+)`, ":owner", `(?<name>[^/.]+)`, ":name", `(?:\.(?<agent>[^/]+))?`, "").Replace(m[2])
 		}
 		route = strings.ReplaceAll(route, `(?:/builds/(?<build>\d+))?`, "/:build?")
@@ -205,7 +205,7 @@ func TestRoutesAreTheDashboards(t *testing.T) {
 	}
 }
 
-// sample is a path of a route, with its optional segments or without.
+// sample returns a path of a route, with or without its optional segments.
 func sample(route string, whole bool) string {
 	var out []string
 	for segment := range strings.SplitSeq(route, "/") {

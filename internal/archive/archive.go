@@ -31,7 +31,7 @@ func (n *Names) Add(name string) error {
 	return nil
 }
 
-// AddLink adds a link. It returns an error if the name or the target leads out of the archive.
+// AddLink adds a link. It returns an error if the name or the target leads outside of the archive.
 func (n *Names) AddLink(name, target string) error {
 	if err := n.Add(name); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (n *Names) AddLink(name, target string) error {
 	return nil
 }
 
-// Check checks all entries together. It returns an error that names an entry below a link, or a link whose target passes through another.
+// Check checks all entries together. Its error names an entry below a link, or a link whose target passes through another.
 func (n *Names) Check() error {
 	if len(n.links) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func (n *Names) Check() error {
 	return nil
 }
 
-// passes returns a link through which the path way, seen from a folder, passes. The end of the path does not count.
+// passes returns a link that the path way, seen from a folder, passes through. The end of the path does not count.
 func (n *Names) passes(from, way string) (link string, ok bool) {
 	steps := strings.Split(way, "/") // a slash at the end makes an empty last step
 	at := from

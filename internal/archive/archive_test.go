@@ -57,7 +57,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// FuzzLinks makes the links that are accepted: none of them may lead outside of the folder.
+// FuzzLinks creates the accepted links: none of them may lead outside of the folder.
 func FuzzLinks(f *testing.F) {
 	f.Add("a/up\x01..\nl0\x01a/up/..\nl1\x01l0/..")
 	f.Add("a/b\na/c\x01b\nd\x01a/c")
@@ -79,7 +79,7 @@ func FuzzLinks(f *testing.F) {
 		if err := os.Mkdir(inside, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range entries { // what cannot be made, because names are too long or are taken, is left out
+		for _, e := range entries { // ignore entries that cannot be created, because names are too long or are taken
 			path := filepath.Join(inside, e.name)
 			if e.target == "" {
 				_ = os.MkdirAll(path, 0o755)

@@ -11,7 +11,8 @@ import (
 var linux string
 
 // Script returns the POSIX shell script for an operating system and a processor (Go's names, and "armv7"), or "" if there is none. The
-// provider must replace ${ACCESS_URL} by the server's URL with a slash at its end, and ${AUTH_TYPE}. The agent's token comes from the environment variable CODER_AGENT_TOKEN.
+// provider must replace ${ACCESS_URL} with the server's URL, ending in a slash, and ${AUTH_TYPE}. The agent's token comes from the
+// environment variable CODER_AGENT_TOKEN.
 func Script(os, arch string) string {
 	if os != "linux" {
 		return ""

@@ -29,7 +29,7 @@ import (
 	"github.com/codermesh/codermesh/internal/scratch"
 )
 
-// agent is what the server hands out in these tests.
+// agent is the program that the server serves in these tests.
 const agent = "#!/bin/sh\necho agent=$1 url=$CODER_AGENT_URL auth=$CODER_AGENT_AUTH token=$CODER_AGENT_TOKEN found=$(command -v coder) home=$HOME tf=$TF_REATTACH_PROVIDERS\n"
 
 // tools makes a PATH with the programs that a script may use, and the downloader under test.
@@ -56,7 +56,7 @@ func start(t *testing.T, shell []string, url, path string, env ...string) *bufio
 	t.Helper()
 	script := bootstrap.Script("linux", "amd64")
 	script = strings.NewReplacer("${ACCESS_URL}", url+"/", "${AUTH_TYPE}", "token").Replace(script)
-	// The script never ends by itself: a line that does not come would be waited for without end.
+	// The script never ends on its own: the test would wait forever for a missing line.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, shell[0], append(shell[1:], "-c", script)...)
@@ -73,14 +73,14 @@ func start(t *testing.T, shell []string, url, path string, env ...string) *bufio
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// The script never ends by itself; neither do the programs it waits for.
+		// The script never ends on its own; neither do the programs that it waits for.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 	})
 	return bufio.NewScanner(out)
 }
 
-// until reads lines until one has the text.
+// until reads lines until one contains the text.
 func until(t *testing.T, lines *bufio.Scanner, want string) string {
 	t.Helper()
 	var seen []string
@@ -145,8 +145,8 @@ func TestFetchAndBecome(t *testing.T) {
 	}
 }
 
-// TestFolderOfKilledScript: a sweep of temporary folders leaves the script's folder alone during the download and while the program runs
-// that the script becomes, and removes it once that was killed.
+// TestFolderOfKilledScript: a sweep of temporary folders leaves the script's folder alone during the download and while the program that
+// the script becomes runs, and removes it once that program was killed.
 func TestFolderOfKilledScript(t *testing.T) {
 	t.Parallel()
 	sweep := func() {
@@ -188,7 +188,7 @@ func TestFolderOfKilledScript(t *testing.T) {
 	}
 }
 
-// TestRetries has a server that fails at first.
+// TestRetries uses a server that fails at first.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
@@ -205,7 +205,7 @@ func TestRetries(t *testing.T) {
 	until(t, lines, "agent=agent")
 }
 
-// TestStays covers what cannot get better by itself: the script says what is wrong and stays.
+// TestStays covers problems that retries cannot solve: the script reports the problem and stays.
 func TestStays(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "\x7fELFnonsense") }))
@@ -221,7 +221,7 @@ func TestStays(t *testing.T) {
 			"wrong program": {path: os.Getenv("PATH"), want: "does not run here"},
 		} {
 			if name == "busybox" && problem != "no token" {
-				continue // it is a downloader itself, and reads what is no program as a script
+				continue // it is a downloader itself, and reads anything that is not a program as a script
 			}
 			t.Run(name+" "+problem, func(t *testing.T) {
 				t.Parallel()
@@ -233,7 +233,7 @@ func TestStays(t *testing.T) {
 	}
 }
 
-// TestStartedByBuild has the environment of a build around it, whose folders go away.
+// TestStartedByBuild runs the script in the environment of a build, whose folders disappear.
 func TestStartedByBuild(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, agent) }))
@@ -259,7 +259,7 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// reports is a server that has no agent and hears what is wrong.
+// reports starts a server that has no agent and receives error reports.
 func reports(t *testing.T) (url string, heard chan string) {
 	t.Helper()
 	heard = make(chan string, 8)
@@ -278,7 +278,7 @@ func reports(t *testing.T) (url string, heard chan string) {
 	return server.URL, heard
 }
 
-// What is wrong reaches the server, by every downloader, and the token is in no argument.
+// TestReport: errors reach the server with every downloader, and the token is in no argument.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	for name, shell := range shells(t) {
@@ -303,7 +303,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// secured is a server with a certificate for these days, and a file with that certificate.
+// secured starts a server with a certificate valid between two days, and writes that certificate to a file.
 func secured(t *testing.T, from, to time.Time) (url, file string, posts *atomic.Int32) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -9,11 +9,11 @@ import (
 	"github.com/codermesh/codermesh/internal/buildinfo"
 )
 
-// form is what clients can read: three numbers without a pre-release, then our name, which they ignore.
+// form matches what clients can read: three numbers without a pre-release, then our name, which they ignore.
 var form = regexp.MustCompile(`^v2\.(\d+)\.(\d+)\+codermesh$`)
 
-// Clients compare versions as semver has it, and some by the three numbers alone. A pre-release ranks below the release that it
-// names, and a patch number of another program's release is taken for that program.
+// TestVersion: clients compare versions by the rules of semver, and some by the three numbers alone. A pre-release ranks below the release
+// that it names, and clients mistake a patch number of another program's release for that program.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile("../../Makefile")

@@ -14,10 +14,10 @@ import (
 	"github.com/codermesh/codermesh/internal/backoff"
 )
 
-// Options of a Set.
+// Options configure a Set.
 type Options struct {
-	Limit int // most connections at once; 0 means no limit
-	// Refused is called with a connection above Limit, which is closed when it returns. If nil the connection is just closed.
+	Limit int // maximum number of connections at once; 0 means no limit
+	// Refused is called with a connection above Limit, which is closed when Refused returns. If nil the connection is just closed.
 	Refused func(net.Conn)
 }
 
@@ -31,7 +31,7 @@ type Set struct {
 	closed    bool
 	conns     map[net.Conn]struct{}
 	listeners map[net.Listener]struct{}
-	wg        sync.WaitGroup // a count for each of both; grows only while not closed
+	wg        sync.WaitGroup // counts connections and listeners; grows only while not closed
 }
 
 // New returns an empty Set. Close it.
@@ -52,7 +52,7 @@ func (s *Set) Do(conn net.Conn, serve func()) bool {
 	return true
 }
 
-// Serve accepts connections of l, and serves each on a goroutine as Do would, until l or the set is closed: then it closes l and returns
+// Serve accepts connections from l, and serves each on a goroutine as Do would, until l or the set is closed: then it closes l and returns
 // nil. It keeps trying while the process has no file descriptors left. It blocks; Close waits for it.
 func (s *Set) Serve(l net.Listener, serve func(net.Conn)) error {
 	defer l.Close()

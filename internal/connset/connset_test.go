@@ -37,7 +37,7 @@ func dial(t *testing.T, l net.Listener) net.Conn {
 
 func echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }
 
-// echoes reports whether the other end of conn is served by echo.
+// echoes reports whether echo serves the other end of conn.
 func echoes(conn net.Conn) bool {
 	b := []byte{1}
 	if _, err := conn.Write(b); err != nil {
@@ -106,7 +106,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestCloseWaits: Close ends what Do serves, and returns after it.
+// TestCloseWaits: Close ends what Do serves, and returns after that.
 func TestCloseWaits(t *testing.T) {
 	t.Parallel()
 	s := connset.New(connset.Options{})
@@ -126,7 +126,7 @@ func TestCloseWaits(t *testing.T) {
 	}
 }
 
-// TestListenerEnds: Serve returns when its listener is closed, and says why when it breaks.
+// TestListenerEnds: Serve returns when its listener is closed, and returns the reason when the listener breaks.
 func TestListenerEnds(t *testing.T) {
 	t.Parallel()
 	s := connset.New(connset.Options{})
@@ -142,7 +142,7 @@ func TestListenerEnds(t *testing.T) {
 	}
 }
 
-// failing has one error that passes, in once, before it fails for good with then, or accepts where that is nil.
+// failing is a listener whose Accept first returns the error in once, and then fails for good with then, or accepts if then is nil.
 type failing struct {
 	net.Listener
 	once chan error

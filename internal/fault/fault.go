@@ -1,5 +1,5 @@
-// Package fault defines the only errors that users see: a code that determines the HTTP status, the RPC code and the exit
-// status, and a message that says what to do. Every other error is internal: its text goes to the log only.
+// Package fault defines the only errors that users see: a code that determines the HTTP status, the RPC code and the exit status, and a
+// message that tells the user what to do. Every other error is internal: its text goes to the log only.
 package fault
 
 import (

@@ -1,5 +1,4 @@
-// Package jsonline exchanges one request and one response on a Unix socket, a line of JSON each. It does not know what they
-// mean.
+// Package jsonline exchanges one request and one response on a Unix socket, a line of JSON each. It does not interpret them.
 package jsonline
 
 import (

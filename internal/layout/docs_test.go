@@ -19,7 +19,7 @@ type tree struct {
 	files    map[string][]string            // by each suffix of their paths, at slashes
 	declared map[string]map[string]struct{} // names by Go file; of methods and fields without their type
 	anywhere map[string]struct{}            // all of those, and the names of folders
-	words    map[string]struct{}            // every word of the sources, documentation apart
+	words    map[string]struct{}            // every word of the sources, except documentation
 }
 
 func readTree(t *testing.T) tree {
@@ -114,15 +114,15 @@ func (x tree) startsInTree(name string) bool {
 }
 
 // check returns what is wrong with a page: names of files, folders and identifiers, in backquotes, that the tree does not have. An
-// identifier behind a Go file must be declared in that file.
+// identifier after a Go file must be declared in that file.
 func (x tree) check(page string) (wrong []string) {
 	for paragraph := range strings.SplitSeq(page, "\n\n") {
-		var in []string // the files that the name before may mean
+		var in []string // the files that the preceding name may mean
 		end := 0
 		for _, at := range quoted.FindAllStringSubmatchIndex(paragraph, -1) {
 			name := paragraph[at[2]:at[3]]
 			if strings.TrimSpace(paragraph[end:at[0]]) != "" {
-				in = nil // words are between the file and this
+				in = nil // words separate the file from this identifier
 			}
 			end = at[1]
 			switch {
@@ -151,8 +151,8 @@ func (x tree) check(page string) (wrong []string) {
 	return wrong
 }
 
-// isSource reports whether the words of a file may be named in documentation: neither documentation itself, nor this list of exceptions,
-// nor what npm writes.
+// isSource reports whether documentation may use the words of a file. It excludes documentation itself, this list of exceptions, and files
+// that npm writes.
 func isSource(rel string) bool {
 	switch path.Ext(rel) {
 	case ".md", ".webp", ".png", ".woff2", ".gz":
@@ -169,14 +169,14 @@ var (
 // prefixes are the namespaces and subsystems of metrics.
 var prefixes = []string{"codermesh_", "codermesh_database_", "codermesh_provisionerd_", "codermesh_terraform_", "coderd_", "coderd_api_"}
 
-// foreign are words in backquotes that belong to other programs, or stand for something the reader fills in.
+// foreign lists words in backquotes that belong to other programs, or represent something the reader fills in.
 var foreign = []string{
 	"disableSignatureVerification", "useHttpPath", "iperf3", "pg_dump", "PGPASSWORD", "SYS_ADMIN", "Referer", "nf_conntrack", // other programs
 	"REMOTE", "HOST", "IDENTIFICATION", "HAS", "CHANGED", // OpenSSH's warning
 	"coder/coder", "SUFFIX", "L120", "allow_user_", "go_", "process_", "_max", "_slots", "_sessions_total", "XXX", "benchtime", "Pickup", // placeholders and patterns
 }
 
-// unknownWords returns the words in backquotes that occur nowhere in the sources. Variables of flags are left to a test of cmd/coder.
+// unknownWords returns the words in backquotes that occur nowhere in the sources. A test of cmd/coder checks the variables of flags.
 func (x tree) unknownWords(page string) (unknown []string) {
 	for _, span := range quoted.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
 		for _, name := range word.FindAllString(span[1], -1) {
@@ -188,7 +188,7 @@ func (x tree) unknownWords(page string) (unknown []string) {
 	return unknown
 }
 
-// knows reports whether the sources have a word. Those of a metric have its namespace and subsystem apart from its name.
+// knows reports whether the sources have a word. Metrics are declared with their namespace and subsystem apart from their name.
 func (x tree) knows(name string) bool {
 	if _, ok := x.words[name]; ok {
 		return true
@@ -203,7 +203,7 @@ func (x tree) knows(name string) bool {
 	return false
 }
 
-// pages returns the documentation by path. Decisions that others replaced are history, and may name what is gone.
+// pages returns the documentation by path. Superseded decisions are history, and may name what no longer exists.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -271,7 +271,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchors returns what links to a page's headings say, as GitHub makes it.
+// anchors returns the anchors of a page's headings, as GitHub makes them.
 func anchors(page string) (names []string) {
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(page, -1) {
 		name := strings.ToLower(heading[1])

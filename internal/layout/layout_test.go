@@ -1,5 +1,4 @@
-// Package layout_test enforces the import law, which says what each part of the program may import, and checks the
-// documentation.
+// Package layout_test enforces the import law, which defines what each part of the program may import, and checks the documentation.
 package layout_test
 
 import (
@@ -20,8 +19,8 @@ import (
 
 const module = "github.com/codermesh/codermesh"
 
-// rule lists what the packages of one row may import of our own code: the named rows, or with "/..." after a name everything
-// below it. Packages may always import their own row and the leaves below internal.
+// rule lists what the packages of one row may import from our own code: the named rows, or, for a name followed by "/...", everything below
+// it. Packages may always import their own row and the leaves below internal.
 type rule struct {
 	imports []string
 	tests   []string // additional imports of their tests
@@ -104,7 +103,7 @@ var law = map[string]rule{
 		tests:   []string{"coordinator", "tailnet", "provisionerd/echo"},
 	},
 
-	// The command line, from the ground up: what commands share, the global flags, the commands by what they are for.
+	// The command line, from the ground up: what commands share, the global flags, the commands by purpose.
 	"cmd/coder/cli/exit":    {},
 	"cmd/coder/cli/config":  {},
 	"cmd/coder/cli/output":  {},
@@ -152,8 +151,8 @@ var law = map[string]rule{
 	"packaging": {},
 }
 
-// serverTests is what every black-box test of the server may import besides: the harness, the options of a server, and the words of the
-// provisioner in the harness.
+// serverTests lists what every black-box test of the server may import in addition: the harness, the options of a server, and the messages
+// of the provisioner in the harness.
 var serverTests = []string{"coderd", "coderd/coderdtest", "provisionerd/provisionerpb"}
 
 // unknown lists promises of package docs: the package must not import these parts of the program, not even indirectly. The
@@ -325,7 +324,7 @@ func below(path, subtree string) bool {
 	return path == subtree || strings.HasPrefix(path, subtree+"/")
 }
 
-// home is the row of a package of ours.
+// home returns the row of one of our packages.
 func home(path string) (best string, ok bool) {
 	for row := range law {
 		if below(path, row) && len(row) > len(best) {
@@ -335,7 +334,7 @@ func home(path string) (best string, ok bool) {
 	return best, ok
 }
 
-// may reports whether a package of a row that may import the given rows may import a package of ours.
+// may reports whether a package of a row that may import the given rows may import one of our packages.
 func may(row string, imports []string, path string) bool {
 	to, _ := home(path)
 	if to == row || below(path, "internal") && !below(path, "internal/layout") {
@@ -347,7 +346,7 @@ func may(row string, imports []string, path string) bool {
 	})
 }
 
-// TestMay: the law refuses what it is there to refuse.
+// TestMay: the law rejects what it is meant to reject.
 func TestMay(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -424,7 +423,7 @@ func TestImportLaw(t *testing.T) {
 	}
 }
 
-// TestDocsHold compares what package docs say that a package does not know with everything that it links.
+// TestDocsHold compares what package docs claim that a package does not know with everything that it links.
 func TestDocsHold(t *testing.T) {
 	t.Parallel()
 	docs := map[string]string{}
@@ -454,7 +453,7 @@ func TestDocsHold(t *testing.T) {
 	}
 }
 
-// packageDoc is a package's documentation on one line.
+// packageDoc returns a package's documentation on one line.
 func packageDoc(t *testing.T, dir string) string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -507,7 +506,7 @@ func TestNoReplace(t *testing.T) {
 	}
 }
 
-// Every direct dependency has its reason in the README.
+// TestDependenciesAreExplained: the README gives a reason for every direct dependency.
 func TestDependenciesAreExplained(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")

@@ -55,9 +55,9 @@ func listedLocks(page string) map[string]struct{} {
 	return names
 }
 
-// mutexes finds the fields and variables of type sync.Mutex and sync.RWMutex outside of tests and of packages for tests, whose names
-// end in "test". A field is named by its type, a variable in a function by the function, an embedded mutex of a named type "Mutex",
-// and one of an anonymous struct by the field that the struct is the type of. The value is where it is.
+// mutexes finds the fields and variables of type sync.Mutex and sync.RWMutex outside of tests and of packages for tests, whose names end in
+// "test". A field is named by its type, a variable in a function by the function, an embedded mutex of a named type "Mutex", and a mutex in
+// an anonymous struct by the field whose type the struct is. The value is the position.
 func mutexes(t *testing.T, root string) map[string]string {
 	t.Helper()
 	found := make(map[string]string)

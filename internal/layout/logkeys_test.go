@@ -85,7 +85,7 @@ func TestLogKeys(t *testing.T) {
 	}
 }
 
-// isLogger reports whether an expression has the name of a logger.
+// isLogger reports whether an expression is named like a logger.
 func isLogger(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:

@@ -27,7 +27,7 @@ type Options struct {
 	Keep func(error) bool
 }
 
-// Cache keeps answers by key. Safe for concurrent use.
+// Cache keeps answers by key. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	opts Options
 
@@ -41,7 +41,7 @@ type entry[V any] struct {
 	done  chan struct{} // closed when value and err are set
 	value V
 	err   error
-	until time.Time // guarded by the cache's mu; zero before the answer is there
+	until time.Time // guarded by the cache's mu; zero until the answer is ready
 }
 
 // New returns an empty Cache.

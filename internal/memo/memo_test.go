@@ -72,8 +72,8 @@ func TestCache(t *testing.T) {
 	})
 }
 
-// TestOneWorks: one caller works, others wait for its answer; it ends in time even when its caller leaves, and what is forgotten
-// meanwhile is not kept.
+// TestOneWorks: one caller works, others wait for its answer; the work ends in time even if its caller leaves, and an answer that is
+// forgotten meanwhile is not kept.
 func TestOneWorks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package memory returns memory to the system after a burst of work. It knows the garbage collector and nothing of what the
-// process does.
+// Package memory returns memory to the system after a burst of work. It observes the garbage collector and does not know what the process
+// does.
 package memory
 
 import (
@@ -50,7 +50,7 @@ func (r *Returner) Stop() {
 	r.timer.Stop()
 }
 
-// arm has collected called after the next collection: it finds an unreachable object.
+// arm schedules a call of collected after the next collection, which finds an unreachable object.
 func (r *Returner) arm() {
 	sentinel := new([64]byte) // too large to share its memory with another object
 	runtime.AddCleanup(sentinel, (*Returner).collected, r)

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// The collections of giveBack must not start the wait for the next one: an idle process would never sleep.
+// TestOwnCollectionsAreNoWork: the collections of giveBack must not restart the wait, or an idle process would never sleep.
 func TestOwnCollectionsAreNoWork(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // none but those below
-	runtime.GC()                                     // one that is under way has ended then
+	runtime.GC()                                     // ends a collection that is under way
 	r := Return(time.Hour)
 	defer r.Stop()
 	r.mu.Lock()

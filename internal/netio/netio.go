@@ -13,19 +13,19 @@ const bufferSize = 128 << 10 // bytes, for each direction that is being copied
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
 
-// Copy copies from src to dst until src ends or either fails, and returns how many bytes were written. The end of src is not an error.
-// Copy blocks; closing src, or dst while Copy writes, ends it.
+// Copy copies from src to dst until src ends or either fails, and returns how many bytes were written. The end of src is not an error. Copy
+// blocks; closing src, or dst while Copy writes, ends it.
 //
-// It reads and writes through a pooled buffer, and never by dst's ReadFrom or src's WriteTo. Where a connection joins the mesh the kernel
-// can splice nothing, and io.Copy would give a *net.TCPConn a new buffer of a quarter of the size for each call.
+// It reads and writes through a pooled buffer, and never through dst's ReadFrom or src's WriteTo. Where a connection joins the mesh the
+// kernel can splice nothing, and io.Copy would allocate a new buffer of a quarter of the size for a *net.TCPConn in each call.
 func Copy(dst io.Writer, src io.Reader) (int64, error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	return io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, *buf)
 }
 
-// Pipe joins a and b until both directions have ended, closes both, and returns how many bytes went to each. The end of one direction
-// ends that direction alone (CloseWrite), so that a peer that has sent everything can still wait for its answer. Where a connection has no
+// Pipe joins a and b until both directions have ended, closes both, and returns how many bytes went to each. The end of one direction ends
+// only that direction (CloseWrite), so that a peer that has sent everything can still wait for its answer. If a connection does not support
 // half-close, and after an error, both directions end. Pipe blocks; closing either connection ends it.
 func Pipe(a, b io.ReadWriteCloser) (toA, toB int64) {
 	closeBoth := sync.OnceFunc(func() {
@@ -47,8 +47,8 @@ func Pipe(a, b io.ReadWriteCloser) (toA, toB int64) {
 	return toA, toB
 }
 
-// CloseWrite ends the sending side of conn: its peer reads io.EOF, and can still answer. The error is errors.ErrUnsupported if conn has no
-// half-close.
+// CloseWrite ends the sending side of conn: its peer reads io.EOF, and can still answer. The error is errors.ErrUnsupported if conn does
+// not support half-close.
 func CloseWrite(conn io.Writer) error {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -56,7 +56,7 @@ func CloseWrite(conn io.Writer) error {
 	return errors.ErrUnsupported
 }
 
-// Abort closes conn so that its peer reads a reset, where the transport has one: "nothing listens there" must not look like an empty
+// Abort closes conn so that its peer reads a reset, if the transport supports resets: "nothing listens there" must not look like an empty
 // answer. It does not block.
 func Abort(conn io.Closer) {
 	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {

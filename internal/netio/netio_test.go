@@ -115,7 +115,7 @@ func TestAbort(t *testing.T) {
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("after Close: %v, want io.EOF", err)
 	}
-	a, b := net.Pipe() // which knows no reset
+	a, b := net.Pipe() // a net.Pipe does not support resets
 	netio.Abort(a)
 	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("after Abort of a pipe: %v, want io.EOF", err)

@@ -1,5 +1,5 @@
-// Package notify wakes goroutines when shared state has changed. The state itself is kept elsewhere, usually under a mutex: a Wake
-// or a Broadcast only tells its waiters to look again.
+// Package notify wakes goroutines when shared state has changed. The state itself is kept elsewhere, usually under a mutex: a Wake or a
+// Broadcast only makes its waiters look again.
 package notify
 
 // Wake wakes one goroutine, which receives from it. Create one with NewWake.
@@ -20,7 +20,7 @@ func (w Wake) Poke() {
 // Broadcast wakes any number of goroutines. The zero value is ready to use. It has no lock of its own: call its methods under the lock
 // that guards the state.
 type Broadcast struct {
-	c chan struct{} // closed by Notify; nil if Changed has not been called since the last one
+	c chan struct{} // closed by Notify; nil unless Changed has been called since the last Notify
 }
 
 // Changed returns a channel that the next Notify closes. Read the state under the same lock, release it, and receive.

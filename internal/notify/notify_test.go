@@ -57,7 +57,7 @@ func ExampleBroadcast() {
 	// Output: both woken
 }
 
-// TestBroadcast holds what callers rely on: a waiter that asks and looks under one lock misses no change.
+// TestBroadcast checks what callers rely on: a waiter that calls Changed and reads the state under one lock misses no change.
 func TestBroadcast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

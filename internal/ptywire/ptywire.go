@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Kind says what a frame's payload is.
+// Kind identifies what a frame's payload is.
 type Kind byte
 
 const (
@@ -27,7 +27,7 @@ const (
 	Exit   Kind = 'x' // JSON End, the agent's last frame
 )
 
-// MaxPayload bounds a frame's payload in bytes. Open has room for an environment in it.
+// MaxPayload bounds a frame's payload in bytes. It leaves room for an environment in Open.
 const MaxPayload = 1 << 20
 
 // MaxCommand bounds the command of a Request in bytes.
@@ -38,15 +38,15 @@ const header = 5
 // ErrTooBig is returned for a frame above MaxPayload.
 var ErrTooBig = errors.New("frame is too big")
 
-// Size is a terminal's, in characters. 0 leaves the size as it is.
+// Size is the size of a terminal, in characters. 0 leaves the size as it is.
 type Size struct {
 	Height uint16 `json:"height"`
 	Width  uint16 `json:"width"`
 }
 
-// Request asks for a terminal.
+// Request requests a terminal.
 type Request struct {
-	// ID names the terminal: the same one gives back the same shell, as long as it lives.
+	// ID names the terminal: the same id reattaches to the same shell, as long as the shell lives.
 	ID uuid.UUID `json:"id"`
 	// Command runs instead of a login shell. It applies only if the terminal is new.
 	Command string `json:"command,omitempty"`
@@ -55,11 +55,11 @@ type Request struct {
 
 // End reports how a terminal ended.
 type End struct {
-	Code   int    `json:"code"`   // exit status; 128 and the signal's number after a signal
+	Code   int    `json:"code"`   // exit status; 128 plus the signal's number after a signal
 	Reason string `json:"reason"` // for users, "" after a plain exit
 }
 
-// Write sends one frame with a single write. It does not split: payload is at most MaxPayload.
+// Write sends one frame with a single write. It does not split the payload, which must be at most MaxPayload.
 func Write(w io.Writer, kind Kind, payload []byte) error {
 	if len(payload) > MaxPayload {
 		return fmt.Errorf("write frame of %d bytes: %w", len(payload), ErrTooBig)
@@ -71,7 +71,7 @@ func Write(w io.Writer, kind Kind, payload []byte) error {
 	return err
 }
 
-// WriteJSON sends one frame with v in it.
+// WriteJSON sends one frame that contains v.
 func WriteJSON(w io.Writer, kind Kind, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -105,7 +105,7 @@ type Message struct {
 	Width  uint16 `json:"width,omitempty"`
 }
 
-// Forward passes a browser's message on as frames.
+// Forward writes a browser's message as frames.
 func (m Message) Forward(w io.Writer) error {
 	if m.Height > 0 && m.Width > 0 {
 		if err := WriteJSON(w, Resize, Size{m.Height, m.Width}); err != nil {

@@ -44,7 +44,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// Whatever comes, a frame that was read can be written again and is the same.
+// FuzzRead: whatever arrives, a frame that was read can be written again and is the same.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("I\x00\x00\x00\x02ab"))
 	f.Add([]byte("O\x00\x00\x00\x02{}"))
@@ -68,7 +68,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Whatever a browser sends, what is forwarded are whole frames with the same data.
+// FuzzMessage: whatever a browser sends, Forward writes whole frames with the same data.
 func FuzzMessage(f *testing.F) {
 	f.Add(`{"data":"ls\r"}`)
 	f.Add(`{"height":24,"width":80}`)

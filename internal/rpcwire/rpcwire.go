@@ -12,12 +12,12 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Wire is the exchange of one stream. Safe for concurrent use.
+// Wire is the exchange of one stream. It is safe for concurrent use.
 type Wire struct {
 	control *http.ResponseController
 
 	mu    sync.Mutex // guards cause, and the order of deadlines
-	cause error      // why it was ended, or nil
+	cause error      // why the exchange was ended, or nil
 }
 
 type key struct{}
@@ -60,7 +60,7 @@ func (w *Wire) End(cause error) {
 	defer w.mu.Unlock()
 	if w.cause == nil {
 		w.cause = cause
-		// The only error is "not supported", which AwaitRead meets before; there the end of the connection ends the reader.
+		// The only error is "not supported", which AwaitRead meets before; then the end of the connection ends the reader.
 		_ = w.control.SetReadDeadline(time.Unix(1, 0))
 	}
 }

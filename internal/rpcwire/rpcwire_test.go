@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEnd: the end of an exchange fails the read that hangs and every later one, and its first cause is the one that counts.
+// TestEnd: the end of an exchange fails the hanging read and every later one, and only its first cause counts.
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	if _, err := rpcwire.From(context.Background()); err == nil {

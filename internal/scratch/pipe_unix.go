@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// private reports whether info is of a folder of the account uid that others cannot enter.
+// private reports whether info describes a folder of the account uid that others cannot enter.
 func private(info fs.FileInfo, uid int) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && info.IsDir() && int(stat.Uid) == uid && info.Mode().Perm() == 0o700
 }
 
-// makePipe makes the folder's pipe and opens it. It returns nil where the file system has no pipes.
+// makePipe creates the folder's pipe and opens it. It returns nil if the file system does not support pipes.
 func makePipe(folder string) (*os.File, error) {
 	path := filepath.Join(folder, NewPipeName)
 	err := unix.Mkfifo(path, 0o600)
@@ -55,7 +55,7 @@ func abandoned(folder *os.Root) (bool, error) {
 	return false, pipe.Close()
 }
 
-// lock locks the folder against other sweeps. It returns nil if another one has it.
+// lock locks the folder against other sweeps. It returns nil if another sweep holds the lock.
 func lock(folder *os.Root) (unlock func(), err error) {
 	dir, err := folder.Open(".")
 	if err != nil {
@@ -72,11 +72,11 @@ func lock(folder *os.Root) (unlock func(), err error) {
 	return nil, fmt.Errorf("lock folder: %w", err)
 }
 
-// removeEmpty removes a folder if nothing is in it. Folders that this package makes are never empty under their lasting name.
+// removeEmpty removes a folder if it is empty. Folders that this package creates are never empty under their final name.
 func removeEmpty(path string) { _ = unix.Rmdir(path) }
 
-// Adopt takes over the folder at path from the start script, which has executed this program and left the pipe open as descriptor fd. Scripts
-// of earlier versions made no pipe.
+// Adopt takes over the folder at path from the start script, which has executed this program and left the pipe open as descriptor fd.
+// Scripts of earlier versions created no pipe.
 func Adopt(path string, fd int) (*Folder, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -93,7 +93,7 @@ func Adopt(path string, fd int) (*Folder, error) {
 	case err == nil && isFile(fd, named):
 		unix.CloseOnExec(fd)
 		f.pipe = os.NewFile(uintptr(fd), PipeName)
-	case err == nil: // the shell has closed it, as some do before they become another program
+	case err == nil: // the shell has closed it, as some do before they exec another program
 		f.pipe, err = os.OpenFile(filepath.Join(path, PipeName), os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	}
 	if err != nil {

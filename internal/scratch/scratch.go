@@ -34,10 +34,10 @@ var ErrTaken = errors.New("another process or account has it")
 // Folder is a temporary folder that this process holds. Close it.
 type Folder struct {
 	path string
-	pipe *os.File // nil where the system has no named pipes: Sweep leaves the folder alone
+	pipe *os.File // nil if the system has no named pipes: Sweep leaves the folder alone
 }
 
-// Make makes a new folder, for this account only, in the system's temporary folder. Its name begins with prefix.
+// Make creates a new folder, for this account only, in the system's temporary folder. Its name begins with prefix.
 func Make(prefix string) (*Folder, error) { return makeIn("", prefix) }
 
 func makeIn(parent, prefix string) (*Folder, error) {
@@ -52,8 +52,8 @@ func makeIn(parent, prefix string) (*Folder, error) {
 	return &Folder{path: path, pipe: pipe}, nil
 }
 
-// Take makes the folder at path, and replaces one whose owner has ended. It returns ErrTaken if the folder is in use or belongs to another
-// account, because any account can make a folder of a known name in the system's temporary folder.
+// Take creates the folder at path, and replaces one whose owner has ended. It returns ErrTaken if the folder is in use or belongs to
+// another account, because any account can create a folder with a known name in the system's temporary folder.
 func Take(path string) (*Folder, error) {
 	parent, name := filepath.Split(path)
 	f, err := makeIn(parent, name+"-")
@@ -176,7 +176,7 @@ func sweepFolder(root *os.Root, name string, uid int) error {
 	}
 	for _, entry := range names {
 		if entry == PipeName {
-			continue // last: a sweep that is interrupted leaves a folder that can be swept
+			continue // last, so that a later sweep can sweep what an interrupted one leaves
 		}
 		if err := folder.RemoveAll(entry); err != nil {
 			return err

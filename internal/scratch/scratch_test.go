@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/internal/scratch"
 )
 
-// TestMain is also the process that holds a folder until it is killed.
+// TestMain also acts as the process that holds a folder until it is killed.
 func TestMain(m *testing.M) {
 	if prefix := os.Getenv("SCRATCH_HOLD"); prefix != "" {
 		folder, err := scratch.Make(prefix)
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// holder starts a process that holds a folder in tmp and returns the folder with what kills the process.
+// holder starts a process that holds a folder in tmp, and returns the folder and a function that kills the process.
 func holder(t *testing.T, tmp string) (path string, kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -74,7 +74,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestSweep: of two owners on one machine, the folder of the one that was killed goes, with what is in it.
+// TestSweep: of two owners on one machine, Sweep removes the folder of the killed one, with its content.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	tmp := t.TempDir()
@@ -102,7 +102,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// abandoned makes a folder as a killed process leaves it.
+// abandoned creates a folder as a killed process leaves it.
 func abandoned(t *testing.T, path string) string {
 	t.Helper()
 	if err := os.Mkdir(path, 0o700); err != nil {
@@ -114,7 +114,7 @@ func abandoned(t *testing.T, path string) string {
 	return path
 }
 
-// TestSweepLeavesAlone: everything here looks like something to remove and is not.
+// TestSweepLeavesAlone: everything here looks like something to remove, but is not.
 func TestSweepLeavesAlone(t *testing.T) {
 	t.Parallel()
 	tmp, outside := t.TempDir(), t.TempDir()
@@ -171,7 +171,7 @@ func TestSweepLeavesAlone(t *testing.T) {
 	}
 }
 
-// TestSweepDoesNotFollow: links inside an abandoned folder go, and what they name stays.
+// TestSweepDoesNotFollow: Sweep removes links inside an abandoned folder, but not what they point to.
 func TestSweepDoesNotFollow(t *testing.T) {
 	t.Parallel()
 	tmp, outside := t.TempDir(), t.TempDir()
@@ -194,7 +194,7 @@ func TestSweepDoesNotFollow(t *testing.T) {
 	}
 }
 
-// TestSweepOfInterruptedSweep: a sweep that another one interrupts is finished by the next.
+// TestSweepOfInterruptedSweep: the next sweep finishes one that was interrupted.
 func TestSweepOfInterruptedSweep(t *testing.T) {
 	t.Parallel()
 	tmp := t.TempDir()
@@ -218,7 +218,7 @@ func TestSweepOfInterruptedSweep(t *testing.T) {
 	}
 }
 
-// TestTake: a well-known folder is made, reused after a kill, and refused when it is another's.
+// TestTake: Take creates a well-known folder, reuses it after a kill, and refuses another account's.
 func TestTake(t *testing.T) {
 	t.Parallel()
 	tmp := t.TempDir()
@@ -276,7 +276,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestRace: while folders are made, taken and closed, sweeps remove none that is held.
+// TestRace: while folders are created, taken and closed, sweeps remove none that is held.
 func TestRace(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

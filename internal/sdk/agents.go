@@ -55,7 +55,7 @@ type AgentConnections struct {
 	PortForward     uint32 `json:"port_forward"`
 }
 
-// Any is how many there are.
+// Any returns the total number of connections.
 func (c AgentConnections) Any() uint32 {
 	return c.SSH + c.VSCode + c.JetBrains + c.ReconnectingPTY + c.PortForward
 }

@@ -35,9 +35,9 @@ type WorkspaceBuild struct {
 	Status                  WorkspaceStatus         `json:"status"`
 	DailyCost               int32                   `json:"daily_cost"`
 	MatchedProvisioners     *MatchedProvisioners    `json:"matched_provisioners,omitempty"`
-	// UnknownResources are the addresses of resources that this build, or one before it, began to change, and that may exist
-	// without being in the state. TaintedResources were begun, are in the state, and are recreated by the next build. A build
-	// that succeeds leaves none.
+	// UnknownResources lists the addresses of resources that this build, or one before it, began to change, and that may exist without
+	// being in the state. TaintedResources were begun, are in the state, and are recreated by the next build. A build that succeeds leaves
+	// none.
 	UnknownResources []string `json:"unknown_resources,omitempty"`
 	TaintedResources []string `json:"tainted_resources,omitempty"`
 }
@@ -50,7 +50,7 @@ func (b WorkspaceBuild) Agents() (agents []WorkspaceAgent) {
 	return agents
 }
 
-// Status is a build's status as a workspace's: what its transition is doing, or has done.
+// Status returns a build's status as a workspace status: what its transition is doing, or has done.
 func (t Transition) Status(job JobStatus) WorkspaceStatus {
 	switch job {
 	case JobPending:
@@ -88,7 +88,7 @@ type CreateBuildRequest struct {
 	ProvisionerState        []byte           `json:"state,omitempty"`
 	Orphan                  bool             `json:"orphan,omitempty"` // delete only: forget the resources instead of destroying them
 	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
-	// ProvisionerTags are asked for beside the template's. Nil: as with the build before. Empty: none.
+	// ProvisionerTags are required in addition to the template's. Nil: those of the previous build. Empty: none.
 	ProvisionerTags map[string]string `json:"provisioner_tags,omitzero"`
 	LogLevel        string            `json:"log_level,omitempty"` // "", "debug"
 	Reason          BuildReason       `json:"reason,omitempty"`
@@ -124,8 +124,8 @@ func (c *Client) CreateBuild(ctx context.Context, workspace uuid.UUID, req Creat
 	return send[WorkspaceBuild](ctx, c, http.MethodPost, "workspaces/"+workspace.String()+"/builds", req)
 }
 
-// Restart stops a running workspace and starts it again once the stop has succeeded. The server checks the start first, and the
-// request's transition is start or empty. It returns the build that runs now: the stop, or the start of a stopped workspace.
+// Restart stops a running workspace and starts it again once the stop has succeeded. The server checks the start first, and the request's
+// transition is start or empty. It returns the build that runs now: the stop, or the start of a stopped workspace.
 func (c *Client) Restart(ctx context.Context, workspace uuid.UUID, req CreateBuildRequest) (WorkspaceBuild, error) {
 	return send[WorkspaceBuild](ctx, c, http.MethodPost, "workspaces/"+workspace.String()+"/restart", req)
 }
@@ -143,7 +143,7 @@ func (c *Client) BuildByNumber(ctx context.Context, user, workspace string, numb
 	return get[WorkspaceBuild](ctx, c, "users/"+seg(user)+"/workspace/"+seg(workspace)+"/builds/"+strconv.Itoa(number))
 }
 
-// BuildParameters returns the values that a build was made with.
+// BuildParameters returns the values that a build used.
 func (c *Client) BuildParameters(ctx context.Context, id uuid.UUID) ([]BuildParameter, error) {
 	return get[[]BuildParameter](ctx, c, "workspacebuilds/"+id.String()+"/parameters")
 }

@@ -40,7 +40,7 @@ type Options struct {
 	Logger *slog.Logger // nil: silent. One debug line per request.
 }
 
-// Client calls one server's API. Safe for concurrent use. Its errors are *fault.Error, or the context's when that ended.
+// Client calls one server's API. It is safe for concurrent use. Its errors are *fault.Error, or the context's error once that has ended.
 type Client struct {
 	base    *url.URL
 	token   secret.Token
@@ -82,7 +82,7 @@ func (c *Client) Token() secret.Token { return c.token }
 // HTTP returns the HTTP client of requests, for other uses with the same server. It adds no headers.
 func (c *Client) HTTP() *http.Client { return c.http }
 
-// TLS returns the configuration of requests, nil for the system's.
+// TLS returns the configuration of requests, or nil for the system's.
 func (c *Client) TLS() *tls.Config { return c.tls }
 
 // Header returns a copy of the headers of every request, including the session.
@@ -98,7 +98,7 @@ func (c *Client) Header() http.Header {
 	return h
 }
 
-// ServerVersion returns the version in the server's last reply, "" before the first.
+// ServerVersion returns the version in the server's last reply, or "" before the first.
 func (c *Client) ServerVersion() string {
 	if v := c.version.Load(); v != nil {
 		return *v
@@ -186,7 +186,7 @@ func (c *Client) refused(resp *http.Response) error {
 	return DecodeError(resp.StatusCode, data, c.base.String())
 }
 
-// DecodeError returns the fault for an answer with the given status and body. If the body is not this API's the message names server.
+// DecodeError returns the fault for an answer with the given status and body. If the body is not this API's, the message names server.
 func DecodeError(status int, body []byte, server string) *fault.Error {
 	f := &fault.Error{Code: fault.FromHTTPStatus(status)}
 	var r Response

@@ -58,7 +58,7 @@ type MeshPeer struct {
 	LastSeen      *time.Time      `json:"last_seen"`
 	Connected     bool            `json:"connected"` // to the coordinator
 	Links         List[uuid.UUID] `json:"links"`     // whom it has a tunnel with, of those that are listed
-	// Clients tells of an agent how the clients among Links reach it, as far as it has answered in time.
+	// Clients reports, for an agent, how the clients among Links reach it, if the agent has answered in time.
 	Clients List[MeshClient] `json:"clients"`
 }
 
@@ -155,7 +155,7 @@ type AssignableRole struct {
 	BuiltIn    bool `json:"built_in"`
 }
 
-// MeshPeers are the participants of the mesh that the caller may see.
+// MeshPeers returns the participants of the mesh that the caller may see.
 func (c *Client) MeshPeers(ctx context.Context) (MeshPeersResponse, error) {
 	return get[MeshPeersResponse](ctx, c, "mesh/peers")
 }

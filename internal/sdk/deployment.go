@@ -46,7 +46,7 @@ type LinkConfig struct {
 	Icon   string `json:"icon"`
 }
 
-// What a Feature's entitlement can be.
+// Values of a Feature's entitlement.
 const (
 	Entitled    = "entitled"
 	NotEntitled = "not_entitled"

@@ -36,7 +36,7 @@ const (
 	JobFailed    JobStatus = "failed"
 )
 
-// Ended says that the job will not change any more.
+// Ended reports whether the job has reached its final status.
 func (s JobStatus) Ended() bool { return s == JobSucceeded || s == JobCanceled || s == JobFailed }
 
 type JobType string
@@ -75,10 +75,10 @@ const (
 	LifecycleOff             AgentLifecycle = "off"
 )
 
-// Starting says that the startup scripts have not ended yet.
+// Starting reports whether the startup scripts have not ended yet.
 func (l AgentLifecycle) Starting() bool { return l == LifecycleCreated || l == LifecycleStarting }
 
-// ShuttingDown says that the agent will not come back in this build.
+// ShuttingDown reports whether the agent will not come back in this build.
 func (l AgentLifecycle) ShuttingDown() bool {
 	return l == LifecycleShuttingDown || l == LifecycleShutdownTimeout || l == LifecycleShutdownError || l == LifecycleOff
 }
@@ -189,7 +189,7 @@ const (
 	ProvisionerBusy    ProvisionerStatus = "busy"
 )
 
-// Names that stand for something else in paths.
+// Names with a special meaning in paths.
 const (
 	Me                  = "me"      // the user who asks
 	DefaultOrganization = "default" // the one organization

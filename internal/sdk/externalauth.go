@@ -13,7 +13,7 @@ type ExternalAuth struct {
 	Device        bool   `json:"device"` // always false: sign-ins happen in a browser
 	DisplayName   string `json:"display_name"`
 	DisplayIcon   string `json:"display_icon"`
-	// ValidateError says why a link does not work.
+	// ValidateError is the reason why a link does not work.
 	ValidateError string `json:"validate_error"`
 }
 
@@ -55,12 +55,12 @@ func (c *Client) ExternalAuths(ctx context.Context) (ExternalAuths, error) {
 	return get[ExternalAuths](ctx, c, "external-auth")
 }
 
-// ExternalAuth is the caller's link with one service.
+// ExternalAuth returns the caller's link with one service.
 func (c *Client) ExternalAuth(ctx context.Context, provider string) (ExternalAuth, error) {
 	return get[ExternalAuth](ctx, c, "external-auth/"+url.PathEscape(provider))
 }
 
-// UnlinkExternalAuth forgets the caller's link with a service.
+// UnlinkExternalAuth deletes the caller's link with a service.
 func (c *Client) UnlinkExternalAuth(ctx context.Context, provider string) (UnlinkExternalAuthResponse, error) {
 	return send[UnlinkExternalAuthResponse](ctx, c, http.MethodDelete, "external-auth/"+url.PathEscape(provider), nil)
 }

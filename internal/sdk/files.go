@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// ContentTypes of an upload.
+// Content types of an upload.
 const (
 	ContentTypeTar = "application/x-tar"
 	ContentTypeZip = "application/zip"
@@ -33,7 +33,7 @@ func (c *Client) Upload(ctx context.Context, contentType string, r io.Reader) (u
 	return out.ID, nil
 }
 
-// Download copies a stored file to w: format "" for as it was uploaded, "zip" or "tar" to have it converted.
+// Download copies a stored file to w: format "" as it was uploaded, "zip" or "tar" converted.
 func (c *Client) Download(ctx context.Context, id uuid.UUID, format string, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()

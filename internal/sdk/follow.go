@@ -31,8 +31,8 @@ func (c *Client) FollowTemplateVersionLogs(ctx context.Context, id uuid.UUID, af
 	return follow[JobLog](ctx, c, "templateversions/"+id.String()+"/logs", after)
 }
 
-// FollowAgentLogs yields batches of the agent's log lines with ids above after, and new ones as they come, until ctx ends or
-// the agent is gone.
+// FollowAgentLogs yields batches of the agent's log lines with ids above after, and new ones as they arrive, until ctx ends or the agent no
+// longer exists.
 func (c *Client) FollowAgentLogs(ctx context.Context, id uuid.UUID, after int64) iter.Seq2[[]AgentLog, error] {
 	return follow[[]AgentLog](ctx, c, "workspaceagents/"+id.String()+"/logs", after)
 }

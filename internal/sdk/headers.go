@@ -1,12 +1,12 @@
 package sdk
 
-// Headers with a credential, in the form http.Header keeps them.
+// Headers with a credential, in the form in which http.Header keeps them.
 const (
 	AgentTokenHeader      = "Coder-Agent-Token"
 	ProvisionerPSKHeader  = "Coder-Provisioner-Daemon-Psk"
 	ProvisionerKeyHeader  = "Coder-Provisioner-Daemon-Key"
 	ProvisionerNameHeader = "Coder-Provisioner-Daemon-Name"
 	ProvisionerTagsHeader = "Coder-Provisioner-Daemon-Tags" // k=v, as a URL query
-	// ProvisionerInstanceHeader tells a daemon that was restarted from another that was given the same name.
+	// ProvisionerInstanceHeader distinguishes a restarted daemon from another one that was given the same name.
 	ProvisionerInstanceHeader = "Coder-Provisioner-Daemon-Instance"
 )

@@ -21,8 +21,8 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]T(l))
 }
 
-// MarshalJSONTo is what Encode calls: what is in a list is written where it belongs at once. The results of MarshalJSON are
-// read and copied again by everything around them.
+// MarshalJSONTo is what Encode calls: it writes the content of a list directly to its place. Everything around the results of MarshalJSON
+// reads and copies them again.
 func (l List[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if err := enc.WriteToken(jsontext.BeginArray); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (m Map[V]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]V(m))
 }
 
-// MarshalJSONTo is List's, for maps: their keys are sorted.
+// MarshalJSONTo is like that of List, for maps: it sorts their keys.
 func (m Map[V]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if err := enc.WriteToken(jsontext.BeginObject); err != nil {
 		return err
@@ -61,8 +61,7 @@ func (m Map[V]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	return enc.WriteToken(jsontext.EndObject)
 }
 
-// Encode writes v and a line's end as encoding/json does, without the escapes for HTML, and three times as fast where lists
-// are in lists.
+// Encode writes v and a newline as encoding/json does, without the escapes for HTML, and three times as fast for nested lists.
 func Encode(w io.Writer, v any) error {
 	enc := jsontext.NewEncoder(w, jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false))
 	return jsonv2.MarshalEncode(enc, v)

@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// answers are what the API sends, one of each kind that has lists, maps, times, raw JSON or pointers in it.
+// answers are examples of what the API sends, one of each kind that contains lists, maps, times, raw JSON or pointers.
 var answers = []any{
 	sdk.WorkspacesResponse{}, sdk.Workspace{}, sdk.WorkspaceBuild{}, sdk.WorkspaceAgent{}, sdk.Template{}, sdk.TemplateVersion{}, sdk.TemplateACL{},
 	sdk.TemplateVersionParameter{}, sdk.EvaluateParametersResponse{}, sdk.Preset{}, sdk.ProvisionerJob{}, sdk.ProvisionerDaemon{}, sdk.JobLog{},
@@ -24,8 +24,8 @@ var answers = []any{
 	map[string]any{"b": 1.5, "a": []any{nil, true, "\x7f\xff"}}, json.RawMessage(` {"a" : 1}`), "text", 12, nil,
 }
 
-// Encode writes what encoding/json does, whatever is in the values, but for the escapes of characters that need none: those
-// are the same to every reader.
+// TestEncodeIsEncodingJSON: Encode writes what encoding/json does, whatever the values are, except for the escapes of characters that need
+// none: those are the same to every reader.
 func TestEncodeIsEncodingJSON(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -65,7 +65,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// fillRandom sets everything in v that JSON can carry, or leaves it as it is.
+// fillRandom randomly sets everything in v that JSON can carry, or leaves it as it is.
 func fillRandom(r *rand.Rand, v reflect.Value, depth int) {
 	switch v.Interface().(type) {
 	case time.Time:

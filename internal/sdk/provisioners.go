@@ -34,8 +34,8 @@ type ProvisionerJob struct {
 	Metadata         ProvisionerJobMetadata `json:"metadata"`
 	AvailableWorkers List[uuid.UUID]        `json:"available_workers,omitempty"`
 	LogsOverflowed   bool                   `json:"logs_overflowed"`
-	// WaitingReason says why a pending job does not run: "no provisioner has environment=on_prem". "" while there is nothing
-	// to say.
+	// WaitingReason is the reason why a pending job does not run: "no provisioner has environment=on_prem". It is "" if there is nothing to
+	// report.
 	WaitingReason string `json:"waiting_reason,omitempty"`
 }
 
@@ -86,7 +86,7 @@ type ProvisionerDaemon struct {
 	Provisioners   List[string]      `json:"provisioners"` // "terraform"
 	Tags           Map[string]       `json:"tags"`
 	Status         ProvisionerStatus `json:"status"`
-	// Path is how the server's packets to it travel: "direct", "relayed", or "" while that is not known.
+	// Path is how the server's packets to it travel: "direct", "relayed", or "" while that is unknown.
 	Path        string                `json:"path,omitempty"`
 	CurrentJob  *ProvisionerDaemonJob `json:"current_job"`
 	PreviousJob *ProvisionerDaemonJob `json:"previous_job"`
@@ -100,8 +100,8 @@ type ProvisionerDaemonJob struct {
 	TemplateDisplayName string    `json:"template_display_name"`
 }
 
-// Names that are shown in place of a key's for a daemon that joined without one: the server's own, with a user's session, with the
-// pre-shared key. No key may have them.
+// Names shown in place of a key's for a daemon that joined without one: the server's own, with a user's session, with the pre-shared key.
+// No key may have them.
 const (
 	KeyBuiltIn = "built-in"
 	KeyUser    = "user-auth"
@@ -165,12 +165,12 @@ func (c *Client) CreateProvisionerKey(ctx context.Context, organization string, 
 	return send[CreateProvisionerKeyResponse](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/provisionerkeys", req)
 }
 
-// DeleteProvisionerKey disconnects the key's provisioners, too.
+// DeleteProvisionerKey deletes the key and disconnects its provisioners.
 func (c *Client) DeleteProvisionerKey(ctx context.Context, organization, name string) error {
 	return c.do(ctx, http.MethodDelete, "organizations/"+seg(organization)+"/provisionerkeys/"+seg(name), nil, nil)
 }
 
-// CancelJob cancels a job, whatever it is for.
+// CancelJob cancels a job of any kind.
 func (c *Client) CancelJob(ctx context.Context, organization string, id uuid.UUID) error {
 	return c.do(ctx, http.MethodPatch, "organizations/"+seg(organization)+"/provisionerjobs/"+id.String()+"/cancel", nil, nil)
 }

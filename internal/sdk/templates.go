@@ -157,7 +157,7 @@ func (c *Client) CreateTemplate(ctx context.Context, organization string, req Cr
 	return send[Template](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/templates", req)
 }
 
-// Templates lists the templates one may see. q is a search, "" for all.
+// Templates lists the templates that the caller may see. q is a search, "" for all.
 func (c *Client) Templates(ctx context.Context, q string) ([]Template, error) {
 	return get[[]Template](ctx, c, "templates"+page(q, 0, 0))
 }

@@ -114,7 +114,7 @@ type UpdateUserProfileRequest struct {
 type UpdateUserPasswordRequest struct {
 	OldPassword string `json:"old_password"`
 	Password    string `json:"password"`
-	// EndTokens ends the user's API tokens too. A new password always ends all sessions but the one that asks.
+	// EndTokens ends the user's API tokens, too. A new password always ends all sessions except the caller's.
 	EndTokens bool `json:"end_tokens,omitempty"`
 }
 
@@ -193,7 +193,7 @@ type GitSSHKey struct {
 	PublicKey string    `json:"public_key"`
 }
 
-// HasFirstUser says whether the deployment has been set up.
+// HasFirstUser reports whether the deployment has been set up.
 func (c *Client) HasFirstUser(ctx context.Context) (bool, error) {
 	err := c.do(ctx, http.MethodGet, "users/first", nil, nil)
 	if isNotFound(err) {
@@ -219,7 +219,7 @@ func (c *Client) AuthMethods(ctx context.Context) (AuthMethods, error) {
 	return get[AuthMethods](ctx, c, "users/authmethods")
 }
 
-// User returns the user with the given name or id; Me for oneself.
+// User returns the user with the given name or id; Me means the caller.
 func (c *Client) User(ctx context.Context, user string) (User, error) {
 	return get[User](ctx, c, "users/"+seg(user))
 }
@@ -277,7 +277,7 @@ func (c *Client) TokenConfig(ctx context.Context, user string) (TokenConfig, err
 	return get[TokenConfig](ctx, c, "users/"+seg(user)+"/keys/tokens/tokenconfig")
 }
 
-// CreateAPIKey makes another session of the user, as long-lived as one from a sign-in.
+// CreateAPIKey creates another session of the user, as long-lived as one from a sign-in.
 func (c *Client) CreateAPIKey(ctx context.Context, user string) (CreateTokenResponse, error) {
 	return send[CreateTokenResponse](ctx, c, http.MethodPost, "users/"+seg(user)+"/keys", nil)
 }

@@ -91,7 +91,7 @@ type TemplateVersionParameter struct {
 	ValidationMonotonic  string                           `json:"validation_monotonic,omitempty"` // increasing, decreasing
 	Required             bool                             `json:"required"`                       // has no default
 	Ephemeral            bool                             `json:"ephemeral"`
-	// Dynamic says that default, options and rules follow from other answers: what is here holds for the defaults.
+	// Dynamic is set if default, options and rules depend on other answers: the ones here hold for the defaults.
 	Dynamic bool `json:"dynamic,omitempty"`
 }
 

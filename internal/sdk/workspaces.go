@@ -67,7 +67,7 @@ type WorkspacesResponse struct {
 	Count      int             `json:"count"`
 }
 
-// WorkspacesQuery selects workspaces. The zero value means all one may see.
+// WorkspacesQuery selects workspaces. The zero value means all that the caller may see.
 type WorkspacesQuery struct {
 	Q             string // "owner:me name:x template:y status:running"
 	Limit, Offset int    // 0: the server's own limit
@@ -83,7 +83,7 @@ type CreateWorkspaceRequest struct {
 	TTLMillis               *int64           `json:"ttl_ms,omitempty"`
 	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
 	AutomaticUpdates        AutomaticUpdates `json:"automatic_updates,omitempty"`
-	// ProvisionerTags are asked for beside the template's, by this build and those that follow.
+	// ProvisionerTags are required in addition to the template's, by this build and later ones.
 	ProvisionerTags map[string]string `json:"provisioner_tags,omitzero"`
 }
 
@@ -97,7 +97,7 @@ type ParameterValue struct {
 type BuildParameter struct {
 	Name  string `json:"name"`
 	Value string `json:"value"` // empty for everyone but the workspace's owner when Masked
-	// Masked says that pages and terminals must not show the value unasked.
+	// Masked is set if pages and terminals must not show the value unasked.
 	Masked bool `json:"masked"`
 }
 
@@ -160,7 +160,7 @@ func (c *Client) Workspace(ctx context.Context, id uuid.UUID) (Workspace, error)
 	return get[Workspace](ctx, c, "workspaces/"+id.String())
 }
 
-// WorkspaceByName returns the named workspace of the user; Me for oneself.
+// WorkspaceByName returns the named workspace of the user; Me means the caller.
 func (c *Client) WorkspaceByName(ctx context.Context, user, name string) (Workspace, error) {
 	return get[Workspace](ctx, c, "users/"+seg(user)+"/workspace/"+seg(name))
 }

@@ -1,6 +1,6 @@
-// Package slowlink connects two network namespaces in user space, by a pair of TUN devices with delay, loss and cuts. It is for
-// tests and measurements, requires root, and works on Linux only. It exists because many machines lack the kernel module of
-// netem. It does not interpret what travels on the wire.
+// Package slowlink connects two network namespaces in user space, by a pair of TUN devices with delay, loss and cuts. It is for tests and
+// measurements, requires root, and works on Linux only. It exists because many machines lack the kernel module of netem. It does not
+// interpret what travels on the wire.
 package slowlink
 
 import (
@@ -17,22 +17,22 @@ import (
 
 const (
 	defaultMTU = 1500
-	// queue is how many packets are on the wire in one direction; more are lost.
+	// queue is how many packets may be on the wire in one direction; the wire drops more.
 	queue = 20000
-	// backlog is how many packets the kernel keeps for a wire that is behind.
+	// backlog is how many packets the kernel keeps for a wire that falls behind.
 	backlog = 2000
-	// maxPacket is what a TUN device may hand over at once.
+	// maxPacket is how many bytes a TUN device may deliver at once.
 	maxPacket = 64 << 10
 )
 
 // End is one end of a wire.
 type End struct {
 	Namespace string // as in "ip netns"
-	Device    string // to be made there
+	Device    string // to be created there
 	Address   string // of the device, with its prefix length
 }
 
-// Options of a wire. The zero value is a fast one.
+// Options configure a wire. The zero value makes a fast one.
 type Options struct {
 	Delay time.Duration // of a packet, one way
 	Loss  float64       // probability that a packet is lost
@@ -47,7 +47,7 @@ type Link struct {
 	closed sync.Once
 }
 
-// Join makes a wire. Both namespaces must exist.
+// Join creates a wire. Both namespaces must exist.
 func Join(a, b End, opts Options) (*Link, error) {
 	if opts.MTU == 0 {
 		opts.MTU = defaultMTU
@@ -68,10 +68,10 @@ func Join(a, b End, opts Options) (*Link, error) {
 	return l, nil
 }
 
-// Cut loses every packet from now on, or lets them pass again.
+// Cut drops every packet from now on, or lets packets pass again.
 func (l *Link) Cut(cut bool) { l.cut.Store(cut) }
 
-// Close takes the wire away, and its devices with it.
+// Close removes the wire and its devices.
 func (l *Link) Close() error {
 	var err error
 	l.closed.Do(func() {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTUN makes a TUN device in a namespace. It stays there wherever its file is used.
+// openTUN creates a TUN device in a namespace. The device stays there wherever its file is used.
 func openTUN(namespace, device string) (*os.File, error) {
 	type result struct {
 		file *os.File

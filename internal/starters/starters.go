@@ -10,7 +10,7 @@ import (
 //go:embed process docker
 var content embed.FS
 
-// Starter describes one of them.
+// Starter describes one starter template.
 type Starter struct {
 	Name        string // also its folder
 	DisplayName string
@@ -30,7 +30,7 @@ var all = []Starter{
 	},
 }
 
-// List returns the starters, by name.
+// List returns the starters, sorted by name.
 func List() []Starter { return slices.Clone(all) }
 
 // Get returns the files and the description of a starter, or false if there is none with that name.

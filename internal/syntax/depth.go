@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// mode is how the outermost level of a text is read.
+// mode is how to read the outermost level of a text.
 type mode int
 
 const (
@@ -46,7 +46,7 @@ var closers = map[hclsyntax.TokenType][2]hclsyntax.TokenType{
 	hclsyntax.TokenTemplateSeqEnd: {hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl},
 }
 
-// step processes a token; next are those after it.
+// step processes a token; next holds the tokens after it.
 func (d *depth) step(token hclsyntax.Token, next hclsyntax.Tokens) {
 	top := d.top()
 	switch token.Type {
@@ -59,7 +59,7 @@ func (d *depth) step(token hclsyntax.Token, next hclsyntax.Tokens) {
 	case hclsyntax.TokenOQuote, hclsyntax.TokenOHeredoc, hclsyntax.TokenTemplateInterp:
 		d.push(token.Type)
 	case hclsyntax.TokenCParen, hclsyntax.TokenCBrack, hclsyntax.TokenCBrace, hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc, hclsyntax.TokenTemplateSeqEnd:
-		// An unmatched one closes no level: the parser reports it.
+		// An unmatched token closes no level: the parser reports it.
 		if opens := closers[token.Type]; top.open != 0 && (top.open == opens[0] || top.open == opens[1]) {
 			d.total -= 1 + top.operators + top.controls
 			d.levels = d.levels[:len(d.levels)-1]

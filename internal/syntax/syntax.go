@@ -30,9 +30,8 @@ const (
 	maxExponent = 400
 )
 
-// Parser parses the texts of one template, within bounds for all of them together. The zero value is ready. It is not safe for
-// concurrent use. Filenames are for messages; diagnostics that a bound was exceeded have a summary with file and line and no
-// detail.
+// Parser parses the texts of one template, within bounds for all of them together. The zero value is ready. It is not safe for concurrent
+// use. Filenames are for messages; a diagnostic about an exceeded bound has a summary with file and line and no detail.
 type Parser struct {
 	bytes, tokens int
 }
@@ -170,7 +169,7 @@ func Literal(expr hcl.Expression) (cty.Value, bool) {
 	return value, true
 }
 
-// onlyKeys reports whether the references of a piece of syntax are bare names of objects' keys, and nothing in it is computed.
+// onlyKeys reports whether all references in a piece of syntax are bare keys of objects, and nothing in it is computed.
 func onlyKeys(node hclsyntax.Node) bool {
 	keys := map[hclsyntax.Node]bool{}
 	fine := true

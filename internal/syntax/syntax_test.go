@@ -15,7 +15,7 @@ import (
 
 const many = 100_000
 
-// deep are texts that nest a piece n times, each on line 2 of a file.
+// deep makes texts that nest a piece n times, each on line 2 of a file.
 var deep = map[string]func(n int) string{
 	"parentheses":      func(n int) string { return "x = " + strings.Repeat("(", n) + "1" + strings.Repeat(")", n) },
 	"open parentheses": func(n int) string { return "x = " + strings.Repeat("(", n) },
@@ -72,7 +72,7 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// TestLongChains shows that texts far beyond every bound are refused by it, and not by the parser.
+// TestLongChains shows that the bounds, and not the parser, reject texts far beyond them.
 func TestLongChains(t *testing.T) {
 	t.Parallel()
 	for name, text := range deep {
@@ -183,7 +183,7 @@ func TestLiteral(t *testing.T) {
 	}
 }
 
-// FuzzConfig parses what passes with little stack: it fails when the measured depth is below the parser's.
+// FuzzConfig parses what passes with a small stack: it fails if the measured depth is below the parser's.
 func FuzzConfig(f *testing.F) {
 	for _, text := range deep {
 		f.Add(text(3), 400)

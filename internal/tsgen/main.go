@@ -1,5 +1,5 @@
-// Command tsgen writes the API's types as TypeScript, for the dashboard. The types are those of internal/sdk, which the server and
-// the command line use too.
+// Command tsgen writes the API's types as TypeScript, for the dashboard. The types are those of internal/sdk, which the server and the
+// command line use, too.
 //
 //	go run ./internal/tsgen > site/src/api/types.gen.ts
 package main

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// declared holds a package's declarations of interest, in the order of its files.
+// declared holds a package's relevant declarations, in the order of its files.
 type declared struct {
 	order  []string
 	types  map[string]*ast.TypeSpec
@@ -86,7 +86,7 @@ func writeTypes(out *bytes.Buffer, dir string) error {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			if body == "" && extends == "" {
-				continue // not of the wire
+				continue // does not travel as JSON
 			}
 			writeDoc(out, d.docs[name])
 			fmt.Fprintf(out, "export interface %s%s {\n%s}\n", name, extends, body)
@@ -107,7 +107,7 @@ func writeDoc(out *bytes.Buffer, doc string) {
 	}
 }
 
-// fields returns a structure's fields as TypeScript, and what it extends.
+// fields returns a structure's fields as TypeScript, and the name of the structure that it extends.
 func (d *declared) fields(of *ast.StructType) (body, extends string, err error) {
 	var lines strings.Builder
 	for _, field := range of.Fields.List {

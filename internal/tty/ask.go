@@ -80,7 +80,7 @@ func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 	}
 }
 
-// sentence is an error's text as a person reads it below a question.
+// sentence returns an error's text in the form in which users read it below a question.
 func sentence(text string) string {
 	if text == "" {
 		return ""
@@ -93,7 +93,7 @@ func sentence(text string) string {
 	return text
 }
 
-// resolve turns what was typed into the answer.
+// resolve turns the typed text into the answer.
 func (q Question) resolve(typed string) (string, error) {
 	if !q.Secret {
 		typed = strings.TrimSpace(typed)

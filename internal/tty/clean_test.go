@@ -38,7 +38,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// Nothing of what people are shown acts on their terminal, wherever it comes from.
+// TestProgressTableAndQuestionsAreClean: nothing that users are shown acts on their terminal, wherever it comes from.
 func TestProgressTableAndQuestionsAreClean(t *testing.T) {
 	t.Parallel()
 	const evil = "x\x1b]0;owned\a\x1b[2J\u009b1;1H"

@@ -9,8 +9,8 @@ import (
 
 var frames = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
 
-// Progress shows what a command waits for: on a terminal one line with a spinner and the elapsed time, elsewhere one plain line per stage and
-// note. It is safe for concurrent use. The caller must call Stop.
+// Progress shows what a command waits for: on a terminal one line with a spinner and the elapsed time, elsewhere one plain line per stage
+// and note. It is safe for concurrent use. The caller must call Stop.
 type Progress struct {
 	s     *Streams
 	drawn bool // Err is a terminal
@@ -18,7 +18,7 @@ type Progress struct {
 	wg    sync.WaitGroup
 	stop  sync.Once
 
-	mu      sync.Mutex // guards what follows and writes to Err
+	mu      sync.Mutex // guards the fields below and writes to Err
 	stage   string
 	note    string
 	started time.Time // of the stage

@@ -7,7 +7,7 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// Table is rows of text in columns as wide as their widest cell, in the places that it takes on a terminal.
+// Table holds rows of text in columns as wide as their widest cell, measured in terminal cells.
 type Table struct {
 	Header []string
 	Rows   [][]string

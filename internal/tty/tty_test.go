@@ -104,7 +104,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Columns line up where characters take two places, or several make one.
+// TestTableOfWideCharacters: columns line up if characters take two cells, or several form one.
 func TestTableOfWideCharacters(t *testing.T) {
 	t.Parallel()
 	table := tty.Table{Header: []string{"name", "state"}}

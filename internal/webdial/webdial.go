@@ -1,5 +1,5 @@
-// Package webdial is how the program reaches servers over HTTP: the API, the coordinator's websocket and relays. All of them
-// use the same proxy settings (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), certificate authorities and timeouts.
+// Package webdial defines how the program reaches servers over HTTP: the API, the coordinator's websocket and relays. All of them use the
+// same proxy settings (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), certificate authorities and timeouts.
 //
 // It does not interpret what is sent.
 package webdial
@@ -18,12 +18,12 @@ const (
 	handshakeTimeout = 15 * time.Second
 	// keepAlive is the time between two probes of a silent connection.
 	keepAlive = 15 * time.Second
-	// maxSegment is what a TCP segment carries that passes every path of IPv6, in bytes: its least MTU without the headers.
+	// maxSegment is how many bytes a TCP segment that passes every IPv6 path carries: IPv6's minimum MTU without the headers.
 	maxSegment = 1280 - 40 - 20
 )
 
-// Transport returns a transport for HTTP/1.1 that reuses its connections. The caller may change it before the first request. config is
-// copied; nil means the system's authorities and no client certificate.
+// Transport returns a transport for HTTP/1.1 that reuses its connections. The caller may change it before the first request. Transport
+// copies config; nil means the system's authorities and no client certificate.
 func Transport(config *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,

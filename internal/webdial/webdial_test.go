@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/webdial"
 )
 
-// The environment's proxy is read once in a process: the other half of the tests is a process of its own.
+// A process reads the environment's proxy once, so the other half of the tests runs in a process of its own.
 const childURL, childRoots = "WEBDIAL_TEST_URL", "WEBDIAL_TEST_ROOTS"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// connectProxy passes CONNECT requests of ada to one address, whatever they ask for, and notes what they asked for.
+// connectProxy forwards CONNECT requests of ada to one address, whatever they request, and records what they requested.
 func connectProxy(t *testing.T, to string) (addr string, asked chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

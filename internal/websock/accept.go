@@ -10,12 +10,12 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// AcceptOptions are the server's side. The zero value is usable.
+// AcceptOptions configure the server's side. The zero value is usable.
 type AcceptOptions struct {
 	ReadLimit    int64         // bytes per message; 0 means DefaultReadLimit
 	PingInterval time.Duration // 0 means DefaultPingInterval, negative means no pings
 	Subprotocol  string        // empty means none; else the client must offer it
-	// OriginHosts lists hosts, besides the request's own, whose pages may connect, as patterns of path.Match. Requests without an
+	// OriginHosts lists hosts, in addition to the request's own, whose pages may connect, as patterns of path.Match. Requests without an
 	// Origin header do not come from a browser, and are accepted.
 	OriginHosts []string
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/webdial"
 )
 
-// DialOptions are the client's side. The zero value is usable.
+// DialOptions configure the client's side. The zero value is usable.
 type DialOptions struct {
 	Header       http.Header   // sent with the upgrade request
 	ReadLimit    int64         // bytes per message; 0 means DefaultReadLimit
@@ -24,7 +24,7 @@ type DialOptions struct {
 
 	// HTTPClient makes the request. Nil means one of the connection's own, with TLS below and the proxy of the environment.
 	HTTPClient *http.Client
-	// TLS is used when HTTPClient is nil. Nil means the system's trust.
+	// TLS is used if HTTPClient is nil. Nil means the system's trust.
 	TLS *tls.Config
 }
 
@@ -77,7 +77,7 @@ func refusal(u *url.URL, resp *http.Response, err error) error {
 			return refused
 		}
 	}
-	// Not an answer of our server: perhaps of a proxy in front of it, whose codes mean less.
+	// The answer is not our server's, but perhaps that of a proxy in front of it, whose codes mean less.
 	switch code := fault.FromHTTPStatus(resp.StatusCode); code {
 	case fault.Unauthenticated, fault.Forbidden, fault.NotFound, fault.RateLimited:
 		refused.Code = code

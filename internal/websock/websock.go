@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// DefaultReadLimit bounds a message, in bytes, unless the options say otherwise.
+	// DefaultReadLimit bounds a message, in bytes, unless the options set another limit.
 	DefaultReadLimit = 32 << 10
 	// DefaultPingInterval is the time between two pings. A connection that leaves two in a row unanswered is dead.
 	DefaultPingInterval = 15 * time.Second
@@ -95,8 +95,8 @@ func newConn(ws *websocket.Conn, readLimit int64, interval time.Duration) *Conn 
 	return c
 }
 
-// Read returns the next text message. It blocks until there is one, ctx ends (then the connection is closed) or the
-// connection ends: a *CloseError when the other side closed it, ErrTooBig, ErrNotText, ErrDead, or an I/O error.
+// Read returns the next text message. It blocks until there is one, ctx ends (then the connection is closed) or the connection ends, with a
+// *CloseError if the other side closed it, ErrTooBig, ErrNotText, ErrDead, or an I/O error.
 func (c *Conn) Read(ctx context.Context) ([]byte, error) {
 	kind, data, err := c.read(ctx)
 	if err != nil {
@@ -207,7 +207,7 @@ func (c *Conn) NetConn(ctx context.Context) net.Conn {
 
 func (c *Conn) seen() { c.lastSeen.Store(time.Now().UnixNano()) }
 
-// ping pings until ctx ends. It closes the connection when missedPings in a row stay unanswered.
+// ping pings until ctx ends. It closes the connection if missedPings in a row stay unanswered.
 func (c *Conn) ping(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -147,7 +147,7 @@ func TestBinaryIsRefused(t *testing.T) {
 	}
 }
 
-// A side that answers no pings is dead, and the reader is told so.
+// TestDeadConnection: a side that answers no pings is dead, and the reader gets ErrDead.
 func TestDeadConnection(t *testing.T) {
 	t.Parallel()
 	stop := make(chan struct{})
@@ -159,7 +159,7 @@ func TestDeadConnection(t *testing.T) {
 	}
 }
 
-// A side that only answers pings lives.
+// TestQuietConnection: a side that only answers pings is alive.
 func TestQuietConnection(t *testing.T) {
 	t.Parallel()
 	u := each(t, websock.AcceptOptions{PingInterval: -1}, echo)
@@ -234,7 +234,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// The credential goes to the server that was named, wherever that points.
+// TestRedirectKeepsTheCredential: the credential goes only to the named server, wherever that redirects.
 func TestRedirectKeepsTheCredential(t *testing.T) {
 	t.Parallel()
 	thief := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("got %q", r.Header.Get("Credential")) })
