@@ -20,10 +20,10 @@ import (
 type manual struct {
 	root      *cobra.Command
 	flags     map[string]struct{} // "--name" and "-n" of all commands
-	variables map[string]struct{} // those of flags, and those that the sources read themselves
+	variables map[string]struct{} // those of flags, and those that the sources read directly
 }
 
-// notOurs are flags of other programs that pages name on their own.
+// notOurs are flags of other programs that pages name without a command.
 var notOurs = []string{
 	"--stop-timeout", "--privileged", // docker
 	"--security-opt", "--cap-add", // docker

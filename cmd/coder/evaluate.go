@@ -16,8 +16,8 @@ import (
 // evaluateLimits bound the processes that evaluate a form. A template's parameters need a tenth of this.
 var evaluateLimits = sandbox.Limits{Memory: 1 << 30, File: 16 << 20}
 
-// newEvaluator makes the evaluator of templates' forms, for users who fill them in. A server without provisioners runs no template code: it
-// has no evaluator, and forms stay as they were at the import.
+// newEvaluator returns the evaluator of templates' forms, for users who fill them in. A server without provisioners runs no template code:
+// it has no evaluator, and forms stay as they were at the import.
 func newEvaluator(ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, provisioners int) (evaluate func(context.Context, templates.Question) (templates.Answer, error), stop func() error, err error) {
 	if provisioners == 0 {
 		return nil, func() error { return nil }, nil

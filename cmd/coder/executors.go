@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
-// The commands with which the program starts itself for a job.
+// These are the commands with which the program starts itself for a job.
 const (
 	workerCommand  = "provider-worker"
 	sandboxCommand = "sandbox-exec"
@@ -39,7 +39,7 @@ type terraformOptions struct {
 	env       []string
 	// mayRunUnconfined is as in terraform.Options.
 	mayRunUnconfined func(context.Context) error
-	metrics          prometheus.Registerer // of a single executor; nil for nowhere
+	metrics          prometheus.Registerer // of a single executor; nil registers none
 }
 
 func (opts *terraformOptions) flags(f *pflag.FlagSet) {
@@ -58,7 +58,7 @@ func (opts *terraformOptions) flags(f *pflag.FlagSet) {
 	flags.SetEnv(f.Lookup("provisioner-env"), "CODER_PROVISIONER_ENV")
 }
 
-// errNoConfigDir is for daemons, which have data to keep.
+// errNoConfigDir reports a missing configuration folder to daemons, which must store data.
 var errNoConfigDir = fault.New(fault.Invalid, "this account has no configuration folder: set --global-config or CODER_CONFIG_DIR")
 
 // fillCacheDir sets the default cache folder.
@@ -104,8 +104,8 @@ type executors struct {
 	concerns []string // about the confinement of templates
 }
 
-// newExecutors makes n executors with the given number of slots; with -1 nothing is kept warm. runDir is part of this process's data, where
-// the remains of a killed process are found.
+// newExecutors returns n executors with the given number of slots; with -1 nothing is kept warm. runDir is part of this process's data,
+// where a restarted process finds the remains of a killed one.
 func newExecutors(ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, n, slots int) (*executors, error) {
 	made := make([]*terraform.Executor, n)
 	prepare := func(i int) error {
@@ -153,7 +153,7 @@ func (e *executors) close() error {
 	return errors.Join(errs...)
 }
 
-// jobProcess runs the program as one of a job's processes, if its arguments say so. It comes first in the program, since every build waits for
+// jobProcess runs the program as one of a job's processes, if its arguments request that. main calls it first, since every build waits for
 // it.
 func jobProcess(args []string) (is bool, err error) {
 	if len(args) == 0 {

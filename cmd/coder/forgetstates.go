@@ -59,7 +59,7 @@ The command asks for the key's id again, or reads it as a line of standard input
 	return cmd
 }
 
-// confirm asks for a word on a terminal, or reads it as a line of standard input.
+// confirm asks for a word on a terminal, or reads it as a line from standard input.
 func confirm(ctx context.Context, text, word string) error {
 	answer, err := tty.Std(false).Ask(ctx, tty.Question{Text: text})
 	if errors.Is(err, tty.ErrNotTerminal) {

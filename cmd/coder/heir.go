@@ -14,8 +14,8 @@ import (
 )
 
 // A provisioner daemon that is killed can no longer deliver results. It leaves an heir: a process of the same command that was started
-// ahead and waits on a pipe for the daemon's death. The heir then takes the daemon's folder, tells the server how the killed jobs ended and
-// which state they reached, and exits. A daemon that starts in the meantime dismisses the heir and does the same.
+// ahead and waits on a pipe for the daemon's death. The heir then takes over the daemon's folder, reports to the server how the killed jobs
+// ended and which state they reached, and exits. A daemon that starts in the meantime dismisses the heir and does the same.
 //
 //	daemon ──starts──▶ heir, waiting      pipe ends without a word: the daemon was killed
 //	   │                 │
@@ -35,11 +35,11 @@ func awaitInheritance() error {
 	if n, _ := fmt.Sscanf(os.Getenv(heirVariable), "wait:%d", &number); n != 1 {
 		return nil // this is not the heir
 	}
-	// Its environment has the daemon's credential.
+	// The heir's environment holds the daemon's credential.
 	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
-	// A signal to all processes of a service ends the daemon, which tells this process. Nothing reads the channel.
+	// A signal to all processes of a service ends the daemon, which then dismisses this process. Nothing reads the channel.
 	deaf := make(chan os.Signal, 1)
 	signal.Notify(deaf, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	pipe := os.NewFile(uintptr(number), "pipe of the daemon")
@@ -91,10 +91,10 @@ func leaveHeir() (*heir, error) {
 	return &heir{cmd, ours}, nil
 }
 
-// dismiss ends the heir: this process ends in order.
+// dismiss ends the heir, because this process ends in order.
 func (h *heir) dismiss() error {
 	_, killed := h.pipe.WriteString("bye")
-	h.pipe.Close() // its end is what counts
+	h.pipe.Close() // the heir reacts to the end of the pipe
 	if killed == nil {
 		if err := h.cmd.Wait(); err != nil {
 			return fmt.Errorf("heir: %w", err)

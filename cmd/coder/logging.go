@@ -32,14 +32,14 @@ func (opts *logOptions) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Memory of the server. The collector counts some 32 MiB of receive buffers for each mesh node, of which few pages are ever
-// touched: growth by serverGCPercent is a share of those too. What is alive besides is small, so collecting often is cheap.
+// Bounds of the server's memory. The collector counts some 32 MiB of receive buffers for each mesh node, of which few pages are ever
+// touched: growth by serverGCPercent is a share of those, too. Little else is alive, so collecting often is cheap.
 const (
 	serverMemoryLimit = 256 << 20 // bytes
 	serverGCPercent   = 10
 )
 
-// boundServerMemory bounds the process's memory, unless the environment does. The caller stops what it returns.
+// boundServerMemory bounds the process's memory, unless the environment does. The caller must stop the returned Returner.
 func boundServerMemory() *memory.Returner {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(serverMemoryLimit)

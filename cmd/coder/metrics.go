@@ -21,7 +21,7 @@ type metricsServer struct {
 	done     chan error
 }
 
-// serveMetrics starts to listen. The caller closes the server.
+// serveMetrics starts to listen. The caller must close the server.
 func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *metricsServer) close() error {
 	soon, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := s.http.Shutdown(soon); err != nil {
-		s.http.Close() // a scrape that hangs
+		s.http.Close() // ends a scrape that hangs
 	}
 	if err := <-s.done; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)

@@ -136,7 +136,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", opts.provisioners)
 	}
 
-	// First what can fail for a reason that an operator can see: the keys, the addresses, then Terraform, then the database.
+	// Start with what can fail for a reason that an operator can see: the keys, the addresses, then Terraform, then the database.
 	keys, keepKeys, err := opts.keyring(log)
 	if err != nil {
 		return err
@@ -319,7 +319,7 @@ func startPostgres(ctx context.Context, log *slog.Logger, opts serverOptions) (*
 
 // listeners are the sockets of a server. They are opened first, so that a taken port is reported first.
 type listeners struct {
-	http, tls net.Listener // nil for none
+	http, tls net.Listener // nil if not configured
 }
 
 func listen(opts serverOptions) (*listeners, error) {

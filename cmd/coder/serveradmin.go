@@ -24,7 +24,7 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// Commands for an operator who has the server's database but no account there. They work beside a running server and without.
+// These commands are for an operator who has the server's database but no account. They work with or without a running server.
 
 func serverAdminCmds() []*cobra.Command {
 	return []*cobra.Command{resetPasswordCmd(), createAdminUserCmd(), forgetStatesCmd(), postgresBuiltinURLCmd()}

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the tables of settings in docs/operating.md")
 
-// commands visits the whole program, in order of names.
+// commands visits all commands of the program, in order of names.
 func commands(visit func(*cobra.Command)) {
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
@@ -30,7 +30,7 @@ func commands(visit func(*cobra.Command)) {
 	walk(cli.New(append(provisionerCmds(), serverCmd())...))
 }
 
-// Every flag's help names the variable that sets it.
+// TestHelpNamesVariables: every flag's help names the variable that sets it.
 func TestHelpNamesVariables(t *testing.T) {
 	t.Parallel()
 	documented := 0
@@ -56,7 +56,7 @@ func TestHelpNamesVariables(t *testing.T) {
 	}
 }
 
-// Every variable sets its flag, and no other flag of the same command.
+// TestVariablesSetFlags: every variable sets its flag, and no other flag of the same command.
 func TestVariablesSetFlags(t *testing.T) {
 	values := map[string]string{
 		"bool": "true", "int": "7", "int32": "7", "uint16": "7", "duration": "7s", "string": "seven", "stringArray": "seven", "stringSlice": "seven",
@@ -105,7 +105,7 @@ func TestVariablesSetFlags(t *testing.T) {
 	}
 }
 
-// The documentation lists what the daemons understand.
+// TestDocumentedSettings: the documentation lists what the daemons understand.
 func TestDocumentedSettings(t *testing.T) {
 	t.Parallel()
 	const path = "../../docs/operating.md"
@@ -137,7 +137,7 @@ func TestDocumentedSettings(t *testing.T) {
 	}
 }
 
-// settings is a table of a command's own flags.
+// settings returns a table of a command's own flags.
 func settings(cmd *cobra.Command) string {
 	var out strings.Builder
 	out.WriteString("| flag | variable | sets |\n|---|---|---|\n")

@@ -94,7 +94,7 @@ func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	return err
 }
 
-// keepAgent is the process above the agent's. It checks what the agent needs, so that errors are reported once.
+// keepAgent runs the process above the agent's. It checks what the agent needs, so that errors are reported once.
 func keepAgent(g *global.Flags, opts agentOptions) error {
 	if _, err := agentURL(g, opts); err != nil {
 		return err
@@ -123,8 +123,8 @@ func keepAgent(g *global.Flags, opts agentOptions) error {
 // scriptPipe is the descriptor that the start script leaves open for the folder of this program.
 const scriptPipe = 9
 
-// holdProgram keeps the folder that the start script made for this program from later agents' sweeps. The function that it returns removes
-// the folder, which the next start makes and downloads anew. Both do nothing unless the folder holds this very program.
+// holdProgram protects the folder that the start script created for this program from later agents' sweeps. The returned function removes
+// the folder, which the next start creates and downloads again. Both do nothing unless the folder holds this very program.
 func holdProgram(log *slog.Logger) func() {
 	dir := os.Getenv(agent.ProgramDirEnv)
 	exe, err := os.Executable()

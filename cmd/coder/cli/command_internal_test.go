@@ -28,8 +28,8 @@ import (
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
-// api is a server that answers what a test tells it to: pattern to answer. An answer that is a func is called, an error is
-// sent as such, everything else is sent as JSON.
+// api is a server that gives a test's answers: pattern to answer. It calls an answer that is a func, sends an error as such, and sends
+// everything else as JSON.
 type api struct {
 	url string
 	mu  sync.Mutex // guards calls
@@ -68,14 +68,14 @@ func newAPI(t *testing.T, answers map[string]any) *api {
 	return a
 }
 
-// result is what one run of the program did.
+// result is the outcome of one run of the program.
 type result struct {
 	out, err string
 	fault    error
 	dir      string
 }
 
-// run runs the program on pipes, or with typed as what a person types on a terminal.
+// run runs the program on pipes, or on a terminal on which a user types typed.
 func run(t *testing.T, dir, typed string, args ...string) result {
 	t.Helper()
 	if dir == "" {
@@ -119,7 +119,7 @@ func TestLoginFirstUser(t *testing.T) {
 		t.Errorf("login token: %+v", r)
 	}
 
-	// On a terminal it asks. A password that is too short is asked for at once, and a typo in the first of two can be corrected.
+	// On a terminal it asks. It rejects a short password at once, and a typo in the first of two can be corrected.
 	r = run(t, "", "ada\nada@example.com\nshort\nWrong-Horse\nRight-Horse\nRight-Horse\nRight-Horse\n", "login", srv.url)
 	if r.fault != nil || !strings.Contains(r.err, "at least 8 characters") || !strings.Contains(r.err, "The passwords do not match.") {
 		t.Errorf("prompts: %v\n%s", r.fault, r.err)
@@ -156,7 +156,7 @@ func TestLoginToken(t *testing.T) {
 	}
 }
 
-// hintText is what an error suggests to try.
+// hintText returns what an error suggests to try.
 func hintText(err error) string {
 	hint, _ := exit.Hint(err)
 	return hint
@@ -203,7 +203,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// While clients are connected, list and show tell how they reach the workspace.
+// TestPathsOfClients: while clients are connected, list and show report how they reach the workspace.
 func TestPathsOfClients(t *testing.T) {
 	t.Parallel()
 	dev := testWorkspace
@@ -355,7 +355,7 @@ func TestEnvNames(t *testing.T) {
 	}
 }
 
-// TestHelp holds that every command says what it does and how, and that help touches nothing.
+// TestHelp checks that every command describes what it does and how, and that help touches nothing.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	var walk func(*cobra.Command)
@@ -440,7 +440,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Only what the flags name is changed, an empty value too.
+// TestTemplatesEdit: edit changes only what the flags name, including empty values.
 func TestTemplatesEdit(t *testing.T) {
 	t.Parallel()
 	template := sdk.Template{ID: uuid.New(), Name: "process"}

@@ -1,9 +1,9 @@
 // Package cli is the command line: it assembles the commands, and turns their errors into two lines and an exit code. Data goes to standard
-// output, everything else to standard error; nothing is asked when standard input is not a terminal.
+// output, everything else to standard error; the program asks nothing if standard input is not a terminal.
 //
-// Commands are in packages by what they are for: workspaces, connect, diagnose, templates, account, provisioners, inside. A command has an
-// options struct and a run function, and gets the global flags (package global). What commands share does not know the global flags: it is
-// handed streams, a client and a logger.
+// Commands are grouped into packages by purpose: workspaces, connect, diagnose, templates, account, provisioners, inside. A command has an
+// options struct and a run function, and gets the global flags (package global). Code that commands share does not know the global flags:
+// it receives streams, a client and a logger.
 //
 //	exit, flags, config, output      how a command ends, what it takes, stores and prints
 //	follow                           builds and imports as they go on
@@ -12,6 +12,6 @@
 //
 // Nothing is built before a command needs it: --help and version read no file and make no connection.
 //
-// It holds what laptops and workspaces need. The server's and the provisioner's commands are handed to Main by the program
-// that links them; this package must not know them.
+// It holds what laptops and workspaces need. The program that links the server's and the provisioner's commands passes them to Main; this
+// package must not know them.
 package cli

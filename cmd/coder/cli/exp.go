@@ -8,7 +8,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/inside"
 )
 
-// expCmd holds the experimental commands.
+// expCmd returns the command that holds the experimental commands.
 func expCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "exp",

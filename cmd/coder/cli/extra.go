@@ -13,20 +13,20 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// What the commands that a program adds need of the global flags. All of it is for a running command: its RunE.
+// Additional commands of a program get from here what they need of the global flags. All of it is for a running command: its RunE.
 
 type appKey struct{}
 
-// appOf is the run that a command belongs to.
+// appOf returns the flags of the run that a command belongs to.
 func appOf(cmd *cobra.Command) *global.Flags { return cmd.Context().Value(appKey{}).(*global.Flags) }
 
-// Server is how the global flags say to reach the server.
+// Server describes how to reach the server, according to the global flags.
 type Server struct {
 	URL    *url.URL
 	Token  secret.Token // of the session; empty without one
-	Header http.Header  // what goes with every request, without the token
+	Header http.Header  // headers of every request, without the token
 	TLS    *tls.Config  // nil means the system's authorities
-	// RelayOnly: no direct paths.
+	// RelayOnly turns off direct paths.
 	RelayOnly bool
 }
 
@@ -47,8 +47,8 @@ func FindServer(ctx context.Context, cmd *cobra.Command) (s Server, err error) {
 	return s, err
 }
 
-// ConfigDir is the configuration folder that a command's global flags name. Call it from the command's run. An empty result
-// means that the system has no place for one.
+// ConfigDir returns the configuration folder that a command's global flags name. Call it from the command's run. An empty result means that
+// the system has no place for one.
 func ConfigDir(cmd *cobra.Command) string {
 	dir, err := config.Open(globalString(cmd, "global-config"))
 	if err != nil {
@@ -57,7 +57,7 @@ func ConfigDir(cmd *cobra.Command) string {
 	return string(dir)
 }
 
-// Verbose says whether a command's global flags ask for more logs. Call it from the command's run.
+// Verbose reports whether a command's global flags request more logs. Call it from the command's run.
 func Verbose(cmd *cobra.Command) bool { return globalString(cmd, "verbose") == "true" }
 
 func globalString(cmd *cobra.Command, name string) string {

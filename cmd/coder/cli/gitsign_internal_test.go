@@ -21,8 +21,8 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// What a module leaves that fetches the owner's key and gets none is no key: the owner's key signs all the same. A key of the user's
-// own is used.
+// TestGitSign: modules that fetch the owner's key and get none leave a file without a key, and the owner's key signs all the same. A key of
+// the user's own is used.
 func TestGitSign(t *testing.T) { // not parallel: the environment
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

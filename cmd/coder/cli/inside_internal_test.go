@@ -75,7 +75,7 @@ func TestSync(t *testing.T) {
 	if r := sync("start", "ide", "--timeout", "20ms"); r.fault == nil || !strings.Contains(r.fault.Error(), "still waits for tools") {
 		t.Errorf("start before its time: %v", r.fault)
 	}
-	if r := sync("status", "ide"); r.out != "ide: pending, waits for tools\n" { // it was not started after all
+	if r := sync("status", "ide"); r.out != "ide: pending, waits for tools\n" { // the failed request did not start it
 		t.Errorf("status after that: %q, %v", r.out, r.fault)
 	}
 	if r := sync("complete", "tools"); r.fault != nil {
@@ -93,7 +93,7 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// repository makes one with the given files, as somebody keeps dotfiles.
+// repository creates a dotfiles repository with the given files.
 func repository(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -164,7 +164,7 @@ func TestDotfiles(t *testing.T) {
 		t.Fatal(r.fault)
 	}
 	read(".vimrc", "two")
-	read(".vimrc.bak", "old") // a link of ours is no file in the way
+	read(".vimrc.bak", "old") // our own link does not count as a file in the way
 
 	other := repository(t, map[string]string{"install.sh": "#!/bin/sh\necho $PWD > " + filepath.Join(home, "ran") + "\n", ".vimrc": "three"})
 	if r := install(other, "-y"); r.fault == nil || !strings.Contains(r.fault.Error(), "is a clone of") {

@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// loginSocket is an agent that answers on a socket.
+// loginSocket starts an agent that answers on a socket.
 func loginSocket(t *testing.T, find func(login.Request) login.Answer) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
@@ -43,7 +43,7 @@ func loginSocket(t *testing.T, find func(login.Request) login.Answer) (path stri
 	return path
 }
 
-// What git and scripts get, on which stream and with which exit status.
+// TestLogins checks what git and scripts get, on which stream and with which exit status.
 func TestLogins(t *testing.T) { // not parallel: the environment
 	linked := login.Answer{Provider: "forge", Name: "The Forge", Page: "http://server/external-auth/forge", Username: "oauth2", Token: "the-token"}
 	bare := linked
@@ -102,7 +102,7 @@ func TestLogins(t *testing.T) { // not parallel: the environment
 	}
 }
 
-// "coder create" ends where nobody could follow its advice, and waits where somebody does.
+// TestCreateNeedsLogin: "coder create" ends if no user could follow its advice, and waits if one can.
 func TestCreateNeedsLogin(t *testing.T) {
 	t.Parallel()
 	template := sdk.Template{ID: uuid.New(), Name: "needs", ActiveVersionID: uuid.New()}

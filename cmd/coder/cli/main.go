@@ -30,11 +30,11 @@ import (
 const exitCodesHelp = `Exit codes: 0 done, 1 failed, 130 interrupted. "ssh" returns the remote exit status, or 255 if it fails
 itself.`
 
-// Main runs the program with os.Args and returns its exit code. extra are the commands that only some programs have.
+// Main runs the program with os.Args and returns its exit code. extra holds commands that only some programs have.
 func Main(extra ...*cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
-	// The first signal asks for an orderly end; after it a second one ends the program at once.
+	// The first signal requests an orderly end; after it a second one ends the program at once.
 	defer context.AfterFunc(ctx, stop)()
 
 	g := global.New(nil)
@@ -63,7 +63,7 @@ func Main(extra ...*cobra.Command) int {
 	return exit.Failed
 }
 
-// endings are the signals that end a command. One that was ignored from the start, as by nohup, stays so.
+// endings returns the signals that end a command. A signal that was ignored from the start, as by nohup, stays ignored.
 func endings() []os.Signal {
 	var signals []os.Signal
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
@@ -74,7 +74,7 @@ func endings() []os.Signal {
 	return signals
 }
 
-// New is the program as a command, for tests and for documentation. extra are the commands that only some programs have.
+// New returns the program as a command, for tests and for documentation. extra holds commands that only some programs have.
 func New(extra ...*cobra.Command) *cobra.Command { return root(global.New(nil), extra) }
 
 // prepare runs before every command: flags that were not given take their value from the environment.
@@ -89,8 +89,8 @@ func prepare(cmd *cobra.Command, g *global.Flags) error {
 	return nil
 }
 
-// root builds the command tree. It sets none of cobra's templates: with one text/template is linked, whose look-ups by name
-// keep every exported method of the program, 7 of 28 MB of the slim binary.
+// root builds the command tree. It sets none of cobra's templates: a single one links text/template, whose look-ups by name keep every
+// exported method of the program, 7 of 28 MB of the slim binary.
 func root(g *global.Flags, extra []*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "coder",
@@ -148,7 +148,7 @@ const (
 	groupServer     = "server"
 )
 
-// adopt adds an extra command. Where a command of that name exists, the extra one's subcommands are added to it.
+// adopt adds an extra command. If a command of that name exists, adopt adds the extra one's subcommands to it.
 func adopt(parent, extra *cobra.Command) {
 	for _, have := range parent.Commands() {
 		if have.Name() != extra.Name() {
@@ -188,7 +188,7 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 	switch {
 	case hinted:
 		hint = own
-	case cmd != nil && cmd.Annotations[keepMemory] != "": // a daemon: its flags, not a session, are what helps
+	case cmd != nil && cmd.Annotations[keepMemory] != "": // a daemon needs its flags, not a session
 	case fault.CodeOf(err) == fault.Unauthenticated:
 		hint = "coder login"
 	case fault.CodeOf(err) == fault.Forbidden:
@@ -196,7 +196,7 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 	case fault.CodeOf(err) == fault.Unavailable:
 		hint = "coder doctor"
 	}
-	// What templates and programs said may be in it.
+	// The message may contain output of templates and programs.
 	fmt.Fprintf(s.Err, "%s %s\n", s.Red("error:"), strings.ReplaceAll(tty.Clean(strings.Join(lines, "; ")), "\n", " "))
 	fmt.Fprintf(s.Err, "Try: %s\n", hint)
 }

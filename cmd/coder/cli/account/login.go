@@ -103,7 +103,7 @@ func runLogin(g *global.Flags, cmd *cobra.Command, args []string, opts loginOpti
 	return storeSession(ctx, g, client.WithToken(secret.Token(session.SessionToken)))
 }
 
-// loginWithToken checks the token and stores it, or a session made from it.
+// loginWithToken checks the token and stores it, or a session created from it.
 func loginWithToken(ctx context.Context, g *global.Flags, client *sdk.Client, asIs bool) error {
 	if _, err := client.User(ctx, sdk.Me); err != nil {
 		if fault.CodeOf(err) == fault.Unauthenticated {
@@ -140,7 +140,7 @@ func storeSession(ctx context.Context, g *global.Flags, client *sdk.Client) erro
 	return nil
 }
 
-// createFirstUser makes the first user from the flags, asking for what they lack.
+// createFirstUser creates the first user from the flags, and asks for missing values.
 func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, opts *loginOptions) error {
 	s := g.Streams()
 	fields := []struct {
@@ -177,7 +177,7 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 	return err
 }
 
-// minPassword is the server's minimum, checked here so that nothing must be typed twice.
+// minPassword is the server's minimum, checked here so that the user need not type it twice in vain.
 const minPassword = 8
 
 // askPassword asks for a new password twice, until both answers match.
@@ -204,7 +204,7 @@ func askPassword(ctx context.Context, g *global.Flags) (string, error) {
 	}
 }
 
-// askCredentials asks for what the flags lack of e-mail address and password.
+// askCredentials asks for the e-mail address and the password unless the flags set them.
 func askCredentials(ctx context.Context, g *global.Flags, server *url.URL, opts *loginOptions) error {
 	for _, field := range []struct {
 		value *string
@@ -228,7 +228,7 @@ func askCredentials(ctx context.Context, g *global.Flags, server *url.URL, opts 
 	return nil
 }
 
-// userName is the form of a user name.
+// userName matches a user name.
 var userName = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
 
 func checkUsername(name string) error {

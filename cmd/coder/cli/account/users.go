@@ -227,7 +227,7 @@ func usersRolesCmd(g *global.Flags) *cobra.Command {
 			if !cmd.Flags().Changed("roles") {
 				return exit.Try(fault.New(fault.Invalid, "--roles is missing"), "%s %s --roles template-admin", cmd.CommandPath(), args[0])
 			}
-			// Everyone is a "member": it is not a role to assign.
+			// Every user is a "member": it is not a role to assign.
 			roles = slices.DeleteFunc(roles, func(r string) bool { return r == "member" || r == "" })
 			if err := g.Confirm(cmd, yes, fmt.Sprintf("Set the roles of %s to %q?", args[0], roles), true); err != nil {
 				return err

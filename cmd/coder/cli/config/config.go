@@ -1,4 +1,4 @@
-// Package config is the configuration folder: the stored session and files beside it, each written atomically. It knows no server.
+// Package config provides the configuration folder: the stored session and files beside it, each written atomically. It knows no server.
 package config
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Files of the configuration folder, which other programs read too.
+// Files of the configuration folder, which other programs read, too.
 const (
 	FileURL     = "url"
 	FileSession = "session"
@@ -34,7 +34,7 @@ func Open(flag string) (Dir, error) {
 	return Dir(filepath.Join(base, "coderv2")), nil
 }
 
-// Read returns a file's text, "" when it does not exist.
+// Read returns a file's text, or "" if the file does not exist.
 func (d Dir) Read(name string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(string(d), name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(temp.Name()) // nothing is there after the rename
+	defer os.Remove(temp.Name()) // the file is gone after the rename
 	_, err = temp.Write(data)
 	if err := errors.Join(err, temp.Chmod(mode), temp.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

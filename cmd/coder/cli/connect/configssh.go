@@ -116,10 +116,10 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	return nil
 }
 
-// example is a host name that works now.
+// example returns a host name that works now.
 func (opts *configSSHOptions) example() string { return opts.prefix + "WORKSPACE" }
 
-// sshSection makes the section's lines, markers not included. It sets the options that the server decides.
+// sshSection returns the section's lines, without markers. It sets the options that the server decides.
 func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *configSSHOptions) (string, error) {
 	server, err := client.SSHConfig(ctx)
 	if err != nil && fault.CodeOf(err) != fault.NotFound {
@@ -166,7 +166,7 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 	return renderSection(opts.prefix, opts.suffix, names, opts.noWildcard, options, proxy), nil
 }
 
-// renderSection makes the section of host blocks. With listed, names are named instead of a pattern.
+// renderSection returns the section of host blocks. With listed, it lists names instead of using a pattern.
 func renderSection(prefix, suffix string, names []string, listed bool, options []string, proxy string) string {
 	var b strings.Builder
 	block := func(host func(string) string, flag, value string) {
@@ -195,9 +195,9 @@ func renderSection(prefix, suffix string, names []string, listed bool, options [
 	return b.String()
 }
 
-// sshDefaults are options of every workspace's block. The file of known hosts is kept by the ProxyCommand, so the check needs
-// no person. AES-GCM comes first: OpenSSH prefers what is slower where the processor has instructions for AES. The list is
-// written out because older releases cannot put one cipher before their defaults.
+// sshDefaults returns the options of every workspace's block. The ProxyCommand maintains the file of known hosts, so the check needs no
+// user. AES-GCM comes first: OpenSSH prefers slower ciphers if the processor has instructions for AES. The list is written out because
+// older releases cannot put one cipher before their defaults.
 func sshDefaults(knownHosts string) []string {
 	return []string{
 		"ConnectTimeout 0", "StrictHostKeyChecking yes", "UserKnownHostsFile " + quoteConfig(knownHosts), "LogLevel ERROR",

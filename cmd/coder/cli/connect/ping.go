@@ -28,7 +28,7 @@ type pingOptions struct {
 	count   int
 	timeout time.Duration
 	wait    time.Duration
-	// provisioner means that the name is a provisioner's, even if a workspace has the same name.
+	// provisioner is set if the name is a provisioner's, even if a workspace has the same name.
 	provisioner bool
 }
 
@@ -73,12 +73,12 @@ func reachMeasured(ctx context.Context, g *global.Flags, text string) (*target.T
 	return t, err
 }
 
-// pinged is the peer that is measured: an agent or a provisioner.
+// pinged is the peer to measure: an agent or a provisioner.
 type pinged struct {
 	kind, name string
 	id         uuid.UUID
 	mesh       *meshclient.Client
-	whyLost    func(context.Context) error // when nothing answered
+	whyLost    func(context.Context) error // called if nothing answered
 }
 
 // findPinged finds a workspace, or else a provisioner, by name and waits until it is introduced.

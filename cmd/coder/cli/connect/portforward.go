@@ -44,7 +44,7 @@ The local ports stay open when the workspace stops; connections to them are refu
 	return cmd
 }
 
-// runPortForward serves until ctx ends, the workspace is deleted or the session is over. Its listeners outlive a stop of the workspace.
+// runPortForward serves until ctx ends, the workspace is deleted or the session is over. Its listeners survive a stop of the workspace.
 func runPortForward(ctx context.Context, g *global.Flags, workspace string, opts portForwardOptions) error {
 	name, err := target.ParseName(workspace)
 	if err != nil {
@@ -91,7 +91,7 @@ func runPortForward(ctx context.Context, g *global.Flags, workspace string, opts
 	<-ctx.Done()
 	forward.Close(listeners)
 	redial.CloseAll()
-	t.Mesh.Close() // ends the connections that are being carried
+	t.Mesh.Close() // ends open connections
 	wg.Wait()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause

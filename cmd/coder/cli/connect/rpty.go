@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/internal/ptywire"
 )
 
-// RptyCmd is "rpty", which opens the same terminals as the dashboard.
+// RptyCmd returns "rpty", which opens the same terminals as the dashboard.
 func RptyCmd(g *global.Flags) *cobra.Command {
 	var id string
 	cmd := &cobra.Command{

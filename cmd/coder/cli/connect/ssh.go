@@ -197,7 +197,7 @@ func (opts *sshOptions) check(command []string) error {
 	return nil
 }
 
-// usageApp is the name under which the server counts.
+// usageApp returns the name under which the server counts the session.
 func usageApp(flag string) string {
 	if flag == "" {
 		return "ssh"

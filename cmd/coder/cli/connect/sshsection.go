@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The lines that mark our section of OpenSSH's configuration. Other programs of this family use the same markers, and their section is
-// replaced.
+// These lines mark our section of OpenSSH's configuration. Other programs of this family use the same markers, and our section replaces
+// theirs.
 const (
 	sectionStart = "# ------------START-CODER-----------"
 	sectionEnd   = "# ------------END-CODER------------"

@@ -7,7 +7,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 )
 
-// Commands returns the commands that look for what is wrong.
+// Commands returns the commands that diagnose problems.
 func Commands(g *global.Flags) []*cobra.Command {
 	return []*cobra.Command{netcheckCmd(g), doctorCmd(g), supportCmd(g)}
 }

@@ -143,7 +143,7 @@ func loopback(host string) bool {
 	return host == "localhost" || addr != nil && addr.IsLoopback()
 }
 
-// address is the host and port that the server's URL leads to.
+// address returns the host and port that the server's URL leads to.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

@@ -27,15 +27,15 @@ const (
 	maxSkew = time.Minute
 	// soon is how long before its expiry a certificate is worth a warning.
 	soon = 7 * 24 * time.Hour
-	// meshMTU is the longest packet that streams send on a path that carries no longer one: 1200 bytes inside, WireGuard's 32, UDP's 8 and
+	// meshMTU is the longest packet that streams send on a path that carries no longer ones: 1200 bytes inside, WireGuard's 32, UDP's 8 and
 	// IPv6's 40.
 	meshMTU = 1280
-	// relayPatience is how long the relay may take to be connected.
+	// relayPatience is how long the relay may take to connect.
 	relayPatience = 8 * time.Second
 	relayLook     = 50 * time.Millisecond
 )
 
-// examination holds what earlier checks of a run learn for later ones.
+// examination passes what earlier checks of a run found to later ones.
 type examination struct {
 	app       *global.Flags
 	server    *url.URL // nil until the URL is known
@@ -43,10 +43,10 @@ type examination struct {
 	reachable bool     // TCP to the server, or its proxy, works
 	trusted   bool     // so does TLS
 	client    *sdk.Client
-	answer    *http.Response // of the server to a request without a session; its body is closed
+	answer    *http.Response // the server's response to a request without a session; its body is closed
 	skew      time.Duration  // of the local clock against the server's
 	mesh      *meshclient.Client
-	node      *tailnet.Node // nil until the mesh was joined
+	node      *tailnet.Node // nil until the mesh is joined
 }
 
 func (x *examination) end() {
@@ -105,7 +105,7 @@ func (x *examination) checkTLS(ctx context.Context) finding {
 	if err != nil {
 		return fail("correct --client-tls-ca-file, --client-tls-cert-file and --client-tls-key-file", "%s", plain(err))
 	}
-	// On the same way as requests, through the proxy if there is one.
+	// The same way as requests, through the proxy if there is one.
 	transport := webdial.Upgrader(config)
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, x.server.JoinPath("healthz").String(), nil)
 	if err != nil {
@@ -298,9 +298,9 @@ func (x *examination) checkMTU(context.Context) finding {
 	return pass("%d on %s", mtu, name)
 }
 
-// routeMTU is the MTU of the interface by which packets to addr leave.
+// routeMTU returns the MTU of the interface through which packets to addr leave.
 func routeMTU(addr string) (mtu int, name string, err error) {
-	conn, err := net.Dial("udp", addr) // sends nothing, and chooses the route
+	conn, err := net.Dial("udp", addr) // sends nothing, but chooses the route
 	if err != nil {
 		return 0, "", fmt.Errorf("there is no route: %w", err)
 	}
@@ -313,7 +313,7 @@ func routeMTU(addr string) (mtu int, name string, err error) {
 	for _, i := range interfaces {
 		addrs, err := i.Addrs()
 		if err != nil {
-			continue // it has just gone
+			continue // the interface has just been removed
 		}
 		for _, a := range addrs {
 			if ip, ok := a.(*net.IPNet); ok && ip.IP.Equal(local) {

@@ -37,7 +37,7 @@ func netcheckCmd(g *global.Flags) *cobra.Command {
 	}
 }
 
-// networkReport is what this machine's network allows. Other programs read these names.
+// networkReport describes what this machine's network allows. Other programs read these names.
 type networkReport struct {
 	Server string         `json:"server"`
 	Report tailnet.Report `json:"report"`
@@ -62,7 +62,7 @@ func netcheck(ctx context.Context, g *global.Flags, client *sdk.Client) (network
 	return networkReport{client.URL().String(), report, node.Status()}, nil
 }
 
-// joinMesh begins to join the mesh, to measure.
+// joinMesh starts to join the mesh, for measurements.
 func joinMesh(g *global.Flags, client *sdk.Client) *meshclient.Client {
 	return target.Join(target.Options{Client: client, Logger: g.Logger(), RelayOnly: g.RelayOnly})
 }

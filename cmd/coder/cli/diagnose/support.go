@@ -83,7 +83,7 @@ func runBundle(ctx context.Context, g *global.Flags, workspace, file string, yes
 	return nil
 }
 
-// bundle is what a support bundle will hold.
+// bundle is the content of a support bundle.
 type bundle struct {
 	app   *global.Flags
 	files map[string][]byte
@@ -144,7 +144,7 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 		return client.WorkspaceByName(ctx, name.Owner, name.Name)
 	})
 	if ws.ID == uuid.Nil {
-		return // there is no such workspace
+		return // the workspace does not exist
 	}
 	ask(ctx, b, "workspace/build-log", func(ctx context.Context) ([]sdk.JobLog, error) { return client.BuildLogs(ctx, ws.LatestBuild.ID, 0) })
 	for _, agent := range ws.LatestBuild.Agents() {
@@ -175,7 +175,7 @@ const redacted = "[taken out]"
 
 var (
 	secretName = regexp.MustCompile(`(?i)(TOKEN|SECRET|PASSWORD|PASSWD|KEY|PSK|HEADER|PG_CONNECTION_URL|CREDENTIAL)`)
-	// secretPatterns find what is a secret by its form, wherever it stands. What is in parentheses stays.
+	// secretPatterns match secrets by their form, wherever they occur. The text in parentheses is kept.
 	secretPatterns = []*regexp.Regexp{
 		regexp.MustCompile(`()\b[A-Za-z0-9]{10}-[A-Za-z0-9]{22}\b`),                                             // session tokens
 		regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/\s:@"]*:[^/\s@"]*@`),                                       // user:password@ in URLs
@@ -190,7 +190,7 @@ var (
 // redact removes secrets: known ones by value, others by their form.
 func redact(data []byte, known []string) []byte {
 	for _, value := range known {
-		if len(value) >= 8 { // shorter ones are words
+		if len(value) >= 8 { // shorter values are ordinary words
 			data = bytes.ReplaceAll(data, []byte(value), []byte(redacted))
 		}
 	}

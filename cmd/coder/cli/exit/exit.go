@@ -1,4 +1,4 @@
-// Package exit is how a command ends: with an exit code, and with an error that suggests what to try. It knows no server.
+// Package exit defines how a command ends: with an exit code, and with an error that suggests what to try. It knows no server.
 package exit
 
 import (
@@ -28,7 +28,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// hinted is an error with what may help: a command line or a sentence.
+// hinted is an error with a hint: a command line or a sentence.
 type hinted struct {
 	error
 	hint string

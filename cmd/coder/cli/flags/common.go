@@ -12,7 +12,7 @@ func Yes(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask for confirmation")
 }
 
-// Argument requires exactly one argument; its error calls the argument name.
+// Argument requires exactly one argument; its error uses name for the argument.
 func Argument(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

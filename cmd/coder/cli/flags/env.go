@@ -1,4 +1,4 @@
-// Package flags is what commands take: flags, the environment variables that set them, and arguments. It knows no server.
+// Package flags handles what commands accept: flags, the environment variables that set them, and arguments. It knows no server.
 package flags
 
 import (

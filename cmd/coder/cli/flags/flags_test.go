@@ -50,7 +50,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// Arguments that a command does not take are errors that say what to try, in groups of commands, too.
+// TestCheckArguments: arguments that a command does not accept cause errors with a hint, in groups of commands, too.
 func TestCheckArguments(t *testing.T) {
 	t.Parallel()
 	newRoot := func() *cobra.Command {

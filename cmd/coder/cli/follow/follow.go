@@ -1,4 +1,4 @@
-// Package follow shows how builds and imports go on, from their queue to their end. It knows neither the mesh nor the global flags.
+// Package follow shows the progress of builds and imports, from their queue to their end. It knows neither the mesh nor the global flags.
 package follow
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// queueLook is the interval between two looks at a queued job.
+	// queueLook is the interval between two checks of a queued job.
 	queueLook = time.Second
 	// awayLimit is how long a server may be unreachable before the follower gives up. Builds survive that long.
 	awayLimit = 10 * time.Minute
@@ -25,14 +25,14 @@ const (
 	cancelTimeout = 10 * time.Second
 )
 
-// Follower shows how builds and imports go on.
+// Follower shows the progress of builds and imports.
 type Follower struct {
 	Client  *sdk.Client
 	Streams *tty.Streams
 	Verbose bool // show debug lines
 }
 
-// Job says how to follow one job.
+// Job describes how to follow one job.
 type Job struct {
 	What   string // as shown to users: "the build"
 	Logs   func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error]
@@ -40,8 +40,8 @@ type Job struct {
 	Cancel func(context.Context) error
 }
 
-// Job shows a job's log, stage by stage, until the job ends, and returns the ended job. It waits for an unreachable server to come back.
-// Canceling ctx cancels the job.
+// Job shows a job's log, stage by stage, until the job ends, and returns the ended job. It waits while the server is unreachable. Canceling
+// ctx cancels the job.
 func (w Follower) Job(ctx context.Context, j Job) (sdk.ProvisionerJob, error) {
 	p := w.Streams.Progress()
 	job, err := w.watchJob(ctx, j, p)
@@ -52,7 +52,7 @@ func (w Follower) Job(ctx context.Context, j Job) (sdk.ProvisionerJob, error) {
 	return job, err
 }
 
-// cancelJob asks the server to cancel a job whose user has interrupted.
+// cancelJob asks the server to cancel a job that the user has interrupted.
 func (w Follower) cancelJob(ctx context.Context, j Job) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer stop()
@@ -169,7 +169,7 @@ func (w Follower) showQueue(ctx context.Context, j Job, p *tty.Progress, begun <
 	}
 }
 
-// Build shows a workspace build until it ends. The error of a failed build says why it failed and where its log is.
+// Build shows a workspace build until it ends. The error of a failed build reports why it failed and where its log is.
 func (w Follower) Build(ctx context.Context, ws sdk.Workspace, build sdk.WorkspaceBuild) error {
 	what := "the " + string(build.Transition) + " of " + ws.FullName()
 	hint := fmt.Sprintf("coder logs %s -n %d", ws.FullName(), build.BuildNumber)
@@ -190,7 +190,7 @@ func (w Follower) Build(ctx context.Context, ws sdk.Workspace, build sdk.Workspa
 	return JobError(job, what, hint)
 }
 
-// JobError is nil for a job that succeeded.
+// JobError returns the error of a job, or nil if the job succeeded.
 func JobError(job sdk.ProvisionerJob, what, hint string) error {
 	switch job.Status {
 	case sdk.JobSucceeded:

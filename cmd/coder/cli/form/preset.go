@@ -16,8 +16,8 @@ import (
 
 const NoPreset = "none"
 
-// ChoosePreset returns the named preset of a template version. For "" it returns the template's default preset and says so on notes. The
-// zero preset means none.
+// ChoosePreset returns the named preset of a template version. For "" it returns the template's default preset and reports that on notes.
+// The zero preset means none.
 func ChoosePreset(ctx context.Context, client *sdk.Client, version uuid.UUID, name string, notes io.Writer) (sdk.Preset, error) {
 	if name == NoPreset {
 		return sdk.Preset{}, nil

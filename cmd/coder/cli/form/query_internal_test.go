@@ -92,7 +92,7 @@ func TestResolveAsks(t *testing.T) {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
 
-	// A build of an existing workspace asks for what is new, and with always for what can be changed.
+	// A build of an existing workspace asks for new parameters, and with always for those that can be changed.
 	asked = nil
 	previous := map[string]string{"region": "eu", "cpu": "4"}
 	if _, err := (Query{Form: fixed(testParams), Ask: ask, Previous: previous}).Resolve(); err != nil || len(asked) > 0 {
@@ -110,7 +110,7 @@ func TestResolveAsks(t *testing.T) {
 	}
 }
 
-// sized is a form in which the sizes depend on the region, and one parameter is there in one region only.
+// sized is a form in which the sizes depend on the region, and one parameter exists in one region only.
 func sized(answers map[string]string) ([]parameter, error) {
 	option := func(values ...string) (out []sdk.TemplateVersionParamOption) {
 		for _, v := range values {
@@ -139,7 +139,7 @@ func TestResolveDependent(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		query Query
-		says  map[string]string // answers to questions, by text; others take their default
+		says  map[string]string // answers to questions, by text; other questions get their default
 		want  map[string]string
 		asked []string
 		err   string
@@ -216,7 +216,7 @@ func TestCheckParameter(t *testing.T) {
 	}
 }
 
-// A masked value is neither echoed nor quoted, and one that only the owner may read is left to the server.
+// TestMaskedParameter: a masked value is neither echoed nor quoted, and one that only the owner may read is left to the server.
 func TestMaskedParameter(t *testing.T) {
 	t.Parallel()
 	def := shownAs(sdk.PreviewParameter{
@@ -250,7 +250,7 @@ func TestMaskedParameter(t *testing.T) {
 	}
 }
 
-// valuesOf makes a map of parameter values, never nil.
+// valuesOf returns a map of parameter values, never nil.
 func valuesOf(values []sdk.ParameterValue) map[string]string {
 	m := make(map[string]string, len(values))
 	for _, v := range values {

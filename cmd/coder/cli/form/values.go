@@ -20,8 +20,9 @@ import (
 //	  - admin
 //	  - ops
 //
-// Numbers and booleans become their text as it is written, null the empty text. Lists and objects become JSON: those of YAML with strings for
-// all that is not null, which Terraform converts to the types of its variables. Aliases are refused: they could make a small file large.
+// Numbers and booleans become their text as it is written, null the empty text. Lists and objects become JSON: in those of YAML, everything
+// except null becomes a string, which Terraform converts to the types of its variables. Aliases are rejected: they could make a small file
+// large.
 func ParseValues(data []byte) (map[string]string, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
@@ -45,7 +46,7 @@ func ParseValues(data []byte) (map[string]string, error) {
 	}
 	root := document.Content[0]
 	if root.ShortTag() == "!!null" && root.Value == "" {
-		return values, nil // comments alone
+		return values, nil // the file holds only comments
 	}
 	if root.Kind != yaml.MappingNode {
 		return nil, lineError(root, "it must hold names with values, as in region: eu-west-1")
@@ -96,7 +97,7 @@ func eachPair(mapping *yaml.Node, do func(name string, value *yaml.Node) error) 
 	return nil
 }
 
-// yamlValue is nil, a string, or a list or object of such values.
+// yamlValue returns nil, a string, or a list or object of such values.
 func yamlValue(node *yaml.Node) (any, error) {
 	switch node.Kind {
 	case yaml.ScalarNode:
@@ -133,7 +134,7 @@ func lineError(node *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("line %d: %w", node.Line, fmt.Errorf(format, args...))
 }
 
-// yamlError is the parser's error without its name, and with the line, which the parser leaves out where it is the first.
+// yamlError returns the parser's error without the parser's name, and with the line, which the parser omits for the first line.
 func yamlError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if !strings.HasPrefix(text, "line ") {

@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/forward"
 )
 
-// echo is a TCP server that returns what it reads, until the client has sent everything.
+// echo starts a TCP server that returns what it reads, until the client has sent everything.
 func echo(t *testing.T) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,8 @@ func echo(t *testing.T) (address string) {
 	return l.Addr().String()
 }
 
-// serve listens on a free port, forwards it with dial, and returns its address and what warn has received when everything has ended.
+// serve listens on a free port and forwards it with dial. It returns the address and a function that ends it and returns what warn
+// received.
 func serve(t *testing.T, dial func() (net.Conn, error)) (address string, end func() []error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,13 +88,13 @@ func TestServeTCPHalfCloses(t *testing.T) {
 	}
 }
 
-// A port that cannot be reached must not look like one with an empty answer.
+// TestServeTCPResetsWhatCannotBeDialled: a port that cannot be reached must not look like one with an empty answer.
 func TestServeTCPResetsWhatCannotBeDialled(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
 	local, end := serve(t, func() (net.Conn, error) { return nil, refused })
 	var answer []byte
-	conn, err := net.Dial("tcp", local) // the reset may come at once
+	conn, err := net.Dial("tcp", local) // the reset may arrive at once
 	if err == nil {
 		defer conn.Close()
 		answer, err = io.ReadAll(conn)
@@ -106,7 +107,7 @@ func TestServeTCPResetsWhatCannotBeDialled(t *testing.T) {
 	}
 }
 
-// Each local sender has a flow of its own, and gets its own answers.
+// TestServeUDP: each local sender has a flow of its own, and gets its own answers.
 func TestServeUDP(t *testing.T) {
 	t.Parallel()
 	remote, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -1,5 +1,5 @@
-// Package global holds the global flags, and what is built from them on demand: streams, the configuration folder, a client of the server.
-// It must not know the mesh.
+// Package global holds the global flags, and builds from them on demand: streams, the configuration folder, a client of the server. It must
+// not know the mesh.
 package global
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// Flags are the global flags of one run, and what was built from them. Commands use them on one goroutine, so there are no locks.
+// Flags holds the global flags of one run, and what was built from them. Commands use them on one goroutine, so there are no locks.
 type Flags struct {
 	URL, Token, configDir     string
 	Headers                   []string
@@ -201,7 +201,7 @@ func (g *Flags) Header(ctx context.Context, server *url.URL) (http.Header, error
 	return header, nil
 }
 
-// TLSConfig returns the TLS configuration of the flags, nil for the default.
+// TLSConfig returns the TLS configuration of the flags, or nil for the default.
 func (g *Flags) TLSConfig() (*tls.Config, error) {
 	if g.tlsCA == "" && g.tlsCert == "" && g.tlsKey == "" {
 		return nil, nil
@@ -224,7 +224,7 @@ func (g *Flags) TLSConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// rootCAs returns the system's authorities plus those of --client-tls-ca-file; nil without the flag.
+// rootCAs returns the system's authorities plus those of --client-tls-ca-file, or nil without the flag.
 func (g *Flags) rootCAs() (*x509.CertPool, error) {
 	if g.tlsCA == "" {
 		return nil, nil
@@ -243,7 +243,7 @@ func (g *Flags) rootCAs() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Confirm asks before an action that cannot be undone or costs something. Without a terminal it requires yes.
+// Confirm asks for confirmation of an action that cannot be undone or costs something. Without a terminal it requires yes.
 func (g *Flags) Confirm(cmd *cobra.Command, yes bool, text string, def bool) error {
 	if yes {
 		return nil
@@ -282,7 +282,7 @@ func Release(version string) string {
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// ParseURL parses a server's URL as people type it, with or without a scheme.
+// ParseURL parses a server's URL as users type it, with or without a scheme.
 func ParseURL(text string) (*url.URL, error) {
 	text = strings.TrimSpace(text)
 	if !strings.Contains(text, "://") {

@@ -1,4 +1,4 @@
-// Package inside holds the commands that run inside a workspace, one file for each. They speak with its agent, and with no server.
+// Package inside holds the commands that run inside a workspace, one file for each. They talk to its agent, and to no server.
 package inside
 
 import (

@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// dotfilesScripts are the install scripts of a repository. The first that exists is run.
+// dotfilesScripts lists the install scripts of a repository. dotfiles runs the first that exists.
 var dotfilesScripts = []string{
 	"install.sh", "install", "bootstrap.sh", "bootstrap", "setup.sh", "setup", "script/install", "script/bootstrap", "script/setup",
 }
@@ -32,7 +32,7 @@ type dotfilesOptions struct {
 	yes        bool
 }
 
-// dotfilesCmd needs git and no server.
+// dotfilesCmd needs git, but no server.
 func dotfilesCmd(g *global.Flags) *cobra.Command {
 	var opts dotfilesOptions
 	cmd := &cobra.Command{
@@ -146,7 +146,7 @@ func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfil
 	return nil
 }
 
-// program runs a program on this command's streams. What it prints goes to standard error.
+// program runs a program on this command's streams. The program's output goes to standard error.
 func program(ctx context.Context, g *global.Flags, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, g.Streams().In, g.Streams().Err, g.Streams().Err

@@ -24,7 +24,7 @@ type syncOptions struct {
 	format  string
 }
 
-// SyncCmd speaks with the agent of the workspace that it runs in, and needs no server.
+// SyncCmd returns "sync", which talks to the agent of the workspace that it runs in, and needs no server.
 func SyncCmd(g *global.Flags) *cobra.Command {
 	var opts syncOptions
 	cmd := &cobra.Command{
@@ -96,7 +96,7 @@ const (
 	syncLate = 5 * time.Second
 )
 
-// askSync asks the workspace's agent, and retries while it is away. A start must succeed within opts.timeout.
+// askSync sends a request to the workspace's agent, and retries while the agent is unreachable. A start must succeed within opts.timeout.
 func askSync(ctx context.Context, opts syncOptions, r units.Request) (units.Unit, error) {
 	path := opts.socket
 	if path == "" {
@@ -118,7 +118,7 @@ func askSync(ctx context.Context, opts syncOptions, r units.Request) (units.Unit
 		}
 		u, err := units.Ask(ctx, path, r)
 		if time.Since(asked) > time.Second {
-			lost = time.Now() // it was there
+			lost = time.Now() // the agent was reachable before
 		}
 		switch {
 		case err == nil:

@@ -31,10 +31,10 @@ Exit codes: 0 answered, 1 no answer.`,
 	}
 }
 
-// gitPrompt is the form of git's questions (credential.c, credential_ask_one): they are not translated.
+// gitPrompt matches git's questions (credential.c, credential_ask_one), which are not translated.
 var gitPrompt = regexp.MustCompile(`^(Username|Password)(?: for '([^']*)')?: $`)
 
-// AskpassArgs returns the program's arguments if Git has called it with a prompt alone.
+// AskpassArgs returns the program's arguments if Git has called it with only a prompt.
 func AskpassArgs(args []string) ([]string, bool) {
 	if len(args) != 1 || os.Getenv(login.SocketEnv) == "" || !gitPrompt.MatchString(args[0]) {
 		return nil, false
@@ -42,7 +42,7 @@ func AskpassArgs(args []string) ([]string, bool) {
 	return []string{"gitaskpass", args[0]}, true
 }
 
-// parsePrompt reads git's question: what it is for, and at which URL, without the user that may be in it.
+// parsePrompt parses git's question: what git needs, and for which URL, without the user that may be in it.
 func parsePrompt(text string) (password bool, url string, ok bool) {
 	m := gitPrompt.FindStringSubmatch(text)
 	if m == nil {
@@ -52,8 +52,8 @@ func parsePrompt(text string) (password bool, url string, ok bool) {
 	if !found {
 		return false, "", false
 	}
-	// Older versions of git do not encode a user name: one with a slash in it must not pass for a host. What follows the last @ is
-	// the host, and a path with an @ names an unknown host.
+	// Older versions of git do not encode a user name: one that contains a slash must not pass for a host. The text after the last @ is the
+	// host, and a path with an @ names an unknown host.
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		rest = rest[at+1:]
 	}
@@ -90,7 +90,7 @@ func noAnswer(g *global.Flags, format string, args ...any) error {
 	return &exit.Error{Code: exit.Failed}
 }
 
-// askLogin asks the agent of the workspace.
+// askLogin asks the agent of the workspace for a login.
 func askLogin(ctx context.Context, r login.Request) (login.Answer, error) {
 	socket := os.Getenv(login.SocketEnv)
 	if socket == "" {

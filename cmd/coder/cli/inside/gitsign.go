@@ -31,7 +31,7 @@ func gitSignCmd(g *global.Flags) *cobra.Command {
 The key stays on the server. If you configure another key or another gpg.ssh.program, that one signs.`,
 		Example:            `  git config --global gpg.format ssh && git config --global commit.gpgsign true`,
 		Hidden:             true,
-		DisableFlagParsing: true, // all of them are ssh-keygen's
+		DisableFlagParsing: true, // all of them belong to ssh-keygen
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && args[0] == "--" {
 				args = args[1:]
@@ -49,9 +49,9 @@ func SignArgs(args []string) ([]string, bool) {
 	return append([]string{"gitsign", "--"}, args...), true
 }
 
-// runGitSign runs ssh-keygen, or the signing program of the user's own choice, to its end. Where the key to sign with is the owner's key
-// for git, or no key at all, the owner's key signs: modules that fetch a key from the server are not given one, because it never
-// leaves the server, and leave a file without a key behind.
+// runGitSign runs ssh-keygen, or the user's own signing program, to its end. If the key to sign with is the owner's key for git, or the
+// file holds no key at all, the owner's key signs: modules that fetch a key from the server do not get one, because it never leaves the
+// server, and leave a file without a key behind.
 func runGitSign(ctx context.Context, g *global.Flags, args []string) error {
 	program, env := "ssh-keygen", os.Environ()
 	if own := ownSignProgram(ctx); own != "" {
@@ -90,7 +90,7 @@ func runGitSign(ctx context.Context, g *global.Flags, args []string) error {
 	return err
 }
 
-// ownSignProgram is the gpg.ssh.program of the user's own configuration; "" when there is none.
+// ownSignProgram returns the gpg.ssh.program of the user's own configuration, or "" if it is not set.
 func ownSignProgram(ctx context.Context) string {
 	cmd := exec.CommandContext(ctx, "git", "config", "--get", "gpg.ssh.program")
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "GIT_CONFIG_COUNT=") })
@@ -101,7 +101,7 @@ func ownSignProgram(ctx context.Context) string {
 	return strings.TrimSpace(string(out))
 }
 
-// gitPublicKey asks the agent for the owner's key for git.
+// gitPublicKey asks the agent for the owner's public key for git.
 func gitPublicKey(ctx context.Context, socket string) (ssh.PublicKey, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -118,8 +118,8 @@ func gitPublicKey(ctx context.Context, socket string) (ssh.PublicKey, error) {
 	return ssh.ParsePublicKey(keys[0].Blob)
 }
 
-// signsForOwner reports whether a file to sign with holds the owner's public key, or no key at all. It leaves a file that cannot be read
-// to ssh-keygen.
+// signsForOwner reports whether a file to sign with holds the owner's public key, or no key at all. It leaves a file that cannot be read to
+// ssh-keygen.
 func signsForOwner(path string, owner ssh.PublicKey) bool {
 	data, err := os.ReadFile(path)
 	if err != nil {

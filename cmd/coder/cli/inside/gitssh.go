@@ -28,7 +28,7 @@ func gitSSHCmd(g *global.Flags) *cobra.Command {
 		Long: `Run ssh with your Git key. Git calls this command in a workspace through GIT_SSH_COMMAND. The key stays on the server, which signs
 with it; keys of an SSH agent that you forwarded with -A are offered after it. "coder publickey" prints the key to register at your Git host.`,
 		Example:            `  GIT_SSH_COMMAND="coder gitssh" git clone git@git.example.com:team/project.git`,
-		DisableFlagParsing: true, // all of them are ssh's
+		DisableFlagParsing: true, // all of them belong to ssh
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
 				return cmd.Help()
@@ -115,7 +115,7 @@ func joinAgents(sockets ...string) (*joinedAgents, error) {
 				defer conn.Close()
 				var rings keyrings
 				for _, socket := range sockets {
-					// One that does not answer offers no keys.
+					// An agent that does not answer offers no keys.
 					if to, err := net.Dial("unix", socket); err == nil {
 						defer to.Close()
 						rings = append(rings, sshagent.NewClient(to))
@@ -135,7 +135,7 @@ func (j *joinedAgents) Close() error {
 	return errors.Join(err, j.dir.Close())
 }
 
-// keyrings are SSH agents of which all keys are offered, in order. They cannot be changed.
+// keyrings is a list of SSH agents that offers all their keys, in order. The keys cannot be changed.
 type keyrings []sshagent.ExtendedAgent
 
 func (k keyrings) List() (keys []*sshagent.Key, err error) {

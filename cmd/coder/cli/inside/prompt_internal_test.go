@@ -33,7 +33,7 @@ func TestParsePrompt(t *testing.T) {
 	}
 }
 
-// Whatever git asks, the host is the last thing that could be one.
+// FuzzParsePrompt: whatever git asks, the host is the last part that could be one.
 func FuzzParsePrompt(f *testing.F) {
 	f.Add("Username for 'https://git.example.com': ")
 	f.Add("Password for 'https://a/@b': ")

@@ -135,7 +135,7 @@ func statText(a usage.Amount, prefix string) (string, error) {
 	return text, nil
 }
 
-// statScale is the unit that a person reads, by name or by the size of a number of bytes.
+// statScale returns a unit that users can read, by name or by the size of a number of bytes.
 func statScale(prefix string, largest float64) (unit string, scale float64, err error) {
 	prefixes := []string{"", "Ki", "Mi", "Gi", "Ti"}
 	scale = 1

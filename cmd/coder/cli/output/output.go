@@ -1,4 +1,4 @@
-// Package output prints what commands answer: lists as tables or JSON, times and durations as people read them. It knows no server.
+// Package output prints the results of commands: lists as tables or JSON, times and durations in readable form. It knows no server.
 package output
 
 import (
@@ -21,7 +21,7 @@ type Column[T any] struct {
 	text func(T) string
 }
 
-// Col makes a column. The name is in lower case; text renders an item's cell.
+// Col returns a column. The name is in lower case; text renders an item's cell.
 func Col[T any](name string, text func(T) string) Column[T] { return Column[T]{name, text} }
 
 // List prints a list as a table or as JSON.
@@ -107,7 +107,7 @@ func Ago(t time.Time) string {
 	}
 }
 
-// AgoPtr is Ago for a time that may be nil.
+// AgoPtr is like Ago, for a time that may be nil.
 func AgoPtr(t *time.Time) string {
 	if t == nil {
 		return "never"

@@ -2,7 +2,7 @@ package session
 
 import "io"
 
-// escape passes on what is typed, except "~." at the start of a line, which calls lost once and ends the input.
+// escape passes on typed input, except "~." at the start of a line, which calls lost once and ends the input.
 type escape struct {
 	r     io.Reader
 	lost  func()

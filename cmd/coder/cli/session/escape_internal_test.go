@@ -15,11 +15,11 @@ func TestEscape(t *testing.T) {
 		{"ls\r", "ls\r", false}, {"~.", "", true}, {"ls\r~.", "ls\r", true}, {"a~.b", "a~.b", false}, {"~~.x", "~.x", false},
 		{"~x", "~x", false}, {"\r~/bin\r", "\r~/bin\r", false},
 	} {
-		for _, size := range []int{1, 64} { // a byte at a time, as people type, and at once
+		for _, size := range []int{1, 64} { // a byte at a time, as users type, and all at once
 			lost := false
 			e := &escape{r: &chunks{text: tt.in, size: size}, lost: func() { lost = true }}
 			got, err := io.ReadAll(e)
-			// What came in the same read as the escape goes with the connection.
+			// Input from the same read as the escape is lost with the connection.
 			if err != nil || lost != tt.lost || string(got) != tt.want && !(lost && strings.HasPrefix(tt.want, string(got))) {
 				t.Errorf("%q by %d: got %q, lost %v, %v; want %q, %v", tt.in, size, got, lost, err, tt.want, tt.lost)
 			}

@@ -19,8 +19,8 @@ import (
 // workspace: OpenSSH talks to a process on its own machine, and the mesh identifies the workspace by its node key.
 const fileHostKey = "ssh_host_ed25519_key"
 
-// hostKey returns this machine's host key. The first call creates it. If the key cannot be stored, hostKey says so on notes and returns a
-// key for this process alone.
+// hostKey returns this machine's host key. The first call creates it. If the key cannot be stored, hostKey reports that on notes and
+// returns a key for this process alone.
 func hostKey(dir config.Dir, notes io.Writer) (ssh.Signer, error) {
 	key, err := storedHostKey(dir)
 	if fault.CodeOf(err) == fault.Unavailable {

@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Connections that begin at once on a new machine agree on one key, which its owner alone can read, and which stays.
+// TestHostKeyIsMadeOnce: connections that begin at once on a new machine agree on one key, which only its owner can read, and which stays.
 func TestHostKeyIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	dir := config.Dir(filepath.Join(t.TempDir(), "new"))
@@ -47,7 +47,7 @@ func TestHostKeyIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A key that cannot be read is not replaced, and the error names the file.
+// TestHostKeyThatIsNone: a key that cannot be read is not replaced, and the error names the file.
 func TestHostKeyThatIsNone(t *testing.T) {
 	t.Parallel()
 	dir := config.Dir(t.TempDir())
@@ -63,7 +63,7 @@ func TestHostKeyThatIsNone(t *testing.T) {
 	}
 }
 
-// Where nothing can be stored there is an error of its own, for which the process makes a key for itself.
+// TestHostKeyWithoutAFolder: if nothing can be stored there is a separate error, and the process creates a key for itself.
 func TestHostKeyWithoutAFolder(t *testing.T) {
 	t.Parallel()
 	if _, err := storedHostKey(config.Dir("/proc/nowhere")); fault.CodeOf(err) != fault.Unavailable {

@@ -55,7 +55,7 @@ func TestRememberHost(t *testing.T) {
 	}
 }
 
-// Connections that begin at the same moment keep each other's lines.
+// TestRememberHostsAtOnce: connections that begin at the same moment keep each other's lines.
 func TestRememberHostsAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "known")

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// networkInfo is the file that IDE plugins read about a connection.
+// networkInfo is the content of the file that IDE plugins read about a connection.
 type networkInfo struct {
 	P2P              bool               `json:"p2p"`
 	Latency          float64            `json:"latency"`        // milliseconds
@@ -66,7 +66,7 @@ func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.D
 	}
 }
 
-// describe summarizes a snapshot. before and elapsed are for the rates.
+// describe summarizes a snapshot. It uses before and elapsed to compute rates.
 func describe(status tailnet.Status, t *target.Target, before tailnet.PeerStatus, elapsed time.Duration) (networkInfo, tailnet.PeerStatus) {
 	info := networkInfo{DERPLatency: map[string]float64{}}
 	for _, relay := range status.Relays {

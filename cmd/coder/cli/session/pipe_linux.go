@@ -9,7 +9,7 @@ import (
 // pipeSize is the capacity of a pipe in bytes. With the default of 64 KiB, writer and reader constantly wait for each other.
 const pipeSize = 1 << 20
 
-// widenPipe enlarges a pipe. It does nothing for other streams, or where the system refuses.
+// widenPipe enlarges a pipe. It does nothing for other streams, or if the system refuses.
 func widenPipe(stream any) {
 	f, ok := stream.(*os.File)
 	if !ok {

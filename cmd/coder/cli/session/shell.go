@@ -1,4 +1,4 @@
-// Package session is what a person, or OpenSSH, does in a workspace that has been reached: shells and commands with their forwards, an SSH
+// Package session runs what a user, or OpenSSH, does in a workspace that has been reached: shells and commands with their forwards, an SSH
 // server on standard input and output, and terminals that last. It must not know the global flags.
 package session
 
@@ -36,7 +36,7 @@ type Session struct {
 	Logger  *slog.Logger
 }
 
-// Options of a shell or a command.
+// Options configure a shell or a command.
 type Options struct {
 	TTY           bool     // allocate a terminal for a command, too
 	Env           []string // NAME=value
@@ -97,11 +97,11 @@ func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts
 // note prints a message beside the session's output. The terminal may be in raw mode.
 func (s *Session) note(text string) { fmt.Fprintf(s.Streams.Err, "\r\n%s\r\n", text) }
 
-// prepare requests everything that a session may have besides a terminal.
+// prepare requests everything that a session may have in addition to a terminal.
 func (s *Session) prepare(ctx context.Context, client *ssh.Client, session *ssh.Session, opts Options, forwards *sync.WaitGroup) error {
 	for _, pair := range opts.Env {
 		key, value, _ := strings.Cut(pair, "=")
-		// Without waiting for an answer, which would cost a round trip per variable.
+		// Do not wait for an answer, which would cost a round trip per variable.
 		if _, err := session.SendRequest("env", false, ssh.Marshal(struct{ Name, Value string }{key, value})); err != nil {
 			return fault.New(fault.Unavailable, "cannot pass the environment: %w", err)
 		}
@@ -173,7 +173,7 @@ func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.S
 	return exitStatus(err)
 }
 
-// exitStatus returns a session's exit status, or why there is none.
+// exitStatus returns a session's exit status, or the reason why it has none.
 func exitStatus(err error) (int, error) {
 	if err == nil {
 		return 0, nil
@@ -204,7 +204,7 @@ func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore f
 	if name == "" {
 		name = "xterm-256color"
 	}
-	// Without waiting for an answer: a server without terminals runs the command without one.
+	// Do not wait for an answer: a server without terminals runs the command without one.
 	if _, err := session.SendRequest("pty-req", false, ssh.Marshal(struct {
 		Term                         string
 		Columns, Rows, Width, Height uint32

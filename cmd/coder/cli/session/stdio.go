@@ -30,7 +30,7 @@ func StartBridge(streams *tty.Streams, logger *slog.Logger, dir config.Dir, know
 	return bridge.Start(standardStreams{streams.In, streams.Out}, bridge.Options{HostKey: key, Logger: logger}), nil
 }
 
-// standardStreams are standard input and output as one connection.
+// standardStreams combines standard input and output into one connection.
 type standardStreams struct {
 	io.Reader
 	io.Writer

@@ -20,7 +20,8 @@ import (
 	"github.com/codermesh/codermesh/internal/ptywire"
 )
 
-// TerminalID returns the id of the terminal that --reconnect names, by its id from the dashboard's URL or by a name of the user's choice.
+// TerminalID returns the id of the terminal that --reconnect names, either by its id from the dashboard's URL or by a name that the user
+// chose.
 func TerminalID(agent uuid.UUID, name string) uuid.UUID {
 	if id, err := uuid.Parse(name); err == nil {
 		return id

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Name is what a person or an IDE calls a workspace and one of its agents.
+// Name is how a user or an IDE names a workspace and one of its agents.
 type Name struct {
 	Owner string // sdk.Me if not given
 	Name  string

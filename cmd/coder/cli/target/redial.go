@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Redialer dials a target that may be replaced: a workspace that restarts gets a new agent. Safe for concurrent use.
+// Redialer dials a target that may be replaced: a workspace that restarts gets a new agent. It is safe for concurrent use.
 type Redialer struct {
 	mu    sync.Mutex // guards the fields below
 	t     *Target    // nil while the workspace is not running
@@ -48,7 +48,7 @@ func (r *Redialer) Dial(ctx context.Context, network string, port uint16) (net.C
 	return c, nil
 }
 
-// CloseAll closes every connection and forgets the target, which is gone.
+// CloseAll closes every connection and forgets the target, which no longer exists.
 func (r *Redialer) CloseAll() {
 	r.mu.Lock()
 	conns := r.conns

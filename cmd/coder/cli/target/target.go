@@ -1,4 +1,4 @@
-// Package target reaches a workspace's agent: it reads names, starts a stopped workspace, waits for an introduction, and tells why a
+// Package target reaches a workspace's agent: it reads names, starts a stopped workspace, waits for an introduction, and reports why a
 // connection has ended. It must not know what is done over its connections, nor the global flags.
 package target
 
@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// PollInterval is the interval between two looks at an agent that is being waited for.
+	// PollInterval is the interval between two checks of an agent that is being waited for.
 	PollInterval = 200 * time.Millisecond
-	// patience is how long the user waits without being told why.
+	// patience is how long the user waits before the program explains why.
 	patience = time.Second
 )
 
@@ -34,19 +34,19 @@ type Target struct {
 	Mesh      *meshclient.Client
 }
 
-// Options say whom to reach, and what may be done for it.
+// Options define whom to reach, and what the target may do for that.
 type Options struct {
 	Client    *sdk.Client
-	Streams   *tty.Streams // where waiting is shown
+	Streams   *tty.Streams // shows the waiting
 	Logger    *slog.Logger // of the node
 	RelayOnly bool         // no direct paths
-	Verbose   bool         // builds are shown with their debug lines
+	Verbose   bool         // show the debug lines of builds
 	Name      Name
 	Autostart bool            // start a workspace that is stopped
-	Reason    sdk.BuildReason // of that start
+	Reason    sdk.BuildReason // the reason of that start
 }
 
-// Join begins to join the mesh with the client's session.
+// Join starts to join the mesh with the client's session.
 func Join(opts Options) *meshclient.Client {
 	return meshclient.Start(meshclient.Options{
 		URL: opts.Client.URL(), Header: opts.Client.Header(), HTTPClient: opts.Client.HTTP(), TLS: opts.Client.TLS(),
@@ -54,8 +54,8 @@ func Join(opts Options) *meshclient.Client {
 	})
 }
 
-// Reach joins the mesh and finds the agent at the same time, and returns when the agent can be dialled. The caller closes
-// the target's mesh.
+// Reach joins the mesh and finds the agent concurrently, and returns when the agent can be dialled. The caller must close the target's
+// mesh.
 func Reach(ctx context.Context, opts Options) (_ *Target, err error) {
 	mesh := Join(opts)
 	defer func() {
@@ -78,8 +78,8 @@ func Reach(ctx context.Context, opts Options) (_ *Target, err error) {
 	return t, nil
 }
 
-// findRunning finds the workspace, and starts it when it is stopped and that is wanted. A build that is under way is
-// followed to its end.
+// findRunning finds the workspace, and starts it if it is stopped and opts.Autostart is set. It follows a build that is under way to its
+// end.
 func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	client, follow := opts.Client, follow.Follower{Client: opts.Client, Streams: opts.Streams, Verbose: opts.Verbose}
 	ws, err := client.WorkspaceByName(ctx, opts.Name.Owner, opts.Name.Name)
@@ -115,7 +115,7 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	return client.Workspace(ctx, ws.ID)
 }
 
-// introduce waits until the target's agent can be dialled. When that takes long the person is told why.
+// introduce waits until the target's agent can be dialled. If that takes long it shows the user why.
 func introduce(ctx context.Context, t *Target, streams *tty.Streams) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -135,8 +135,7 @@ func introduce(ctx context.Context, t *Target, streams *tty.Streams) error {
 	return err
 }
 
-// explainWait shows what the target's agent is doing, once patience is over, until ctx ends. It returns an error when
-// waiting is in vain.
+// explainWait shows what the target's agent is doing, once patience is over, until ctx ends. It returns an error if waiting is in vain.
 func explainWait(ctx context.Context, t *Target, streams *tty.Streams) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -169,7 +168,7 @@ func explainWait(ctx context.Context, t *Target, streams *tty.Streams) error {
 	}
 }
 
-// showAgent puts into words what state the agent is in.
+// showAgent describes the state of the agent.
 func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID) {
 	for _, agent := range ws.LatestBuild.Agents() {
 		if agent.ID != id {
@@ -191,7 +190,7 @@ func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID) {
 	}
 }
 
-// gone is the error for a workspace that is being stopped or deleted, or has been.
+// gone returns the error for a workspace that is being stopped or deleted, or has been.
 func gone(ws sdk.Workspace) error {
 	why := ""
 	switch ws.LatestBuild.Reason {
@@ -211,8 +210,8 @@ func gone(ws sdk.Workspace) error {
 	return exit.Try(fault.New(code, "the workspace %s was %s%s", ws.FullName(), verb, why), "coder show %s", ws.FullName())
 }
 
-// WhyLost asks the server why a connection to the target's agent may have ended. It returns fallback when the server knows
-// of nothing, or cannot be asked.
+// WhyLost asks the server why a connection to the target's agent may have ended. It returns fallback if the server knows no reason, or
+// cannot be reached.
 func (t *Target) WhyLost(ctx context.Context, fallback error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// ReportUsage tells the server that the workspace is in use, now and then, until ctx ends.
+// ReportUsage regularly reports to the server that the workspace is in use, until ctx ends.
 func (t *Target) ReportUsage(ctx context.Context, appName string) {
 	timer := time.NewTimer(usageFirst)
 	defer timer.Stop()
@@ -17,7 +17,7 @@ func (t *Target) ReportUsage(ctx context.Context, appName string) {
 			return
 		case <-timer.C:
 		}
-		// It keeps the workspace from being stopped as unused; one lost report of many does no harm.
+		// The report keeps the server from stopping an idle workspace; one lost report of many does no harm.
 		_ = t.Client.WorkspaceUsage(ctx, t.Workspace.ID, sdk.UsageRequest{AgentID: t.Agent.ID, AppName: appName})
 		timer.Reset(usageEvery)
 	}

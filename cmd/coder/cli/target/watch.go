@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// watchEvery is the interval between two checks that the target's agent is still the one that was dialled. They are local.
+	// watchEvery is the interval between two checks that the target's agent is still the one that was dialled. The checks are local.
 	watchEvery = time.Second
 	// askEvery is the interval between two requests about a workspace whose agent has left the mesh.
 	askEvery = 3 * time.Second
 )
 
-// Watch blocks until connections to the target's agent have ended for good, and returns why: its workspace was stopped or deleted, another
-// process is the agent now, or the session is over. It returns nil if ctx ends. It waits for an agent that only lost its connection, since
-// sessions resume when it is back; note receives a message about that for the user.
+// Watch blocks until connections to the target's agent have ended for good, and returns the reason: its workspace was stopped or deleted,
+// another process is the agent now, or the session is over. It returns nil if ctx ends. It waits for an agent that only lost its
+// connection, since sessions resume when it returns; note receives a message about that for the user.
 func (t *Target) Watch(ctx context.Context, note func(string)) error {
 	key, known := t.Mesh.Key(t.Agent.ID)
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	var left, asked time.Time // when the agent was first missed, when the server was asked last
+	var left, asked time.Time // when the agent was first missed; when the server was last asked
 	noted := false
 	for {
 		select {
@@ -56,7 +56,7 @@ func (t *Target) Watch(ctx context.Context, note func(string)) error {
 	}
 }
 
-// replaced returns an error if the server has a newer build than the target's. away reports that the server has lost the agent, too.
+// replaced returns an error if the server has a newer build than the target's. away is set if the server has lost the agent, too.
 func (t *Target) replaced(ctx context.Context) (away bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -81,11 +81,11 @@ func (t *Target) replaced(ctx context.Context) (away bool, err error) {
 
 const (
 	askTimeout = 5 * time.Second
-	// awayPatience is how long an agent may be away before the user is told.
+	// awayPatience is how long an agent may be unreachable before note reports it to the user.
 	awayPatience = 6 * time.Second
 )
 
-// signedOut is the error for a session that is over.
+// signedOut returns the error for a session that is over.
 func (t *Target) signedOut() error {
 	return exit.Try(fault.New(fault.Unauthenticated, "your session has ended: you signed out elsewhere, or it was revoked"), "coder login %s", t.Client.URL())
 }

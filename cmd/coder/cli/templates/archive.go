@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxArchive bounds a template's source, in bytes. The server has its own bound; this one keeps a home folder that was
-	// named by mistake from being read to its end.
+	// maxArchive bounds a template's source, in bytes. The server has its own bound; this one prevents reading a whole home folder that the
+	// user named by mistake.
 	maxArchive = 100 << 20
 	maxEntries = 20_000
 )
 
-// excluded says what does not belong into a template's source: version control, Terraform's work folder, states and the
-// variables' values that stay on this machine.
+// excluded reports what does not belong in a template's source: version control, Terraform's work folder, states and the variables' values
+// that stay on this machine.
 func excluded(name string, dir bool) bool {
 	base := path.Base(name)
 	if dir {
@@ -34,7 +34,7 @@ func excluded(name string, dir bool) bool {
 		base == "crash.log"
 }
 
-// pack writes the folder's files as a tar. The same files make the same bytes: times and owners are left out.
+// pack writes the folder's files as a tar. The same files produce the same bytes: pack omits times and owners.
 func pack(w io.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -89,13 +89,12 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntr
 		return archive.WriteHeader(header)
 	case info.Mode().IsRegular():
 	case info.Mode()&fs.ModeSymlink != 0:
-		// What a link leads to is packed in its place, as long as it is a file of the folder: os.Root lets nothing else be
-		// opened.
+		// Pack a link's target in its place, if the target is a file in the folder: os.Root opens nothing else.
 		if info, err = root.Stat(name); err != nil {
 			return fault.New(fault.Invalid, "the link %s leads out of the folder or to nothing: %w", name, err)
 		}
 		if !info.Mode().IsRegular() {
-			return nil // a folder is packed where it is
+			return nil // a folder is packed at its own place
 		}
 	default:
 		return nil // sockets and devices are not source files
@@ -117,7 +116,7 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntr
 
 var errTooLarge = errors.New("too large")
 
-// limitedWriter refuses what is more than left.
+// limitedWriter rejects bytes beyond left.
 type limitedWriter struct {
 	w    io.Writer
 	left int64
@@ -130,7 +129,7 @@ func (l *limitedWriter) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// unpack writes a tar's files into the folder, which is made when it is not there. Nothing is written outside of it.
+// unpack writes a tar's files into the folder, which it creates if necessary. It writes nothing outside the folder.
 func unpack(r io.Reader, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fault.New(fault.Invalid, "cannot create the folder: %w", err)

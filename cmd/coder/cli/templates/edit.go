@@ -39,7 +39,7 @@ func templatesEditCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// runEdit changes what the flags name, and leaves the rest.
+// runEdit changes what the flags name, and leaves the rest alone.
 func runEdit(g *global.Flags, cmd *cobra.Command, name string, opts *editOptions) error {
 	client, err := g.Client(cmd.Context())
 	if err != nil {

@@ -74,7 +74,7 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 	return nil
 }
 
-// writeStarter copies the files into the folder, or none when one of them is there already.
+// writeStarter copies the files into the folder, or none if one of them already exists.
 func writeStarter(files fs.FS, dir string) error {
 	var names []string
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {

@@ -39,7 +39,7 @@ type pushOptions struct {
 	yes           bool
 }
 
-// templatesPushCmd makes push, and create, its older name.
+// templatesPushCmd returns push, or create, its older name.
 func templatesPushCmd(g *global.Flags, verb string) *cobra.Command {
 	var opts pushOptions
 	cmd := &cobra.Command{
@@ -103,7 +103,7 @@ func runPush(g *global.Flags, cmd *cobra.Command, args []string, opts *pushOptio
 	return publish(ctx, g, client, name, template, version, opts.activate)
 }
 
-// values reads the variables and the tags of the flags.
+// values parses the variables and the tags of the flags.
 func (opts *pushOptions) values() (variables, tags map[string]string, err error) {
 	variables = map[string]string{}
 	if opts.variablesFile != "" {
@@ -135,7 +135,7 @@ func confirmPush(g *global.Flags, cmd *cobra.Command, name string, opts *pushOpt
 	return g.Confirm(cmd, opts.yes, fmt.Sprintf("Upload %s as %s?", opts.directory, name), true)
 }
 
-// upload stores the source, and looks for the template at the same time; nil when it is new.
+// upload stores the source, and concurrently looks up the template; the result is nil if the template is new.
 func upload(ctx context.Context, g *global.Flags, client *sdk.Client, name, dir string) (*sdk.Template, uuid.UUID, error) {
 	var template *sdk.Template
 	var file uuid.UUID
@@ -171,7 +171,7 @@ func upload(ctx context.Context, g *global.Flags, client *sdk.Client, name, dir 
 	return template, file, err
 }
 
-// importVersion orders the import and follows it. Variables without a value are asked for on a terminal.
+// importVersion requests the import and follows it. On a terminal it asks for variables without a value.
 func importVersion(ctx context.Context, g *global.Flags, client *sdk.Client, req sdk.CreateTemplateVersionRequest, variables map[string]string, name string) (sdk.TemplateVersion, error) {
 	for {
 		req.UserVariableValues = nil
@@ -214,7 +214,7 @@ func followImport(ctx context.Context, g *global.Flags, client *sdk.Client, id u
 	})
 }
 
-// askVariables puts the values of required variables that have none into variables, or names them in its error.
+// askVariables asks for required variables that have no value and adds their values to variables, or names them in its error.
 func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, version uuid.UUID, variables map[string]string, name string, job sdk.ProvisionerJob) error {
 	known, err := client.TemplateVersionVariables(ctx, version)
 	if err != nil {
@@ -251,7 +251,7 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 	return nil
 }
 
-// publish makes the template of an imported version, or its active version.
+// publish creates the template of an imported version, or makes the version the template's active one.
 func publish(ctx context.Context, g *global.Flags, client *sdk.Client, name string, template *sdk.Template, version sdk.TemplateVersion, activate bool) error {
 	s := g.Streams()
 	if template == nil {

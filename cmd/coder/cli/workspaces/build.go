@@ -31,7 +31,7 @@ func tagsFlag(cmd *cobra.Command, tags *[]string) {
 	cmd.Flags().StringArrayVar(tags, "provisioner-tag", nil, "tag key=value that the provisioner must have in addition to the template's, for this and later builds; may be repeated")
 }
 
-// givenTags parses them. It returns nil if none is given: then the previous build's tags apply.
+// givenTags parses the tags of the flag. It returns nil if none is given: then the previous build's tags apply.
 func givenTags(tags []string) (map[string]string, error) {
 	if len(tags) == 0 {
 		return nil, nil
@@ -46,7 +46,7 @@ func sayWaiting(g *global.Flags, job sdk.ProvisionerJob) {
 	}
 }
 
-// waitingLine returns why a job waits; "" if it does not, or if the reason is unknown.
+// waitingLine returns the reason why a job waits, or "" if it does not wait or the reason is unknown.
 func waitingLine(job sdk.ProvisionerJob) string {
 	if job.Status != sdk.JobPending || job.WaitingReason == "" {
 		return ""
@@ -92,8 +92,8 @@ func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.
 		return sdk.WorkspaceBuild{}, err
 	}
 	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: version, Reason: sdk.BuildReason(opts.reason), ProvisionerTags: tags}
-	// With nothing to ask or to check, the server carries over the previous build's parameters, which saves a request. It refuses if the
-	// version needs more.
+	// If there is nothing to ask or to check, the server carries over the previous build's parameters, which saves a request. The server
+	// refuses if the version needs more.
 	ask := opts.always || !opts.params.Empty() || version != uuid.Nil
 	if version == uuid.Nil && ws.Outdated && (ws.TemplateRequireActiveVersion || ws.AutomaticUpdates == sdk.UpdatesAlways) {
 		version, ask = ws.TemplateActiveVersionID, true
@@ -138,7 +138,7 @@ func startParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws
 	return exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), ws.FullName())
 }
 
-// finish follows an ordered build, unless noWait is set.
+// finish follows a requested build, unless noWait is set.
 func finish(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, noWait bool) error {
 	if noWait {
 		fmt.Fprintf(g.Streams().Err, "The %s of %s is queued.\n", build.Transition, ws.FullName())

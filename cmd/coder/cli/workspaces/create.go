@@ -248,7 +248,7 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 		}
 		for _, v := range copied {
 			if v.Masked && v.Value == "" {
-				continue // another owner's
+				continue // belongs to another owner
 			}
 			if !slices.ContainsFunc(definitions, func(d sdk.TemplateVersionParameter) bool { return d.Ephemeral && d.Name == v.Name }) {
 				q.Copied[v.Name] = v.Value
@@ -282,7 +282,7 @@ func confirmCreate(g *global.Flags, cmd *cobra.Command, template sdk.Template, n
 	return g.Confirm(cmd, false, fmt.Sprintf("Create the workspace %s from %s?", name, template.Name), true)
 }
 
-// createError adds what to try to the server's error.
+// createError adds a hint to the server's error.
 func createError(err error, name target.Name, template string) error {
 	switch fault.CodeOf(err) {
 	case fault.Conflict:
@@ -331,7 +331,7 @@ func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uui
 	}
 }
 
-// agentTimeout is the error for an agent that never connected.
+// agentTimeout returns the error for an agent that never connected.
 func agentTimeout(ws sdk.Workspace, agent sdk.WorkspaceAgent) error {
 	f := fault.New(fault.Unavailable, "the agent %s of %s has not connected within %d seconds", agent.Name, ws.FullName(), agent.ConnectionTimeoutSeconds)
 	if agent.TroubleshootingURL != "" {

@@ -83,7 +83,7 @@ func listCmd(g *global.Flags) *cobra.Command {
 			if all && !cmd.Flags().Changed("search") {
 				search = ""
 			}
-			// Concurrently, since the server asks the agents for their paths.
+			// Read them concurrently, since the server asks the agents for their paths.
 			pathsErr := make(chan error, 1)
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()

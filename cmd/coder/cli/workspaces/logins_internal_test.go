@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// On a terminal, creating a workspace waits until the account is linked, and not for what the server does not know.
+// TestAwaitLogins: on a terminal, creating a workspace waits until the account is linked, but not for logins that the server does not know.
 func TestAwaitLogins(t *testing.T) {
 	t.Parallel()
 	needs, nobodys := uuid.New(), uuid.New()

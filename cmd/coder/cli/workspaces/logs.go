@@ -65,7 +65,7 @@ func runLogs(g *global.Flags, cmd *cobra.Command, name string, number int, follo
 			return err
 		}
 	}
-	// Agents keep their id over builds, so that what their scripts say now belongs to the latest build.
+	// Agents keep their id across builds, so the current output of their scripts belongs to the latest build.
 	if build.ID != ws.LatestBuild.ID {
 		return nil
 	}

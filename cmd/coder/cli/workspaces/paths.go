@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// clientPaths is how clients reach agents, by agent.
+// clientPaths holds how clients reach agents, by agent.
 type clientPaths map[uuid.UUID][]sdk.MeshClient
 
 // readPaths asks the server, which asks the agents that have clients. It blocks for at most a second.
@@ -36,7 +36,7 @@ func noPaths(g *global.Flags, err error) {
 	fmt.Fprintln(g.Streams().Err, "Cannot read how clients reach the workspaces:", err)
 }
 
-// of returns how clients reach a workspace, such as "direct 12ms, relayed 80ms"; "" without clients.
+// of describes how clients reach a workspace, such as "direct 12ms, relayed 80ms", or returns "" without clients.
 func (p clientPaths) of(ws sdk.Workspace) string {
 	var parts []string
 	for _, agent := range ws.LatestBuild.Agents() {
@@ -47,7 +47,7 @@ func (p clientPaths) of(ws sdk.Workspace) string {
 	return strings.Join(parts, ", ")
 }
 
-// to is of for one agent.
+// to is like of, for one agent.
 func (p clientPaths) to(agent uuid.UUID) string {
 	parts := make([]string, len(p[agent]))
 	for i, c := range p[agent] {

@@ -37,7 +37,7 @@ func restartCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// restartWorkspace has the server stop and start a workspace, and follows both builds. The server refuses an impossible start before it
+// restartWorkspace makes the server stop and start a workspace, and follows both builds. The server refuses an impossible start before it
 // stops anything, and starts the workspace even if this program ends in the meantime.
 func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID) error {
 	ctx := cmd.Context()

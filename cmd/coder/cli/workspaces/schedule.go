@@ -74,8 +74,8 @@ var (
 	dayDigit = regexp.MustCompile(`[0-7]`)
 )
 
-// readable formats a schedule of one time on some days of the week as "09:30 Mon-Fri (Europe/Berlin)". It returns any other schedule as it
-// is.
+// readable formats a schedule of one time on some days of the week as "09:30 Mon-Fri (Europe/Berlin)". It returns any other schedule
+// unchanged.
 func readable(schedule string) string {
 	m := daily.FindStringSubmatch(schedule)
 	if m == nil || strings.Contains(m[4], "/") {
@@ -87,7 +87,7 @@ func readable(schedule string) string {
 	if days == "*" {
 		days = "every day"
 	}
-	minute, _ := strconv.Atoi(m[2]) // digits, by the expression
+	minute, _ := strconv.Atoi(m[2]) // the expression matches only digits
 	hour, _ := strconv.Atoi(m[3])
 	text := fmt.Sprintf("%02d:%02d %s", hour, minute, days)
 	if m[1] != "" {
@@ -110,7 +110,7 @@ func stopsAt(ws sdk.Workspace) string {
 	return ws.LatestBuild.Deadline.Local().Format("2006-01-02 15:04")
 }
 
-// shortDuration leaves out the units that are zero: 8h, 1h30m.
+// shortDuration formats a duration without the units that are zero: 8h, 1h30m.
 func shortDuration(d time.Duration) string {
 	text := d.Round(time.Second).String()
 	if strings.HasSuffix(text, "m0s") {

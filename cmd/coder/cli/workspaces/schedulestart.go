@@ -105,7 +105,7 @@ func parseClock(text string) (hour, minute int, err error) {
 	return hour, minute, nil
 }
 
-// localZone is the name of this machine's time zone, as far as it can be known; the server has no other way to know it.
+// localZone returns the name of this machine's time zone if it is known; the server has no other way to learn it.
 func localZone() string {
 	if name := time.Local.String(); name != "Local" && name != "" {
 		return name

@@ -38,7 +38,7 @@ func startCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// startWorkspace orders a start build and follows it. A nil version means the workspace's current one.
+// startWorkspace requests a start build and follows it. A nil version means the workspace's current one.
 func startWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID) error {
 	build, err := orderStart(g, cmd, client, ws, opts, version, client.CreateBuild)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// systemZone is the time zone that /etc/localtime links to, else the one in /etc/timezone, else UTC.
+// systemZone returns the time zone that /etc/localtime links to, else the one in /etc/timezone, else UTC.
 func systemZone() string {
 	if target, err := os.Readlink("/etc/localtime"); err == nil {
 		if _, name, ok := strings.Cut(target, "zoneinfo/"); ok {

@@ -1,4 +1,4 @@
 package workspaces
 
-// systemZone: Windows' names of zones are its own, so a schedule without a zone is in UTC there.
+// systemZone returns UTC: Windows has its own names for zones, so a schedule without a zone is in UTC there.
 func systemZone() string { return "UTC" }
