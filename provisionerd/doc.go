@@ -1,5 +1,6 @@
 // Package provisionerd is the provisioner daemon. It dials out to the server over the mesh, waits for build jobs on one stream, runs them
-// with an executor, and delivers what they produce. It owns this side of a job's lease, the journal on disk, and the session; it knows neither Terraform (package job's Executor does) nor the server's database.
+// with an executor, and delivers what they produce. It owns this side of a job's lease, the journal on disk, and the session; it knows
+// neither Terraform (package job's Executor does) nor the server's database.
 //
 // # A lease, as the daemon sees it
 //
@@ -27,6 +28,6 @@
 //
 // # Locks
 //
-// Daemon.mu guards the table of leases and the session's queue. lease.writing orders appends to one journal and is held over disk writes; lease.mu guards the rest of a lease. Order: lease.writing, Daemon.mu, lease.mu; none is held over
-// network I/O or logging.
+// Daemon.mu guards the table of leases and the session's queue. lease.writing orders appends to one journal and is held over disk writes;
+// lease.mu guards the rest of a lease. Order: lease.writing, Daemon.mu, lease.mu; none is held over network I/O or logging.
 package provisionerd

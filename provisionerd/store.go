@@ -63,7 +63,7 @@ func (s *store) setAside(key leaseKey) (string, error) {
 	return aside, nil
 }
 
-// remove deletes a journal. It is no error if the journal does not exist.
+// remove deletes a journal. A missing journal is not an error.
 func (s *store) remove(key leaseKey) error {
 	if err := os.Remove(s.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove journal: %w", err)

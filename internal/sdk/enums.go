@@ -191,6 +191,6 @@ const (
 
 // Names with a special meaning in paths.
 const (
-	Me                  = "me"      // the user who asks
+	Me                  = "me"      // the caller
 	DefaultOrganization = "default" // the one organization
 )

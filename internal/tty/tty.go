@@ -17,8 +17,8 @@ type Streams struct {
 	Out, Err io.Writer
 
 	InTTY  bool // questions may be asked
-	OutTTY bool // a person reads Out
-	ErrTTY bool // a person reads Err: progress may be drawn
+	OutTTY bool // a user reads Out
+	ErrTTY bool // a user reads Err: progress may be drawn
 	Color  bool // of Err; NO_COLOR turns it off
 
 	once   sync.Once

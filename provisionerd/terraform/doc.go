@@ -26,19 +26,20 @@
 //
 // # Isolation
 //
-// Terraform and everything that a template starts (other providers, local-exec) gets an allow-listed environment, never the daemon's own. With Options.Isolation "auto", on Linux, a job owns nothing that the daemon trusts:
+// Terraform and everything that a template starts (other providers, local-exec) get an allow-listed environment, never the daemon's own.
+// With Options.Isolation "auto", on Linux, a job owns nothing that the daemon trusts:
 //
 //   - The slot's folder is the daemon's. The working folder is a new one for each plan, filled through os.Root before it is given to the
-//     job's account, and never written again. What a job leaves is killed before the daemon touches anything.
+//     job's account, and never written again. The daemon kills what a job leaves running before it touches anything.
 //   - As root, each slot has an account of its own: a number from a range that executors on one host claim by locks (accounts).
 //   - Bubblewrap makes namespaces for processes, mounts, System V IPC and names, with a root folder made of the system's folders, the
-//     slot's three, and what a grant names. Temporary folders and /run are private, so unix sockets of others are out of reach. As
-//     another account than root, it uses a user namespace.
-//   - Process 1 in there (sandbox.Init) is our own program: it changes account, turns on Landlock with the scopes for signals and
+//     slot's three, and what a grant names. Temporary folders and /run are private, so unix sockets of others are out of reach. Under
+//     an account other than root, it uses a user namespace.
+//   - Process 1 inside (sandbox.Init) is our own program: it changes account, turns on Landlock with the scopes for signals and
 //     abstract sockets, and a filter of system calls, starts Terraform, and passes signals on. When the daemon dies it interrupts
-//     Terraform and leaves it time (Options.LastWords). Nothing survives it.
+//     Terraform and gives it time to end (Options.LastWords). Nothing survives process 1.
 //   - Control groups bound memory, processes and processors of a job (cgroup), else resource limits bound the memory of each process and
-//     the number of all; its folders are watched, and its time is limited.
+//     the number of all; the daemon watches a job's folders, and limits its time.
 //
 // Without bubblewrap, as root, accounts, Landlock and the filter remain, and the daemon kills processes by their account. If neither is
 // available New fails, or the executor refuses jobs unless Options.MayRunUnconfined allows them. With "none", templates can do whatever
@@ -50,6 +51,6 @@
 //
 // A workspace may be a process of this host. All that a job starts ends with the job, so a build asks the daemon for the process, with the
 // command "workspace-process" on a private socket (processServer). The daemon starts it in a sandbox of the workspace (spaces), with an
-// account that owns the workspace's home folder. It outlives the job and the daemon, which finds it again by a note in the workspace's
+// account that owns the workspace's home folder. It outlives the job and the daemon, which finds it again through a note in the workspace's
 // folder.
 package terraform

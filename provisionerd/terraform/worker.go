@@ -187,7 +187,7 @@ func startWorker(argv []string, log *slog.Logger) (*worker, error) {
 		if line, err := out.ReadBytes('\n'); err == nil {
 			w.lines <- line
 		}
-		reason, _ := io.ReadAll(io.LimitReader(out, maxReason)) // what it could not say is missing
+		reason, _ := io.ReadAll(io.LimitReader(out, maxReason)) // after an error the reason is incomplete
 		// An unread pipe would stop the worker.
 		_, _ = io.Copy(io.Discard, stdout)
 		_ = cmd.Wait() // it is always killed, so it always fails

@@ -28,7 +28,7 @@ type Source struct {
 	Parameters map[string]string
 	// mandatory lists the names of parameters that have no default and are unconditional.
 	mandatory []string
-	NeedsInit bool // something has to be installed before Terraform runs
+	NeedsInit bool // something must be installed before Terraform runs
 	Backend   bool // keeps its state elsewhere
 	modules   bool
 	json      bool // parts are written in JSON
