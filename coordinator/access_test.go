@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// refusedHello connects and wants a fault of that code.
+// refusedHello connects and checks that the server refuses with a fault of the given code.
 func refusedHello(t *testing.T, s *coordinator.Server, p coordinator.Principal, h coordinator.Hello, want fault.Code) {
 	t.Helper()
 	conn, err := s.Dialer(p)(t.Context(), h)
@@ -88,12 +88,12 @@ func TestKeyBelongsToOnePrincipal(t *testing.T) {
 		a, c := pair(t, s)
 		hello := coordinator.Hello{Version: 1, Key: key(100)}
 		refusedHello(t, s, agent(2), hello, fault.Conflict)
-		// As a client, the id would have to follow from the key.
+		// A client's id must follow from its key.
 		refusedHello(t, s, client(2), hello, fault.Forbidden)
 		thief := client(2)
 		thief.ID = tailnet.ClientID(key(100))
 		refusedHello(t, s, thief, hello, fault.Conflict)
-		// Another user with a connected client's key.
+		// Another user presents a connected client's key.
 		thief = client(1)
 		thief.Subject = client(2).Subject
 		refusedHello(t, s, thief, coordinator.Hello{Version: 1, Key: key(1)}, fault.Conflict)
@@ -145,7 +145,7 @@ func TestRevoke(t *testing.T) {
 		if relay.has(key(100)) {
 			t.Fatal("the relay still admits the key")
 		}
-		// Credentials that were looked at before do not count; later ones are the caller's business.
+		// Credentials checked before the revocation do not count; the caller is responsible for later ones.
 		time.Sleep(time.Second)
 		if err := s.Serve(t.Context(), &lateConn{}, agent(1), coordinator.Hello{Version: 1, Key: key(100), At: before}); fault.CodeOf(err) != fault.Unauthenticated {
 			t.Fatalf("a connection authenticated before the revocation: %v, want unauthenticated", err)
@@ -201,7 +201,7 @@ func TestRecheck(t *testing.T) {
 	})
 }
 
-// An answer that was asked for before a change of the rules, and comes after it, does not count.
+// An answer that was requested before a change of the rules and arrives after it does not count.
 func TestAuthorizationIsNotStale(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestRelayAdmitsBeforeWelcome(t *testing.T) {
 		if !relay.has(key(100)) {
 			t.Fatal("the key was not admitted before the welcome")
 		}
-		// The relay takes its time to let go. A hello with the key waits for it, or it would be revoked after its admission.
+		// The relay takes time to release the key. A hello with the key waits for it; otherwise the key would be revoked after its admission.
 		a.bye()
 		synctest.Wait()
 		again := connect(t, s, agent(1), key(100))

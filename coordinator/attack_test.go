@@ -128,7 +128,7 @@ func isPeer(id uuid.UUID) func(coordinator.ServerMessage) bool {
 }
 func isRefused(m coordinator.ServerMessage) bool { return m.Refused != nil }
 
-// TestAttackers does each thing that a hostile participant may try, beside two honest ones who must notice nothing.
+// TestAttackers tries each attack of a hostile participant beside two honest ones, who must notice nothing.
 func TestAttackers(t *testing.T) {
 	t.Parallel()
 	victim, other := agent(1), key(999)
@@ -136,7 +136,7 @@ func TestAttackers(t *testing.T) {
 	attacks := map[string]struct {
 		credential string
 		do         func(w *wire)
-		code       fault.Code // of the error that ends the connection; empty: it is not ended
+		code       fault.Code // of the error that ends the connection; empty if the connection stays open
 	}{
 		"announces a foreign id": {"mallory", func(w *wire) {
 			n := mallory(w)
@@ -225,7 +225,7 @@ func TestAttackers(t *testing.T) {
 				}
 				<-m.done
 			}
-			// Whatever it was, the others go on, and heard nothing of it.
+			// Whatever the attack was, the others continue and have received nothing about it.
 			c.announce(2)
 			before := a.wait(isPeer(client(1).ID))
 			a.announce(2)
@@ -258,7 +258,7 @@ func TestOversizeMessageEndsTheConnection(t *testing.T) {
 	}
 }
 
-// A flood is read at a bounded pace, and leaves nothing behind.
+// The server reads a flood at a bounded pace and keeps nothing of it.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	rules := &policy{}
@@ -286,7 +286,7 @@ func TestFlood(t *testing.T) {
 	for range 100 {
 		m.wait(isRefused)
 	}
-	// Meanwhile others are served.
+	// Meanwhile the server serves others.
 	a := s.connect(t, "agent 1", key(100))
 	a.announce(1)
 	c := s.connect(t, "user 1", key(1))

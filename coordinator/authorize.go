@@ -10,11 +10,11 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// maxRechecks bounds how often the Authorizer is asked again for one answer because permissions changed while it answered.
+// maxRechecks bounds how often the server asks the Authorizer again for one answer because permissions changed while it answered.
 const maxRechecks = 5
 
 // subscribe makes x's peer want id, if the Authorizer agrees. An error is a fault: the client broke the protocol.
-// An implied subscription is one that the client did not ask for: it is refused silently.
+// An implied subscription is one that the client did not ask for: subscribe refuses it silently.
 func (s *Server) subscribe(x *session, id uuid.UUID, implied bool) error {
 	if id == x.principal.ID {
 		return fault.New(fault.Invalid, "a node does not subscribe to itself")

@@ -73,7 +73,7 @@ func fleet(b *testing.B, s *coordinator.Server, n int) []*benchWire {
 	return agents
 }
 
-// BenchmarkIntroduce is a whole introduction, subscription to both told, beside 10 000 connected agents.
+// BenchmarkIntroduce measures an introduction, from the subscription until both ends know of it, beside 10 000 connected agents.
 func BenchmarkIntroduce(b *testing.B) {
 	s := newServer(b, coordinator.Options{})
 	agents := fleet(b, s, 10_000)
@@ -90,7 +90,7 @@ func BenchmarkIntroduce(b *testing.B) {
 	}
 }
 
-// BenchmarkFanOut is one change of the server's node reaching 10 000 agents.
+// BenchmarkFanOut measures how one change of the server's node reaches 10 000 agents.
 func BenchmarkFanOut(b *testing.B) {
 	s := newServer(b, coordinator.Options{})
 	own := benchConnect(b, s, server(1), key(50))
@@ -113,7 +113,7 @@ func BenchmarkFanOut(b *testing.B) {
 	b.ReportMetric(float64(len(agents)), "peers/op")
 }
 
-// BenchmarkUpdate is one agent's change reaching its one client, beside 10 000 connected agents.
+// BenchmarkUpdate measures how one agent's change reaches its only client, beside 10 000 connected agents.
 func BenchmarkUpdate(b *testing.B) {
 	s := newServer(b, coordinator.Options{})
 	a := fleet(b, s, 10_000)[77]
@@ -130,14 +130,14 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// awaitSeq receives until an announcement is as new as seq.
+// awaitSeq receives until an announcement is at least as new as seq.
 func awaitSeq(announced <-chan uint64, seq uint64) {
 	for got := <-announced; got < seq; {
 		got = <-announced
 	}
 }
 
-// BenchmarkLookup is a mesh address to its principal.
+// BenchmarkLookup measures the lookup of a mesh address's principal.
 func BenchmarkLookup(b *testing.B) {
 	s := newServer(b, coordinator.Options{})
 	addr := tailnet.Addr(fleet(b, s, 10_000)[77].p.ID)

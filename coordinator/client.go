@@ -35,12 +35,12 @@ type Node interface {
 // DialFunc opens a connection for messages and sends the hello. A refusal is a fault.
 type DialFunc func(ctx context.Context, h Hello) (Conn, error)
 
-// ClientOptions of a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the server has assigned
+// ClientOptions configures a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the server has assigned
 // the participant's id.
 type ClientOptions struct {
 	Logger *slog.Logger // nil means silence
 
-	// URL is the server's base URL. Relays that name no URL are reached there, too.
+	// URL is the server's base URL. It also serves relays that have no URL of their own.
 	URL *url.URL
 	// Header returns the credential and other headers of a request. It is called for every dial. The client ends when it returns a
 	// fault with the code unauthenticated, forbidden, invalid or conflict. Nil means no headers.
@@ -53,12 +53,12 @@ type ClientOptions struct {
 
 	Kind Kind
 	Key  tailnet.PublicKey
-	// NewNode returns the node with Key and the id of the welcome, an existing one or a new one. It is called once, after the first
+	// NewNode returns an existing or new node with Key and the id of the welcome. It is called once, after the first
 	// welcome. The caller owns the node, and closes it after the Client.
 	NewNode func(Welcome) (Node, error)
 	// Inbound returns the ports to which peers of a kind may open connections. Nil means none.
 	Inbound func(Kind) tailnet.Inbound
-	// Early returns the node if it exists before the welcome, which is possible for a client because its id follows from its key. The
+	// Early returns the node if it exists before the welcome, which only a client's can because its id follows from its key. The
 	// hello then carries its announcement. Nil, and a nil result, mean that there is none yet.
 	Early func() Node
 	// Name is as in Hello, for the first connection.
@@ -107,7 +107,7 @@ type Client struct {
 	order         uint64 // of introductions
 }
 
-// subscription is a peer that callers of the Client want to see.
+// subscription records that callers of the Client want to see a peer.
 type subscription struct {
 	waiters int
 	kept    bool            // granted to a caller, or one of the options': stays until Unsubscribe

@@ -97,7 +97,7 @@ func TestSubscribeIsRefused(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 
-		// What could not be decided is asked for again.
+		// The client asks again for what the server could not decide.
 		rules.set(client(1).ID, agent(1).ID, false)
 		rules.fail(errors.New("database is away"))
 		join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
@@ -178,7 +178,7 @@ func TestServerRestart(t *testing.T) {
 		if st := second.Stats(); st.Tunnels != 1 {
 			t.Fatalf("stats of the new server are %+v, want one tunnel", st)
 		}
-		// The one that the new server knows nothing of is removed after the grace, the other one is not.
+		// After the grace period the client removes the peer that the new server does not know, and keeps the other.
 		if _, ok := node.peer(client(2).ID); !ok {
 			t.Fatal("the other client was removed too early")
 		}
@@ -340,7 +340,7 @@ func TestWrongNodeEndsTheClient(t *testing.T) {
 	}
 }
 
-// A peer that the node does not take is not acknowledged where the server asks: its initiator is not sent into the void before it must be.
+// The client does not acknowledge a peer that its node refuses, so the server introduces the initiator only after its timeout.
 func TestPeerThatTheNodeRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -363,7 +363,7 @@ func TestPeerThatTheNodeRefuses(t *testing.T) {
 	})
 }
 
-// TestOverWebsocket does the same by real HTTP: meet, restart of the agent, refused credential.
+// TestOverWebsocket uses real HTTP: the peers meet, the agent restarts, and the server refuses a credential.
 func TestOverWebsocket(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, coordinator.Options{})

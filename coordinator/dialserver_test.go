@@ -31,8 +31,8 @@ func replaceable(t *testing.T) (worker *participant, replace func() coordinator.
 	}, server(1)
 }
 
-// TestDialServerLeavesAKilledServer: a dial to a server that says nothing any more ends as soon as its successor is introduced,
-// not when the caller's patience does.
+// TestDialServerLeavesAKilledServer: a dial to a server that no longer answers ends as soon as its successor is introduced,
+// not when the caller's context does.
 func TestDialServerLeavesAKilledServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestDialServerLeavesAKilledServer(t *testing.T) {
 	})
 }
 
-// TestConnectionEndsWithItsServer: an open connection is closed at that moment too, and one to a server that stays is not.
+// TestConnectionEndsWithItsServer: the successor's introduction also closes an open connection, but not one to a server that stays.
 func TestConnectionEndsWithItsServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

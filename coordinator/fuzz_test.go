@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// again encodes what was decoded and decodes it: both must be the same, or two readers of one message could disagree.
+// again encodes a decoded message and decodes it again: both must be equal, or two readers of one message could disagree.
 func again[M any](t *testing.T, m M, decode func([]byte) (M, error)) {
 	t.Helper()
 	data, err := json.Marshal(m)
@@ -30,7 +30,7 @@ func again[M any](t *testing.T, m M, decode func([]byte) (M, error)) {
 	}
 }
 
-// set counts the fields of a message that are set.
+// set returns how many fields of a message are set.
 func set(m any) int {
 	n := 0
 	for v, i := reflect.ValueOf(m), 0; i < v.NumField(); i++ {

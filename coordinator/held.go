@@ -67,7 +67,7 @@ func (s *Server) confirm(x *session) {
 	}, func(err *fault.Error) { s.Revoke(x.principal.ID, err.Message) })
 }
 
-// decide asks until it has an answer or the session ends, and calls refused with a refusal.
+// decide calls ask until it has an answer or the session ends, and passes a refusal to refused.
 func (s *Server) decide(x *session, undecidedText string, ask func() *fault.Error, refused func(*fault.Error)) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for {
@@ -171,7 +171,7 @@ func (p *peer) remember(h PeerPass) {
 	}
 }
 
-// dismiss sends an agent that a client is gone, unless the client has been introduced by now.
+// dismiss notifies an agent that a client is gone, unless the client has been introduced by now.
 func (s *Server) dismiss(x *session, h PeerPass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coordinator"
 )
 
-// openPasses are passes that anybody can read but only tests make: the deployment's are sealed.
+// openPasses issues readable passes for tests; the deployment's passes are sealed.
 type openPasses struct{ deployment string }
 
 func (o openPasses) Issue(p coordinator.Principal) (string, error) {
@@ -31,7 +31,7 @@ func (o openPasses) Redeem(pass string) (p coordinator.Principal, err error) {
 	return p, json.Unmarshal([]byte(text), &p)
 }
 
-// sessions is an Authorizer that knows which sessions stand.
+// sessions is an Authorizer that knows which sessions are valid.
 type sessions struct {
 	policy
 }
@@ -62,11 +62,11 @@ func restart(t *testing.T) *restarted {
 			t.Fatal(err)
 		}
 	}
-	synctest.Wait() // the agent hears of them, too
+	synctest.Wait() // until the agent has been introduced to them, too
 	return r
 }
 
-// start begins a server that these reach.
+// start starts a server behind the given doors.
 func (r *restarted) start(t *testing.T, doors ...*door) {
 	r.relay = &relayLog{}
 	r.server = newServer(t, coordinator.Options{Authorizer: r.rules, Passes: openPasses{"here:"}, Relay: r.relay, LostTimeout: time.Hour})
@@ -89,7 +89,7 @@ func (r *restarted) agentHas(p coordinator.Principal) bool {
 	return ok
 }
 
-// awaitAgent waits for the agent's return.
+// awaitAgent waits until the agent has reconnected.
 func (r *restarted) awaitAgent(t *testing.T) {
 	t.Helper()
 	for !r.agent.Online() {
@@ -98,8 +98,8 @@ func (r *restarted) awaitAgent(t *testing.T) {
 	synctest.Wait()
 }
 
-// TestSessionEndsWhileTheServerIsAway: what a session opened is cut when the server is back and the agent with it, though the
-// client itself stays away.
+// TestSessionEndsWhileTheServerIsAway: once the server and the agent are back, the connections of an ended session are cut even if
+// the client stays away.
 func TestSessionEndsWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestSessionEndsWhileTheServerIsAway(t *testing.T) {
 	})
 }
 
-// TestSessionSurvivesARestart: the tunnel of a session that stands is never taken away, whichever end returns first, and a client
+// TestSessionSurvivesARestart: a valid session keeps its tunnel, whichever end returns first, and a client
 // that does not return is lost like any other.
 func TestSessionSurvivesARestart(t *testing.T) {
 	t.Parallel()
@@ -164,7 +164,7 @@ func TestSessionSurvivesARestart(t *testing.T) {
 	}
 }
 
-// TestRevokedAfterARestart: a client that has not come back is found by what ends its session.
+// TestRevokedAfterARestart: the revocation of a session finds a client that has not come back.
 func TestRevokedAfterARestart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -299,7 +299,7 @@ func TestOldAgentsAreNotConfused(t *testing.T) {
 	}
 }
 
-// TestRevokedWhileJoining: a credential that lost its worth between the look at it and the entry into the table.
+// TestRevokedWhileJoining: a credential is revoked after its check and before the client enters the table.
 func TestRevokedWhileJoining(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,10 +21,10 @@ type Hello struct {
 	Version   int
 	Key       tailnet.PublicKey
 	Subscribe []uuid.UUID
-	// Node is the client's announcement, as in a node message. Nil: it follows the welcome.
+	// Node is the client's announcement, as in a node message. If nil, the announcement follows the welcome.
 	Node *tailnet.NodeInfo
 	// Name is the participant that the client is about to ask for, in a form that Options.Resolve understands. The server subscribes
-	// the client to it unasked. It is a hint: if the name is unknown, or the client may not see it, there is no answer.
+	// the client to it unasked. It is a hint: if the name is unknown, or the client may not see it, the server does not answer.
 	Name string
 	// At is when the request arrived, before its credential was checked: if the principal was revoked since, the check does not count.
 	// The zero value means now.
@@ -114,7 +114,7 @@ func (h Hello) query() url.Values {
 	return q
 }
 
-// checkNode validates what holds for every node's announcement.
+// checkNode validates an announcement against the rules for every node.
 func checkNode(n tailnet.NodeInfo) error {
 	if n.ID == uuid.Nil || n.Key.IsZero() {
 		return fmt.Errorf("node: no id or no key")
@@ -136,14 +136,14 @@ func checkNode(n tailnet.NodeInfo) error {
 	return nil
 }
 
-// validEndpoint: a unicast address outside of the mesh itself (a tunnel inside the tunnel would never end) and a port.
+// validEndpoint reports whether ep has a port and a unicast address outside of the mesh (a tunnel inside the tunnel would never end).
 func validEndpoint(ep netip.AddrPort) bool {
 	a := ep.Addr().Unmap()
 	return ep.IsValid() && ep.Port() != 0 && !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == "" &&
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !tailnet.Prefix.Contains(a)
 }
 
-// presentable returns info as a server accepts it: without invalid endpoints, and with at most MaxEndpoints.
+// presentable returns info in a form that a server accepts: without invalid endpoints, and with at most MaxEndpoints.
 func presentable(info tailnet.NodeInfo) tailnet.NodeInfo {
 	info.Endpoints = slices.DeleteFunc(slices.Clone(info.Endpoints), func(ep netip.AddrPort) bool { return !validEndpoint(ep) })
 	if len(info.Endpoints) > MaxEndpoints {

@@ -36,7 +36,7 @@ func TestIntroducedByHello(t *testing.T) {
 		c.expect(two, "welcome", "peer agent 1 #1")
 		a.expect(two, "peer client 1 #7")
 
-		c.subscribe(agent(1).ID) // by its id, as soon as the client knows that
+		c.subscribe(agent(1).ID) // by its id, as soon as the client knows it
 		c.expect(two)
 		c.unsubscribe(agent(1).ID)
 		c.expect(two, "gone agent 1", "unsubscribed agent 1")
@@ -44,7 +44,7 @@ func TestIntroducedByHello(t *testing.T) {
 	})
 }
 
-// A name is a hint: the Authorizer decides, and no answer tells whether there is what it names.
+// A name is a hint: the Authorizer decides, and no answer reveals whether the named participant exists.
 func TestNameIsAHint(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -73,7 +73,7 @@ func TestNameIsAHint(t *testing.T) {
 	}
 }
 
-// No one announces another's node in a hello.
+// A hello cannot announce another participant's node.
 func TestHelloOfAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestHelloOfAnother(t *testing.T) {
 	})
 }
 
-// A client whose node exists announces it in the hello, or after the welcome to a server that does not read it there.
+// A client whose node exists announces it in the hello, or after the welcome if the server does not read it from the hello.
 func TestEarlyNode(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]int{"now": coordinator.Version, "an earlier server": versionAsked} {

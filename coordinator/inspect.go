@@ -12,7 +12,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// PeerInfo is one participant, for lists.
+// PeerInfo describes one participant, for lists.
 type PeerInfo struct {
 	Principal
 	Addr           netip.Addr
@@ -63,11 +63,11 @@ func (s *Server) Online(id uuid.UUID) bool {
 	return p != nil && p.state == online
 }
 
-// Stats are numbers for metrics. The counters only grow.
+// Stats holds numbers for metrics. The counters only grow.
 type Stats struct {
 	Online, Lost, Tunnels int
 
-	ReadyTimeouts uint64 // introductions without the destination's ready
+	ReadyTimeouts uint64 // introductions made without the destination's ready
 	Refused       uint64 // subscriptions, at their start or by Recheck
 	Rejected      uint64 // connections
 	Dropped       uint64 // connections that took no messages

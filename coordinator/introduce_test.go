@@ -11,7 +11,7 @@ import (
 
 var two = []coordinator.Principal{agent(1), client(1)}
 
-// pair is an agent and a client that were introduced, and have read everything.
+// pair returns an agent and a client that were introduced to each other and have read everything.
 func pair(t *testing.T, s *coordinator.Server) (a, c *wire) {
 	t.Helper()
 	a = connect(t, s, agent(1), key(100))

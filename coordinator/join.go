@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// precheck refuses what admissible would refuse, before the upgrade.
+// precheck refuses, before the upgrade, what admissible would refuse.
 func (s *Server) precheck(p Principal, h Hello) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 	return true
 }
 
-// errUnseen refuses a participant of a kind that the caller may never see.
+// errUnseen returns the refusal of a participant of a kind that the caller may never see.
 func errUnseen() *fault.Error {
 	return fault.New(fault.NotFound, "no such participant, or you may not see it")
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// machine is a server beside a model of what it must do. Time is the bubble's.
+// machine holds a server and a model of what it must do. Time is the bubble's.
 type machine struct {
 	rt    *rapid.T
 	t     *testing.T
@@ -38,18 +38,18 @@ type actor struct {
 	key       tailnet.PublicKey // while connected or lost
 	announced bool              // has a home relay, as the server knows it
 	seq       uint64
-	version   int  // that it speaks
+	version   int  // of the protocol that it speaks
 	slow      bool // never answers ready
-	nat       int  // what it is behind
+	nat       int  // the NAT that it is behind
 	moves     uint64
 	wants     map[uuid.UUID]bool
 
 	view  map[uuid.UUID]tailnet.NodeInfo // what its client has
-	toldA map[uuid.UUID]promise          // what its client was told, for the order of introductions
-	heard map[coordinator.PeerGone]bool  // the goodbyes that its client was told of
+	toldA map[uuid.UUID]promise          // the promises that its client received, for the order of introductions
+	heard map[coordinator.PeerGone]bool  // the goodbyes that its client received
 }
 
-// promise is that an actor knows a key of another since some time, and whether it said so.
+// promise records since when an actor has known another's key, and whether it has answered ready.
 type promise struct {
 	key   tailnet.PublicKey
 	since time.Time
@@ -75,7 +75,7 @@ const (
 func TestStateMachine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// Without Deadline, which must not be asked for inside a bubble.
+		// Hides Deadline, which must not be called inside a bubble.
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 			m := &machine{rt: rt, t: t, rules: &policy{}, relay: &relayLog{}, keys: 1000}
 			m.s = coordinator.New(coordinator.Options{
@@ -133,7 +133,7 @@ func (m *machine) get(id uuid.UUID) *actor {
 	return m.all[i]
 }
 
-// pair draws two whose kinds may meet.
+// pair draws two actors whose kinds may meet.
 func (m *machine) pair() (from, to *actor) {
 	from = m.pick("from")
 	var targets []*actor
@@ -175,12 +175,12 @@ func (m *machine) connect(a *actor, restart bool) {
 		a.forgetAll()
 		a.key = fresh
 	}
-	a.toldA = make(map[uuid.UUID]promise) // it is asked again
+	a.toldA = make(map[uuid.UUID]promise) // the server asks it again
 	a.lost, a.slow = false, rapid.Bool().Draw(m.rt, "slow")
 	a.version = rapid.SampledFrom([]int{versionAsked, coordinator.Version}).Draw(m.rt, "version")
 	a.w = greet(m.t, m.s, a.p, coordinator.Hello{Version: a.version, Key: a.key})
 	synctest.Wait()
-	for _, b := range m.all { // servers are seen without being asked for
+	for _, b := range m.all { // agents see servers without asking
 		if b.w == nil || b == a {
 			continue
 		}
@@ -193,7 +193,7 @@ func (m *machine) connect(a *actor, restart bool) {
 	}
 }
 
-// removed is what the end of a participant means to the model.
+// removed applies the end of a participant to the model.
 func (m *machine) removed(a *actor, forGood bool) {
 	a.w, a.lost, a.announced, a.key = nil, false, false, tailnet.PublicKey{}
 	clear(a.wants)
@@ -276,7 +276,7 @@ func (m *machine) deny(from, to *actor) {
 	delete(from.wants, to.p.ID)
 }
 
-// steal says hello with another's key.
+// steal sends a hello with another's key.
 func (m *machine) steal(a, victim *actor) {
 	if a == victim || !victim.bound() || a.bound() {
 		return
@@ -288,7 +288,7 @@ func (m *machine) steal(a, victim *actor) {
 	}
 }
 
-// lie announces another's id or key, which ends the liar.
+// lie announces another's id or key, which ends the liar's connection.
 func (m *machine) lie(a, victim *actor) {
 	if a == victim || a.w == nil || !victim.bound() {
 		return
@@ -315,7 +315,7 @@ func (m *machine) expire() {
 	}
 }
 
-// step takes in what was received, and checks what must hold at any time.
+// step records the received messages, and checks what must hold at any time.
 func (m *machine) step() {
 	synctest.Wait()
 	m.expire()
@@ -394,7 +394,7 @@ func (m *machine) received(a *actor, msg coordinator.ServerMessage) {
 		if key := a.view[msg.Gone.ID].Key; key != msg.Gone.Key && (!key.IsZero() || !a.heard[*msg.Gone]) {
 			m.rt.Fatalf("%s was told that a key of %s is gone which it did not know", a.p.Name, m.get(msg.Gone.ID).p.Name)
 		}
-		a.heard[*msg.Gone] = true // it may be said again on the next connection
+		a.heard[*msg.Gone] = true // the next connection may repeat it
 		delete(a.view, msg.Gone.ID)
 		delete(a.toldA, msg.Gone.ID)
 	case msg.Lost != nil:
@@ -413,7 +413,7 @@ func (m *machine) received(a *actor, msg coordinator.ServerMessage) {
 	}
 }
 
-// allowed: a participant learns of a peer only if one of the two has asked for it and may see it.
+// allowed checks that a participant learns of a peer only if one of the two has asked for it and may see it.
 func (m *machine) allowed(a, b *actor) {
 	if !a.wants[b.p.ID] && !b.wants[a.p.ID] {
 		m.rt.Fatalf("%s was told of %s, and neither asked for the other and may see it", a.p.Name, b.p.Name)
@@ -423,8 +423,8 @@ func (m *machine) allowed(a, b *actor) {
 	}
 }
 
-// order: who learns of a peer for the first time is its destination (asked for an ack, in earlier versions), or the destination said
-// ready before, had time to, or is not asked.
+// order checks the order of introductions: only a destination (asked for an ack, in earlier versions) may learn of a peer first; an
+// initiator learns of it when the destination has answered ready, has had time to, or is not asked.
 func (m *machine) order(a, b *actor, u *coordinator.PeerUpdate) {
 	if u.Ack && a.version > versionAsked {
 		m.rt.Fatalf("%s is asked whether it is ready", a.p.Name)

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// More than rapid's default: a check takes a millisecond. Flags on the command line still win.
+	// More than rapid's default, since a check takes a millisecond. Flags on the command line take precedence.
 	for name, value := range map[string]string{"rapid.checks": "2000", "rapid.steps": "60", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)

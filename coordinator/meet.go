@@ -8,12 +8,12 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// Two nodes behind different NATs meet: the server sends each the other's endpoints once both know their own, to both at the same time,
-// so that the first packets of both are on their way before either arrives. A packet that reaches a NAT before that side has sent one
-// may spoil the direct path for good (docs/decisions/0016-meeting.md). Until then they use the relay.
+// Two nodes behind different NATs meet: once both know their endpoints, the server sends each the other's, to both at the same time,
+// so that both have sent their first packets before either arrives. A packet that reaches a NAT before that side has sent one
+// may spoil the direct path for good (docs/decisions/0016-meeting.md). Until then the nodes use the relay.
 // Server.mu guards everything below but newAnnouncement and measure.
 
-// meeting is the progress of the ends of a tunnel.
+// meeting records how far the ends of a tunnel are with meeting.
 type meeting struct {
 	arranged                             bool
 	initiatorInvited, destinationInvited bool // it may learn the other's endpoints

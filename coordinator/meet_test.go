@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
-// far is one end of a connection between places that are some way apart.
+// far is one end of a connection between distant places.
 type far struct {
 	way  time.Duration // one way
 	peer *far
@@ -24,7 +24,7 @@ type far struct {
 	done chan struct{}
 }
 
-// late is a message on its way.
+// late is a message in transit.
 type late struct {
 	at   time.Time
 	data []byte
@@ -97,7 +97,7 @@ func connectFar(t *testing.T, s *coordinator.Server, p coordinator.Principal, k 
 	return newWire(t, client, p, key(k))
 }
 
-// behind announces a node behind a NAT that shows it at an address; or one that does not know yet, for an empty one.
+// behind announces a node behind a NAT with the given outside address. If nat is empty, the node does not know its address yet.
 func (w *wire) behind(seq uint64, nat string, moves uint64) {
 	n := info(w.p, w.key, seq)
 	n.Moves, n.Measured = moves, nat != ""
@@ -113,7 +113,7 @@ const (
 	natC = "203.0.113.1"
 )
 
-// The first packets of two nodes behind NATs cross: what each has to know arrives at both at one time, however far they are.
+// The first packets of two nodes behind NATs cross: both receive each other's endpoints at the same time, however far they are.
 func TestMeetAtOneTime(t *testing.T) {
 	t.Parallel()
 	for name, ways := range map[string][2]time.Duration{
@@ -135,7 +135,7 @@ func TestMeetAtOneTime(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				c.expect(two, "welcome", "peer agent 1 #1 apart")
 				c.behind(2, natC, 0)
-				// The announcement takes its way, and then the news take that to the one further away.
+				// The announcement has to travel to the server, and the update from there to the more distant node.
 				time.Sleep(ways[1] + max(ways[0], ways[1]) - time.Nanosecond)
 				for _, m := range append(a.messages(), c.messages()...) {
 					if len(m.Peer.Info.Endpoints) > 0 {
@@ -190,7 +190,7 @@ func TestNothingToMeetFor(t *testing.T) {
 			n := info(c.p, c.key, 2)
 			n.Moves = 1
 			c.say(coordinator.ClientMessage{Node: &n})
-			c.expect(two, "peer agent 1 #1") // it has forgotten where that is
+			c.expect(two, "peer agent 1 #1") // the client has forgotten the agent's endpoints
 		})
 	})
 	t.Run("one is open", func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestNothingToMeetFor(t *testing.T) {
 	})
 }
 
-// A node that has moved meets its partners anew. What it knew of them is void, and so is what they knew of it.
+// A node that has moved meets its partners again. What it knew of them is void, and so is what they knew of it.
 func TestMeetAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// fakeNode is a Node without WireGuard. Like the real one it has a home relay once it has a relay map.
+// fakeNode is a Node without WireGuard. Like a real one, it has a home relay once it has a relay map.
 type fakeNode struct {
 	mu      sync.Mutex
 	info    tailnet.NodeInfo
@@ -62,7 +62,7 @@ func (n *fakeNode) signal() {
 	}
 }
 
-// move changes the node's information.
+// move changes the information that the node announces.
 func (n *fakeNode) move() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -142,7 +142,7 @@ func join(t testing.TB, kind coordinator.Kind, k tailnet.PublicKey, opts coordin
 	return p
 }
 
-// door is a Dial that leads to whichever server stands behind it.
+// door provides a Dial to the server that is currently behind it.
 type door struct {
 	mu     sync.Mutex
 	p      coordinator.Principal
@@ -173,7 +173,7 @@ func (d *door) set(s *coordinator.Server, refuse error) {
 	d.server, d.refuse = s, refuse
 }
 
-// cut ends the connection without a word.
+// cut ends the connection without a bye.
 func (d *door) cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

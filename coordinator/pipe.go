@@ -33,7 +33,7 @@ func newPipe() (client, server *pipeEnd) {
 	return &pipeEnd{a, b, shared, MaxServerMessage}, &pipeEnd{b, a, shared, MaxClientMessage}
 }
 
-// Read prefers what was written before the pipe was closed.
+// Read returns messages written before the pipe was closed, and only then its error.
 func (e *pipeEnd) Read(ctx context.Context) ([]byte, error) {
 	select {
 	case data := <-e.in:
@@ -89,10 +89,10 @@ func (e *pipeEnd) Close(status websock.Status, reason string) error {
 	return nil
 }
 
-// LastSeen is now: the other end is this process.
+// LastSeen returns the current time, because the other end is this process.
 func (e *pipeEnd) LastSeen() time.Time { return time.Now() }
 
-// Dialer connects participants of this process, as p, without a websocket. The same rules hold for them. It is for
+// Dialer returns a DialFunc that connects participants of this process, as p, without a websocket. The same rules apply to them. It is for
 // ClientOptions.Dial.
 func (s *Server) Dialer(p Principal) DialFunc {
 	return func(ctx context.Context, h Hello) (Conn, error) {
@@ -115,8 +115,8 @@ func (s *Server) Dialer(p Principal) DialFunc {
 	}
 }
 
-// Attach connects a node of this process: a Client on Dialer(p), running until it is closed. Dial and Kind of opts are set
-// here. For coderd's own node, and for built-in provisioners.
+// Attach connects a node of this process: it returns a Client on Dialer(p) that runs until closed. Attach sets Dial and Kind of opts
+// itself. It is for coderd's own node and for built-in provisioners.
 func (s *Server) Attach(p Principal, opts ClientOptions) *Client {
 	opts.Dial, opts.Kind = s.Dialer(p), p.Kind
 	c := NewClient(opts)

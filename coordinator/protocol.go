@@ -14,10 +14,10 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// Path is where the coordinator is reached, below the server's base URL.
+// Path is the path of the coordinator below the server's base URL.
 const Path = "/api/v2/mesh/coordinate"
 
-// Version is the protocol version of this build; it only grows. MinVersion is the oldest that it still understands.
+// Version is the protocol version of this build; it only grows. MinVersion is the oldest version that it still understands.
 //
 //	1  2026-11-21  first
 //	2  2026-11-22  agents remember a pass per client (pass), and show it to a server that may not know the client (held)
@@ -33,7 +33,7 @@ const (
 	versionEarly        = 4
 )
 
-// Bounds of messages. Beyond them the connection is closed.
+// Limits of messages. A message that exceeds them closes the connection.
 const (
 	// MaxClientMessage is the longest message a server reads, in bytes.
 	MaxClientMessage = 16 << 10
@@ -116,7 +116,7 @@ type PeerGone struct {
 	Key tailnet.PublicKey `json:"key"`
 }
 
-// Refused rejects a subscription, or withdraws one that was allowed before.
+// Refused rejects a subscription, or withdraws one that was granted before.
 type Refused struct {
 	ID      uuid.UUID  `json:"id"`
 	Code    fault.Code `json:"code"`
@@ -186,7 +186,7 @@ type ClientMessage struct {
 	Bye         *Bye              `json:"bye,omitempty"`
 }
 
-// DecodeServerMessage decodes a server's message and validates all that the message alone allows.
+// DecodeServerMessage decodes a server's message and validates everything that does not depend on other messages.
 func DecodeServerMessage(data []byte) (ServerMessage, error) {
 	var m ServerMessage
 	if len(data) > MaxServerMessage {
@@ -201,7 +201,7 @@ func DecodeServerMessage(data []byte) (ServerMessage, error) {
 	return m, nil
 }
 
-// DecodeClientMessage decodes a client's message and validates all that can be validated without knowing the sender.
+// DecodeClientMessage decodes a client's message and validates everything that does not depend on the sender.
 func DecodeClientMessage(data []byte) (ClientMessage, error) {
 	var m ClientMessage
 	if len(data) > MaxClientMessage {

@@ -59,7 +59,7 @@ func (c *Client) handle(m ServerMessage) error {
 	case m.Error != nil:
 		return &fault.Error{Code: m.Error.Code, Message: m.Error.Message}
 	}
-	return nil // a second welcome has no news
+	return nil // a second welcome brings nothing new
 }
 
 // introduced adds a peer to the node, and answers ready once the node has it.
@@ -108,7 +108,7 @@ func (c *Client) watches(kind Kind) bool {
 	return c.opts.Kind == KindClient && kind == KindAgent || c.opts.Kind == KindAgent && kind == KindClient
 }
 
-// forget removes a peer from the node if as still reports true for it.
+// forget removes a peer from the node if the predicate as still reports true for it.
 func (c *Client) forget(id uuid.UUID, as func(*remote) bool) {
 	c.applying.Lock()
 	defer c.applying.Unlock()
@@ -154,7 +154,7 @@ func (c *Client) refused(r Refused) {
 	c.changed.Notify()
 }
 
-// runDue removes peers that stay lost and repeats subscriptions that were refused for a while, until ctx ends.
+// runDue removes peers that stay lost and repeats temporarily refused subscriptions, until ctx ends.
 func (c *Client) runDue(ctx context.Context) {
 	clock := time.NewTimer(time.Hour)
 	defer clock.Stop()

@@ -61,7 +61,7 @@ func (s *Server) contested(id uuid.UUID) {
 	}
 }
 
-// Contested reports whether a process other than the connected one has tried to be this agent lately.
+// Contested reports whether a process other than the connected one has recently tried to be this agent.
 func (s *Server) Contested(id uuid.UUID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -109,7 +109,7 @@ func holder(t *testing.T, c *participant) tailnet.PublicKey {
 	return info.Key
 }
 
-// TestTwoAgentsWithOneToken: the first stays for as long as it lives, the second takes over when it does not, and neither gives up.
+// TestTwoAgentsWithOneToken: the first process stays as long as it lives, then the second takes over, and neither gives up.
 func TestTwoAgentsWithOneToken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,8 +145,8 @@ func TestTwoAgentsWithOneToken(t *testing.T) {
 	})
 }
 
-// TestSilentAgentIsReplaced: a connection whose machine vanished keeps no other out, and a machine that comes back
-// does not end for good.
+// TestSilentAgentIsReplaced: a connection whose machine vanished does not keep another out, and a machine that comes back
+// does not give up for good.
 func TestSilentAgentIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestSilentAgentIsReplaced(t *testing.T) {
 	})
 }
 
-// TestRestartedAgentIsTakenAtOnce: the same process with a new connection, and a new process whose predecessor's connection was cut.
+// TestRestartedAgentIsTakenAtOnce: the server admits at once the same process with a new connection, and a new process whose predecessor's connection was cut.
 func TestRestartedAgentIsTakenAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -48,7 +48,7 @@ func (c *Client) end(err error) {
 	close(c.done)
 }
 
-// loop returns nil when ctx has ended, or the refusal.
+// loop keeps the client connected. It returns nil when ctx has ended, or the server's refusal.
 func (c *Client) loop(ctx context.Context) error {
 	var outage backoff.Outage
 	var complained time.Time
@@ -199,7 +199,7 @@ func (c *Client) enter(w Welcome, h Hello) error {
 	}
 	for _, id := range h.Subscribe {
 		if c.subscriptions[id] == nil {
-			c.out.unsubscribe(id) // given up while the hello was on its way
+			c.out.unsubscribe(id) // unsubscribed while the hello was in transit
 		}
 	}
 	c.changed.Notify()
@@ -242,7 +242,7 @@ func (c *Client) leave() {
 // converse sends and receives until the connection ends, and returns why. announced is the sequence number of the announcement that the
 // hello carried, 0 for none.
 func (c *Client) converse(ctx context.Context, conn Conn, announced uint64) error {
-	// Detached from ctx, so that the bye is sent after it has ended.
+	// Detached from ctx so that the bye is sent even after cancellation.
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var writer sync.WaitGroup
 	writer.Go(func() { c.write(ctx, own, conn, announced) })

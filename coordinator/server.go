@@ -58,8 +58,8 @@ func (f AuthorizerFunc) MaySee(ctx context.Context, from Principal, to Target) e
 	return f(ctx, from, to)
 }
 
-// Relay carries packets for admitted keys only. Both methods are idempotent, may be called from many goroutines, and never
-// at once for one key; they return within a bounded time.
+// Relay carries packets for admitted keys only. Both methods are idempotent and may be called from many goroutines, but never
+// concurrently for one key; they return within a bounded time.
 type Relay interface {
 	Admit(tailnet.PublicKey)
 	Revoke(tailnet.PublicKey) // also ends the key's connection
@@ -79,10 +79,10 @@ type Passes interface {
 type Options struct {
 	Logger     *slog.Logger // nil means silence
 	Authorizer Authorizer   // nil refuses everything
-	// Resolve returns the participant named in a client's hello. It grants nothing: the Authorizer is asked as for every
+	// Resolve returns the participant named in a client's hello. It grants nothing: the server asks the Authorizer as for every
 	// subscription. Its context ends after AuthorizeTimeout. If nil, names are ignored.
 	Resolve func(ctx context.Context, from Principal, name string) (uuid.UUID, error)
-	// Passes are those of the deployment. Nil: agents keep clients that this server does not know for the grace of the welcome.
+	// Passes are those of the deployment. If nil, agents keep clients that this server does not know for the grace of the welcome.
 	Passes Passes
 	// StillAdmitted rechecks each client once it is in the table: its credential may have been revoked after the caller checked it,
 	// and before the revocation could find the client. Errors are as an Authorizer's: a refusal ends the client. If nil, no
@@ -98,7 +98,7 @@ type Options struct {
 	// MaxSubscriptions limits the subscriptions of each participant other than servers. 0 means DefaultMaxSubscriptions.
 	MaxSubscriptions int
 	// OnPeer is called from one goroutine when a participant's connection has begun or ended, in order for each participant. If it
-	// is slow it misses intermediate changes, never the last. Nil is not called.
+	// is slow it misses intermediate changes, never the last. It may be nil.
 	OnPeer func(p Principal, online bool)
 }
 
@@ -204,7 +204,7 @@ func (s *Server) Revoke(id uuid.UUID, reason string) bool {
 	return s.expel(id, ErrorMessage{fault.Forbidden, reason}, true)
 }
 
-// Kick is Revoke for a participant that may come back: its client tries again.
+// Kick is like Revoke for a participant that may come back: its client tries again.
 func (s *Server) Kick(id uuid.UUID, reason string) bool {
 	return s.expel(id, ErrorMessage{fault.Unavailable, reason}, false)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// Conn carries messages. Reads are for one goroutine at a time, the rest is safe for concurrent use. Close unblocks reads
-// and writes, and is idempotent. *websock.Conn is one.
+// Conn carries messages. Only one goroutine may read at a time; the other methods are safe for concurrent use. Close unblocks reads
+// and writes, and is idempotent. *websock.Conn implements it.
 type Conn interface {
 	Read(ctx context.Context) ([]byte, error)
 	Write(ctx context.Context, data []byte) error
@@ -30,7 +30,7 @@ const (
 	batch      = 128 // messages taken from the table at once
 	maxNotices = 8
 	maxAnswers = 1024 // refusals, and confirmations of unsubscribe, that wait for a client to read them
-	// Messages per second that the server reads from a participant that is not a server, after a burst. The rest waits.
+	// messageRate is how many messages per second the server reads from a participant that is not a server, after a burst. The rest waits.
 	messageRate  = 200
 	messageBurst = 1000
 )
@@ -85,7 +85,7 @@ func (x *session) refuse(r Refused) {
 	x.wake.Poke()
 }
 
-// confirm makes the writer send that the subscription to id has ended, after the changes that this causes.
+// confirm makes the writer confirm the end of the subscription to id, after the changes that this causes.
 func (x *session) confirm(id uuid.UUID) {
 	switch {
 	case x.version < versionUnsubscribed:

@@ -14,11 +14,11 @@ import (
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
-// gate is a connection whose directions can be stopped: what is written through a stopped one waits, or is lost with the connection.
+// gate is a connection whose directions can be stopped: a message written through a stopped one waits, or is lost with the connection.
 type gate struct {
 	coordinator.Conn
-	answers, words *stopper // what the server says, and the client
-	free           int      // answers that pass in any case
+	answers, words *stopper // the server's messages, and the client's
+	free           int      // answers that always pass
 	once           sync.Once
 	closed         chan struct{}
 }
@@ -81,10 +81,10 @@ func (g *gate) Write(ctx context.Context, data []byte) error {
 	return g.Conn.Write(ctx, data)
 }
 
-// gated is a door with the gate of its latest connection.
+// gated is a door that keeps the gate of its latest connection.
 type gated struct {
 	door
-	version int  // of the hello; 0 leaves it
+	version int  // of the hello; 0 leaves it unchanged
 	hold    bool // the next connection's answers stop after the welcome
 
 	mu     sync.Mutex
@@ -119,7 +119,7 @@ func (g *gated) gate() *gate {
 	return g.latest
 }
 
-// subscribing is a Subscribe on a goroutine of its own.
+// subscribing calls Subscribe on a goroutine of its own, and returns a channel with its result.
 func subscribing(t *testing.T, c *participant, to coordinator.Principal) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- c.Subscribe(t.Context(), to.ID) }()
@@ -136,7 +136,7 @@ func waits(t *testing.T, done <-chan error) {
 	}
 }
 
-// keeps fails unless the node has the peer now, and still has it, untouched, when everything that is under way has arrived.
+// keeps fails unless the node has the peer now, and still has it, unchanged, once every message in transit has arrived.
 func keeps(t *testing.T, c *participant, peer coordinator.Principal) {
 	t.Helper()
 	node := c.node.Load()
@@ -150,7 +150,7 @@ func keeps(t *testing.T, c *participant, peer coordinator.Principal) {
 	}
 }
 
-// broken gives up the agent and subscribes again while a direction of the connection is stopped, and then cuts the connection.
+// broken unsubscribes from the agent and subscribes again while a direction of the connection is stopped, and then cuts the connection.
 func broken(t *testing.T, d *gated, c *participant, direction *stopper) {
 	t.Helper()
 	direction.stop()
@@ -176,7 +176,7 @@ func broken(t *testing.T, d *gated, c *participant, direction *stopper) {
 
 func TestSubscribeAgain(t *testing.T) {
 	t.Parallel()
-	// start has a client that is introduced to an agent.
+	// start returns a client that has been introduced to an agent.
 	start := func(t *testing.T, version int) (*coordinator.Server, *gated, *participant) {
 		s := newServer(t, coordinator.Options{LostTimeout: 10 * time.Minute})
 		join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
@@ -296,7 +296,7 @@ func TestSubscribeAgainToPartner(t *testing.T) {
 	})
 }
 
-// The server's refusal of the new subscription counts, and comes after the end of the old one.
+// The server's refusal of the new subscription takes effect, and comes after the end of the old one.
 func TestSubscribeAgainIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestSubscribeAgainIsRefused(t *testing.T) {
 		}
 		synctest.Wait()
 		d.gate().answers.stop()
-		for range 100 { // more than the connection holds: the server has to put off what it says
+		for range 100 { // more than the connection holds: the server must postpone its messages
 			a.node.Load().move()
 			synctest.Wait()
 		}
@@ -329,7 +329,7 @@ func TestSubscribeAgainIsRefused(t *testing.T) {
 	})
 }
 
-// A refusal of the old subscription that is on its way says nothing about the new one.
+// A refusal of the old subscription that is still in transit does not affect the new one.
 func TestSubscribeAgainAfterRefusal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -360,7 +360,7 @@ func TestSubscribeAgainAfterRefusal(t *testing.T) {
 	})
 }
 
-// The last of several callers that give up withdraws the subscription, and a subscription that was granted stays.
+// The last of several callers to give up withdraws the subscription, but a granted subscription stays.
 func TestLastWaiterWithdraws(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -166,7 +166,7 @@ func (tb *table) peer(id uuid.UUID) *peer {
 // mark makes p's session compare what it has sent about id with the table.
 func (p *peer) mark(id uuid.UUID) {
 	if p.session == nil {
-		return // when it returns everything is compared
+		return // everything is compared when p returns
 	}
 	if _, ok := p.dirty[id]; !ok {
 		p.dirty[id] = struct{}{}
@@ -242,7 +242,7 @@ func (s *Server) forget(p *peer) {
 	}
 }
 
-// step takes a tunnel from pending to open if possible, or to offered if the destination must be asked first. It marks both ends, the
+// step moves a tunnel from pending to open if possible, or to offered if the destination must be asked first. It marks both ends, the
 // destination first.
 func (s *Server) step(t *tunnel) {
 	i, d := t.initiator, t.destination
@@ -260,7 +260,7 @@ func (s *Server) step(t *tunnel) {
 	i.mark(d.principal.ID)
 }
 
-// accepted takes a tunnel from offered to open.
+// accepted moves a tunnel from offered to open.
 func (s *Server) accepted(t *tunnel) {
 	t.state = open
 	t.initiator.mark(t.destination.principal.ID)
@@ -306,7 +306,7 @@ func (s *Server) awaitReturn(p *peer) {
 	})
 }
 
-// lose marks a peer lost whose connection has ended.
+// lose marks a peer as lost because its connection has ended.
 func (s *Server) lose(p *peer) {
 	delete(s.serverIDs, p.principal.ID)
 	p.lastSeen = p.session.seen()
@@ -439,7 +439,7 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 	return out
 }
 
-// refuse sends p that it may not see id.
+// refuse notifies p that it may not see id.
 func (p *peer) refuse(id uuid.UUID, err *fault.Error) {
 	if p.session != nil {
 		p.session.refuse(Refused{id, err.Code, err.Error()})

@@ -86,7 +86,7 @@ type event struct {
 // event queues a change for OnPeer. Called with mu held.
 func (s *Server) event(p Principal, online bool) {
 	if s.opts.OnPeer == nil || s.closed {
-		return // the end of this server is not a change of its participants
+		return // the end of this server does not change its participants
 	}
 	if s.events.latest == nil {
 		s.events.latest = make(map[uuid.UUID]event)

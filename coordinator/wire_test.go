@@ -27,7 +27,7 @@ func relayMap() tailnet.RelayMap {
 	return tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: region, Code: "here", Name: "Here"}}}
 }
 
-// key returns a node key for tests, with which nothing is encrypted.
+// key returns a node key for tests that do not encrypt anything.
 func key(n uint64) tailnet.PublicKey { return sha256.Sum256(fmt.Appendf(nil, "key %d", n)) }
 
 func disco(n uint64) (k tailnet.DiscoKey) {
@@ -48,7 +48,7 @@ func agent(n int) coordinator.Principal {
 	return coordinator.Principal{Kind: coordinator.KindAgent, ID: id(coordinator.KindAgent, n), Name: fmt.Sprint("agent ", n)}
 }
 
-// client is a client with key(n), of the user n.
+// client returns the principal of a client of user n, with key(n).
 func client(n uint64) coordinator.Principal {
 	return coordinator.Principal{
 		Kind: coordinator.KindClient, ID: tailnet.ClientID(key(n)), Name: fmt.Sprint("client ", n),
@@ -56,7 +56,7 @@ func client(n uint64) coordinator.Principal {
 	}
 }
 
-// info is of a node that is behind no NAT.
+// info describes a node that is not behind a NAT.
 func info(p coordinator.Principal, k tailnet.PublicKey, seq uint64) tailnet.NodeInfo {
 	return tailnet.NodeInfo{
 		ID: p.ID, Key: k, Disco: disco(seq), Region: region, Seq: seq, Measured: true,
@@ -64,10 +64,10 @@ func info(p coordinator.Principal, k tailnet.PublicKey, seq uint64) tailnet.Node
 	}
 }
 
-// everyone may see everyone whose kinds allow it.
+// everyone allows every subscription that the kinds allow.
 var everyone = coordinator.AuthorizerFunc(func(context.Context, coordinator.Principal, coordinator.Target) error { return nil })
 
-// policy is an Authorizer whose mind can be changed.
+// policy is an Authorizer whose decisions can be changed.
 type policy struct {
 	mu     sync.Mutex
 	denied map[[2]uuid.UUID]bool
@@ -103,7 +103,7 @@ func (p *policy) fail(err error) {
 	p.err = err
 }
 
-// relayLog is a Relay that remembers.
+// relayLog is a Relay that records its calls.
 type relayLog struct {
 	mu       sync.Mutex
 	admitted map[tailnet.PublicKey]bool
@@ -167,7 +167,7 @@ type wire struct {
 	done chan struct{}
 }
 
-// connect says hello inside the process and reads from then on.
+// connect sends a hello inside the process and reads from then on.
 func connect(t testing.TB, s *coordinator.Server, p coordinator.Principal, k tailnet.PublicKey, subscribe ...uuid.UUID) *wire {
 	t.Helper()
 	return greet(t, s, p, coordinator.Hello{Version: coordinator.Version, Key: k, Subscribe: subscribe})
@@ -176,13 +176,13 @@ func connect(t testing.TB, s *coordinator.Server, p coordinator.Principal, k tai
 // versionAsked is the last version in which destinations are asked whether they are ready.
 const versionAsked = 3
 
-// connectAsked is connect for a participant that is asked.
+// connectAsked is like connect, for a participant that the server asks.
 func connectAsked(t testing.TB, s *coordinator.Server, p coordinator.Principal, k tailnet.PublicKey, subscribe ...uuid.UUID) *wire {
 	t.Helper()
 	return greet(t, s, p, coordinator.Hello{Version: versionAsked, Key: k, Subscribe: subscribe})
 }
 
-// greet is connect with any hello.
+// greet is like connect with any hello.
 func greet(t testing.TB, s *coordinator.Server, p coordinator.Principal, h coordinator.Hello) *wire {
 	t.Helper()
 	k := h.Key
@@ -222,7 +222,7 @@ func (w *wire) read() {
 	}
 }
 
-// say sends a message; a broken connection is no failure, reading tells of it.
+// say sends a message. It ignores a broken connection, which reading reports.
 func (w *wire) say(m coordinator.ClientMessage) {
 	w.sayRaw(encodeMessage(m))
 }
@@ -258,7 +258,7 @@ func (w *wire) ready(id uuid.UUID)       { w.say(coordinator.ClientMessage{Ready
 func (w *wire) bye()                     { w.say(coordinator.ClientMessage{Bye: &coordinator.Bye{}}) }
 func (w *wire) cut()                     { w.conn.Close(1001, "") }
 
-// messages are those since the last call. In a synctest bubble it waits until nothing more will come.
+// messages returns the messages since the last call. In a synctest bubble it first waits until no more will come.
 func (w *wire) messages() []coordinator.ServerMessage {
 	synctest.Wait()
 	w.mu.Lock()
@@ -268,7 +268,7 @@ func (w *wire) messages() []coordinator.ServerMessage {
 	return got
 }
 
-// names describes messages as short text, peers by the names of these principals.
+// names describes messages as short texts, with peers by the names of the known principals.
 func names(messages []coordinator.ServerMessage, known ...coordinator.Principal) []string {
 	name := func(id uuid.UUID) string {
 		if i := slices.IndexFunc(known, func(p coordinator.Principal) bool { return p.ID == id }); i >= 0 {
