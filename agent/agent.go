@@ -22,7 +22,7 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// Options of an agent.
+// Options configures an agent.
 type Options struct {
 	Logger *slog.Logger // nil discards
 	// URL is the server's base URL.
@@ -41,7 +41,7 @@ type Options struct {
 	Header http.Header
 	// RelayOnly turns direct paths off.
 	RelayOnly bool
-	// OwnProcess is set if the process is the agent's alone: Run then reacts to SIGTERM and SIGINT, tunes the garbage collector, and
+	// OwnProcess is set if the process runs nothing but the agent: Run then reacts to SIGTERM and SIGINT, tunes the garbage collector, and
 	// changes to the workspace's folder.
 	OwnProcess bool
 	// Terminals holds the reconnecting terminals. If nil this process holds them, and they end with it.
@@ -58,7 +58,7 @@ const (
 	flushTimeout = 5 * time.Second
 )
 
-// ErrRestart is returned by Run with OwnProcess after SIGUSR1. The caller must start the process again; what outlives it still runs.
+// ErrRestart is returned by Run with OwnProcess after SIGUSR1. The caller must start the process again; terminals that outlive it still run.
 var ErrRestart = errors.New("the agent is to be restarted")
 
 // Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the stop
@@ -114,7 +114,7 @@ func Run(ctx context.Context, opts Options) error {
 	return d.run(ctx, restarts)
 }
 
-// Memory of an agent. The collector counts 33 MiB of receive buffers, of which an idle agent touches few pages; the rest of the limit is
+// Memory limits of an agent. The collector counts 33 MiB of receive buffers, of which an idle agent touches few pages; the rest of the limit is
 // for bulk traffic in flight. Collecting more often costs a tenth of its speed.
 const (
 	memoryLimit = 128 << 20 // bytes

@@ -157,7 +157,7 @@ VSCODE_PROXY_URI=https://{{port}}.example
 	}
 }
 
-// Programs that scripts install come first, and "coder" is found, whatever PATH the template sets.
+// Sessions find programs that scripts install first, and find "coder", whatever PATH the template sets.
 func TestSessionSearchPath(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -179,7 +179,7 @@ func TestSessionSearchPath(t *testing.T) {
 	}
 }
 
-// The server goes away and comes back, answers are lost: sessions go on, and every line is stored once.
+// The server goes away and comes back, and answers are lost: sessions continue, and every line is stored once.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -26,7 +26,7 @@ const (
 	measureTime = 500 * time.Millisecond
 )
 
-// newAPI returns the service that the server calls on the mesh. Close it.
+// newAPI returns the service that the server calls on the mesh. The caller must close it.
 func (d *daemon) newAPI() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle(agentpbconnect.NewAgentAPIHandler(&api{daemon: d, watches: make(chan struct{}, maxWatches)}, connect.WithReadMaxBytes(maxRequest)))
@@ -41,7 +41,7 @@ func (d *daemon) serveAPI() {
 	}
 }
 
-// api serves calls on the mesh. Every caller has been introduced.
+// api serves calls on the mesh. The coordinator has introduced every caller.
 type api struct {
 	*daemon
 	watches chan struct{} // a slot per watch
@@ -108,7 +108,7 @@ func (d *daemon) setMetadata(m *agentpb.ManifestResponse) {
 	d.metadata.Set(items)
 }
 
-// metadataSpace is the namespace for ids of metadata scripts, which the manifest gives none.
+// metadataSpace is the namespace for ids of metadata scripts, which have none in the manifest.
 var metadataSpace = uuid.MustParse("6f1c2b0e-0f55-4d3a-9b0e-52a6f3c4d1aa")
 
 // runMetadata runs one metadata script.

@@ -14,14 +14,14 @@ import (
 const (
 	minHealthInterval = time.Second
 	maxHealthApps     = 128
-	maxHealthBody     = 64 << 10 // bytes that are read of an answer
+	maxHealthBody     = 64 << 10 // bytes read of an answer
 )
 
 // checkHealth runs the apps' health checks at their intervals, and reports changes, until ctx ends. Each new manifest restarts it.
 func (d *daemon) checkHealth(ctx context.Context, apps []*agentpb.App) {
 	client := &http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true},
-		// A redirect is an answer: the app is there.
+		// A redirect is an answer: the app is up.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	var wg sync.WaitGroup

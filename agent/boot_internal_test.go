@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 )
 
-// loopbackMesh has what a daemon needs to begin and to end.
+// loopbackMesh is a Mesh with just what a daemon needs to begin and to end.
 type loopbackMesh struct{ Mesh }
 
 func (loopbackMesh) Listen(uint16) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
@@ -24,7 +24,7 @@ func (loopbackMesh) HandleUDP(func(src, dst netip.AddrPort) (func(net.Conn), boo
 
 func (loopbackMesh) Close() error { return nil }
 
-// TestManifestWhileClosing: a manifest that comes while the agent ends leaves no workspace behind: no sockets, and no goroutines (TestMain).
+// TestManifestWhileClosing: a manifest that arrives while the agent ends leaves no workspace behind: no sockets, and no goroutines (TestMain).
 func TestManifestWhileClosing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

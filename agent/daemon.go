@@ -53,7 +53,7 @@ type daemon struct {
 	mu         sync.Mutex // guards the fields below
 	workspace  *workspace // nil until the first whole manifest
 	manifest   *agentpb.ManifestResponse
-	stopDuties context.CancelFunc // checks and schedules of that manifest
+	stopDuties context.CancelFunc // stops the checks and schedules of that manifest
 	closing    bool
 	client     agentpbconnect.AgentServiceClient // nil while there is no connection
 
@@ -140,7 +140,7 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	return err
 }
 
-// close ends everything, and hangs up sessions.
+// close hangs up sessions and ends everything else.
 func (d *daemon) close() error {
 	err := errors.Join(d.sessionListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.api.Close(), d.speedtests.CloseAll())
 	d.mu.Lock()
@@ -167,7 +167,7 @@ func (d *daemon) current() (*workspace, *agentpb.ManifestResponse) {
 	return d.workspace, d.manifest
 }
 
-// connections makes the set of connections of one service of the agent.
+// connections returns a new set for the connections of one service of the agent.
 func (d *daemon) connections(limit int, tooMany string) *connset.Set {
 	return connset.New(connset.Options{Limit: limit, Refused: func(conn net.Conn) { d.log.Warn(tooMany, "peer", conn.RemoteAddr()) }})
 }

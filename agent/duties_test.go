@@ -43,7 +43,7 @@ func (w *world) port(t testing.TB, port uint16) net.Conn {
 	return conn
 }
 
-// terminal opens one and returns what reads until it shows a text.
+// terminal opens a terminal, and returns a function that reads until the terminal shows a text.
 func (w *world) terminal(t testing.TB, req ptywire.Request) (net.Conn, func(want string) string) {
 	t.Helper()
 	conn := w.port(t, meshport.Terminal)
@@ -207,7 +207,7 @@ func TestAppHealth(t *testing.T) {
 	}
 }
 
-// A connection that is over before the next report counts as use too.
+// A connection that ends before the next report also counts as use.
 func TestStats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -17,13 +17,13 @@ import (
 // GitAgentEnv names the socket of the SSH agent that signs with the owner's key for git.
 const GitAgentEnv = "CODER_GIT_SSH_AGENT"
 
-// serveGitKey is an SSH agent that holds the owner's key for git, and nothing else. fetch gets the key when a client first needs it, and the
-// key is in memory only as long as the connection: a key that is replaced is used at once, and none is ever on a disk.
+// serveGitKey serves an SSH agent that holds only the owner's key for git. fetch gets the key when a client first needs it, and the
+// key stays in memory only as long as the connection: a replaced key takes effect at once, and no key is ever on a disk.
 func serveGitKey(ctx context.Context, conn net.Conn, fetch func(context.Context) (*agentpb.GitSSHKeyResponse, error)) {
 	_ = sshagent.ServeAgent(&gitKeyring{ctx: ctx, fetch: fetch}, conn) // ends with the connection
 }
 
-// gitKeyring serves one connection. It fetches the key when it is first needed, and cannot be changed.
+// gitKeyring serves one connection. It fetches the key when a client first needs it. Clients cannot change it.
 type gitKeyring struct {
 	ctx    context.Context // of the connection; the library passes none
 	fetch  func(context.Context) (*agentpb.GitSSHKeyResponse, error)

@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 )
 
-// newKeyPair is a key in OpenSSH's PEM form, and its public half as authorized_keys has it.
+// newKeyPair returns a private key in OpenSSH's PEM form, and its public key in the form of authorized_keys.
 func newKeyPair(t testing.TB) (private, public string) {
 	t.Helper()
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
@@ -46,8 +46,8 @@ func (w *world) output(t testing.TB, command string) string {
 	return string(out)
 }
 
-// Programs of the workspace sign with the owner's key over a socket of their account. A key that is replaced is used at once,
-// and a server without one is an error, not a hang.
+// Programs of the workspace sign with the owner's key over a socket of their account. A replaced key takes effect at once,
+// and a server without a key causes an error, not a hang.
 func TestGitKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

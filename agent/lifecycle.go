@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/agent/script"
 )
 
-// Stages in which scripts run, as reported.
+// Stages in which scripts run, as the agent reports them.
 const (
 	stageStart = "start"
 	stageStop  = "stop"
@@ -21,7 +21,7 @@ const (
 )
 
 // start runs the start scripts of each build whose manifest arrives, until ctx ends. A new build ends the scripts of the one before. start
-// waits for the scripts.
+// returns after the scripts have ended.
 func (d *daemon) start(ctx context.Context) {
 	var running sync.WaitGroup
 	end := func() {}
@@ -57,7 +57,7 @@ func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse)
 	if before := w.state.started(); before.Incarnation >= m.GetIncarnation() && before.State != 0 {
 		w.log.Info("start scripts of this build have run already", "state", before.State.String())
 		if before.State == agentpb.LifecycleState_LIFECYCLE_STATE_STARTING {
-			// The agent ended while they ran. They may have done half of their work: whether to repeat them is the user's decision.
+			// The agent ended while they ran. They may have done half of their work, so the user decides whether to repeat them.
 			before.State = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
 			w.state.setStarted(before)
 		}
@@ -80,7 +80,7 @@ func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse)
 	w.setLifecycle(outcome)
 }
 
-// stop runs the stop scripts and reports the end. listening is set if the server still accepts reports.
+// stop runs the stop scripts and reports the result. listening is set if the server still accepts reports.
 func (d *daemon) stop(ctx context.Context, listening bool) {
 	w, m := d.current()
 	if w == nil {

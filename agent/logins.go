@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/agent/login"
 )
 
-// findLogin asks the server for what signs the owner in elsewhere. The agent keeps no answers: the owner may unlink an account at any time.
+// findLogin asks the server for the owner's login at a provider. The agent caches no answer: the owner may unlink an account at any time.
 func (d *daemon) findLogin(ctx context.Context, r login.Request) login.Answer {
 	client, err := d.server()
 	if err != nil {

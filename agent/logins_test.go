@@ -35,7 +35,7 @@ func TestLogins(t *testing.T) {
 	if got, err := login.Ask(t.Context(), socket, login.Request{Provider: "forge"}); err != nil || got.Token != "" || got.Page != "http://server/external-auth/forge" || got.Name != "The Forge" {
 		t.Errorf("not linked: %+v, %v", got, err)
 	}
-	for _, token := range []string{"one", "two"} { // nothing is kept
+	for _, token := range []string{"one", "two"} { // the agent does not cache
 		w.update(func() { w.login.AccessToken, w.login.Username = token, "oauth2" })
 		if got, err := login.Ask(t.Context(), socket, login.Request{URL: "https://git.example.com/a"}); err != nil || got.Token != token || got.Username != "oauth2" {
 			t.Errorf("linked: %+v, %v", got, err)
@@ -51,7 +51,7 @@ func TestLogins(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(socket)); !os.IsNotExist(err) {
 		t.Errorf("the socket's folder after the end: %v, want it gone", err)
 	}
-	// The next agent is where the shells of this one look for it, also after one that was killed.
+	// The next agent uses the path that shells of this one know, even if this one was killed.
 	if err := os.MkdirAll(socket, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-// While the server is away there is an error, not a hang.
+// While the server is away, programs get an error and do not hang.
 func TestLoginsWithoutServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 )
 
-// The agent connects before the build has described it, runs nothing, and runs everything once it is described.
+// An agent that connects before the build has described it runs nothing until the description is complete, and then everything.
 func TestPendingManifest(t *testing.T) {
 	t.Parallel()
 	script := newScript("echo late=$LATE", nil)
@@ -44,16 +44,16 @@ func TestPendingManifest(t *testing.T) {
 	}
 }
 
-// A build that keeps the agent's process runs its own scripts once, with its own variables, and nothing of the build before.
+// A build that keeps the agent's process runs its own scripts once, with its own variables, and nothing of the previous build.
 func TestNextBuildInTheSameProcess(t *testing.T) {
 	t.Parallel()
-	// The old script still runs when the next build comes: it is ended.
+	// The old script still runs when the next build arrives, which ends it.
 	old := newScript("echo old; exec sleep 3600", nil)
 	w := newWorld(t, old)
 	w.run(t)
 	w.until(t, "old script's log", func() bool { return len(w.lines[string(old.GetLogSourceId())]) == 1 })
 	next := newScript("echo next $LATE", nil)
-	// A manifest that is pending changes nothing.
+	// A pending manifest changes nothing.
 	w.renew(func(m *agentpb.ManifestResponse) { m.Incarnation, m.Pending, m.Scripts, m.Env = 2, true, nil, nil })
 	w.until(t, "hello while the next build runs", func() bool { return len(w.hellos) == 2 })
 	w.mu.Lock()
@@ -66,7 +66,7 @@ func TestNextBuildInTheSameProcess(t *testing.T) {
 	})
 	w.expectStates(t, starting, starting, ready)
 	w.until(t, "log", func() bool { return len(w.lines[string(next.GetLogSourceId())]) == 1 })
-	// The same again runs nothing a second time.
+	// The same manifest again does not run anything a second time.
 	w.renew(func(m *agentpb.ManifestResponse) { m.MotdFile = "/etc/motd" })
 	w.until(t, "hello", func() bool { return len(w.hellos) == 4 })
 	w.mu.Lock()

@@ -28,7 +28,7 @@ type Mesh interface {
 	DialServer(ctx context.Context) (net.Conn, error)
 	// Reconnected blocks until the coordinator welcomes the agent again, which may mean that the server is back.
 	Reconnected(ctx context.Context) error
-	// RelayLatency is the round trip to the home relay, 0 while unknown.
+	// RelayLatency returns the round trip to the home relay, 0 while unknown.
 	RelayLatency() time.Duration
 	// Measure returns the state of the peers and the round trips to them, as tailnet.Node does.
 	Measure(ctx context.Context, which func(uuid.UUID) bool) []tailnet.PeerStatus
@@ -39,7 +39,7 @@ type Mesh interface {
 	Close() error
 }
 
-// Buffers of one TCP connection, in bytes. They are small because a byte in flight takes several of memory.
+// Buffer sizes of one TCP connection, in bytes. They are small because a byte in flight takes several bytes of memory.
 const (
 	sendBuffer = 1 << 20
 	recvBuffer = 1 << 20
@@ -95,7 +95,7 @@ type meshNode struct {
 	client *coordinator.Client
 }
 
-// reconnect is called by the node when its network may have changed. The client has made the node, so it is set by then.
+// reconnect is called by the node when its network may have changed. The client makes the node, so m.client is set by then.
 func (m *meshNode) reconnect() { m.client.Reconnect() }
 
 func (m *meshNode) DialServer(ctx context.Context) (net.Conn, error) {

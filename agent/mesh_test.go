@@ -30,7 +30,7 @@ import (
 
 const token = secret.Token("agent-token")
 
-// site is a coordinator and a relay with real sockets, and the world's server as a node of the mesh.
+// site holds a coordinator and a relay with real sockets, and the world's server as a node of the mesh.
 type site struct {
 	*world
 	url   *url.URL
@@ -168,7 +168,7 @@ func TestOverTheMesh(t *testing.T) {
 	w.expectStates(t, starting, ready, shuttingDown, off)
 }
 
-// BenchmarkMeshDownload is one SSH session over a direct WireGuard path, both ends in this process.
+// BenchmarkMeshDownload measures one SSH session over a direct WireGuard path, with both ends in this process.
 func BenchmarkMeshDownload(b *testing.B) {
 	w := newWorld(b)
 	s := newSite(b, w)

@@ -17,7 +17,7 @@ import (
 // maxReports bounds the reports that wait for the server. The scripts of a workspace make far fewer in one build.
 const maxReports = 1024
 
-// report is one fact for the server to store. Exactly one field is set.
+// report is one report for the server to store. Exactly one field is set.
 type report struct {
 	lifecycle *agentpb.LifecycleRequest
 	script    *agentpb.ScriptDoneRequest
@@ -25,7 +25,7 @@ type report struct {
 	stats     *agentpb.StatsRequest
 }
 
-// reports are sent in order, each until the server has stored it.
+// reports is a queue of reports. It sends them in order, and repeats each until the server has stored it.
 type reports struct {
 	wake notify.Wake
 

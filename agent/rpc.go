@@ -60,7 +60,7 @@ func (d *daemon) talk(ctx context.Context) {
 	}
 }
 
-// connection dials the server and serves the connection to its end. connected reports whether the server was reached.
+// connection dials the server and serves the connection to its end. connected reports whether it reached the server.
 func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -151,7 +151,7 @@ func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
 		ProtocolVersion: protocolVersion,
 		Incarnation:     m.GetIncarnation(), ManifestPending: m.GetPending(),
 	}
-	if w, last := d.current(); w != nil { // last is m, or what m is to replace
+	if w, last := d.current(); w != nil { // last is m, or the manifest that m replaces
 		h.ExpandedDirectory = w.directory(last)
 	}
 	return h
@@ -183,7 +183,7 @@ func (d *daemon) beat(ctx context.Context, stream *connectStream, hellos <-chan 
 }
 
 func (d *daemon) listen(stream *connectStream, alive func(), changed notify.Wake) error {
-	defer func() { _ = stream.CloseResponse() }() // the error of Receive says more
+	defer func() { _ = stream.CloseResponse() }() // the error of Receive is more specific
 	for {
 		m, err := stream.Receive()
 		if err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 )
 
-// The provider documents six fields, seconds first. Five, as cron has them, are accepted too: existing templates use them, and they are
+// The provider documents six fields, seconds first. The agent also accepts five, as cron has them: existing templates use them, and they are
 // unambiguous.
 var (
 	sixFields  = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.DowOptional | cron.Descriptor)
 	fiveFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 )
 
-// parseSchedule parses a schedule, which may begin with a time zone. It puts single blanks between the fields, because the library panics
-// without one behind the zone.
+// parseSchedule parses a schedule, which may begin with a time zone. It puts single spaces between the fields, because the library panics
+// if none follows the zone.
 func parseSchedule(text string) (cron.Schedule, error) {
 	fields := strings.Fields(text)
 	text = strings.Join(fields, " ")
@@ -52,7 +52,7 @@ func (w *workspace) runSchedules(ctx context.Context, m *agentpb.ManifestRespons
 	}
 }
 
-// scheduleLook bounds a sleep, because the machine's clock may jump.
+// scheduleLook bounds the sleep until a script is due, because the machine's clock may jump.
 const scheduleLook = time.Minute
 
 func (w *workspace) runSchedule(ctx context.Context, schedule cron.Schedule, s *agentpb.Script) {

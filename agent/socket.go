@@ -17,21 +17,21 @@ import (
 
 const (
 	socketName = "agent.sock"
-	// maxSocketPath is what fits into a Unix socket's address (sun_path, 108 bytes with the end on Linux).
+	// maxSocketPath is the longest path that fits into a Unix socket's address (sun_path, 108 bytes with the final NUL on Linux).
 	maxSocketPath = 107
 )
 
 // privateSocket is a Unix socket in a folder of its own, which only the workspace's account can enter.
 type privateSocket struct {
 	path  string
-	temp  *scratch.Folder // the socket's folder where that is a temporary one; or nil
+	temp  *scratch.Folder // the socket's folder if it is temporary, else nil
 	conns *connset.Set
 	wg    sync.WaitGroup
 }
 
-// newPrivateSocket makes dir, in place of one that a killed agent left, and listens in it. The next agent of a workspace takes the same dir,
-// because shells outlive an agent, with the variables that they began with. Where dir cannot be made, or its path is too long, the socket
-// is in a temporary folder. handle serves one connection, at most limit at once; the connection is closed when handle returns, and
+// newPrivateSocket makes dir, replacing one that a killed agent left, and listens in it. The next agent of a workspace uses the same dir,
+// because shells outlive an agent and keep their variables. If dir cannot be made, or its path is too long, the socket
+// is in a temporary folder. handle serves one connection, at most limit at once; the connection is closed after handle returns, and
 // handle must return when the connection is closed.
 func newPrivateSocket(dir string, limit int, log *slog.Logger, handle func(net.Conn)) (*privateSocket, error) {
 	s := &privateSocket{path: filepath.Join(dir, socketName), conns: connset.New(connset.Options{Limit: limit})}
@@ -65,7 +65,7 @@ func listenPrivate(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// socketFolder takes a temporary folder for a socket that cannot be in dir. The next agent takes the same one for this dir, unless another
+// socketFolder claims a temporary folder for a socket that cannot be in dir. The next agent claims the same one for this dir, unless another
 // process or account has a folder of that name.
 func socketFolder(dir string) (*scratch.Folder, error) {
 	sum := sha256.Sum256([]byte(dir))
@@ -76,7 +76,7 @@ func socketFolder(dir string) (*scratch.Folder, error) {
 	return temp, err
 }
 
-// close closes the socket and all connections to it, waits for their handlers, and removes the folder. A nil socket has nothing to close.
+// close closes the socket and all connections to it, waits for their handlers, and removes the folder. It does nothing for a nil socket.
 func (s *privateSocket) close() error {
 	if s == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/scratch"
 )
 
-// TestSocketFolder: the next agent of a state folder has the same temporary folder for its socket, and none remains after the last one.
+// TestSocketFolder: the next agent of a state folder gets the same temporary folder for its socket, and none remains after the last agent.
 func TestSocketFolder(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -57,7 +57,7 @@ func TestSocketFolder(t *testing.T) {
 	}
 }
 
-// TestPrivateSocketFolder: a temporary folder of a private socket is held while the socket is open, and then removed.
+// TestPrivateSocketFolder: a private socket holds its temporary folder while it is open, and then removes it.
 func TestPrivateSocketFolder(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -79,7 +79,7 @@ func TestPrivateSocketFolder(t *testing.T) {
 	}
 }
 
-// TestPrivateSocket: the socket is the account's alone, it replaces one that a killed agent left, and it is gone with the agent.
+// TestPrivateSocket: only the account can use the socket, which replaces one that a killed agent left and disappears with the agent.
 func TestPrivateSocket(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "units")

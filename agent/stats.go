@@ -68,7 +68,7 @@ func (s *stats) counted(choose func(src, dst netip.AddrPort) (func(net.Conn), bo
 	}
 }
 
-// listener notes connections that are over before the next report.
+// listener records connections that end before the next report.
 type listener struct {
 	net.Listener
 	stats *stats
@@ -91,7 +91,7 @@ func (s *stats) request(sshConns int) *agentpb.StatsRequest {
 	}
 }
 
-// reportStats reports at each interval what uses the workspace, if anything does, until ctx ends.
+// reportStats reports the use of the workspace at each interval, if there is any, until ctx ends.
 func (d *daemon) reportStats(ctx context.Context) {
 	interval := d.opts.StatsInterval
 	if interval <= 0 {

@@ -20,11 +20,11 @@ import (
 
 const (
 	maxTerminalConns = 256
-	// terminalPatience is how long a viewer may take to send its request, and how long it then waits for the workspace.
+	// terminalPatience bounds how long a viewer may take to send its request, and how long it then waits for the workspace.
 	terminalPatience = 30 * time.Second
 )
 
-// Terminals holds the terminals: the keeper, which outlives the agent's process, or this process.
+// Terminals gives access to the terminals, which the keeper holds, because it outlives the agent's process, or else this process.
 type Terminals interface {
 	// Dial opens a connection for one viewer, whose first frame is a terminal.Start.
 	Dial() (net.Conn, error)
@@ -89,7 +89,7 @@ func (d *daemon) terminal(conn net.Conn) error {
 	return nil
 }
 
-// startTerminal returns what a new terminal's shell starts with.
+// startTerminal returns the request for a terminal, with what a new shell starts with.
 func (w *workspace) startTerminal(req ptywire.Request, m *agentpb.ManifestResponse) terminal.Start {
 	env := w.variables(m)
 	env.Set("TERM", "xterm-256color")

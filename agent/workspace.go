@@ -31,10 +31,10 @@ type workspace struct {
 
 	// Sockets for programs in the workspace. Each is nil where it cannot be opened.
 	unitSocket, gitSocket, loginSocket *privateSocket
-	stopAnswers                        context.CancelFunc // ends what the sockets have not answered yet
+	stopAnswers                        context.CancelFunc // cancels the sockets' unanswered requests
 }
 
-// accept takes a manifest. The first whole one makes the agent ready for sessions; a pending one changes nothing.
+// accept applies a manifest. The first complete one makes the agent ready for sessions; a pending one changes nothing.
 func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	id, err := uuid.FromBytes(m.GetWorkspaceId())
 	if err != nil {
@@ -83,7 +83,7 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 
 var errClosing = errors.New("the agent is stopping")
 
-// boot makes the workspace that the first manifest describes.
+// boot makes the workspace from the first manifest.
 func (d *daemon) boot(id uuid.UUID, m *agentpb.ManifestResponse) (*workspace, error) {
 	w := &workspace{daemon: d}
 	var err error
@@ -134,17 +134,17 @@ func (w *workspace) openSockets() {
 	}
 }
 
-// maxGitConns bounds how many programs ask for the owner's key, or logins, at once.
+// maxGitConns bounds how many programs can ask for the owner's key, or for logins, at once.
 const maxGitConns = 32
 
-// close hangs up sessions, and ends scripts and what is asked on the sockets.
+// close hangs up sessions, and ends scripts and pending requests on the sockets.
 func (w *workspace) close() error {
 	err := errors.Join(w.ssh.Close(), w.scripts.Close())
 	w.stopAnswers()
 	return errors.Join(err, w.unitSocket.close(), w.gitSocket.close(), w.loginSocket.close())
 }
 
-// refresh applies what may change in a manifest while the agent runs: metadata, health checks and schedules.
+// refresh applies the parts of a manifest that may change while the agent runs: metadata, health checks and schedules.
 func (w *workspace) refresh(m *agentpb.ManifestResponse) {
 	w.setMetadata(m)
 	w.units.NextBuild(m.GetIncarnation())
@@ -163,7 +163,7 @@ func (w *workspace) refresh(m *agentpb.ManifestResponse) {
 	d.wg.Go(func() { w.runSchedules(ctx, m) })
 }
 
-// fileName replaces all but letters, digits, - and _.
+// fileName replaces all characters but letters, digits, - and _.
 func fileName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
@@ -238,7 +238,7 @@ func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 			env.Set(name, value)
 		}
 	}
-	// Last, because a template may replace PATH. Programs of scripts come first: modules put wrappers there.
+	// This comes last because a template may replace PATH. Programs of scripts come first in PATH: modules put wrappers there.
 	path, _ := env.Get("PATH")
 	env.Set("PATH", searchPath(path, w.scripts.BinDir(), programDir()))
 	return env
@@ -252,7 +252,7 @@ func (w *workspace) setGit(env *proc.Env) {
 	}
 	if w.loginSocket != nil {
 		env.Set(login.SocketEnv, w.loginSocket.path)
-		env.Set("GIT_ASKPASS", self) // git passes only a prompt, by which the program recognizes the call
+		env.Set("GIT_ASKPASS", self) // git passes only a prompt, from which the program recognizes the call
 	}
 	if w.gitSocket == nil || strings.ContainsAny(self, `"$\`+"`") {
 		return
@@ -277,7 +277,7 @@ func programDir() string {
 	return filepath.Dir(self)
 }
 
-// searchPath puts a folder at the front of a search path and one at its end. Each is in the result once; "" adds nothing.
+// searchPath adds a folder at the front of a search path and one at its end. Each occurs in the result once; "" adds nothing.
 func searchPath(path, first, last string) string {
 	dirs := slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return dir == first })
 	if first != "" {

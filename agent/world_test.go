@@ -29,7 +29,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// world is a server and a mesh made of loopback sockets. It implements agentpbconnect.AgentServiceHandler and agent.Mesh.
+// world is a server and a mesh built on loopback sockets. It implements agentpbconnect.AgentServiceHandler and agent.Mesh.
 type world struct {
 	paths    []tailnet.PeerStatus // what the mesh measures
 	rpcs     net.Listener
@@ -44,7 +44,7 @@ type world struct {
 	done      map[string]*agentpb.ScriptDoneRequest // by stage and script id
 	lines     map[string][]string                   // by log source
 	gap       error
-	loseLogs  int // answers to Logs that are lost
+	loseLogs  int // how many answers to Logs to lose
 	hellos    []*agentpb.Hello
 	health    map[string][]agentpb.Health // by app
 	stats     []*agentpb.StatsRequest
@@ -54,7 +54,7 @@ type world struct {
 	ports     map[uint16]net.Listener
 	tcp       func(src, dst netip.AddrPort) (func(net.Conn), bool)
 	gitKey    *agentpb.GitSSHKeyResponse    // nil: the server refuses
-	login     *agentpb.ExternalAuthResponse // nil: none is for what is asked
+	login     *agentpb.ExternalAuthResponse // nil: no provider matches the request
 	asked     []*agentpb.ExternalAuthRequest
 }
 
@@ -121,7 +121,7 @@ func (w *world) update(change func()) {
 	w.changed = make(chan struct{})
 }
 
-// until blocks until cond, which is called under the lock, is true.
+// until blocks until cond, which it calls with the lock held, returns true.
 func (w *world) until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for {
@@ -196,7 +196,7 @@ func (w *world) Connect(_ context.Context, stream *connect.BidiStream[agentpb.Ag
 	}
 }
 
-// renew changes the manifest and tells the agent.
+// renew changes the manifest and notifies the agent.
 func (w *world) renew(change func(*agentpb.ManifestResponse)) {
 	w.update(func() {
 		m := proto.CloneOf(w.manifest)
@@ -207,7 +207,7 @@ func (w *world) renew(change func(*agentpb.ManifestResponse)) {
 }
 
 func (w *world) Lifecycle(_ context.Context, r *connect.Request[agentpb.LifecycleRequest]) (*connect.Response[agentpb.LifecycleResponse], error) {
-	// As the protocol has it: a report whose answer was lost comes again, and one that is not newer is ignored.
+	// As in the protocol, a report whose answer was lost comes again, and one that is not newer is ignored.
 	at := r.Msg.GetChangedAt().AsTime()
 	w.update(func() {
 		if at.After(w.changedAt) {
@@ -285,7 +285,7 @@ func (w *world) Done() <-chan struct{} { return nil }
 func (w *world) Err() error            { return nil }
 func (w *world) Close() error          { return nil }
 
-// run starts an agent in the world. stop ends it in good order.
+// run starts an agent in the world. stop shuts it down in an orderly way.
 func (w *world) run(t testing.TB) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

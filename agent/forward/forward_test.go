@@ -54,7 +54,7 @@ func open(t testing.TB, f *forward.Forwarder, port int) *net.TCPConn {
 	return client
 }
 
-// reverse answers with what it got, backwards, once the client has ended its sending.
+// reverse serves connections: once the client has ended its sending, it answers with the received bytes in reverse order.
 func reverse(t testing.TB, addr string) int {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)

@@ -21,7 +21,7 @@ const (
 	maxUDP = 512
 )
 
-// Options of a Forwarder. The zero value works.
+// Options configures a Forwarder. The zero value works.
 type Options struct {
 	Logger *slog.Logger // nil discards
 }
@@ -36,7 +36,7 @@ type Forwarder struct {
 	cancel context.CancelFunc
 }
 
-// New returns a Forwarder. Close it.
+// New returns a Forwarder. The caller must close it.
 func New(opts Options) *Forwarder {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -58,12 +58,12 @@ func (f *Forwarder) Close() error {
 	return errors.Join(f.local.Close(), f.tcp.Close(), f.udp.Close())
 }
 
-// TCP returns the handler of a TCP connection to dst, as the mesh node's HandleTCP wants it. It does not block.
+// TCP returns the handler of a TCP connection to dst, in the form that the mesh node's HandleTCP needs. It does not block.
 func (f *Forwarder) TCP(_, dst netip.AddrPort) (func(net.Conn), bool) {
 	return func(conn net.Conn) { f.tcp.Do(conn, func() { f.serveTCP(conn, dst.Port()) }) }, dst.Port() != 0
 }
 
-// UDP returns the handler of a UDP flow to dst, as the mesh node's HandleUDP wants it. It does not block.
+// UDP returns the handler of a UDP flow to dst, in the form that the mesh node's HandleUDP needs. It does not block.
 func (f *Forwarder) UDP(_, dst netip.AddrPort) (func(net.Conn), bool) {
 	return func(conn net.Conn) { f.udp.Do(conn, func() { f.serveUDP(conn, dst.Port()) }) }, dst.Port() != 0
 }

@@ -70,7 +70,7 @@ func (u *udpFlow) run() (refused bool) {
 	return (refusedRead || refusedWrite) && !u.answered
 }
 
-// wake ends the Read of the other direction without closing its connection: the flow may go on over IPv6. The flag is set
+// wake ends the Read of the other direction without closing its connection: the flow may continue over IPv6. The flag is set
 // first, because that direction may be about to move its deadline.
 func (u *udpFlow) wake(conn net.Conn) {
 	u.done.Store(true)

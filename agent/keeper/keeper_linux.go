@@ -88,10 +88,10 @@ func Token() (secret.Token, error) {
 	return secret.Token(buf[:n]), nil
 }
 
-// Options of a keeper.
+// Options configures a keeper.
 type Options struct {
 	Logger *slog.Logger
-	Token  secret.Token // passed on to the agent
+	Token  secret.Token // of the agent
 }
 
 // Run starts an agent, this program with the same arguments, restarts it after crashes, and returns its exit status once it has exited by
@@ -178,7 +178,7 @@ func ends(s os.Signal) bool {
 	return s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGQUIT
 }
 
-// once runs the agent to its end. ending is set if a signal has asked for it.
+// once runs the agent until it exits. ending is set if a signal asked it to.
 func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 
 const dirEnv = "KEEPER_TEST_DIR"
 
-// TestMain is the keeper, or its agent, in the processes that tests start.
+// TestMain runs the keeper, or its agent, in the processes that tests start.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(dirEnv)
 	switch {
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// agent passes connections on to the keeper, says what it knows, and ends as signals want.
+// agent passes connections to the keeper, reports what it knows, and ends on signals.
 func agent(dir string) int {
 	child, err := keeper.Attach()
 	if err != nil {
@@ -127,7 +127,7 @@ func keep(t *testing.T, env ...string) *kept {
 	return k
 }
 
-// next waits for the next agent to be there.
+// next waits until the next agent runs.
 func (k *kept) next() {
 	k.t.Helper()
 	var token string
@@ -136,7 +136,7 @@ func (k *kept) next() {
 	}
 }
 
-// terminal looks at a shell until it has shown a text, after typing something.
+// terminal types something into a shell, and waits until the shell shows a text.
 func (k *kept) terminal(id uuid.UUID, typed, want string) {
 	k.t.Helper()
 	conn, err := net.Dial("unix", k.socket)
@@ -171,7 +171,7 @@ func (k *kept) ends(want int) {
 	}
 }
 
-// The agent is killed, and restarted, and the shell is the same. It ends with the workspace.
+// The agent is killed and restarted, and the shell survives. The shell ends with the workspace.
 func TestShellsOutliveTheAgent(t *testing.T) {
 	t.Parallel()
 	k := keep(t)
@@ -181,7 +181,7 @@ func TestShellsOutliveTheAgent(t *testing.T) {
 		before := k.pid
 		target := before
 		if sig == syscall.SIGUSR1 {
-			target = k.cmd.Process.Pid // the keeper is what people find
+			target = k.cmd.Process.Pid // people see the keeper's process, so they signal it
 		}
 		if err := syscall.Kill(target, sig); err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestShellsOutliveTheAgent(t *testing.T) {
 		}
 		k.terminal(id, fmt.Sprintf("echo $x $((%d+40))\n", i), fmt.Sprintf("mine %d\r\n", i+40))
 	}
-	// No process of the workspace sees the token, and no environment has it.
+	// No process of the workspace sees the token, and no environment contains it.
 	for _, pid := range []int{k.pid, k.cmd.Process.Pid} {
 		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 		if err != nil || bytes.Contains(environ, []byte("s3cret")) {
@@ -208,12 +208,12 @@ func TestShellsOutliveTheAgent(t *testing.T) {
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	k := keep(t, "KEEPER_TEST_CODE=7")
-	if err := syscall.Kill(k.pid, syscall.SIGTERM); err != nil { // the agent ends on its own, because it was refused
+	if err := syscall.Kill(k.pid, syscall.SIGTERM); err != nil { // the agent ends by choice, as after a refusal
 		t.Fatal(err)
 	}
 	k.ends(7)
 
-	k = keep(t) // the keeper is lost: the agent hears of it
+	k = keep(t) // the keeper is lost, and the agent notices
 	if err := k.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// Orphans are buried: none stays a zombie.
+// The keeper reaps orphans: none stays a zombie.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	k := keep(t)
@@ -231,7 +231,7 @@ func TestOrphans(t *testing.T) {
 	k.terminal(uuid.New(), "(sh -c 'echo $$ >"+file+"' &); while [ ! -s "+file+" ]; do :; done; while [ -d /proc/$(cat "+file+") ]; do :; done; echo bur''ied\n", "buried")
 }
 
-// The first process of a PID namespace is a keeper as any other.
+// A keeper also works as the first process of a PID namespace.
 func TestFirstProcess(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -262,7 +262,7 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// What is used of the workspace goes first when memory runs out, where the agent may say so.
+// When memory runs out, the kernel kills the user's programs first, if the agent may change the scores.
 func TestVictims(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

@@ -15,7 +15,7 @@ const RestartCode = 75
 
 var errLinux = errors.New("the workspace agent runs on Linux")
 
-// Options of a keeper.
+// Options configures a keeper.
 type Options struct {
 	Logger *slog.Logger
 	Token  secret.Token
@@ -24,7 +24,7 @@ type Options struct {
 // Child exists on Linux only.
 type Child struct{}
 
-// IsChild returns false: there are no keepers on this system.
+// IsChild returns false, because keepers exist on Linux only.
 func IsChild() bool { return false }
 
 // Scrub needs Linux.
@@ -48,5 +48,5 @@ func (c *Child) Lost() <-chan struct{} { return nil }
 // Dial connects to the keeper's terminals.
 func (c *Child) Dial() (net.Conn, error) { return nil, errLinux }
 
-// Close leaves the keeper.
+// Close disconnects from the keeper.
 func (c *Child) Close() error { return nil }

@@ -23,7 +23,7 @@ const (
 	FindTimeout = 45 * time.Second
 )
 
-// Request names one thing.
+// Request names the repository, host or provider for which a program needs a login.
 type Request struct {
 	URL      string `json:"url,omitempty"`      // of a repository or its host
 	Provider string `json:"provider,omitempty"` // of the server's configuration
@@ -37,7 +37,7 @@ type Answer struct {
 	Username string `json:"username,omitempty"`
 	// Token is empty if the owner has no working link.
 	Token string `json:"token,omitempty"`
-	// Unknown is set if no provider matches the request. Error is why there is no answer.
+	// Unknown is set if no provider matches the request. Error is the reason if the agent found no answer.
 	Unknown bool   `json:"unknown,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
@@ -75,7 +75,7 @@ func Serve(ctx context.Context, conn net.Conn, find func(context.Context, Reques
 	return nil
 }
 
-// Ask sends a request to the socket at path and blocks for its answer, as long as the agent may take to find it.
+// Ask sends a request to the socket at path and blocks for the answer, as long as the agent may take to find it.
 func Ask(ctx context.Context, path string, r Request) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, FindTimeout+jsonline.Timeout)
 	defer cancel()

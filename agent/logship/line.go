@@ -28,7 +28,7 @@ type Line struct {
 	Output string // valid UTF-8 without NUL and newline
 }
 
-// clean returns a line's bytes as text that every store accepts.
+// clean converts a line's bytes to text that every store accepts.
 func clean(b []byte) string {
 	text := strings.ToValidUTF8(string(bytes.TrimSuffix(b, []byte("\r"))), "\uFFFD")
 	return strings.ReplaceAll(text, "\x00", "\uFFFD")
@@ -40,10 +40,10 @@ type Writer struct {
 	level  Level
 
 	mu   sync.Mutex // guards rest
-	rest []byte     // the line that is not complete yet, at most maxLine
+	rest []byte     // the incomplete line, at most maxLine
 }
 
-// Writer is a writer of lines of one level.
+// Writer returns a writer that stores lines of one level.
 func (s *Source) Writer(level Level) *Writer { return &Writer{source: s, level: level} }
 
 func (w *Writer) Write(b []byte) (int, error) {
@@ -57,7 +57,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 			part = b[:end]
 		}
 		if room := maxLine - len(w.rest); len(part) > room {
-			// Not inside a character, if possible.
+			// Do not cut inside a character, if possible.
 			cut := room
 			for cut > 0 && cut > room-4 && part[cut]&0xc0 == 0x80 {
 				cut--
@@ -80,7 +80,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close stores what has no newline yet.
+// Close stores the last line if it has no newline.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -30,10 +30,10 @@ const (
 var ErrRefused = errors.New("the server refuses this log source")
 
 // Send stores lines of a source and returns the highest number that the server has stored for it. Without lines it only asks. full is set
-// if the server keeps only the last of further lines, which are then sent slowly. It must give up when ctx ends.
+// if the server keeps only the last of further lines, which the queue then sends slowly. Send must give up when ctx ends.
 type Send func(ctx context.Context, source uuid.UUID, lines []Line) (stored uint64, full bool, err error)
 
-// Queue holds the lines of all sources. The zero value is not usable: New.
+// Queue holds the lines of all sources. Use New to make one; the zero value is not usable.
 type Queue struct {
 	wake notify.Wake // there may be something to send
 
@@ -52,7 +52,7 @@ type Source struct {
 	numbered bool   // next is known
 	next     uint64 // the number of the first pending line
 	pending  []Line
-	inFlight int // of pending, the first that have been sent and are not acknowledged
+	inFlight int // how many of the first pending lines have been sent and not acknowledged
 	bytes    int
 	dropped  int       // lines before pending[gap]
 	gap      int       // means nothing while dropped is 0
@@ -66,7 +66,7 @@ func New() *Queue {
 	return &Queue{wake: notify.NewWake(), sources: make(map[uuid.UUID]*Source)}
 }
 
-// Source returns the source with this id, and makes it if it is new.
+// Source returns the source with this id, and adds it if it is new.
 func (q *Queue) Source(id uuid.UUID) *Source {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *Source) Add(level Level, output string) {
 	q.wake.Poke()
 }
 
-// drop makes room. It drops a quarter of the lines at once, so that it is seldom needed, after the existing gap or else in the middle.
+// drop makes room. It drops a quarter of the lines at once, so that it is rarely needed, after the existing gap or else in the middle.
 // Called with mu held.
 func (s *Source) drop() {
 	if s.dropped == 0 {

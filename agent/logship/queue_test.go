@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// store is a server's side: it keeps lines whose number follows the last.
+// store is the server's side: it keeps lines whose number follows the last one.
 type store struct {
 	lines  map[uuid.UUID][]string
-	failed int // calls that are stored, and whose answer is lost
+	failed int // calls whose lines are stored but whose answer is lost
 	full   bool
 	gap    error
 	calls  int
@@ -50,7 +50,7 @@ func (s *store) send(_ context.Context, source uuid.UUID, lines []logship.Line) 
 	return uint64(len(s.lines[source])), s.full, nil
 }
 
-// ship runs the queue as an agent does: again after every error.
+// ship runs the queue as an agent does, and again after every error.
 func ship(ctx context.Context, q *logship.Queue, send logship.Send) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -118,7 +118,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// Where only the last lines are kept, sending is slow; a flush does not wait for that.
+// When the server keeps only the last lines, sending is slow; a flush does not wait for the slow pace.
 func TestLongLogIsSentSlowly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

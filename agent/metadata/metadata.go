@@ -17,7 +17,7 @@ import (
 const (
 	// MaxValue bounds a value, and an error, in bytes.
 	MaxValue = 2048
-	// maxItems bounds the items that are collected.
+	// maxItems bounds the number of items.
 	maxItems = 256
 	// together is how many scripts run at once.
 	together = 8
@@ -46,7 +46,7 @@ type Value struct {
 // Run runs a script to its end or the end of ctx, and returns the first bytes that it printed.
 type Run func(ctx context.Context, item Item) (output string, err error)
 
-// Collector collects the values. Close it. It is safe for concurrent use.
+// Collector collects the values. It is safe for concurrent use. The caller must close it.
 type Collector struct {
 	run   Run
 	log   *slog.Logger
@@ -174,7 +174,7 @@ func (c *Collector) start() {
 	}
 }
 
-// keep runs one item's script at its interval until ctx ends. It does not collect a value again that is still fresh.
+// keep runs one item's script at its interval until ctx ends. It does not run the script while the value is still fresh.
 func (c *Collector) keep(ctx context.Context, item Item, last time.Time) {
 	for first := true; ; first = false {
 		if pause := time.Until(last.Add(item.Interval)); !last.IsZero() && pause > 0 {
@@ -262,7 +262,7 @@ func (c *Collector) Close() error {
 	return nil
 }
 
-// Clean makes a script's output a value: valid text without NUL, spaces around it or more than MaxValue bytes.
+// Clean makes a script's output a value: valid text without NUL and surrounding spaces, of at most MaxValue bytes.
 func Clean(output string) string {
 	text := strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(output, "\uFFFD"), "\x00", ""))
 	if len(text) <= MaxValue {

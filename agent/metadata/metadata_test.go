@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/agent/metadata"
 )
 
-// counts runs scripts that say how often they have run.
+// counts runs scripts that print how often they have run.
 type counts struct {
 	mu sync.Mutex
 	of map[string]int
@@ -79,7 +79,7 @@ func TestValuesAreCollectedWhileSomebodyLooks(t *testing.T) {
 			t.Errorf("first watch in %d batches (-want +got):\n%s", batches, diff)
 		}
 		time.Sleep(time.Second)
-		// What is known comes at once, and what is fresh enough is not collected again.
+		// Known values arrive at once, and fresh ones are not collected again.
 		before := ran.get("a")
 		seen, batches = watch(time.Millisecond)
 		if len(seen) < 4 || batches < 1 || ran.get("a") != before {

@@ -17,14 +17,14 @@ import (
 	"strings"
 )
 
-// Port is one that something listens on.
+// Port describes a port on which a program listens.
 type Port struct {
 	Process string // name of the program, "" when it is another user's
 	Network string // "tcp"
 	Port    uint16
 }
 
-// maxPorts bounds the answer.
+// maxPorts bounds how many ports Listening returns.
 const maxPorts = 1024
 
 // Listening returns the TCP ports that are reachable on the loopback interface, ordered by number. It reads the file descriptors of all
@@ -85,7 +85,7 @@ func parse(r io.Reader, inodes map[uint64]uint16) error {
 	return lines.Err()
 }
 
-// parseAddr reads "0100007F:1F90": words of four bytes in the machine's order, little endian on what we run on.
+// parseAddr parses an address such as "0100007F:1F90": words of four bytes in the machine's order, little endian on our platforms.
 func parseAddr(text string) (netip.AddrPort, bool) {
 	host, port, ok := strings.Cut(text, ":")
 	n, err := strconv.ParseUint(port, 16, 16)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Children starts processes for a process that also reaps every orphan. Waiting for any child steals the exit statuses that os/exec waits
+// Children starts processes on behalf of a process that also reaps every orphan. Waiting for any child steals the exit statuses that os/exec waits
 // for, so such a process must start all its children with Start. Make one per process, and close it.
 type Children struct {
 	signals chan os.Signal
@@ -40,7 +40,7 @@ func NewChildren() (*Children, error) {
 	return c, nil
 }
 
-// Start starts a process, as terminal.Launch does. exited receives one value.
+// Start starts a process, as terminal.Launch describes. exited receives one value.
 func (c *Children) Start(path string, args []string, attr *os.ProcAttr) (pid int, exited <-chan syscall.WaitStatus, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// internal are the agent's own variables, which no process that it starts may see. A trailing * matches any rest.
+// internal lists the agent's own variables, which no process that it starts may see. A trailing * matches any rest.
 var internal = []string{
 	"CODER_AGENT_TOKEN*", "CODER_AGENT_AUTH", "CODER_AGENT_CHILD*", "CODER_AGENT_STATE_DIR", "CODER_AGENT_PROGRAM_DIR", "CODER_AGENT_LOG_DIR",
 	"CODER_PROVISIONER_*", "CODER_SESSION_TOKEN", "CODER_PG_*", "GOMEMLIMIT", "GOGC", "GODEBUG", "TS_DEBUG_*", "NOTIFY_SOCKET",
@@ -67,7 +67,7 @@ type Env struct {
 	list  []string
 }
 
-// NewEnv returns an Env with the variables of environ. The last value of a name counts.
+// NewEnv returns an Env with the variables of environ. If a name occurs more than once, the last value counts.
 func NewEnv(environ []string) *Env {
 	e := &Env{index: make(map[string]int, len(environ)+32), list: make([]string, 0, len(environ)+32)}
 	for _, kv := range environ {

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oomEnv tells a process of the agent's what its oom_score_adj was before Protect. Programs of the workspace never see it.
+// oomEnv names the variable that holds the oom_score_adj from before Protect, for the agent's processes. Programs of the workspace never see it.
 const oomEnv = "CODER_AGENT_CHILD_OOM"
 
-// protectedScore makes a process one of the last victims when memory runs out. -1000 would exempt it, but the machine's own services must
+// protectedScore makes a process one of the last victims when memory runs out. -1000 would exempt it entirely, but the machine's own services must
 // outlive it.
 const protectedScore = -800
 
 // Protect makes this process an unlikely victim when memory runs out, if it has CAP_SYS_RESOURCE, and keeps other processes of the account
-// from reading its memory and environment, which hold the agent's token. Children that get ProtectedEnv know the score from before.
+// from reading its memory and environment, which hold the agent's token. Children that get ProtectedEnv know the earlier score.
 // Call it once, early.
 func Protect() error {
 	base, err := oomBase()
 	if err != nil {
 		return err
 	}
-	// Without the privilege nothing changes here, and PreferAsVictim makes the difference.
+	// Without the privilege this changes nothing, and only PreferAsVictim has an effect.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(min(base, protectedScore))), 0)
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("keep others from reading this process: %w", err)

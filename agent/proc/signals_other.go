@@ -2,5 +2,5 @@
 
 package proc
 
-// DefaultSignals does nothing: children inherit no dispositions of signals here.
+// DefaultSignals does nothing, because children do not inherit signal dispositions on this system.
 func DefaultSignals() {}

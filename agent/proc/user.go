@@ -19,7 +19,7 @@ type User struct {
 	Shell string
 }
 
-// CurrentUser returns the account of this process. What passwd lacks (containers run under ids that no file lists) comes from the
+// CurrentUser returns the account of this process. Fields missing from passwd (containers run under ids that no file lists) come from the
 // environment, or else from defaults that every system has.
 func CurrentUser() User {
 	u := User{UID: os.Getuid(), GID: os.Getgid()}
@@ -29,7 +29,7 @@ func CurrentUser() User {
 	if u.Name == "" {
 		u.Name = firstOf(os.Getenv("USER"), os.Getenv("LOGNAME"), strconv.Itoa(u.UID))
 	}
-	// The template's HOME wins: several workspaces may share an account.
+	// The template's HOME takes precedence: several workspaces may share an account.
 	u.Home = firstOf(existingDir(os.Getenv("HOME")), existingDir(u.Home), "/")
 	if !usableShell(u.Shell) {
 		u.Shell = defaultShell()

@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/agent/script"
 )
 
-// processesOf are those whose command line has a text, zombies not counted.
+// processesOf returns the processes whose command line contains a text, without zombies.
 func processesOf(t *testing.T, text string) (pids []string) {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -32,7 +32,7 @@ func processesOf(t *testing.T, text string) (pids []string) {
 	return pids
 }
 
-// Processes that go on as a child, again and again, do not escape the end of their script.
+// Processes that repeatedly fork and exit do not escape the end of their script.
 func TestForksForEver(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -46,7 +46,7 @@ func TestForksForEver(t *testing.T) {
 	}
 }
 
-// A gigabyte of output costs neither memory nor disk, and the script is not held up by those who read it.
+// A gigabyte of output costs neither memory nor disk, and its readers do not slow the script down.
 func TestPrintsAGigabyte(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -20,7 +20,7 @@ import (
 const (
 	// termDelay is how long a script that ran out of time may take to end before it is killed.
 	termDelay = 5 * time.Second
-	// outputDelay is how long the end of a script is held back for output that is still in the pipe.
+	// outputDelay is how long the end of a script waits for output that is still in the pipe.
 	outputDelay    = 2 * time.Second
 	exitNotStarted = 127
 )
@@ -34,8 +34,8 @@ type run struct {
 	copied chan struct{}
 }
 
-// Run runs a script until it ends, reaches its time limit, or ctx ends, which counts as the time limit. Programs that it leaves in the
-// background keep running, and Run's reader still takes their output.
+// Run runs a script until it ends, reaches its time limit, or ctx ends, which counts as reaching the limit. Programs that it leaves in the
+// background keep running, and Run's reader still receives their output.
 func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
 	result := Result{Script: s.ID, Started: time.Now()}
 	if s.Timeout > 0 {
@@ -58,7 +58,7 @@ func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
 	return result
 }
 
-// Output runs a script as Run does and returns the first limit bytes of its output and errors. It writes no log file. It fails if the script
+// Output runs a script as Run does and returns the first limit bytes of its stdout and stderr. It writes no log file. It fails if the script
 // does.
 func (r *Runner) Output(ctx context.Context, s Script, env Environment, limit int) (string, error) {
 	out := &head{left: limit}
@@ -171,7 +171,7 @@ func (x *run) copy(output io.Writer, log *os.File) {
 	_, _ = io.Copy(io.MultiWriter(sinks...), x.output) // ends with the last writer or with Close; the sinks do not fail
 }
 
-// wait blocks until the script itself has ended. late is set if it had to be stopped.
+// wait blocks until the script itself has ended. late is set if wait had to stop it.
 func (r *Runner) wait(ctx context.Context, x *run) (late bool) {
 	exited := make(chan struct{})
 	var wg sync.WaitGroup
@@ -206,7 +206,7 @@ func (r *Runner) wait(ctx context.Context, x *run) (late bool) {
 }
 
 func (x *run) signal(sig syscall.Signal) {
-	_ = proc.SignalSession(x.cmd.Process.Pid, sig) // what is gone cannot be signalled
+	_ = proc.SignalSession(x.cmd.Process.Pid, sig) // fails only if the processes are gone
 }
 
 // Close stops reading the output of programs in the background, and waits for running scripts: end the contexts of their Runs first.

@@ -26,7 +26,7 @@ type Script struct {
 	noFile bool
 }
 
-// Result is how a script ended.
+// Result describes how a script ended.
 type Result struct {
 	Script         uuid.UUID
 	Started, Ended time.Time
@@ -41,11 +41,11 @@ func (r Result) OK() bool { return r.Err == nil && r.ExitCode == 0 && !r.TimedOu
 // Environment is the environment of scripts.
 type Environment struct {
 	User      proc.User
-	Env       []string // complete, without the agent's own variables
-	Directory string   // the home folder if it does not exist
+	Env       []string // the complete environment, without the agent's own variables
+	Directory string   // where scripts start; the home folder if it does not exist
 }
 
-// Options of a Runner. The folders are required; they are made when needed.
+// Options configures a Runner. The folders are required; the Runner makes them when needed.
 type Options struct {
 	Logger *slog.Logger // nil discards
 	// StateDir holds the scripts' texts, their data folders and a folder for programs that they install.
@@ -54,7 +54,7 @@ type Options struct {
 	LogDir string
 }
 
-// Runner runs scripts. Close it.
+// Runner runs scripts. The caller must close it.
 type Runner struct {
 	opts Options
 	log  *slog.Logger
@@ -103,7 +103,7 @@ func interpreter(text, shell string) []string {
 // maxLogFile is how much of a script's output its file keeps, in bytes.
 const maxLogFile = 64 << 20
 
-// limitedFile writes the first bytes to a file, and then one line saying that the rest is not kept.
+// limitedFile writes the first bytes to a file, and then a line that reports that the rest is not kept.
 type limitedFile struct {
 	w    io.Writer
 	left int

@@ -94,7 +94,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 	if !got.TimedOut || got.OK() || got.ExitCode != 143 {
 		t.Errorf("got %+v, want it timed out by SIGTERM", got)
 	}
-	// The pipe has no writer any more: Run has seen its end, so the child is gone too.
+	// Run has seen the end of the pipe, so no writer is left and the child is gone too.
 	if !strings.Contains(out.String(), "was ended after") {
 		t.Errorf("output %q does not say why the script ended", out.String())
 	}

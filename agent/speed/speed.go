@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/netio"
 )
 
-// Direction is seen from the client.
+// Direction is the direction of a test, as seen from the client.
 type Direction string
 
 const (
@@ -25,7 +25,7 @@ const (
 	MaxSeconds    = 60
 	maxHeader     = 256 // bytes, with the newline
 	headerTimeout = 10 * time.Second
-	// grace is how much longer than requested a test may take, for the last bytes on their way.
+	// grace is how much longer than requested a test may take, for the last bytes in transit.
 	grace     = 15 * time.Second
 	chunkSize = 256 << 10
 )
@@ -50,7 +50,7 @@ func (r Result) Mbit() float64 {
 	return float64(r.Bytes) * 8 / 1e6 / r.Seconds
 }
 
-// ParseRequest reads the client's line, without or with its newline.
+// ParseRequest parses the client's line, with or without its newline.
 func ParseRequest(line []byte) (Request, error) {
 	var req Request
 	if len(line) > maxHeader {
@@ -188,7 +188,7 @@ func receive(conn net.Conn) (Result, error) {
 	}
 }
 
-// waitForEnd lets the client close first, so that a close does not cut bytes that are still on their way.
+// waitForEnd lets the client close first, so that a close does not cut off bytes that are still in transit.
 func waitForEnd(conn net.Conn) error {
 	_, err := io.CopyN(io.Discard, conn, 1)
 	if errors.Is(err, io.EOF) {
@@ -200,7 +200,7 @@ func waitForEnd(conn net.Conn) error {
 	return err
 }
 
-// readLine reads up to a newline and not a byte more, because the bytes after it are counted.
+// readLine reads up to a newline and not a byte more, because the test counts the bytes after it.
 func readLine(r io.Reader) ([]byte, error) {
 	line := make([]byte, 0, maxHeader)
 	for len(line) < maxHeader {

@@ -18,7 +18,7 @@ func newKey(t testing.TB) ed25519.PrivateKey {
 	return key
 }
 
-// BenchmarkExec is one command on an open connection.
+// BenchmarkExec runs one command on an open connection.
 func BenchmarkExec(b *testing.B) {
 	client := start(b, nil).dial(b)
 	for b.Loop() {
@@ -32,7 +32,7 @@ func BenchmarkExec(b *testing.B) {
 	}
 }
 
-// BenchmarkConnect is a new connection that runs one command. The client is not OpenSSH's, which on a kernel TCP connection
+// BenchmarkConnect opens a connection and runs one command. The client is not OpenSSH's, which on a kernel TCP connection
 // waits for two delayed acknowledgements that do not exist behind a ProxyCommand.
 func BenchmarkConnect(b *testing.B) {
 	h := start(b, nil)

@@ -17,7 +17,7 @@ type conn struct {
 	done   chan struct{} // closed when the connection has ended
 	mux    *sshmux.Conn  // set before the first goroutine of this connection begins
 
-	// channels holds a slot per served channel until its handler returns; opening holds one per channel that the client was asked to open.
+	// channels holds a slot per served channel until its handler returns; opening holds one per channel that the server asked the client to open.
 	channels, opening chan struct{}
 
 	mu        sync.Mutex // guards the fields below
@@ -33,7 +33,7 @@ func newConn(s *Server, raw net.Conn) *conn {
 	}
 }
 
-// serve returns when the connection and everything it started have ended, except processes that outlive a hangup.
+// serve serves the connection. It returns when the connection and everything it started have ended, except processes that outlive a hangup.
 func (c *conn) serve() {
 	muxSet := make(chan struct{}) // closed when c.mux is set: a request may come with its first packet
 	c.mux = sshmux.New(c.raw, sshmux.Options{
@@ -136,7 +136,7 @@ func (c *conn) channel(channel *sshmux.NewChannel) {
 	}
 }
 
-// global answers a request about the whole connection.
+// global handles a request about the whole connection.
 func (c *conn) global(name string, payload []byte) (ok bool, answer []byte) {
 	switch name {
 	case "tcpip-forward":

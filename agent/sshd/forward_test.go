@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// upper answers each connection, once it has ended its sending, with what it sent in capitals: it needs half-close to work.
+// upper answers each connection, once the peer has ended its sending, with the received text in capitals: this needs half-close to work.
 func upper(t testing.TB, network, addr string) net.Listener {
 	t.Helper()
 	l, err := net.Listen(network, addr)
@@ -70,7 +70,7 @@ func askUpper(t testing.TB, network, addr string) {
 	}
 }
 
-// hold runs an ssh client with forwards until the test ends, and returns once they are set up: its command runs after them.
+// hold runs an ssh client with forwards until the test ends, and returns once they are set up, because ssh then runs its command.
 func hold(t *testing.T, h *host, flags ...string) {
 	t.Helper()
 	// The test's own context ends before its cleanups run.
@@ -139,7 +139,7 @@ func TestForwards(t *testing.T) {
 	askSOCKS(t, dynamic, target)
 }
 
-// askSOCKS goes through -D by SOCKS4.
+// askSOCKS connects to target through -D with SOCKS4.
 func askSOCKS(t testing.TB, port int, target string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
@@ -219,7 +219,7 @@ func TestChannelsAreBounded(t *testing.T) {
 		}
 		break
 	}
-	// By SSH a session is opened at once; the refusal comes in words.
+	// With SSH, the session opens at once, and the refusal arrives as text.
 	client := h.dial(t)
 	for range 256 {
 		session(t, client)
@@ -234,7 +234,7 @@ func TestChannelsAreBounded(t *testing.T) {
 	}
 }
 
-// Requests of a hostile client are refused, none breaks the connection, and it still works afterwards.
+// The server refuses a hostile client's requests; none breaks the connection, which still works afterwards.
 func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	client := start(t, nil).dial(t)
@@ -270,7 +270,7 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
-// What the workspace refuses OpenSSH hears of, in time to act on it.
+// OpenSSH learns what the workspace refuses in time to act on it.
 func TestRefusalsReachOpenSSH(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
@@ -307,7 +307,7 @@ func TestStandardForward(t *testing.T) {
 	}
 }
 
-// Sessions and forwards share one connection; a session that its client leaves is hung up, and the others go on.
+// Sessions and forwards share one connection; the server hangs up a session whose client leaves, and the others continue.
 func TestControlMaster(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
@@ -364,7 +364,7 @@ func TestAgentForwarding(t *testing.T) {
 		}
 	}()
 	cmd := h.ssh(t.Context(), []string{"-A", "-o", "IdentityAgent=" + path}, "ssh-add -l; ls -ld ${SSH_AUTH_SOCK%/*}; echo $SSH_AUTH_SOCK")
-	// The first value of an option counts: the harness's own must not come first.
+	// The first value of an option takes effect, so the harness's own must not come first.
 	cmd.Args = remove(cmd.Args, "IdentityAgent=none")
 	stdout, stderr, status := run(t, cmd)
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
@@ -387,7 +387,7 @@ func remove(args []string, value string) []string {
 
 func TestSFTP(t *testing.T) {
 	h := start(t, nil)
-	t.Chdir(h.home) // as an agent does that has its process for itself
+	t.Chdir(h.home) // as an agent does that has the process to itself
 	data := make([]byte, 20<<20)
 	rand.Read(data)
 	src, back := filepath.Join(h.dir, "src"), filepath.Join(h.dir, "back")

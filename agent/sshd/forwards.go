@@ -14,7 +14,7 @@ import (
 
 const dialTimeout = 30 * time.Second
 
-// directTCP is RFC 4254, section 7.2.
+// directTCP is the data of direct-tcpip: RFC 4254, section 7.2.
 type directTCP struct {
 	Host       string
 	Port       uint32
@@ -22,7 +22,7 @@ type directTCP struct {
 	OriginPort uint32
 }
 
-// directUnix is OpenSSH's PROTOCOL file, section 2.4.
+// directUnix is the data of direct-streamlocal: OpenSSH's PROTOCOL file, section 2.4.
 type directUnix struct {
 	Path      string
 	Reserved  string
@@ -55,7 +55,7 @@ func (c *conn) serveDirectUnix(channel *sshmux.NewChannel) {
 	c.direct(channel, "unix", req.Path)
 }
 
-// direct joins a channel with an address that it dials from the workspace.
+// direct joins a channel with a connection to addr that it dials from the workspace.
 func (c *conn) direct(newChannel *sshmux.NewChannel, network, addr string) {
 	ctx, cancel := context.WithTimeout(c.server.run, dialTimeout)
 	defer cancel()
@@ -108,7 +108,7 @@ func (c *conn) open(kind string, extra []byte, local net.Conn) {
 }
 
 // acceptForwarded serves the connections of a remote forward's listener until it is closed. It closes those above the client's limit,
-// because a client that never answers must not accumulate them.
+// because they must not accumulate for a client that never answers.
 func (c *conn) acceptForwarded(l net.Listener, serve func(net.Conn)) {
 	for {
 		local, err := l.Accept()

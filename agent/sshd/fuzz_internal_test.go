@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/sshmux"
 )
 
-// FuzzSessionRequests feeds a session with a client's requests, two of a kind, without starting what they ask for.
+// FuzzSessionRequests sends a session a client's requests, two of a kind, without starting what they request.
 func FuzzSessionRequests(f *testing.F) {
 	text := func(s string) []byte { return gossh.Marshal(struct{ S string }{s}) }
 	f.Add("env", gossh.Marshal(struct{ Name, Value string }{"LANG", "C"}))

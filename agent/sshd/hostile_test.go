@@ -19,7 +19,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-// logged is a log that tests look into.
+// logged is a log that tests can inspect.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -37,14 +37,14 @@ func (l *logged) has(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-// Connections that never say anything are bounded and logged, and those that are established go on.
+// Silent connections are bounded and logged, and established ones continue.
 func TestSilentConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	log := new(logged)
 	h := startWith(t, slog.New(slog.NewTextHandler(log, nil)), nil)
 	client := h.dialMux(t)
 	if _, err := session(t, client).Output("true"); err != nil {
-		t.Fatal(err) // it is one of those that are counted
+		t.Fatal(err) // it counts as one of the silent connections
 	}
 	var open []net.Conn
 	defer func() {
@@ -78,7 +78,7 @@ func TestSilentConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// A client that asks for output and stops reading holds one window of it, and takes its program with it when it goes.
+// A client that requests output and stops reading holds one window of it, and its program ends when it disconnects.
 func TestClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
@@ -91,12 +91,12 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	if ok, err := channel.SendRequest("exec", true, gossh.Marshal(struct{ Command string }{"echo $$; exec cat /dev/zero"})); err != nil || !ok {
 		t.Fatalf("exec: %v, %v", ok, err)
 	}
-	// The first line tells that the program runs. Standard error is in the same window, and might not get through.
+	// The first line shows that the program runs. Standard error shares the window, and might not get through.
 	line, err := bufio.NewReader(channel).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The connection is not blocked: others of its channels work.
+	// The connection is not blocked: its other channels work.
 	session, err := client.NewSession()
 	if err != nil {
 		t.Fatal(err)

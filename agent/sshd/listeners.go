@@ -12,13 +12,13 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-// tcpForward is RFC 4254, section 7.1.
+// tcpForward is the data of tcpip-forward: RFC 4254, section 7.1.
 type tcpForward struct {
 	Host string
 	Port uint32
 }
 
-// forwardedTCP is RFC 4254, section 7.2.
+// forwardedTCP is the data of forwarded-tcpip: RFC 4254, section 7.2.
 type forwardedTCP struct {
 	Host       string
 	Port       uint32
@@ -26,7 +26,7 @@ type forwardedTCP struct {
 	OriginPort uint32
 }
 
-// unixForward and forwardedUnix are OpenSSH's PROTOCOL file, section 2.4.
+// unixForward and forwardedUnix follow OpenSSH's PROTOCOL file, section 2.4.
 type unixForward struct{ Path string }
 
 type forwardedUnix struct{ Path, Reserved string }
@@ -118,7 +118,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return config.Listen(context.Background(), "unix", path)
 }
 
-// listen keeps a listener for the life of the connection. It closes l if it cannot.
+// listen keeps a listener for the life of the connection. If it cannot, it closes l.
 func (c *conn) listen(key string, l net.Listener, serve func(net.Conn)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,9 +26,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// host is a running server and what an OpenSSH client needs to reach it.
+// host holds a running server and what an OpenSSH client needs to reach it.
 type host struct {
-	addr *net.TCPAddr // of an SSH server in front of it, as a laptop has it
+	addr *net.TCPAddr // of an SSH server in front of it, as on a laptop
 	mux  net.Addr     // of the server
 	key  gossh.PublicKey
 	home string
@@ -37,13 +37,13 @@ type host struct {
 	server *sshd.Server
 }
 
-// start runs a server on a loopback listener. change may alter what sessions get.
+// start runs a server on a loopback listener. change may alter the environment of sessions.
 func start(t testing.TB, change func(*sshd.Environment)) *host {
 	t.Helper()
 	return startWith(t, nil, change)
 }
 
-// startWith is start with a log.
+// startWith is like start, with a log.
 func startWith(t testing.TB, log *slog.Logger, change func(*sshd.Environment)) *host {
 	t.Helper()
 	key, err := gossh.NewSignerFromKey(newKey(t))
@@ -91,7 +91,7 @@ func startWith(t testing.TB, log *slog.Logger, change func(*sshd.Environment)) *
 
 func (h *host) known() string { return filepath.Join(h.dir, "known_hosts") }
 
-// options are those of ssh, scp and sftp alike: the user's own configuration plays no part, and the host key is verified.
+// options returns options for ssh, scp and sftp: they ignore the user's own configuration and verify the host key.
 func (h *host) options() []string {
 	return []string{
 		"-F", "none", "-o", "UserKnownHostsFile=" + h.known(), "-o", "StrictHostKeyChecking=yes", "-o", "LogLevel=ERROR",
@@ -99,14 +99,14 @@ func (h *host) options() []string {
 	}
 }
 
-// ssh is an OpenSSH client with these arguments after its options: flags, then the command.
+// ssh returns an OpenSSH client with these arguments after its options: flags, then the command.
 func (h *host) ssh(ctx context.Context, flags []string, command ...string) *exec.Cmd {
 	args := append(h.options(), flags...)
 	args = append(args, "127.0.0.1")
 	return exec.CommandContext(ctx, "ssh", append(args, command...)...)
 }
 
-// run returns what a command printed and its exit status.
+// run runs a command and returns its output and exit status.
 func run(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -127,7 +127,7 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// bridgeTo does for each connection what coder ssh --stdio does, until l is closed, and waits for them.
+// bridgeTo serves each connection as coder ssh --stdio does, until l is closed, and waits for them.
 func bridgeTo(l net.Listener, agent string, key gossh.Signer) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -140,13 +140,13 @@ func bridgeTo(l net.Listener, agent string, key gossh.Signer) {
 			b := bridge.Start(local, bridge.Options{HostKey: key})
 			defer b.Close()
 			if remote, err := net.Dial("tcp", agent); err == nil {
-				_ = b.Serve(remote) // why it ended is for the CLI's user
+				_ = b.Serve(remote) // only the CLI shows why it ended
 			}
 		})
 	}
 }
 
-// conn is a connection to the server, without SSH.
+// conn returns a connection to the server, without SSH.
 func (h *host) conn(t testing.TB) *sshmux.Conn {
 	t.Helper()
 	raw, err := net.Dial("tcp", h.mux.String())
@@ -161,7 +161,7 @@ func (h *host) conn(t testing.TB) *sshmux.Conn {
 	return conn
 }
 
-// dialMux is a Go client of the server, without SSH between them.
+// dialMux returns a Go client of the server, without SSH between them.
 func (h *host) dialMux(t testing.TB) *gossh.Client {
 	t.Helper()
 	raw, err := net.Dial("tcp", h.mux.String())
@@ -176,7 +176,7 @@ func (h *host) dialMux(t testing.TB) *gossh.Client {
 	return client
 }
 
-// dial is a Go client of the server, by SSH through the bridge.
+// dial returns a Go client of the server, over SSH through the bridge.
 func (h *host) dial(t testing.TB) *gossh.Client {
 	t.Helper()
 	client, err := gossh.Dial("tcp", h.addr.String(), &gossh.ClientConfig{

@@ -28,7 +28,7 @@ var (
 
 const (
 	modeEnd      = 0
-	modeReserved = 160 // from here on the length of an argument is not known
+	modeReserved = 160 // from here on the length of an argument is unknown
 )
 
 // setModes applies the modes of the client's terminal, such as its erase key and UTF-8 input.

@@ -23,7 +23,7 @@ func session(t *testing.T, client *gossh.Client) *gossh.Session {
 	return s
 }
 
-// What a session can do over SSH it can do without SSH's encryption too.
+// A session can do without SSH's encryption whatever it can do over SSH.
 func TestMux(t *testing.T) {
 	t.Parallel()
 	client := start(t, nil).dialMux(t)
@@ -52,7 +52,7 @@ func TestMux(t *testing.T) {
 	if err := s.RequestSubsystem("nonsense"); err == nil {
 		t.Error("a subsystem that does not exist: got success")
 	}
-	// A client that wants no answer sees the channel's end.
+	// A client that does not want an answer sees the end of the channel.
 	if _, err := s.SendRequest("subsystem", false, gossh.Marshal(struct{ Name string }{"nonsense"})); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestMux(t *testing.T) {
 	}
 }
 
-// A client that sends to a program that reads gets a window beyond the SSH library's 2 MiB.
+// A client whose program reads its input gets a window larger than the SSH library's 2 MiB.
 func TestWindowGrows(t *testing.T) {
 	t.Parallel()
 	client := start(t, nil).dialMux(t)
@@ -89,7 +89,7 @@ func TestWindowGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	go gossh.DiscardRequests(requests)
-	// The program reads 8 MiB and then nothing more: what it is sent after that fills the window.
+	// The program reads 8 MiB and then stops: later data fills the window.
 	if ok, err := channel.SendRequest("exec", true, gossh.Marshal(struct{ Command string }{"head -c 8388608 >/dev/null; echo done; sleep 1000"})); err != nil || !ok {
 		t.Fatalf("exec: %t, %v", ok, err)
 	}
@@ -99,15 +99,15 @@ func TestWindowGrows(t *testing.T) {
 	if _, err := io.ReadFull(channel, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
-	// Only a grown window takes this much without a reader.
+	// Only a grown window accepts this much without a reader.
 	if _, err := channel.Write(make([]byte, 8<<20)); err != nil {
 		t.Fatal(err)
 	}
 	channel.Close()
 }
 
-// A client may ask for a remote forward before the server knows its connection: the request came with the connection's first packet.
-// The agent ended with a panic then.
+// A client may request a remote forward before the server knows its connection, because the request came with the connection's first packet.
+// The agent once panicked in that case.
 func TestForwardAtOnce(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
@@ -149,7 +149,7 @@ func TestForwardAtOnce(t *testing.T) {
 	clients.Wait()
 }
 
-// queued is a listener whose connections are made by the test.
+// queued is a listener whose connections the test makes.
 type queued struct {
 	net.Listener
 	conns chan net.Conn

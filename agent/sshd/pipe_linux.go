@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// growPipe makes a pipe larger if the user's quota allows.
+// growPipe makes a pipe larger if the user's quota allows it.
 func growPipe(f *os.File) {
 	raw, err := f.SyscallConn()
 	if err != nil {

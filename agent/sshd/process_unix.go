@@ -30,7 +30,7 @@ const (
 	ptyQuiet = 300 * time.Millisecond
 )
 
-// processSpec is what to start.
+// processSpec describes the program to start.
 type processSpec struct {
 	shell   string
 	command string // empty: a login shell
@@ -87,7 +87,7 @@ func startProcess(spec processSpec) (*process, error) {
 	return p, nil
 }
 
-// open opens the program's files. The caller must close theirs once the program is started, even after an error.
+// open opens the program's files. The caller must close theirs once the program has started, even after an error.
 func (p *process) open(spec processSpec) (theirs []*os.File, err error) {
 	if spec.pty != nil {
 		return p.openPTY(spec)
@@ -114,7 +114,7 @@ func (p *process) openPTY(spec processSpec) (theirs []*os.File, err error) {
 		return nil, fmt.Errorf("open terminal: %w", err)
 	}
 	theirs = []*os.File{ptmx, tty}
-	// The library's calls leave ptmx in blocking mode, in which a Read cannot be ended. A duplicate goes to the poller.
+	// The library's calls leave ptmx in blocking mode, in which a Read cannot be interrupted. The poller gets a duplicate.
 	fd, err := unix.FcntlInt(ptmx.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return theirs, fmt.Errorf("open terminal: %w", err)
@@ -145,7 +145,7 @@ func (p *process) wait() {
 	close(p.exited)
 }
 
-// drain is called when the program has ended: a terminal that other processes keep open is read only until it is silent.
+// drain is called after the program has ended: it reads a terminal that other processes keep open only until it is silent.
 func (p *process) drain() {
 	if p.pty {
 		_ = p.ours[0].SetReadDeadline(time.Now().Add(ptyQuiet)) // fails only once it is closed
@@ -176,7 +176,7 @@ func (p *process) status() exitStatus {
 	return status
 }
 
-// signal goes to the program's process group and, with a terminal, to the job in its foreground.
+// signal signals the program's process group and, with a terminal, the job in its foreground.
 func (p *process) signal(sig syscall.Signal) error {
 	if p.ended.Load() {
 		return os.ErrProcessDone
@@ -203,7 +203,7 @@ func (p *process) foreground() (group int) {
 func (p *process) hangUp() {
 	p.hungUp.Do(func() {
 		if !p.ended.Load() {
-			_ = proc.SignalSession(p.pid, syscall.SIGHUP) // what is gone cannot be signalled
+			_ = proc.SignalSession(p.pid, syscall.SIGHUP) // fails only if the processes are gone
 		}
 		p.closeFiles()
 	})
@@ -243,7 +243,7 @@ func (p *process) control(f func(fd int) error) error {
 	return ctlErr
 }
 
-// isEnd reports whether an error is just the end of the program's output.
+// isEnd reports whether an error just means the end of the program's output.
 func (p *process) isEnd(err error) bool {
 	return errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EIO)
 }

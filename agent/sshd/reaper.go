@@ -6,7 +6,7 @@ import "time"
 const killDelay = 5 * time.Second
 
 // reap waits for a program on a goroutine of the server: a program that ignores the hangup outlives its connection. Close
-// kills what is left.
+// kills the programs that are left.
 func (s *Server) reap(p *process) {
 	exited := make(chan struct{})
 	s.processes.Go(func() {

@@ -14,7 +14,7 @@ const (
 	maxEnvBytes = 256 << 10 // their names and values together
 )
 
-// ptyRequest is RFC 4254, section 6.2.
+// ptyRequest is the data of pty-req: RFC 4254, section 6.2.
 type ptyRequest struct {
 	Term                  string
 	Columns, Rows         uint32
@@ -22,7 +22,7 @@ type ptyRequest struct {
 	Modes                 string
 }
 
-// windowChange is RFC 4254, section 6.7.
+// windowChange is the data of window-change: RFC 4254, section 6.7.
 type windowChange struct{ Columns, Rows, WidthPixels, HeightPx uint32 }
 
 func (s *session) setEnv(payload []byte) bool {
@@ -90,7 +90,7 @@ func (s *session) forwardAgent() bool {
 	return true
 }
 
-// signals are the names of RFC 4254, section 6.10, and those that clients send beside them.
+// signals maps the names of RFC 4254, section 6.10, and other names that clients send.
 var signals = map[string]syscall.Signal{
 	"ABRT": syscall.SIGABRT, "ALRM": syscall.SIGALRM, "FPE": syscall.SIGFPE, "HUP": syscall.SIGHUP, "ILL": syscall.SIGILL,
 	"INT": syscall.SIGINT, "KILL": syscall.SIGKILL, "PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "SEGV": syscall.SIGSEGV,

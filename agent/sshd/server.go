@@ -31,13 +31,13 @@ type Environment struct {
 	MOTDFile  string   // shown to interactive shells; empty means none
 }
 
-// Options of a Server.
+// Options configures a Server.
 type Options struct {
 	Logger *slog.Logger // nil discards
 	// Environment is called once per session. It must not block.
 	Environment func() Environment
-	// Session is called for every program that is started, with the variables that the client sent; what it returns is called when the
-	// program has ended. nil means neither.
+	// Session is called for every program that the server starts, with the variables that the client sent; the returned function is called
+	// when the program has ended. If Session is nil, the server calls neither.
 	Session func(env *proc.Env) (end func())
 }
 
@@ -52,7 +52,7 @@ type Server struct {
 	processes sync.WaitGroup // what connections have started
 }
 
-// New returns a server without listeners: see Serve. Close it.
+// New returns a server without listeners: see Serve. The caller must close it.
 func New(opts Options) (*Server, error) {
 	proc.DefaultSignals()
 	if opts.Logger == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/sshmux"
 )
 
-// exitNotStarted is a shell's status for a command that could not be run.
+// exitNotStarted is a shell's status for a command that it cannot run.
 const exitNotStarted = 127
 
 // session is one "session" channel: at most one program, started by a shell, exec or subsystem request.
@@ -99,7 +99,7 @@ func startsProgram(request string) bool {
 	return request == "shell" || request == "exec" || request == "subsystem"
 }
 
-// input reads what the client types on a terminal. The connection queues requests and data separately; input delivers data after the
+// input reads the client's terminal input. The connection queues requests and data separately; input delivers data after the
 // requests that the client sent before it, so that a program that starts after a resize finds the new size.
 type input struct{ s *session }
 
@@ -117,7 +117,7 @@ func (i input) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// handle answers one request. run, if not nil, is the program to run once the answer is sent.
+// handle handles one request. run, if not nil, runs the program once the answer is sent.
 func (s *session) handle(req *sshmux.Request) (ok bool, run func()) {
 	switch req.Type {
 	case "env":
@@ -252,7 +252,7 @@ func (s *session) copyInput(p *process) {
 	_, err := netio.Copy(p.stdin, s.channel)
 	p.stdin.Close()
 	if err != nil {
-		// The program does not read. Ask OpenSSH to stop sending, and discard what is on its way, so that the window stays open.
+		// The program no longer reads. Ask OpenSSH to stop sending, and discard data in transit, so that the window stays open.
 		_, _ = s.channel.SendRequest("eow@openssh.com", false, nil)
 		_, _ = io.Copy(io.Discard, s.channel)
 	}
@@ -317,7 +317,7 @@ func hostPort(addr net.Addr) (host, port string) {
 	return host, port
 }
 
-// exitStatus is how a program ended.
+// exitStatus describes how a program ended.
 type exitStatus struct {
 	code   int    // 128 and the signal's number after a signal
 	signal string // RFC 4254 name without SIG, empty after a plain exit

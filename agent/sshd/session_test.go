@@ -100,7 +100,7 @@ func TestTerminalResize(t *testing.T) {
 	expect(t, out, "24 80")
 	expect(t, out, "erase = ^H")
 	expect(t, out, "-echo")
-	// A flood first: only the last size counts, and the session must not stall.
+	// A flood comes first: only the last size takes effect, and the session must not stall.
 	for i := range 2000 {
 		if err := session.WindowChange(10+i%50, 100); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestTerminalResize(t *testing.T) {
 	if err := session.WindowChange(50, 132); err != nil {
 		t.Fatal(err)
 	}
-	// Requests and data travel in one order, so what is typed after a resize finds it done.
+	// Requests and data keep their order, so input typed after a resize finds the new size.
 	fmt.Fprintln(stdin, "stty size; echo that is all")
 	if seen := expect(t, out, "that is all"); !strings.Contains(strings.Join(seen, ""), "50 132") {
 		t.Errorf("after the resize: got %q, want 50 132", seen)
@@ -127,7 +127,7 @@ type terminalSession struct {
 	out   *bufio.Reader
 }
 
-// terminal is a shell without prompt or profile on a terminal of 24 by 80.
+// terminal starts a shell without prompt or profile on a terminal of 24 by 80.
 func terminal(t testing.TB, client *gossh.Client, modes gossh.TerminalModes) terminalSession {
 	t.Helper()
 	session, err := client.NewSession()
@@ -206,7 +206,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A client that goes away hangs up its terminal's jobs and its command's whole process tree.
+// When a client goes away, the server hangs up its terminal's jobs and its command's whole process tree.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)

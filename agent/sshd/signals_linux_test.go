@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// ignored tells the test that its process was started with signals ignored.
+// ignored names the variable that is set if the test's process was started with signals ignored.
 const ignored = "CODER_TEST_SIGNALS_IGNORED"
 
-// TestIgnoredSignals: an agent that was started by nohup, or by a script that ignores signals, hands that on to no session.
+// TestIgnoredSignals: sessions of an agent started by nohup, or by a script that ignores signals, do not inherit ignored signals.
 func TestIgnoredSignals(t *testing.T) {
 	if os.Getenv(ignored) == "" {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap "" HUP INT QUIT PIPE TSTP TERM; exec "$0" -test.run='^TestIgnoredSignals$' -test.timeout=2m`, os.Args[0])
@@ -29,7 +29,7 @@ func TestIgnoredSignals(t *testing.T) {
 		if err != nil || status != 0 {
 			t.Fatalf("%s: %q, status %d, %v", command, out, status, err)
 		}
-		// Others may be ignored where the tests run: the C library keeps some real-time signals for itself.
+		// Others may be ignored where the tests run: the C library reserves some real-time signals.
 		for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTERM} {
 			if mask&(1<<(s-1)) != 0 {
 				t.Errorf("%s: %v is ignored", command, s)

@@ -21,13 +21,13 @@ import (
 
 const (
 	x11Base = 6000 // TCP port of display 0
-	// Lower displays are left to real X servers, as sshd does.
+	// As with sshd, lower displays are left to real X servers.
 	x11First, x11Displays = 10, 1000
 	maxX11Cookie          = 256 // hex digits
 	xauthTimeout          = 10 * time.Second
 )
 
-// x11Request is RFC 4254, section 6.3.1.
+// x11Request is the data of x11-req: RFC 4254, section 6.3.1.
 type x11Request struct {
 	Single   bool
 	Protocol string
@@ -51,7 +51,7 @@ func parseX11(payload []byte) (x11Request, bool) {
 }
 
 // x11Forward is a display in the workspace that leads to the client's X server. It listens on loopback. Programs must present the cookie,
-// which the client checks and replaces by the real one.
+// which the client checks and replaces with the real one.
 type x11Forward struct {
 	req      x11Request
 	display  int
@@ -131,7 +131,7 @@ func (x *x11Forward) authorize(ctx context.Context, env *proc.Env) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, xauthTimeout)
 	defer cancel()
-	name := fmt.Sprintf("unix:%d.%d", x.display, x.req.Screen) // what X clients make of localhost
+	name := fmt.Sprintf("unix:%d.%d", x.display, x.req.Screen) // how X clients write localhost
 	cmd := exec.CommandContext(ctx, path, "-q", "-")
 	cmd.Env = env.List()
 	cmd.Stdin = strings.NewReader(fmt.Sprintf("remove %s\nadd %s %s %s\n", name, name, x.req.Protocol, x.req.Cookie))

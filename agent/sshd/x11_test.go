@@ -22,7 +22,7 @@ import (
 
 const cookie = "00112233445566778899aabbccddeeff"
 
-// xServer starts the user's X server, which answers every client with the cookie. It returns the display's number.
+// xServer starts the user's X server, which answers every client with the cookie. It returns the number of its display.
 func xServer(t *testing.T) (display int, answered <-chan string) {
 	t.Helper()
 	var l net.Listener
@@ -57,7 +57,7 @@ func xServer(t *testing.T) (display int, answered <-chan string) {
 	return display, seen
 }
 
-// xClient says hello to $DISPLAY as X programs do, with the cookie that xauth has for it.
+// xClient opens a connection to $DISPLAY as X programs do, with the cookie that xauth has for it.
 const xClient = `set -e
 cookie=$(xauth list "$DISPLAY" | awk '{print $3}')
 display=${DISPLAY#localhost:}
@@ -66,7 +66,7 @@ printf 'l\0\13\0\0\0\22\0\20\0\0\0MIT-MAGIC-COOKIE-1\0\0' >&3
 printf "$(echo "${1:-$cookie}" | sed 's/../\\x&/g')" >&3
 cat <&3`
 
-// withX is an ssh client of a person with an X server.
+// withX returns an ssh client whose user has an X server.
 func withX(t *testing.T, h *host, display int, command string) *exec.Cmd {
 	t.Helper()
 	authority := filepath.Join(h.dir, "Xauthority")
@@ -113,7 +113,7 @@ func TestX11(t *testing.T) {
 		if err != nil {
 			return
 		}
-		conn.Close() // still the session's, or another session's on this machine, which has taken the number since
+		conn.Close() // the session's display still listens, or another session on this machine has taken its number
 		if time.Now().After(deadline) {
 			t.Fatalf("%s still answers after its session", addr)
 		}
@@ -146,7 +146,7 @@ func TestX11WithoutXauth(t *testing.T) {
 	}
 }
 
-// What a client sends goes to xauth's command language: it may be nothing but a cookie.
+// A client's data becomes part of xauth's command language, so it may contain nothing but a cookie.
 func TestX11RequestsAreChecked(t *testing.T) {
 	t.Parallel()
 	client := start(t, nil).dial(t)
@@ -176,7 +176,7 @@ func TestX11RequestsAreChecked(t *testing.T) {
 	}
 }
 
-// A display that is for one connection takes one. The test runs alone: another test would take the display that is given back.
+// A display for a single connection accepts only one. The test runs alone: another test would take the display that is given back.
 func TestX11Single(t *testing.T) {
 	client := start(t, nil).dial(t)
 	opened := client.HandleChannelOpen("x11")

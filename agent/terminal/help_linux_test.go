@@ -13,7 +13,7 @@ func mkfifo(t *testing.T, path string) {
 	}
 }
 
-// write lets one reader of a fifo go on, and waits for it.
+// write lets one reader of a fifo continue, and waits for it.
 func write(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte("go\n"), 0); err != nil {
@@ -21,7 +21,7 @@ func write(t *testing.T, path string) {
 	}
 }
 
-// read waits for one writer of a fifo to be done.
+// read waits until one writer of a fifo is done.
 func read(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.ReadFile(path); err != nil {

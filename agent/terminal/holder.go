@@ -45,12 +45,12 @@ type Start struct {
 // are those of os.StartProcess.
 type Launch func(path string, args []string, attr *os.ProcAttr) (pid int, exited <-chan syscall.WaitStatus, err error)
 
-// Options of a Holder. All are optional.
+// Options configures a Holder. All are optional.
 type Options struct {
 	Logger    *slog.Logger  // nil discards
 	Launch    Launch        // nil: os.StartProcess
 	Abandoned time.Duration // how long a terminal without viewers lives; 0 means a day
-	Stall     time.Duration // how long a viewer that reads nothing may hold the shell back; 0 means 10 s
+	Stall     time.Duration // how long a viewer that reads nothing may block the shell; 0 means 10 s
 }
 
 // Holder holds terminals. Close it. It is safe for concurrent use.
@@ -129,7 +129,7 @@ func (h *Holder) Go(conn net.Conn) {
 	})
 }
 
-// serve attaches a viewer to the terminal that it asks for, until either ends.
+// serve attaches a viewer to the terminal that it requests, until either ends.
 func (h *Holder) serve(conn net.Conn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(openTimeout)); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (h *Holder) serve(conn net.Conn) error {
 	return t.serve(v)
 }
 
-// attach adds a viewer to a terminal, which it starts if there is none. It starts one terminal at a time.
+// attach adds a viewer to a terminal, and starts the terminal if there is none. It starts one terminal at a time.
 func (h *Holder) attach(want Start, conn net.Conn) (*terminal, *viewer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,7 +188,7 @@ func (h *Holder) attach(want Start, conn net.Conn) (*terminal, *viewer, error) {
 	return t, v, nil
 }
 
-// evict ends the terminal that has been without viewers the longest, and reports whether there was one. Called with mu held.
+// evict ends the terminal that has been without viewers the longest, and reports whether it found one. Called with mu held.
 func (h *Holder) evict() bool {
 	var oldest *terminal
 	var when time.Time
@@ -223,7 +223,7 @@ func (h *Holder) Viewers() int {
 	return len(h.conns)
 }
 
-// Close hangs up every terminal, kills what ignores that for 5 s, waits, and sends viewers the reason. It is idempotent.
+// Close hangs up every terminal, kills programs that ignore the hangup for 5 s, waits, and sends viewers the reason. It is idempotent.
 func (h *Holder) Close() error {
 	h.mu.Lock()
 	first := !h.closed

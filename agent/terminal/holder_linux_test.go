@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// viewer is one who looks: it collects what is shown.
+// viewer is a viewer of a terminal that collects the output it receives.
 type viewer struct {
 	t    *testing.T
 	conn net.Conn
@@ -103,7 +103,7 @@ func look(t *testing.T, h *terminal.Holder, s terminal.Start) *viewer {
 	return v
 }
 
-// until blocks until cond is true of what is shown.
+// until blocks until cond is true for the collected output.
 func (v *viewer) until(what string, cond func() bool) {
 	v.t.Helper()
 	timer := time.AfterFunc(time.Minute, func() { v.conn.Close() })
@@ -150,12 +150,12 @@ func TestSameShellComesBack(t *testing.T) {
 	one.conn.Close()
 
 	two := look(t, h, s)
-	two.sees("set") // what was printed before it came
+	two.sees("set") // printed before the viewer connected
 	two.types("echo x is $x; stty size\n")
 	two.sees("x is second")
 	two.sees("30 100")
 
-	three := look(t, h, s) // both look
+	three := look(t, h, s) // both viewers are connected
 	three.types("echo to everyone\n")
 	two.sees("to everyone")
 	three.sees("to everyone")
@@ -177,7 +177,7 @@ func TestSameShellComesBack(t *testing.T) {
 	}
 }
 
-// A shell without viewers keeps printing, and its latest output is kept.
+// A shell without viewers keeps printing, and the holder keeps its latest output.
 func TestScrollbackIsBounded(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{})
@@ -195,7 +195,7 @@ func TestScrollbackIsBounded(t *testing.T) {
 	later.mu.Lock()
 	shown := string(later.shown)
 	later.mu.Unlock()
-	// What was still on its way through the terminal comes after what was kept.
+	// Output that was still passing through the terminal follows the kept output.
 	if len(shown) > 2*terminal.Scrollback || len(shown) < terminal.Scrollback/2 {
 		t.Errorf("%d bytes are shown of 1.3 MB, want about %d", len(shown), terminal.Scrollback)
 	}
@@ -208,7 +208,7 @@ func TestScrollbackIsBounded(t *testing.T) {
 	later.ends(0, "")
 }
 
-// Everything reaches a viewer that reads, however much it is.
+// A viewer that reads receives all output, however much it is.
 func TestNothingIsLost(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{})
@@ -225,7 +225,7 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// One that takes nothing holds the shell back for a while, and is dropped then; the others go on.
+// A viewer that reads nothing blocks the shell for a while, and is then dropped; the others continue.
 func TestStuckViewer(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{Stall: time.Second})
@@ -247,7 +247,7 @@ func TestEnds(t *testing.T) {
 	none := start(uuid.New(), "")
 	none.Path = "/does/not/exist"
 	look(t, h, none).ends(127, "no such file")
-	// A job in the background that keeps the terminal open does not keep it alive.
+	// A background job that keeps the terminal open does not keep the terminal alive.
 	look(t, h, start(uuid.New(), "trap '' HUP; sleep 5 & exit 3")).ends(3, "")
 }
 
@@ -262,7 +262,7 @@ func TestAbandoned(t *testing.T) {
 	read(t, dir+"/said")
 }
 
-// Above the bound the one that was left longest ago gives way; terminals that are looked at do not.
+// Above the bound, the terminal that has been without viewers the longest gives way; terminals with viewers do not.
 func TestTooMany(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{})
@@ -274,7 +274,7 @@ func TestTooMany(t *testing.T) {
 	}
 	look(t, h, start(uuid.New(), "echo no")).ends(127, "too many terminals")
 	viewers[5].conn.Close()
-	// The holder hears of it in its own time: until then it refuses.
+	// The holder notices it some time later: until then it refuses.
 	for {
 		more := look(t, h, start(uuid.New(), "echo yes; read x"))
 		more.until("an answer", func() bool { return more.end != nil || bytes.Contains(more.shown, []byte("yes")) })
@@ -307,7 +307,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Nonsense ends the connection and nothing else.
+// Invalid data ends the connection and nothing else.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{})

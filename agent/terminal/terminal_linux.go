@@ -64,7 +64,7 @@ func open(h *Holder, want Start) (*terminal, error) {
 	}
 	defer ptmx.Close()
 	defer tty.Close()
-	// The library leaves ptmx in blocking mode, in which a Read cannot be ended. A duplicate goes to the poller.
+	// The library leaves ptmx in blocking mode, in which a Read cannot be interrupted. The poller gets a duplicate.
 	fd, err := unix.FcntlInt(ptmx.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open terminal: %w", err)
@@ -95,7 +95,7 @@ func open(h *Holder, want Start) (*terminal, error) {
 	return t, nil
 }
 
-// run moves the shell's output until the shell has ended and all viewers have been told.
+// run moves the shell's output until the shell has ended and all viewers have received the result.
 func (t *terminal) run() {
 	pumped := make(chan struct{})
 	go func() {
@@ -106,7 +106,7 @@ func (t *terminal) run() {
 	_ = t.master.SetReadDeadline(time.Now().Add(quiet)) // fails only once it is closed
 	<-pumped
 	t.master.Close()
-	_ = proc.SignalSession(t.pid, syscall.SIGHUP) // what is gone cannot be signalled
+	_ = proc.SignalSession(t.pid, syscall.SIGHUP) // fails only if the processes are gone
 
 	end := ptywire.End{Code: status.ExitStatus()}
 	if status.Signaled() {
@@ -137,7 +137,7 @@ func (t *terminal) wait() syscall.WaitStatus {
 			continue
 		case <-t.asked:
 		}
-		_ = proc.SignalSession(t.pid, syscall.SIGHUP) // what is gone cannot be signalled
+		_ = proc.SignalSession(t.pid, syscall.SIGHUP) // fails only if the processes are gone
 		timer := time.NewTimer(killDelay)
 		defer timer.Stop()
 		select {
@@ -150,7 +150,7 @@ func (t *terminal) wait() syscall.WaitStatus {
 	}
 }
 
-// end asks the terminal to end, and does not wait. The first reason counts.
+// end asks the terminal to end, and does not wait. Only the first reason is kept.
 func (t *terminal) end(why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -183,7 +183,7 @@ func (t *terminal) pump() {
 	}
 }
 
-// room waits until n more bytes overwrite nothing that a viewer still lacks. It drops a viewer that reads nothing for too long.
+// room waits until n more bytes do not overwrite output that a viewer still needs. It drops a viewer that reads nothing for too long.
 func (t *terminal) room(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -226,7 +226,7 @@ func (t *terminal) wake() {
 	t.changed.Broadcast()
 }
 
-// append stores output.
+// append adds output to the scrollback.
 func (t *terminal) append(data []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,7 +286,7 @@ func (t *terminal) redraw() {
 	})
 }
 
-// serve sends output to a viewer and types its input, until either ends.
+// serve sends output to a viewer and writes its input to the terminal, until either ends.
 func (t *terminal) serve(v *viewer) error {
 	var input sync.WaitGroup
 	input.Go(func() {
@@ -307,7 +307,7 @@ func (t *terminal) serve(v *viewer) error {
 	return err
 }
 
-// show sends output until the viewer is gone or the terminal has ended and everything is sent.
+// show sends output until the viewer is gone, or the terminal has ended and all output is sent.
 func (t *terminal) show(v *viewer) error {
 	buf := make([]byte, chunk)
 	for {
@@ -329,7 +329,7 @@ func (t *terminal) show(v *viewer) error {
 	}
 }
 
-// next waits for output that the viewer lacks, and copies it. It returns neither data nor an end if the viewer is gone.
+// next waits for output that the viewer has not received, and copies it. It returns neither data nor an end if the viewer is gone.
 func (t *terminal) next(v *viewer, buf []byte) (n int, over *ptywire.End) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -353,7 +353,7 @@ func (t *terminal) took(v *viewer, n int) {
 	t.changed.Broadcast()
 }
 
-// input types what the viewer sends.
+// input writes the viewer's input to the terminal.
 func (t *terminal) input(v *viewer) {
 	for {
 		kind, payload, err := ptywire.Read(v.conn)
@@ -376,7 +376,7 @@ func (t *terminal) input(v *viewer) {
 	}
 }
 
-// resize sets the size of the viewer that attached or changed last.
+// resize sets the terminal's size to that of the viewer that attached or changed last.
 func (t *terminal) resize(size ptywire.Size) {
 	if size.Height == 0 || size.Width == 0 {
 		return

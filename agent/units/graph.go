@@ -95,7 +95,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// at returns the unit, and makes it if there is none. Called with mu held.
+// at returns the unit, and adds it if there is none. Called with mu held.
 func (g *Graph) at(name string) (*unit, error) {
 	if u := g.units[name]; u != nil {
 		return u, nil
@@ -171,8 +171,8 @@ func (g *Graph) reaches(from, to string) bool {
 	return walk(from)
 }
 
-// Start blocks until everything that name wants is complete, and marks it started. When ctx ends first the error names what is
-// missing.
+// Start blocks until everything that name wants is complete, and marks it started. If ctx ends first, the error names the
+// missing units.
 func (g *Graph) Start(ctx context.Context, name string) error {
 	for {
 		waits, changed, err := g.tryStart(name)
@@ -183,7 +183,7 @@ func (g *Graph) Start(ctx context.Context, name string) error {
 		case <-changed:
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil { // even if both happened: no caller waits for this start
+		if ctx.Err() != nil { // even if both happened, because the caller no longer waits for this start
 			return fmt.Errorf("%s still waits for %s", name, strings.Join(waits, ", "))
 		}
 	}
@@ -218,7 +218,7 @@ func (g *Graph) waits(u *unit) []string {
 	return out
 }
 
-// Complete lets those start that want name.
+// Complete marks name as complete, which lets the units that want it start.
 func (g *Graph) Complete(name string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

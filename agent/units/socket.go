@@ -19,7 +19,7 @@ const (
 	maxAnswer  = 4 << 20  // bytes: the names of all units, twice
 	// MaxRequests bounds the requests that an agent serves at once.
 	MaxRequests = 512
-	// maxWait bounds a start that names no time.
+	// maxWait bounds a start that does not set a time.
 	maxWait = 24 * time.Hour
 )
 
@@ -31,8 +31,8 @@ type Request struct {
 	WaitMS int64    `json:"wait_ms,omitempty"` // of start; 0: a day
 }
 
-// Serve answers one request on conn, which the caller closes after it has returned: a client that gives up, and the end of ctx, end a
-// start that waits. The end of ctx is not answered, because the next agent will answer.
+// Serve answers one request on conn, which the caller closes after Serve has returned. A client that gives up, or the end of ctx, ends a
+// start that waits. After the end of ctx Serve does not answer, because the next agent will.
 func Serve(ctx context.Context, conn net.Conn, graph *Graph) error {
 	_ = conn.SetReadDeadline(time.Now().Add(jsonline.Timeout)) // fails only once it is closed
 	r, err := ReadRequest(conn)

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve answers on a socket until the test, or what it returns as stop, ends it.
+// serve answers on a socket until the test ends or calls stop.
 func serve(t *testing.T, dir string, build uint64) (path string, stop func()) {
 	t.Helper()
 	path = filepath.Join(dir, "s")
@@ -92,7 +92,7 @@ func TestUnits(t *testing.T) {
 		t.Fatalf("started before tools are complete: %v", err)
 	default:
 	}
-	// The agent is restarted: who waits asks again, and nothing is forgotten.
+	// The agent restarts: waiting clients ask again, and no unit is forgotten.
 	stop()
 	if err := <-started; !errors.Is(err, units.ErrAway) {
 		t.Errorf("while the agent is away: %v", err)
@@ -135,7 +135,7 @@ func TestGivingUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = conn.Write([]byte(nonsense)) // the server may have had enough
+		_, _ = conn.Write([]byte(nonsense)) // the server may have closed it
 		conn.Close()
 	}
 	if _, err := units.Ask(t.Context(), path, units.Request{Do: "ping"}); err != nil {
@@ -163,6 +163,6 @@ func FuzzRequest(f *testing.F) {
 				}
 			}
 		}
-		_ = g.Complete(name) // a name may be none
+		_ = g.Complete(name) // a name may be invalid
 	})
 }

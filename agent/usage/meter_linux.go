@@ -18,10 +18,10 @@ import (
 
 func rootFS() fs.FS { return os.DirFS("/") }
 
-// userHz is the unit of /proc/stat, the same on every architecture Linux has (USER_HZ).
+// userHz is the unit of /proc/stat, which is the same on every architecture of Linux (USER_HZ).
 const userHz = 100
 
-// sample is how long processor usage is measured.
+// sample is how long a measurement of processor usage takes.
 const sample = 250 * time.Millisecond
 
 // HostCPU returns how many cores the machine uses now. It blocks for a quarter of a second.
@@ -40,7 +40,7 @@ func (m *Meter) ContainerCPU(ctx context.Context) (Amount, error) {
 	return Amount{used, m.groupCPULimit(), "cores"}, err
 }
 
-// rate is how much a counter of seconds grows per second.
+// rate returns how much a counter of seconds grows per second.
 func rate(ctx context.Context, counter func() (float64, error)) (float64, error) {
 	before, err := counter()
 	if err != nil {
@@ -56,7 +56,7 @@ func rate(ctx context.Context, counter func() (float64, error)) (float64, error)
 	return max(after-before, 0) / time.Since(start).Seconds(), err
 }
 
-// hostCPUSeconds is the time that processors were busy: the first line of /proc/stat without idle and iowait.
+// hostCPUSeconds returns the time that processors were busy: the first line of /proc/stat without idle and iowait.
 func (m *Meter) hostCPUSeconds() (float64, error) {
 	data, err := fs.ReadFile(m.root, "proc/stat")
 	if err != nil {
@@ -80,7 +80,7 @@ func (m *Meter) hostCPUSeconds() (float64, error) {
 	return busy / userHz, nil
 }
 
-// HostMemory returns the machine's memory in use, that is all that is not available to a new program.
+// HostMemory returns the machine's memory in use, that is, everything that is not available to a new program.
 func (m *Meter) HostMemory() (Amount, error) {
 	data, err := fs.ReadFile(m.root, "proc/meminfo")
 	if err != nil {
@@ -173,7 +173,7 @@ func (m *Meter) number(controller, name string) (float64, error) {
 	return strconv.ParseFloat(text, 64)
 }
 
-// groupCPUSeconds is the time the container has had: cpu.stat (version 2), cpuacct.usage (version 1).
+// groupCPUSeconds returns the processor time that the container has used: cpu.stat (version 2), cpuacct.usage (version 1).
 func (m *Meter) groupCPUSeconds() (float64, error) {
 	if !m.v2() {
 		ns, err := m.number("cpuacct", "cpuacct.usage")
@@ -190,7 +190,7 @@ func (m *Meter) groupCPUSeconds() (float64, error) {
 	return us / 1e6, nil
 }
 
-// groupCPULimit is how many cores the container may use, nil when there is no limit.
+// groupCPULimit returns how many cores the container may use, or nil if there is no limit.
 func (m *Meter) groupCPULimit() *float64 {
 	var quota, period float64
 	if m.v2() {
@@ -217,7 +217,7 @@ func (m *Meter) groupCPULimit() *float64 {
 	return &cores
 }
 
-// unlimited is above what any machine has: version 1 writes a number near 2^63 for "no limit".
+// unlimited is more memory than any machine has: version 1 writes a number near 2^63 for "no limit".
 const unlimited = 1 << 60
 
 // ContainerMemory returns the container's memory in use, without caches that the kernel can free at once.
@@ -245,7 +245,7 @@ func (m *Meter) ContainerMemory() (Amount, error) {
 	return out, nil
 }
 
-// field is the value after a name in lines of "name value".
+// field returns the value after a name in lines of "name value".
 func field(text, name string) (float64, bool) {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) == 2 && f[0] == name {

@@ -7,10 +7,10 @@ import (
 	"io/fs"
 )
 
-// Amount is how much of something is used.
+// Amount is how much of a resource is used.
 type Amount struct {
 	Used  float64  `json:"used"`
-	Total *float64 `json:"total"` // nil: there is no limit
+	Total *float64 `json:"total"` // nil if there is no limit
 	Unit  string   `json:"unit"`  // "cores", "B"
 }
 

@@ -107,7 +107,7 @@ func FuzzMeter(f *testing.F) {
 			".dockerenv": "", "sys/fs/cgroup/cgroup.controllers": "", "proc/self/cgroup": stat, "sys/fs/cgroup/memory.current": current,
 			"sys/fs/cgroup/memory.max": limit, "sys/fs/cgroup/memory.stat": memory, "proc/meminfo": stat,
 		}))
-		_, _ = m.ContainerMemory() // it must only not panic
+		_, _ = m.ContainerMemory() // it must not panic
 		_, _ = m.HostMemory()
 	})
 }
