@@ -151,7 +151,7 @@ func BenchmarkIdleNode(b *testing.B) {
 
 func residentPeak(b *testing.B) int64 { return resident(b, "VmHWM:") }
 
-// resident returns a field of this process's memory status in bytes, or 0 where there is no /proc.
+// resident returns a field of this process's memory status in bytes, or 0 without /proc.
 func resident(b *testing.B, field string) int64 {
 	b.Helper()
 	status, err := os.ReadFile("/proc/self/status")

@@ -113,7 +113,7 @@ func newUDPConn(raw *engine.UDPConn, l *live, local, remote netip.AddrPort, inbo
 		c.idle = time.AfterFunc(flowIdle, func() { c.Close() })
 	}
 	if !l.add(c.track) {
-		_ = c.track.closer() // there is no caller left to tell
+		_ = c.track.closer() // no caller is left to receive the error
 		return nil
 	}
 	return c

@@ -46,7 +46,7 @@ const (
 // refuses it or is removed, or ctx ends (after 30 s if it has no deadline). The error is syscall.ECONNREFUSED,
 // ErrUnknownPeer, ErrClosed or the context's. A peer that does not allow the port does not answer. Packets go through a
 // relay at first, and directly as soon as a direct path is proven. A UDP "connection" is established once the WireGuard
-// session is.
+// session exists.
 func (n *Node) Dial(ctx context.Context, network string, addr netip.AddrPort) (net.Conn, error) {
 	c, err := n.dial(ctx, network, addr)
 	if err != nil {
@@ -119,7 +119,7 @@ func (n *Node) restart(p *peer, seen uint64) {
 	}
 }
 
-// grown returns a budget after a number of tries. It stays far from overflow: a dial may go on for hours.
+// grown returns a budget after a number of tries. It stays far from overflow: a dial may retry for hours.
 func grown(budget time.Duration, tries int) time.Duration { return budget << min(tries, 10) }
 
 // dialOnce makes one TCP attempt. It gives up and reports stalled when the underlying WireGuard session is not established,
@@ -174,7 +174,7 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 
 // stalled watches the WireGuard handshake underlying an attempt to reach p. It returns false when there is a session or ctx
 // ends, and true when the handshake has used up its time. Meanwhile it pings the peer's paths, which also starts the search
-// for a direct one: once a path has answered, a lost handshake can be told from a slow one.
+// for a direct one: once a path has answered, stalled can distinguish a lost handshake from a slow one.
 func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 	established, changed := p.live.established()
 	if established {

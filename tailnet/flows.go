@@ -7,7 +7,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet/engine"
 )
 
-// A peer's current Inbound policy decides what it may open. WireGuard binds the source address to the peer's key.
+// The current Inbound policy of a peer determines what it may open. WireGuard binds the source address to the peer's key.
 
 // admits reports whether a peer may open the port.
 func (n *Node) admits(peer netip.Addr, port uint16) bool {
@@ -57,7 +57,7 @@ func (n *Node) tcpFlow(src, dst netip.AddrPort) func(engine.Conn) {
 	}
 }
 
-// udpFlow is tcpFlow for the first packet of a UDP flow.
+// udpFlow is like tcpFlow, for the first packet of a UDP flow.
 func (n *Node) udpFlow(src, dst netip.AddrPort) func(*engine.UDPConn) {
 	from := n.allowed(src, dst)
 	choose := n.udpHandler.Load()
@@ -110,7 +110,7 @@ func (n *Node) HandleTCP(choose func(src, dst netip.AddrPort) (handle func(net.C
 	n.tcpHandler.Store(&choose)
 }
 
-// HandleUDP is HandleTCP for UDP flows. The net.Conn is the flow: each Read returns one datagram. The flow is closed after
+// HandleUDP is like HandleTCP, for UDP flows. The net.Conn is the flow: each Read returns one datagram. The flow is closed after
 // two minutes of silence; a peer can have at most 256 flows open.
 func (n *Node) HandleUDP(choose func(src, dst netip.AddrPort) (handle func(net.Conn), ok bool)) {
 	if choose == nil {

@@ -3,7 +3,7 @@ package tailnet
 import "slices"
 
 // Inbound is the set of a node's ports to which a peer may open connections, TCP and UDP alike. The zero value is
-// InboundNone. Replies to what the node itself opened always pass.
+// InboundNone. Replies to connections that the node itself opened always pass.
 type Inbound struct {
 	all   bool
 	ports []uint16 // sorted, without duplicates, never written to after construction

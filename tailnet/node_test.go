@@ -338,7 +338,7 @@ func TestPartingWords(t *testing.T) {
 	}
 }
 
-// TestNothingStaysOfAPeer checks that data and FINs that a peer did not acknowledge are neither retransmitted forever nor
+// TestNothingStaysOfAPeer checks that data and FINs that a peer did not acknowledge are not retransmitted forever, nor
 // kept once the peer is gone.
 func TestNothingStaysOfAPeer(t *testing.T) {
 	t.Parallel()

@@ -116,7 +116,7 @@ type PeerStatus struct {
 	Path     Path           `json:"path"`
 	Endpoint netip.AddrPort `json:"endpoint"` // remote end of a direct path
 	Region   string         `json:"region"`   // relay code of a relayed path
-	// LastHandshake advances every two minutes under traffic, and not at all without. It says nothing about liveness.
+	// LastHandshake advances every two minutes under traffic, and not at all without. It does not indicate liveness.
 	LastHandshake time.Time `json:"last_handshake"`
 	// Latency is the round trip that Measure measured, otherwise 0.
 	Latency time.Duration `json:"latency,omitempty"`

@@ -28,7 +28,7 @@ import (
 	"tailscale.com/types/key"
 )
 
-// bridge is what magicsock takes for relays: a server on a loopback port of this process. It forwards what magicsock sends
+// bridge acts as magicsock's relays: it is a server on a loopback port of this process. It forwards what magicsock sends
 // to the relayLink of the relay, and hands back disco messages. It serves this process only: each relay's host name is a
 // secret that only magicsock knows, and the client must prove that it has the node's own key.
 //

@@ -19,7 +19,7 @@ import (
 )
 
 // Each test in this file checks one assumption about a library that the library does not guarantee. If one fails after an
-// update, its name and comment say what the engine builds on it.
+// update, its name and comment state what the engine builds on it.
 
 // TestContractSendsAreCountedAtOnce checks that magicsock counts what it sends on the sending goroutine, before Send
 // returns, and identifies a relay by a magic address. The bind learns from this where a peer's packets go.

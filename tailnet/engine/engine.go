@@ -61,7 +61,7 @@ type Options struct {
 	Moved func(networkInterface string)
 }
 
-// Engine is the data path of one node. All methods are safe for concurrent use unless they say otherwise.
+// Engine is the data path of one node. All methods are safe for concurrent use unless noted otherwise.
 type Engine struct {
 	opts   Options
 	secret key.NodePrivate

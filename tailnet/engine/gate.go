@@ -8,7 +8,7 @@ import (
 )
 
 // admit reports whether a packet from a peer goes to the network stack. WireGuard has bound its source address to the
-// peer's key. Whether it may open a connection is decided where the stack has no connection for it: see stack.go. admit
+// peer's key. The stack asks whether it may open a connection if it has none for the packet: see stack.go. admit
 // passes TCP, UDP, streams, and the ICMP errors about these, as well as echo requests from peers that may send them. It
 // passes nothing else: no fragments and no extension headers.
 func (e *Engine) admit(packet []byte) bool {

@@ -23,7 +23,7 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// Options configure a Server. The zero value is usable.
+// Options configures a Server. The zero value is usable.
 type Options struct {
 	// Logger receives the relay's log. nil disables logging.
 	Logger *slog.Logger
@@ -48,7 +48,7 @@ type Server struct {
 	closeOnce  sync.Once
 }
 
-// New returns a relay that does not admit any node yet. It has a new key in every process, which clients do not mind.
+// New returns a relay that does not admit any node yet. It has a new key in every process, which clients accept.
 func New(opts Options) (*Server, error) {
 	log := opts.Logger
 	if log == nil {

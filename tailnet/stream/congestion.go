@@ -2,7 +2,7 @@ package stream
 
 import "time"
 
-// How much is sent, and how fast, follows a model of the path: how many bytes it carries per second, and the round trip without queueing.
+// An end decides how much it sends, and how fast, by a model of the path: the bytes it carries per second, and the round trip without queueing.
 // The model is BBR's (Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue 2016), with its phases and gains. Unlike
 // loss-based control, BBR does not fill the path's queues until packets are lost, nor does it take a lost packet for a full queue.
 // Two things differ here. A round lasts at least shortRound, because on a short path a process is often not scheduled for several round
@@ -212,7 +212,7 @@ func (c *congestion) idle() {
 	}
 }
 
-// gone records that a packet of n bytes is no longer in flight; lost tells whether it was lost or arrived.
+// gone records that a packet of n bytes is no longer in flight; lost is set if it was lost, and not if it arrived.
 func (c *congestion) gone(n int, lost bool) {
 	c.inFlight -= n
 	if lost {

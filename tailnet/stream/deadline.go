@@ -30,7 +30,7 @@ func (d *deadline) set(t time.Time) {
 	d.wake.Broadcast()
 }
 
-// stop stops the timer. It is called when no reader or writer waits any more.
+// stop stops the timer. It is called when no reader or writer waits any longer.
 func (d *deadline) stop() {
 	if d.timer != nil {
 		d.timer.Stop()

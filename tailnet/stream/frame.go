@@ -82,7 +82,7 @@ func (id streamID) wire() uint64 {
 	return id.number << 1
 }
 
-// parse reads the first frame of p and returns what follows it.
+// parse parses the first frame of p and returns the bytes after it.
 func (f *frame) parse(p []byte) (rest []byte, err error) {
 	r := reader{p: p[1:]}
 	f.kind = p[0]

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var peerAddr = netip.MustParseAddr("fd00::b")
 
-// hostile is a mux whose peer is played by the test.
+// hostile is a mux whose peer the test plays.
 type hostile struct {
 	*Mux
 	t      testing.TB

@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/internal/notify"
 )
 
-// Options configure a Mux.
+// Options configures a Mux.
 type Options struct {
 	// Admit reports whether a peer may open streams to a port. Packets that open a forbidden port are not answered. Required.
 	Admit func(peer netip.Addr, port uint16) bool
@@ -33,8 +33,9 @@ const (
 // ErrClosed is returned by calls on a closed Mux or for a removed peer.
 var ErrClosed = errors.New("the peer is gone")
 
-// Mux is a node's end of all its streams, with the peers that were added. It only keeps time: the caller carries the packets. It fetches outgoing packets with Fill when
-// Ready receives, and delivers incoming ones with Receive. A Mux is safe for concurrent use.
+// Mux is a node's end of all its streams, with the peers that were added. It only keeps time: the caller carries the packets. The
+// caller fetches outgoing packets with Fill when Ready receives, and delivers incoming ones with Receive. A Mux is safe for
+// concurrent use.
 type Mux struct {
 	opts  Options
 	start time.Time
