@@ -173,7 +173,7 @@ func TestSilentAgentIsReplaced(t *testing.T) {
 	})
 }
 
-// TestRestartedAgentIsTakenAtOnce: the server admits at once the same process with a new connection, and a new process whose predecessor's connection was cut.
+// TestRestartedAgentIsTakenAtOnce: the same process with a new connection, or a process whose predecessor was cut, need not wait.
 func TestRestartedAgentIsTakenAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
