@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// call is one API request as a plain client would make it, without our own client package: what is checked is the wire.
+// call makes an API request as a plain client would, without our own client package, to check the wire format.
 func call(method, url, token string, body, into any) error {
 	var payload io.Reader
 	if body != nil {

@@ -28,7 +28,7 @@ func TestAppsOverTheMesh(t *testing.T) {
 		return status == "connected"
 	})
 	agent, _ := d.workspace("dev").firstAgent()
-	// The workspace is processes of this machine, so what listens here listens there.
+	// The workspace consists of processes on this machine, so a listener here also listens there.
 	app := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(rw, "app %s cookie=%q token=%q", r.URL.RequestURI(), r.Header.Get("Cookie"), r.Header.Get("Coder-Session-Token"))
 	}))
@@ -108,7 +108,7 @@ func TestAppsOverTheMesh(t *testing.T) {
 	}
 }
 
-// firstAgent is the name and status of the workspace's one agent, "" while there is none.
+// firstAgent returns the name and status of the workspace's only agent, "" while there is none.
 func (w workspaceJSON) firstAgent() (name, status string) {
 	for _, resource := range w.LatestBuild.Resources {
 		for _, agent := range resource.Agents {
@@ -118,7 +118,7 @@ func (w workspaceJSON) firstAgent() (name, status string) {
 	return "", ""
 }
 
-// follow opens the stream of events and gives "kind id" for each.
+// follow opens the stream of events and returns a channel with "kind id" for each.
 func follow(t *testing.T, d *deployment) <-chan string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -152,8 +152,8 @@ func follow(t *testing.T, d *deployment) <-chan string {
 	return out
 }
 
-// TestFormsDependOnAnswers pushes a template whose options depend on another answer, asks for its form, and makes a workspace of
-// what the import has not met.
+// TestFormsDependOnAnswers pushes a template whose options depend on another answer, asks for its form, and makes a workspace with
+// answers that the import did not try.
 func TestFormsDependOnAnswers(t *testing.T) {
 	t.Parallel()
 	d := startServer(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 )
 
-// preparePlain is prepare with a server that does not run as root, in folders of its own that are not below a test's private ones.
+// preparePlain is like prepare with a server that does not run as root. Its folders are not below the test's private ones.
 func preparePlain(t *testing.T, args ...string) *deployment {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "cmplain")
@@ -61,7 +61,7 @@ func preparePlain(t *testing.T, args ...string) *deployment {
 	return d
 }
 
-// all runs the command line as the first user and returns everything that it prints.
+// all runs the command line as the first user and returns all of its output.
 func (d *deployment) all(args ...string) (string, error) {
 	d.t.Helper()
 	stdout, stderr, err := d.try(args...)
@@ -75,7 +75,7 @@ const harmless = `resource "terraform_data" "a" {
 }
 `
 
-// TestUnconfined is a server that is not root, on a machine without bubblewrap: its provisioners run templates while it has one
+// TestUnconfined runs a server that is not root, on a machine without bubblewrap: its provisioners run templates while it has one
 // user, and no longer when there is a second, unless a flag allows it. An external provisioner does not even start.
 func TestUnconfined(t *testing.T) {
 	t.Parallel()
@@ -136,8 +136,8 @@ func TestUnconfined(t *testing.T) {
 	d.coder("start", "dev", "-y")
 }
 
-// TestTemplateAttacksDatabase has a template attack the PostgreSQL of a server that is not root: both run as the same account. The same
-// commands outside of the sandbox show that the attack is right, and afterwards the server still reaches its database.
+// TestTemplateAttacksDatabase runs a template that attacks the PostgreSQL of a server that is not root: both run as the same account. The same
+// commands outside of the sandbox show that the attack would work, and afterwards the server still reaches its database.
 func TestTemplateAttacksDatabase(t *testing.T) {
 	t.Parallel()
 	d := preparePlain(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 )
 
-// postmaster is the process of the PostgreSQL below a configuration folder.
+// postmaster returns the process of the PostgreSQL below a configuration folder.
 func postmaster(t *testing.T, dir string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
@@ -35,7 +35,7 @@ func postmaster(t *testing.T, dir string) int {
 	return pid
 }
 
-// status asks the API as the first user, and returns the answer's status and text.
+// status requests a path of the API as the first user, and returns the response's status and text.
 func (d *deployment) status(path string) (int, string) {
 	d.t.Helper()
 	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, d.url()+path, nil)
@@ -55,7 +55,7 @@ func (d *deployment) status(path string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// The server's own PostgreSQL is killed: the server starts it again, a session in a workspace does not notice, and nothing is
+// When the server's own PostgreSQL is killed, the server starts it again, a session in a workspace does not notice, and nothing is
 // lost.
 func TestOwnDatabaseIsKilled(t *testing.T) {
 	t.Parallel()
@@ -65,7 +65,7 @@ func TestOwnDatabaseIsKilled(t *testing.T) {
 	talk.echo(0)
 	config := filepath.Join(d.dir, "config-admin")
 	before := postmaster(t, config)
-	// Its last connections are cut with it, as when the kernel runs out of memory.
+	// This also cuts its last connections, as when the kernel runs out of memory.
 	signal(t, before, syscall.SIGKILL)
 	await(t, "PostgreSQL restarted", func() bool {
 		text, err := os.ReadFile(filepath.Join(config, "postgres", "data", "postmaster.pid"))
@@ -103,8 +103,8 @@ func externalDatabase(t *testing.T) (start func() *embedded.Server) {
 	}
 }
 
-// An external database goes away and comes back: meanwhile the API says so with 503, sessions go on, and a build
-// that was running ends well.
+// An external database goes away and comes back: meanwhile the API reports that with status 503, sessions continue, and a build
+// that was running succeeds.
 func TestExternalDatabaseGoesAway(t *testing.T) {
 	t.Parallel()
 	start := externalDatabase(t)
@@ -117,7 +117,7 @@ func TestExternalDatabaseGoesAway(t *testing.T) {
 	talk := d.talk("dev")
 	talk.echo(0)
 
-	// A build that waits for us while the database is away.
+	// This build waits for the test while the database is away.
 	template := filepath.Join(d.dir, "slow")
 	if err := os.Mkdir(template, 0o755); err != nil {
 		t.Fatal(err)
@@ -209,8 +209,8 @@ func onSmallDisk(t *testing.T, args ...string) (d *deployment, config string) {
 	return d, config
 }
 
-// The disk that holds the database and everything else fills up: what cannot be stored is refused with the reason, the server
-// stays, and goes on when there is space again, with everything that it had.
+// The disk that holds the database and everything else fills up: the server refuses what it cannot store and reports the reason. It
+// keeps running, and continues when there is space again, with all its data.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	d, config := onSmallDisk(t)
@@ -221,7 +221,7 @@ func TestFullDisk(t *testing.T) {
 
 	ballast := filepath.Join(config, "ballast")
 	fill(t, ballast)
-	// Four megabytes that do not compress: what PostgreSQL has allocated already does not hold many of them.
+	// Four megabytes that do not compress: the space that PostgreSQL has already allocated does not hold many such files.
 	big := filepath.Join(d.dir, "big")
 	if err := os.Mkdir(big, 0o755); err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestFullDisk(t *testing.T) {
 	if refusals == 0 {
 		t.Error("nothing was refused while the disk was full")
 	}
-	// A build at this time ends when there is space again, and not before what came of it is stored; or it says why not.
+	// A build that runs now ends when there is space again, and not before its result is stored; or it reports why not.
 	fill(t, ballast+"2")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
 	defer cancel()
@@ -281,7 +281,7 @@ func TestFullDisk(t *testing.T) {
 			t.Logf("create third said:\n%s\nserver's log:\n%s", output(), d.logText())
 		}
 	}()
-	// Which of its events is the first that does not fit is chance: one of the log, a checkpoint, or the result.
+	// It is random which of its events is the first that does not fit: a log line, a checkpoint, or the result.
 	await(t, "the build of third has ended, or waits for what it did to be stored", func() bool {
 		text, err := os.ReadFile(filepath.Join(d.dir, "server.log"))
 		if err != nil {
@@ -312,7 +312,7 @@ func TestFullDisk(t *testing.T) {
 	if !strings.Contains(out, "dev") || !strings.Contains(out, "second") {
 		t.Errorf("list: got %q, want dev and second", out)
 	}
-	// What came of the third workspace can be used, or was never made.
+	// The third workspace can be used, or was never made.
 	if strings.Contains(out, "third") {
 		if buildErr != nil {
 			d.coder("start", "third", "-y")
@@ -335,7 +335,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// fill writes a file until nothing more fits beside it.
+// fill writes a file until the disk is full.
 func fill(t *testing.T, name string) {
 	t.Helper()
 	file, err := os.Create(name)
@@ -352,7 +352,7 @@ func fill(t *testing.T, name string) {
 	}
 }
 
-// A machine without PostgreSQL: what the server says tells how to get it.
+// On a machine without PostgreSQL, the server's error message explains how to get it.
 func TestNoPostgreSQL(t *testing.T) {
 	t.Parallel()
 	asRoot(t)
@@ -377,7 +377,7 @@ func TestNoPostgreSQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What would be found is hidden in a mount namespace of the server's own.
+	// Installed copies are hidden in a mount namespace of the server's own.
 	hide := `for dir in /usr/lib/postgresql /usr/pgsql-* /usr/lib/postgresql* /usr/libexec/postgresql* /usr/local/pgsql /var/lib/codermesh; do
 	if [ -d "$dir" ]; then "$0" -t tmpfs none "$dir" || exit 77; fi
 done

@@ -1,5 +1,5 @@
 // Package e2e_test drives the built binary as its users do: real PostgreSQL, real Terraform, real WireGuard, stock OpenSSH,
-// several processes. The scripts in testdata are the transcripts; a verb names who speaks:
+// several processes. The scripts in testdata are the transcripts; the first word of a line is one of these commands:
 //
 //	server start|stop|kill [ARGS…]  the server of this script, its own PostgreSQL and folders
 //	coder ARGS…                     the command line as the first user
@@ -7,7 +7,7 @@
 //	member NAME                     creates the user NAME and signs it in
 //	serve TEXT                      answers HTTP with TEXT on 127.0.0.1:$SERVED, as a program in the workspace would
 //	exits CODE NAME ARGS…           the command line as NAME (admin: the first user) ends with that exit code
-//	retry SECONDS COMMAND…          until it succeeds: for what happens on its own time
+//	retry SECONDS COMMAND…          repeats a command until it succeeds, for events that take some time
 package e2e_test
 
 import (
@@ -28,7 +28,7 @@ import (
 
 const (
 	password = "Correct-Horse-9-Battery"
-	// settle bounds what is awaited, never what is measured.
+	// settle bounds every wait, never a measurement.
 	settle = 60 * time.Second
 )
 
@@ -88,7 +88,7 @@ type server struct {
 	netns string       // network namespace to run the server in; empty for the test's own
 	web   *http.Client // asks whether it is healthy
 	base  string       // its access URL, when it is not plain HTTP on port
-	// account is whom the server and its provisioners run as, and program the copy of coder that they run; see preparePlain.
+	// account is the account of the server and its provisioners, and program the copy of coder that they run; see preparePlain.
 	account *syscall.Credential
 	program string
 	cmd     *exec.Cmd
@@ -96,8 +96,8 @@ type server struct {
 	done    chan error
 }
 
-// How many servers there are at once is bounded by how many tests run in parallel, and no further: a test with parallel parts keeps
-// its server while they wait for those whom a bound would keep waiting for the server.
+// newServer does not limit how many servers run at once; only the number of parallel tests does. With a limit, a test with parallel
+// parts could deadlock: it keeps its server while they wait for tests that wait for a server.
 func newServer(dir string) *server {
 	return &server{dir: dir, program: coder, port: freePort(), web: &http.Client{Timeout: 5 * time.Second}}
 }
@@ -119,7 +119,7 @@ func (s *server) url() string {
 	return "http://127.0.0.1:" + s.port
 }
 
-// env is the whole environment of a process of the named user: nothing is inherited but PATH.
+// env returns the whole environment of a process of the named user: it inherits only PATH.
 func (s *server) env(user string) []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"),
@@ -210,8 +210,8 @@ func (s *server) end(sig syscall.Signal) error {
 	}
 }
 
-// cleanup ends the server and every process that has to do with it: agents outlive their server by design. Their programs, in
-// folders of their own below /tmp, and their workspaces' folders go too.
+// cleanup ends the server and every process related to it: agents outlive their server by design. It also removes their programs, in
+// folders of their own below /tmp, and their workspaces' folders.
 func (s *server) cleanup() {
 	if err := s.end(syscall.SIGTERM); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e cleanup:", err)
@@ -232,7 +232,7 @@ func (s *server) cleanup() {
 	}
 }
 
-// processes are those whose environment names the server's folder or addresses, with that environment: agents, what sessions
+// processes returns the processes whose environment names the server's folder or addresses, with that environment: agents, programs that sessions
 // started, and whatever the command line left.
 func (s *server) processes() map[int]string {
 	found := map[int]string{}
@@ -279,7 +279,7 @@ func cmdServer(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// runAs runs the command line as a user, with no terminal on its standard input.
+// runAs runs the command line as a user, without a terminal on its standard input.
 func runAs(ts *testscript.TestScript, neg bool, user string, args []string) {
 	srv := ts.Value("server").(*server)
 	for _, kv := range srv.env(user) {
@@ -335,7 +335,7 @@ func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("FORWARDED", freePort())
 }
 
-// cmdRetry repeats a command of the script's until it succeeds.
+// cmdRetry repeats a command of the script until it succeeds.
 func cmdRetry(ts *testscript.TestScript, neg bool, args []string) {
 	var seconds int
 	if _, err := fmt.Sscan(args[0], &seconds); err != nil || len(args) < 2 {

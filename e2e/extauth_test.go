@@ -55,7 +55,7 @@ func gitForge(t *testing.T, provider *extauthtest.Provider) *httptest.Server {
 	return forge
 }
 
-// link signs a user in at the provider, as their browser does, and returns the address where that ended.
+// link signs a user in at the provider, as their browser does, and returns the final address.
 func (d *deployment) link(token string) string {
 	d.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -76,8 +76,8 @@ func (d *deployment) link(token string) string {
 	return resp.Request.URL.String()
 }
 
-// Git in a workspace clones and pushes over HTTPS with the owner's login. Templates and scripts get the token, and no other
-// users do.
+// Git in a workspace clones and pushes over HTTPS with the owner's login. Templates and scripts get the token, but other
+// users do not.
 func TestExternalAuth(t *testing.T) {
 	t.Parallel()
 	provider := extauthtest.New(t)
@@ -97,7 +97,7 @@ func TestExternalAuth(t *testing.T) {
 	if _, stderr, err := d.try("create", "dev", "-t", "needing", "-y"); err == nil || !strings.Contains(stderr, page) || !strings.Contains(stderr, "The Forge") {
 		t.Fatalf("create without the login: %v\n%s", err, stderr)
 	}
-	// On a terminal it waits until the account is linked.
+	// On a terminal, create waits until the account is linked.
 	creating := d.types(t, "create", "dev", "-t", "needing", "-y", "--wait")
 	creating.await(page)
 	if ended := d.link(d.token); ended != page {
@@ -134,12 +134,12 @@ func TestExternalAuth(t *testing.T) {
 	if out, stderr, err := in("coder external-auth access-token github"); status(err) != 1 || out != "" || !strings.Contains(stderr, "github") {
 		t.Errorf("an unknown login: %v, %q, %q", err, out, stderr)
 	}
-	// A host that only looks like it gets nothing.
+	// A host with a similar name gets nothing.
 	if _, stderr, err := in("GIT_TERMINAL_PROMPT=0 git ls-remote " + strings.Replace(repository, "127.0.0.1", "localhost", 1)); err == nil || !strings.Contains(stderr, "no login") {
 		t.Errorf("another host: %v\n%s", err, stderr)
 	}
 
-	// Another user's workspace has no part of it.
+	// Another user's workspace has no access to it.
 	bob := d.member("bob")
 	if _, stderr, err := d.tryAs("bob", "create", "bobs", "-t", "process", "-y", "--wait"); err != nil {
 		t.Fatalf("bob's workspace: %v\n%s", err, stderr)
@@ -171,7 +171,7 @@ func TestExternalAuth(t *testing.T) {
 	asked.line(token)
 	asked.await("refs/heads/main")
 	asked.end()
-	d.coder("stop", "dev", "-y") // ends without a login, too
+	d.coder("stop", "dev", "-y") // works without a login, too
 	if _, stderr, err := d.try("start", "dev", "-y"); err == nil || !strings.Contains(stderr, page) {
 		t.Errorf("start without the login: %v\n%s", err, stderr)
 	}
@@ -204,7 +204,7 @@ resource "coder_env" "login" {
 	d.coder("templates", "push", "needing", "-d", dir, "-y")
 }
 
-// neverInPlain looks for the provider's tokens in everything that the deployment has written: the database's files, the logs of
+// neverInPlain searches everything that the deployment has written for the provider's tokens: the database's files, the logs of
 // server, builds and agents, the provisioners' folders, the workspaces.
 func (d *deployment) neverInPlain(provider *extauthtest.Provider) {
 	d.t.Helper()
@@ -230,7 +230,7 @@ func (d *deployment) neverInPlain(provider *extauthtest.Provider) {
 	}
 }
 
-// typist is the command line on a terminal.
+// typist runs the command line on a terminal.
 type typist struct {
 	t        *testing.T
 	cmd      *exec.Cmd
@@ -258,7 +258,7 @@ func (k *typist) line(text string) {
 	}
 }
 
-// await reads until a text has been shown.
+// await reads until the terminal has shown a text.
 func (k *typist) await(text string) {
 	k.t.Helper()
 	for buf := make([]byte, 4096); !bytes.Contains(k.shown, []byte(text)); {
@@ -270,7 +270,7 @@ func (k *typist) await(text string) {
 	}
 }
 
-// end reads to the end, which must be a success.
+// end reads to the end of the output, and fails the test unless the command succeeds.
 func (k *typist) end() {
 	k.t.Helper()
 	rest, _ := io.ReadAll(k.terminal) // ends with EIO
@@ -279,7 +279,7 @@ func (k *typist) end() {
 	}
 }
 
-// A configuration that cannot be ends the start with the name of what is wrong.
+// An invalid configuration prevents the start, and the error names the invalid setting.
 func TestExternalAuthConfiguration(t *testing.T) {
 	t.Parallel()
 	d := prepare(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// noisyTemplate prints more than a full disk can store, on a signal.
+// noisyTemplate prints, on a signal, more than a full disk can store.
 const noisyTemplate = `
 resource "terraform_data" "noise" {
   provisioner "local-exec" {
@@ -22,7 +22,7 @@ resource "terraform_data" "noise" {
 }
 `
 
-// spoken is a command that runs, and what it has printed.
+// spoken is a running command with its output so far.
 type spoken struct {
 	t     *testing.T
 	file  *os.File
@@ -54,8 +54,8 @@ func (s *spoken) text() string {
 	return string(text)
 }
 
-// TestFullDiskIsExplained: while the database's disk is full, the people whose builds wait for it are told why, those whose build runs and
-// those whose build cannot begin; so is who looks at the deployment's health. All goes on when there is space.
+// TestFullDiskIsExplained: while the database's disk is full, users whose builds wait for it see the reason, both for running builds and
+// for builds that cannot begin. The deployment's health also reports it. Everything continues when there is space.
 func TestFullDiskIsExplained(t *testing.T) {
 	t.Parallel()
 	d, config := onSmallDisk(t, "--provisioner-isolation", "none")
@@ -94,7 +94,7 @@ func TestFullDiskIsExplained(t *testing.T) {
 		t.Errorf("health while the disk is full: %s", text)
 	}
 
-	// Whether the small row of a build that begins finds some room is chance.
+	// It is random whether the small row of a new build still fits.
 	second := d.speak(ctx, "second.log", d.command(ctx, "create", "second", "-t", "noisy", "-y"))
 	await(t, "the owner of the waiting build sees why it waits", func() bool {
 		return strings.Contains(second.text(), "The database's disk is full.")

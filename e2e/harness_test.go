@@ -16,7 +16,7 @@ import (
 )
 
 // deployment is a running server with the first user signed in and the process template pushed, for tests that need more
-// than a script can say.
+// than a script can express.
 type deployment struct {
 	*server
 	t     *testing.T
@@ -39,7 +39,7 @@ func (d *deployment) pushProcess() {
 	d.coder("templates", "push", "process", "-d", template, "-y")
 }
 
-// startServer is deploy without a template.
+// startServer is like deploy, without a template.
 func startServer(t *testing.T, args ...string) *deployment {
 	t.Helper()
 	d := prepare(t, args...)
@@ -47,10 +47,10 @@ func startServer(t *testing.T, args ...string) *deployment {
 	return d
 }
 
-// prepare is startServer before anything runs.
+// prepare is like startServer, but does not run anything yet.
 func prepare(t *testing.T, args ...string) *deployment {
 	t.Helper()
-	// The folder is made first, and so removed last.
+	// The folder is made first, so that it is removed last.
 	d := &deployment{server: newServer(t.TempDir()), t: t}
 	d.args = args
 	t.Cleanup(d.cleanup)
@@ -99,7 +99,7 @@ func (d *deployment) commandAs(ctx context.Context, user string, args ...string)
 	return cmd
 }
 
-// member creates a user and signs it in, for tryAs and with the token that it returns.
+// member creates a user and signs it in, for use with tryAs or with the returned token.
 func (d *deployment) member(name string) (token string) {
 	d.t.Helper()
 	d.coder("users", "create", "--username", name, "--email", name+"@example.com", "--password", password)
@@ -113,7 +113,7 @@ func (d *deployment) member(name string) (token string) {
 	return token
 }
 
-// talk is an open session in a workspace that answers line by line.
+// talk is an open session in which the workspace answers line by line.
 type talk struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -121,7 +121,7 @@ type talk struct {
 	lines *bufio.Scanner
 }
 
-// talk opens a session in a workspace, and waits until its path is direct: only such a one outlives its server.
+// talk opens a session in a workspace, and waits until its path is direct: only a direct session outlives its server.
 func (d *deployment) talk(workspace string) *talk {
 	d.t.Helper()
 	facts := filepath.Join(d.dir, "network-"+workspace)
@@ -153,7 +153,7 @@ func (d *deployment) talk(workspace string) *talk {
 	return s
 }
 
-// echo says something in the session and fails the test unless the workspace answers.
+// echo sends a line in the session and fails the test unless the workspace answers.
 func (s *talk) echo(n int) {
 	s.t.Helper()
 	fmt.Fprintf(s.stdin, "%d\n", n)
@@ -162,7 +162,7 @@ func (s *talk) echo(n int) {
 	}
 }
 
-// end closes the session, which must have been a success.
+// end closes the session and fails the test unless it succeeded.
 func (s *talk) end() {
 	s.t.Helper()
 	s.stdin.Close()
@@ -171,7 +171,7 @@ func (s *talk) end() {
 	}
 }
 
-// asRoot skips a test that mounts folders where that is not possible.
+// asRoot skips a test that mounts folders if that is not possible.
 func asRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -179,7 +179,7 @@ func asRoot(t *testing.T) {
 	}
 }
 
-// coder is try that must succeed.
+// coder is like try, but fails the test unless the command succeeds.
 func (d *deployment) coder(args ...string) string {
 	d.t.Helper()
 	stdout, stderr, err := d.try(args...)
@@ -189,7 +189,7 @@ func (d *deployment) coder(args ...string) string {
 	return stdout
 }
 
-// get asks the API as the first user.
+// get requests a path of the API as the first user.
 func (d *deployment) get(path string, into any) {
 	d.t.Helper()
 	if err := call(http.MethodGet, d.url()+path, d.token, nil, into); err != nil {
@@ -210,7 +210,7 @@ func (d *deployment) agents() (pids []int) {
 	return pids
 }
 
-// await polls until ok, for what other processes do on their own time.
+// await polls until ok returns true, for what other processes do in their own time.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(settle); !ok(); time.Sleep(50 * time.Millisecond) {
@@ -254,7 +254,7 @@ func (d *deployment) workspace(name string) (w workspaceJSON) {
 	return w
 }
 
-// agentID is the id of the workspace's one agent.
+// agentID returns the id of the workspace's only agent.
 func (w workspaceJSON) agentID() string {
 	for _, resource := range w.LatestBuild.Resources {
 		for _, agent := range resource.Agents {

@@ -20,14 +20,14 @@ import (
 	"testing"
 )
 
-// connectProxy is the HTTP proxy of an office: it passes CONNECT requests of those who have its password, and nothing else.
+// connectProxy is the HTTP proxy of an office: it passes CONNECT requests of clients that have its password, and nothing else.
 type connectProxy struct {
 	user *url.Userinfo
-	ways map[string]string // from the address that clients ask for to the one that they get
+	ways map[string]string // from the address that clients request to the one that they get
 
 	mu     sync.Mutex
 	passed map[string]int // by the client's address
-	others []string       // what else was asked for
+	others []string       // other requests
 }
 
 func (p *connectProxy) serve(l net.Listener) {
@@ -47,7 +47,7 @@ func (p *connectProxy) handle(c net.Conn) {
 	if err != nil {
 		return
 	}
-	// As a server, net/http has no name for this header; its value is that of Authorization.
+	// On servers, net/http has no method for this header; its value has the format of Authorization.
 	credential := http.Request{Header: http.Header{"Authorization": req.Header["Proxy-Authorization"]}}
 	name, password, _ := credential.BasicAuth()
 	want, _ := p.user.Password()
@@ -83,7 +83,7 @@ func (p *connectProxy) handle(c net.Conn) {
 // office is a network namespace whose only way out is a proxy.
 type office struct{ name, address, proxy string }
 
-// offices makes namespaces on wires to the test's own, in which their proxy listens. Packets go no further.
+// offices makes namespaces with wires to the test's own namespace, in which their proxy listens. Packets go no further.
 func offices(t *testing.T, p *connectProxy, names ...string) []office {
 	t.Helper()
 	run := func(args ...string) {
@@ -117,7 +117,7 @@ func offices(t *testing.T, p *connectProxy, names ...string) []office {
 	return made
 }
 
-// in is the prefix of a command that runs in the office, with its proxy and the server's URL.
+// in returns the prefix of a command that runs in the office, with its proxy and the server's URL.
 func (o office) in(proxy, url string) []string {
 	return []string{"ip", "netns", "exec", o.name, "env", "HTTPS_PROXY=" + proxy, "CODER_URL=" + url}
 }
@@ -216,7 +216,7 @@ resource "terraform_data" "process" {
 	if len(p.others) > 0 {
 		t.Errorf("the proxy was asked for %q", p.others)
 	}
-	// At least three connections each: the API or RPC's own, the coordinator's and the relay's.
+	// At least three connections each: that of the API or RPC, the coordinator's and the relay's.
 	for what, o := range map[string]office{"the laptop": laptop, "agent and provisioner": work} {
 		if p.passed[o.address] < 3 {
 			t.Errorf("%s made %d connections through the proxy", what, p.passed[o.address])

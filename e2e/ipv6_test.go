@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/internal/slowlink"
 )
 
-// wire6 connects a namespace with the core by IPv6: as 2001:db8:n::2, with a route to everything.
+// wire6 connects a namespace with the core over IPv6: as 2001:db8:n::2, with a default route.
 func (l *lab) wire6(host, device, n string) {
 	l.t.Helper()
 	l.ip("link", "add", "x"+n, "netns", l.ns("core"), "type", "veth", "peer", "name", device, "netns", l.ns(host))
@@ -22,8 +22,8 @@ func (l *lab) wire6(host, device, n string) {
 	l.ipIn(host, "-6", "route", "add", "default", "via", "2001:db8:"+n+"::1")
 }
 
-// A laptop that has IPv6 alone reaches a server that has both: a workspace that has both directly, and one that has IPv4 alone through the
-// relay.
+// A laptop with only IPv6 reaches a server with IPv4 and IPv6. It reaches a workspace with both directly, and one with only IPv4 through
+// the relay.
 func TestIPv6OnlyLaptop(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

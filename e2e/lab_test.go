@@ -19,13 +19,13 @@ import (
 	"github.com/codermesh/codermesh/internal/slowlink"
 )
 
-// The lab is an internet of network namespaces: hosts behind gateways, which meet in a core through wires with a delay. The
+// lab simulates an internet with network namespaces: hosts behind gateways, which are connected to a core by wires with a delay. The
 // server has a public address, the workspace's agent runs behind an ordinary NAT, and each case has a laptop of its own in a
-// network of its own kind. What is asserted is the path, that every byte arrives, and that a session that was open goes on.
-// How long it was silent is printed.
+// network of its own kind. The tests assert the path, that every byte arrives, and that an open session continues.
+// They print how long the session was silent.
 type lab struct {
 	t      *testing.T
-	prefix string // of namespaces, so that two labs can be
+	prefix string // of namespaces, so that two labs can exist
 	server string // its public address
 	listen string // the address that it listens on; empty means all of IPv4
 	d      *deployment
@@ -33,10 +33,10 @@ type lab struct {
 	public map[string]string // addresses of gateways
 }
 
-// labs counts them.
+// labs counts the labs.
 var labs atomic.Int32
 
-// labDelay is one way through one wire. Packets between two hosts pass two of them.
+// labDelay is the one-way delay of one wire. Packets between two hosts pass two wires.
 const labDelay = 5 * time.Millisecond
 
 func newLab(t *testing.T) *lab {
@@ -60,7 +60,7 @@ func newLab(t *testing.T) *lab {
 	l.ipIn("core", "link", "set", "srv", "up")
 	l.ipIn("srv", "addr", "add", "203.0.113.2/30", "dev", "eth0")
 	l.ipIn("srv", "link", "set", "eth0", "up")
-	l.ipIn("srv", "route", "add", "default", "via", "203.0.113.1", "src", l.server) // what asks by UDP hears from whom it asked
+	l.ipIn("srv", "route", "add", "default", "via", "203.0.113.1", "src", l.server) // UDP clients get their answers from the address that they asked
 	l.ipIn("core", "route", "add", l.server, "via", "203.0.113.2")
 	return l
 }
@@ -91,20 +91,20 @@ func (l *lab) in(ns string, args ...string) {
 	l.ip(append([]string{"netns", "exec", l.ns(ns)}, args...)...)
 }
 
-// NATs of a gateway, as nft rules for what leaves by the wire.
+// NATs of a gateway, as nft rules for packets that leave through the wire.
 const (
-	natEasy = "masquerade"              // keeps ports where it can: one that peers can guess
+	natEasy = "masquerade"              // keeps ports if it can, so that peers can guess them
 	natHard = "masquerade fully-random" // another port for every destination
 )
 
-// host makes a namespace behind a gateway that does what nat says, and returns the wire to the core.
+// host makes a namespace behind a gateway with the given NAT, and returns the wire to the core.
 func (l *lab) host(name, nat string, wire slowlink.Options) *slowlink.Link {
 	l.t.Helper()
 	l.namespace(name)
 	return l.uplink(name, name+"gw", "eth0", nat, wire)
 }
 
-// uplink connects a namespace with the core by a gateway of its own, and makes that its default route.
+// uplink connects a namespace with the core through a gateway of its own, and makes that its default route.
 func (l *lab) uplink(name, gateway, device, nat string, wire slowlink.Options) *slowlink.Link {
 	l.t.Helper()
 	l.next++
@@ -146,15 +146,15 @@ add chain ip n own { type filter hook input priority 0; policy accept; }
 add rule ip n own iifname %[1]s ct state new drop`, device, kind))
 }
 
-// lax makes two gateways accept unsolicited packets from each other as their own: they remember these as connections of their
-// own, and give those between the same two ports that come from inside another port.
+// lax makes two gateways accept unsolicited packets from each other: they remember these as connections of their
+// own, and assign another port to connections from inside that use the same two ports.
 func (l *lab) lax(a, b string) {
 	l.t.Helper()
 	l.in(a, "nft", "insert rule ip n own ip saddr "+l.public[b]+" accept")
 	l.in(b, "nft", "insert rule ip n own ip saddr "+l.public[a]+" accept")
 }
 
-// blockUDP drops what leaves a gateway by UDP, or lets it again.
+// blockUDP makes a gateway drop outgoing UDP packets, or pass them again.
 func (l *lab) blockUDP(gateway string, block bool) {
 	l.t.Helper()
 	if block {
@@ -166,7 +166,7 @@ add rule ip u forw meta l4proto udp drop`)
 	l.in(gateway, "nft", "delete table ip u")
 }
 
-// hush makes a host silent about a packet that is too long for its link.
+// hush makes a host drop packets that are too long for its link without reporting it.
 func (l *lab) hush(host string) {
 	l.t.Helper()
 	l.in(host, "nft", `add table inet hush
@@ -204,7 +204,7 @@ func (l *lab) deploy() {
 	l.workspace("dev", "ws")
 }
 
-// workspace makes one whose agent runs on a host.
+// workspace makes a workspace whose agent runs on a host.
 func (l *lab) workspace(name, host string) {
 	l.t.Helper()
 	template, home := filepath.Join(l.d.dir, "template-"+name), filepath.Join(l.d.dir, "agent-"+name)
@@ -222,7 +222,7 @@ func (l *lab) workspace(name, host string) {
 	l.d.coder("ssh", name, "--", "true")
 }
 
-// coder is the command line on a host.
+// coder returns a command that runs the command line on a host.
 func (l *lab) coder(ctx context.Context, host string, args ...string) *exec.Cmd {
 	cmd := l.d.command(ctx, args...)
 	wrapped := append([]string{"ip", "netns", "exec", l.ns(host), coder}, args...)
@@ -231,7 +231,7 @@ func (l *lab) coder(ctx context.Context, host string, args ...string) *exec.Cmd 
 	return own
 }
 
-// path asserts by which path a host reaches the workspace.
+// path asserts which path a host uses to reach the workspace.
 func (l *lab) path(t *testing.T, host string, direct bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), settle)
@@ -249,7 +249,7 @@ func (l *lab) path(t *testing.T, host string, direct bool) {
 	}
 }
 
-// bytes carries some through a session both ways and asserts that all arrive.
+// bytes sends data through a session both ways and asserts that all of it arrives.
 func (l *lab) bytes(t *testing.T, host string, flags ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
@@ -267,7 +267,7 @@ func (l *lab) bytes(t *testing.T, host string, flags ...string) {
 	}
 }
 
-// counting reads as bytes that do not repeat soon.
+// counting is a reader of bytes that do not repeat soon.
 type counting struct{ n *uint32 }
 
 func (c counting) Read(p []byte) (int, error) {
@@ -286,7 +286,7 @@ type labSession struct {
 	last  int
 }
 
-// session opens one that counts up twenty times a second, to the given number.
+// session opens a session that counts up twenty times a second, to the given number.
 func (l *lab) session(t *testing.T, host string, to int) *labSession {
 	t.Helper()
 	s := &labSession{t: t, lines: make(chan string, to)}
@@ -309,7 +309,7 @@ func (l *lab) session(t *testing.T, host string, to int) *labSession {
 	return s
 }
 
-// until reads until the workspace has counted so far. It fails the test when a number is missing.
+// until reads until the workspace has counted to n. It fails the test when a number is missing.
 func (s *labSession) until(n int) {
 	s.t.Helper()
 	limit := time.After(settle)
@@ -323,7 +323,7 @@ func (s *labSession) until(n int) {
 	}
 }
 
-// take counts a line, which must be the next one.
+// take checks that a line is the next number.
 func (s *labSession) take(line string, ok bool) {
 	s.t.Helper()
 	if !ok {
@@ -334,7 +334,7 @@ func (s *labSession) take(line string, ok bool) {
 	}
 }
 
-// resumed reads what comes after a disturbance and prints how long that took.
+// resumed reads the first line after a disturbance and prints how long it took.
 func (s *labSession) resumed(what string) {
 	s.t.Helper()
 	for drained := false; !drained; { // what had arrived before
@@ -350,7 +350,7 @@ func (s *labSession) resumed(what string) {
 	s.t.Logf("%s: the session goes on after %s", what, time.Since(begin).Round(10*time.Millisecond))
 }
 
-// end reads to the last number, and the session must have been a success.
+// end reads to the last number, and fails the test unless the session succeeded.
 func (s *labSession) end(to int) {
 	s.t.Helper()
 	s.until(to)
@@ -359,7 +359,7 @@ func (s *labSession) end(to int) {
 	}
 }
 
-// Every kind of network has its path, and loses no byte.
+// Every kind of network uses its expected path, and no byte is lost.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -368,16 +368,16 @@ func TestLab(t *testing.T) {
 	l.host("hard", natHard, slowlink.Options{})
 	l.host("lossy", natEasy, slowlink.Options{Delay: 40 * time.Millisecond, Loss: 0.01})
 	l.host("narrow", natEasy, slowlink.Options{MTU: 1280})
-	// A narrow link whose ends do not tell what they drop.
+	// A narrow link whose ends do not report what they drop.
 	l.host("dark", natEasy, slowlink.Options{MTU: 1280})
 	l.hush("darkgw")
 	l.hush("core")
-	// Its first packet and that of the workspace have to cross: they have the time for it that one of them travels.
+	// Its first packet and that of the workspace must cross, while either of them is in transit.
 	l.host("lax", natEasy, slowlink.Options{Delay: 250 * time.Millisecond})
 	l.lax("laxgw", "wsgw")
 	l.host("walled", natEasy, slowlink.Options{})
 	l.blockUDP("walledgw", true)
-	// A second NAT inside the first.
+	// A host with a second NAT inside the first.
 	l.host("double", natEasy, slowlink.Options{})
 	l.namespace("inner")
 	l.ip("link", "add", "in", "netns", l.ns("double"), "type", "veth", "peer", "name", "eth0", "netns", l.ns("inner"))
@@ -388,7 +388,7 @@ func TestLab(t *testing.T) {
 	l.ipIn("inner", "link", "set", "eth0", "up")
 	l.ipIn("inner", "route", "add", "default", "via", "10.72.0.1")
 	l.nat("double", "eth0", natEasy)
-	// Hosts for what happens to open sessions.
+	// Hosts for tests of open sessions.
 	cut := l.host("cut", natEasy, slowlink.Options{})
 	l.host("asleep", natEasy, slowlink.Options{})
 	l.host("blocked", natEasy, slowlink.Options{})
@@ -413,7 +413,7 @@ func TestLab(t *testing.T) {
 		t.Parallel()
 		s := l.session(t, "cut", to)
 		cut.Cut(true)
-		time.Sleep(8 * time.Second) // the outage is what is tested
+		time.Sleep(8 * time.Second) // the tested outage
 		cut.Cut(false)
 		s.resumed("a link that was cut for 8 s")
 		s.end(to)
@@ -421,11 +421,11 @@ func TestLab(t *testing.T) {
 	t.Run("session/sleep", func(t *testing.T) {
 		t.Parallel()
 		s := l.session(t, "asleep", to)
-		// ip becomes the program that it runs.
+		// ip executes the program in its own process.
 		if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(15 * time.Second) // so is the sleep
+		time.Sleep(15 * time.Second) // the tested sleep
 		if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// programs are the folders below /tmp that the start scripts of this deployment's agents made, by the numbers of their keepers.
+// programs returns the folders below /tmp that the start scripts of this deployment's agents made, by the process ids of their keepers.
 func (d *deployment) programs() map[int]string {
 	found := map[int]string{}
 	for pid, environ := range d.processes() {
@@ -24,8 +24,8 @@ func (d *deployment) programs() map[int]string {
 	return found
 }
 
-// TestKilledAgentLeavesNothing: what an agent that was killed left in the temporary folder goes when its workspace stops, and when an
-// agent starts. The folders of another agent on the same machine stay.
+// TestKilledAgentLeavesNothing: the files that a killed agent left in the temporary folder are removed when its workspace stops, and when
+// an agent starts. The folders of another agent on the same machine stay.
 func TestKilledAgentLeavesNothing(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "--provisioner-isolation", "none")
@@ -65,7 +65,7 @@ func TestKilledAgentLeavesNothing(t *testing.T) {
 		t.Error("the lost agent's folder is still there")
 	}
 
-	// A machine whose workspace is not a process of the provisioner has only its next agent to do it.
+	// If the workspace is not a process of the provisioner, only its next agent can do it.
 	d.coder("start", "stopped", "-y")
 	await(t, "the second agent runs", func() bool { return len(d.programs()) == 2 })
 	for pid, dir := range d.programs() {

@@ -39,7 +39,7 @@ func listeners(t *testing.T) map[string][]int {
 	return found
 }
 
-// No listener of a running server, provisioner or agent serves RPC: it exists on mesh addresses only, which are no sockets of
+// No listener of a running server, provisioner or agent serves RPC, which exists on mesh addresses only: these are not sockets of
 // this machine.
 func TestNoListenerServesRPC(t *testing.T) {
 	t.Parallel()
@@ -104,7 +104,7 @@ func refused(t *testing.T, addr, path string) {
 		client := &http.Client{Transport: &http.Transport{Protocols: protocols, DisableKeepAlives: true}, Timeout: 5 * time.Second}
 		resp, err := client.Post("http://"+addr+path, "application/proto", strings.NewReader(""))
 		if err != nil {
-			continue // does not even speak it
+			continue // does not even speak this protocol
 		}
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()

@@ -29,7 +29,7 @@ type participant struct {
 	client *coordinator.Client
 }
 
-// joinMesh brings a participant in by its credential. A refusal is the error.
+// joinMesh makes a participant join the mesh with its credential. If the server refuses it, the error is the refusal.
 func joinMesh(t *testing.T, d *deployment, kind coordinator.Kind, header, credential string) (*participant, error) {
 	t.Helper()
 	server, err := url.Parse(d.url())
@@ -74,8 +74,8 @@ func (p *participant) session(ctx context.Context, id uuid.UUID) (*sshmux.Conn, 
 	return conn, nil
 }
 
-// silent fails the test if a mesh address answers the participant within the two seconds that a connection to its own would
-// take a few hundredths of.
+// silent fails the test if a mesh address answers the participant within two seconds. A connection to its own would take a few
+// hundredths of that.
 func (p *participant) silent(t *testing.T, id uuid.UUID) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -110,7 +110,7 @@ func parseID(t *testing.T, text string) uuid.UUID {
 	return id
 }
 
-// agentToken is the token of a workspace's agent, as its build made it. No process's environment has it.
+// agentToken returns the token of a workspace's agent, as its build made it. No process's environment has it.
 func (d *deployment) agentToken(w workspaceJSON) string {
 	d.t.Helper()
 	for _, pid := range d.agents() {
@@ -144,8 +144,8 @@ func (d *deployment) agentToken(w workspaceJSON) string {
 	return ""
 }
 
-// A client reaches no workspace but its owner's, and an agent no other agent: not by asking the coordinator, and not by
-// knowing everything that an introduction would have told.
+// A client reaches only its owner's workspaces, and an agent does not reach other agents: neither by asking the coordinator nor by
+// knowing everything that an introduction would contain.
 func TestPeersAreIsolated(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -166,7 +166,7 @@ func TestPeersAreIsolated(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Ada reaches hers: what follows fails for no other reason than who asks.
+	// Ada reaches her workspace, so the following attempts fail only because of who asks.
 	ada, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, d.token)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestPeersAreIsolated(t *testing.T) {
 		t.Errorf("subscribe to what is another's: %v, to what does not exist: %v; want the same", got, want)
 	}
 	stranger.silent(t, dev)
-	// With all that the coordinator would have told: key, addresses, relay.
+	// The stranger has everything that the coordinator would send: key, addresses, relay.
 	if err := stranger.node.Upsert(tailnet.Peer{NodeInfo: devNode}); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestPeersAreIsolated(t *testing.T) {
 
 	// An attacker uses one agent's token in ways that no agent does.
 	token := d.agentToken(own)
-	// The true one must be silent, or the second is refused.
+	// The real agent must be silent, or the server refuses the second.
 	for _, pid := range d.agents() {
 		if environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err == nil && bytes.Contains(environ, []byte(own.ID)) {
 			signal(t, pid, syscall.SIGSTOP)
@@ -220,13 +220,13 @@ func TestPeersAreIsolated(t *testing.T) {
 	}
 	rogue.silent(t, dev)
 
-	// The silence did not come from a missing responder.
+	// The silence is not due to a missing responder.
 	if conn, err = ada.session(ctx, dev); err != nil {
 		t.Fatalf("ada's workspace does not answer afterwards: %v", err)
 	}
 	conn.Close()
 
-	// An agent's token does not work as a user's session, nor the other way round.
+	// An agent's token does not work as a user's session, nor vice versa.
 	for _, path := range []string{"/api/v2/users/me", "/api/v2/workspaces"} {
 		if err := call(http.MethodGet, d.url()+path, token, nil, nil); err == nil || !strings.Contains(err.Error(), "401") {
 			t.Errorf("GET %s with an agent's token: got %v, want 401", path, err)
@@ -245,7 +245,7 @@ func TestPeersAreIsolated(t *testing.T) {
 	}
 }
 
-// Losing access ends what is open: a suspended user's session in the workspace, and the tunnel of a client.
+// Losing access ends open connections: a suspended user's session in the workspace, and the tunnel of a client.
 func TestSuspensionEndsSessions(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestTwoServersOnOneDatabase: the second server refuses to start and names the first one, which is unharmed. After the first one was killed
-// the second one starts, with everything that the first had.
+// TestTwoServersOnOneDatabase: the second server refuses to start and names the first one, which keeps running. After the first one was
+// killed, the second one starts with all data of the first.
 func TestTwoServersOnOneDatabase(t *testing.T) {
 	t.Parallel()
 	db := externalDatabase(t)()

@@ -18,15 +18,15 @@ import (
 	"time"
 )
 
-// site is a private network behind a router that masquerades: a namespace of its own, and one for the router.
+// site is a private network behind a masquerading router: one namespace for its host, and one for the router.
 type site struct{ host, router string }
 
-// hosts makes network namespaces: the server's, which the test reaches at address, and sites that reach nothing but the server.
+// hosts makes network namespaces: the server's, which the test reaches at address, and sites that reach only the server.
 type hosts struct {
 	t       *testing.T
 	tag     string
 	server  string
-	address string // of the server, for everybody
+	address string // of the server, for all hosts
 	made    int
 }
 
@@ -66,7 +66,7 @@ func (h *hosts) namespace(name string) string {
 	return name
 }
 
-// site creates one. Its host accepts no connections, and its router forwards responses and what the nftables rule forward
+// site creates a site. Its host accepts no connections, and its router forwards responses and what the nftables rule forward
 // allows.
 func (h *hosts) site(name, forward string) site {
 	h.t.Helper()
@@ -127,9 +127,9 @@ func (h *hosts) rules(namespace, text string) {
 
 func (s site) in() []string { return []string{"ip", "netns", "exec", s.host} }
 
-// A provisioner behind a masquerading router that passes nothing but outgoing HTTPS builds a template that needs its tags, on
-// another machine than the server's, and the agent of the workspace is behind another such router. There was no inbound
-// connection to either, and none but HTTPS and STUN to the server.
+// A provisioner behind a masquerading router that passes only outgoing HTTPS builds a template that needs its tags, on
+// a machine other than the server's, and the agent of the workspace is behind another such router. There is no inbound
+// connection to either, and only HTTPS and STUN to the server.
 func TestProvisionerBehindNAT(t *testing.T) {
 	t.Parallel()
 	asRoot(t)
@@ -149,7 +149,7 @@ func TestProvisionerBehindNAT(t *testing.T) {
 	d.web.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
 	rack := h.site("p", "tcp dport "+port+" accept")
 	office := h.site("a", "accept")
-	// What the sites send to the server: its HTTPS port and STUN, and nothing else that begins a connection.
+	// The sites may begin connections only to the server's HTTPS port and STUN.
 	h.rules(h.server, `table inet filter {
 	counter https { }
 	counter stun { }
@@ -236,7 +236,7 @@ resource "terraform_data" "host" {
 	}
 	t.Cleanup(func() {
 		cancel()
-		_ = agent.Wait() // it ends by our signal
+		_ = agent.Wait() // our signal ends it
 		if t.Failed() {
 			text, _ := os.ReadFile(log.Name())
 			t.Logf("agent:\n%s", text)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// link is the network between a daemon and its server: a TCP proxy that can be cut as a pulled cable is, without a word to
-// either side. The daemon must have no other way (--disable-direct-connections).
+// link is the network between a daemon and its server: a TCP proxy that can be cut like a cable that is pulled, without notifying
+// either side. The daemon must not have another path (--disable-direct-connections).
 type link struct {
 	t        *testing.T
 	listener net.Listener
@@ -49,7 +49,7 @@ func newLink(t *testing.T, to string) *link {
 	return l
 }
 
-// cut lets nothing pass until mend.
+// cut blocks all data until mend.
 func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +62,7 @@ func (l *link) mend() {
 	close(l.open)
 }
 
-// up waits until the link is up. False when the test is over.
+// up waits until the link is up. It returns false when the test is over.
 func (l *link) up() bool {
 	l.mu.Lock()
 	open := l.open
@@ -115,7 +115,7 @@ func (l *link) carry(near net.Conn) {
 
 func (l *link) url() string { return "http://" + l.listener.Addr().String() }
 
-// A build continues while its server is killed and restarted, and loses nothing.
+// A build continues and loses nothing while its server is killed and restarted.
 func TestProvisionerServerKilled(t *testing.T) {
 	t.Parallel()
 	d := external(t)
@@ -163,9 +163,9 @@ func TestProvisionerServerKilled(t *testing.T) {
 	}
 }
 
-// A daemon that is killed in the middle of a build loses at most the resource in flight: the build ends failed within seconds
-// with that said, and the next one goes on from its state. Also when the server is killed with it, and when nothing of the
-// daemon is left but its folder.
+// A daemon that is killed in the middle of a build loses at most the resource in flight: the build fails within seconds and reports
+// the reason, and the next one continues from its state. The same applies when the server is killed with it, and when only the
+// daemon's folder is left.
 func TestProvisionerKilled(t *testing.T) {
 	t.Parallel()
 	d := external(t)
@@ -180,7 +180,7 @@ func TestProvisionerKilled(t *testing.T) {
 		}
 	}
 
-	// It is not restarted: its heir reports how the build ended.
+	// The daemon is not restarted: its heir reports how the build ended.
 	create := d.background("create", "heir", "-t", "chain", "-y")
 	d.inFlight("heir")
 	killed := time.Now()
@@ -197,7 +197,7 @@ func TestProvisionerKilled(t *testing.T) {
 	}
 	await(t, "the heir has left", func() bool { return len(p.heirs()) == 0 })
 
-	// Server and daemon together, and the daemon is started again at once.
+	// Server and daemon are killed together, and the daemon is started again at once.
 	d.release("heir")
 	p.start()
 	if show := d.coder("show", "heir"); !strings.Contains(show, "outside of the Terraform state: terraform_data.second") && !strings.Contains(show, "by the next build: terraform_data.second") {
@@ -227,7 +227,7 @@ func TestProvisionerKilled(t *testing.T) {
 	said(d.expectState("both", "failed", "first"))
 	d.coder("delete", "both", "-y")
 
-	// All of it is killed, the heir too, as when a machine dies; the daemon comes back.
+	// The daemon and its heir are killed, as when a machine dies; the daemon comes back.
 	p.says("provisioner started", 3)
 	d.background("create", "all", "-t", "chain", "-y")
 	d.inFlight("all")
@@ -246,9 +246,9 @@ func TestProvisionerKilled(t *testing.T) {
 	d.coder("delete", "all", "-y")
 }
 
-// A link that is down for less than the grace period costs nothing. When it is down for longer the daemon ends its build, so
-// that no two work on one state: the build fails with that said and with the state it reached. A daemon that stays away loses
-// its lease, and what it brings later is refused.
+// A link that is down for less than the grace period costs nothing. If it is down for longer, the daemon ends its build, so that
+// no two builds work on one state: the build fails with the reason and the state it reached. A daemon that stays away loses
+// its lease, and the server refuses its later messages.
 func TestProvisionerLinkDown(t *testing.T) {
 	t.Parallel()
 	d := external(t)
@@ -256,7 +256,7 @@ func TestProvisionerLinkDown(t *testing.T) {
 	far := d.provisioner("far", "--url", cable.url(), "--disable-direct-connections", "--tag", "where=far")
 	d.pushChain("chain", "", "--provisioner-tag", "where=far")
 
-	// This one dies with its heir, as when a machine dies, and stays away until its lease has ended.
+	// This daemon dies with its heir, as when a machine dies, and stays away until its lease has ended.
 	dead := d.provisioner("dead", "--tag", "where=grave")
 	d.pushChain("grave", "", "--provisioner-tag", "where=grave")
 	d.background("create", "lost", "-t", "grave", "-y")
@@ -328,7 +328,7 @@ func TestProvisionerLinkDown(t *testing.T) {
 	}
 }
 
-// fullLog is everything that the server's processes said.
+// fullLog returns everything that the server's processes logged.
 func (s *server) fullLog() string {
 	text, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
 	return string(text)

@@ -20,7 +20,7 @@ import (
 
 const provisionerKey = "the-pre-shared-key-of-these-tests"
 
-// external starts a server that has no provisioner of its own.
+// external starts a server without a built-in provisioner.
 func external(t *testing.T, args ...string) *deployment {
 	t.Helper()
 	d := prepare(t, append([]string{"--provisioner-daemons=0"}, args...)...)
@@ -50,7 +50,7 @@ func (d *deployment) provisioner(name string, args ...string) *daemon {
 	return p
 }
 
-// prepareProvisioner is provisioner before anything runs. The caller starts it.
+// prepareProvisioner is like provisioner, but does not run anything yet. The caller starts it.
 func (d *deployment) prepareProvisioner(name string, args ...string) *daemon {
 	p := &daemon{d: d, name: name, args: args, log: filepath.Join(d.dir, "provisioner-"+name+".log")}
 	d.t.Cleanup(p.cleanup)
@@ -66,7 +66,7 @@ func (p *daemon) command() *exec.Cmd {
 	return cmd
 }
 
-// start begins the process and waits for the welcome.
+// start starts the process and waits for the welcome.
 func (p *daemon) start() {
 	p.d.t.Helper()
 	before := strings.Count(p.text(), `msg="provisioner started"`)
@@ -81,7 +81,7 @@ func (p *daemon) start() {
 	})
 }
 
-// begin starts the process and waits for nothing.
+// begin starts the process without waiting.
 func (p *daemon) begin() {
 	p.d.t.Helper()
 	file, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -104,7 +104,7 @@ func (p *daemon) text() string {
 	return string(text)
 }
 
-// says waits until the daemon's log has a text for the n-th time.
+// says waits until the daemon's log contains a text n times.
 func (p *daemon) says(text string, n int) {
 	p.d.t.Helper()
 	await(p.d.t, fmt.Sprintf("%s says %q", p.name, text), func() bool { return strings.Count(p.text(), text) >= n })
@@ -121,14 +121,14 @@ func (p *daemon) ends() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// kill is kill -9 of the daemon; its heir lives.
+// kill kills the daemon with SIGKILL; its heir survives.
 func (p *daemon) kill() {
 	p.d.t.Helper()
 	signal(p.d.t, p.cmd.Process.Pid, syscall.SIGKILL)
 	p.ends()
 }
 
-// heirs are the processes that wait for the daemon's death, or act for it.
+// heirs returns the processes that wait for the daemon's death, or act for it.
 func (p *daemon) heirs() (pids []int) {
 	for pid, environ := range p.d.processes() {
 		if strings.Contains(environ, "CODER_PROVISIONER_HEIR=") && strings.Contains(environ, "config-provisioner-"+p.name+"\x00") {
@@ -142,7 +142,7 @@ func (p *daemon) cleanup() {
 	if p.cmd == nil {
 		return // never started
 	}
-	// The first signal drains; another interrupts. Two at once may be one.
+	// The first signal drains; another interrupts. Two in quick succession may arrive as one.
 	for deadline := time.Now().Add(settle); alive(p.cmd.Process.Pid) && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	}
@@ -157,7 +157,7 @@ func (p *daemon) cleanup() {
 	}
 }
 
-// chainTemplate makes three resources, one after the other. The second waits for the file go-<workspace>; each notes in
+// chainTemplate makes three resources, one after the other. The second waits for the file go-<workspace>; each records in
 // made-<workspace> that it was made.
 const chainTemplate = `terraform {
   required_providers {
@@ -187,7 +187,7 @@ resource "terraform_data" "third" {
 }
 `
 
-// push makes a template of a text.
+// push pushes a template with the given text.
 func (d *deployment) push(name, text string, args ...string) {
 	d.t.Helper()
 	dir := filepath.Join(d.dir, "template-"+name)
@@ -206,7 +206,7 @@ func (d *deployment) pushChain(name, before string, args ...string) {
 	d.push(name, fmt.Sprintf(chainTemplate, d.dir, before), args...)
 }
 
-// run is a command of the first user's that goes on in the background.
+// run is a command of the first user that runs in the background.
 type run struct {
 	cmd    *exec.Cmd
 	output strings.Builder
@@ -235,7 +235,7 @@ func (d *deployment) inFlight(workspace string) {
 	})
 }
 
-// release lets a workspace's chain go on.
+// release lets a workspace's chain continue.
 func (d *deployment) release(workspace string) {
 	d.t.Helper()
 	if err := os.WriteFile(filepath.Join(d.dir, "go-"+workspace), nil, 0o644); err != nil {
@@ -243,7 +243,7 @@ func (d *deployment) release(workspace string) {
 	}
 }
 
-// made are the resources of a workspace's chain whose creation ran to its end, in order.
+// made returns the resources of a workspace's chain whose creation has completed, in order.
 func (d *deployment) made(workspace string) string {
 	d.t.Helper()
 	text, err := os.ReadFile(filepath.Join(d.dir, "made-"+workspace))
@@ -263,7 +263,7 @@ func (d *deployment) ended(workspace string) (w workspaceJSON) {
 	return w
 }
 
-// state are the names of the resources in the state of a workspace's latest build, sorted.
+// state returns the names of the resources in the state of a workspace's latest build, sorted.
 func (d *deployment) state(w workspaceJSON) string {
 	d.t.Helper()
 	var state struct {
@@ -305,8 +305,8 @@ func (d *deployment) expectState(workspace, status, resources string) workspaceJ
 	return w
 }
 
-// One daemon with two slots runs two builds at once, and a third after them. Its metrics say so. A cancel ends a build in
-// order, or kills it with all its processes when it does not end; one that waits never starts. SIGTERM drains, a second one
+// One daemon with two slots runs two builds at once, and a third after them. Its metrics report that. A cancel interrupts a build,
+// or kills it with all its processes if it does not end; a canceled waiting build never starts. SIGTERM drains, a second one
 // interrupts.
 func TestProvisionerSlotsAndCancel(t *testing.T) {
 	t.Parallel()
@@ -314,7 +314,7 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	metrics := "127.0.0.1:" + freePort()
 	p := d.provisioner("rack", "--concurrency", "2", "--cancel-grace", "1s", "--prometheus-address", metrics)
 	d.pushChain("chain", "")
-	// This one ignores what a polite end would be, in a process of its own.
+	// This build ignores the interrupt, in a process of its own.
 	stubborn := filepath.Join(d.dir, "stubborn.pid")
 	d.pushChain("stubborn", "trap '' INT TERM; (trap '' INT TERM; echo $$ >"+stubborn+"; while :; do sleep 0.1; done) &")
 
@@ -352,7 +352,7 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 		t.Errorf("starts that succeeded: %s, want 2", got)
 	}
 
-	// Canceled while it runs: what it made is in the state, and the next build goes on from there.
+	// A build is canceled while it runs: what it made is in the state, and the next build continues from there.
 	d.background("create", "four", "-t", "chain", "-y")
 	d.inFlight("four")
 	cancelBuild(d, "four")
@@ -368,7 +368,7 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	}
 	_ = w
 
-	// Canceled, and does not end: killed with the whole process group after --cancel-grace.
+	// A canceled build that does not end is killed with its whole process group after --cancel-grace.
 	d.background("create", "five", "-t", "stubborn", "-y")
 	d.inFlight("five")
 	cancelBuild(d, "five")
@@ -387,7 +387,7 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 		t.Errorf("process %d of the stubborn build lives on", pid)
 	}
 
-	// SIGTERM drains: the build that runs is finished, and another is not begun.
+	// SIGTERM drains: the running build finishes, and no other begins.
 	r := d.background("create", "six", "-t", "chain", "-y")
 	d.inFlight("six")
 	signal(t, p.cmd.Process.Pid, syscall.SIGTERM)
@@ -443,7 +443,7 @@ func alive(pid int) bool {
 	return err == nil && !regexp.MustCompile(`\) Z `).Match(stat)
 }
 
-// scrape is the value of a metric, "" when it is not there.
+// scrape returns the value of a metric, or "" if it does not exist.
 func scrape(t *testing.T, address, name string) string {
 	t.Helper()
 	resp, err := http.Get("http://" + address + "/metrics")
@@ -489,7 +489,7 @@ func TestProvisionerRefusals(t *testing.T) {
 			defer cancel()
 			name := c.name
 			if name == "other" {
-				name = strings.ReplaceAll(what, " ", "-") // of its own: the cases run side by side
+				name = strings.ReplaceAll(what, " ", "-") // unique, because the cases run in parallel
 			}
 			other := &daemon{d: d, name: name, args: c.args}
 			made := other.command()
@@ -505,7 +505,7 @@ func TestProvisionerRefusals(t *testing.T) {
 			}
 		})
 	}
-	// The one that was there before is not disturbed: it runs a build.
+	// The earlier daemon is not disturbed: it runs a build.
 	t.Cleanup(func() {
 		if strings.Contains(p.text(), "connection lost") {
 			t.Errorf("the daemon was disturbed:\n%s", p.text())
@@ -513,7 +513,7 @@ func TestProvisionerRefusals(t *testing.T) {
 	})
 }
 
-// A server that is away at the start is waited for, with a line about it at once and then one per minute.
+// A daemon waits for a server that is away at the start, and logs a line about it at once and then once per minute.
 func TestProvisionerBeforeServer(t *testing.T) {
 	t.Parallel()
 	d := prepare(t, "--provisioner-daemons=0")

@@ -55,8 +55,8 @@ func selfSigned(t *testing.T, dir string, more ...net.IP) (certFile, keyFile str
 	return certFile, keyFile
 }
 
-// agentTemplate is a workspace on the provisioner's host whose agent gets more environment than the process starter gives:
-// how a template tells its image's authorities.
+// agentTemplate is a template for a workspace on the provisioner's host whose agent gets more environment than from the process starter,
+// in the way that a template names its image's authorities.
 const agentTemplate = `terraform {
   required_providers {
     coder = { source = "coder/coder" }
@@ -83,8 +83,8 @@ resource "terraform_data" "process" {
 }
 `
 
-// The server serves HTTPS itself, with a certificate that only configured clients trust: everything works, relayed traffic
-// included.
+// The server serves HTTPS itself, with a certificate that only configured clients trust: everything works, including relayed
+// traffic.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	d := prepare(t)
@@ -130,7 +130,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// picky is a reverse proxy of the kind that knows websockets and no other upgrade.
+// picky is a reverse proxy that supports websockets and no other upgrade.
 type picky struct {
 	to                 *httputil.ReverseProxy
 	websockets, others atomic.Int64 // upgrades that were passed, and refused
@@ -156,14 +156,14 @@ func (p *picky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.websockets.Add(1)
 	default:
 		p.others.Add(1)
-		// As nginx does with an upgrade that it was not told about: the request goes on without.
+		// Like nginx with an upgrade that it is not configured for, forward the request without it.
 		r.Header.Del("Upgrade")
 		r.Header.Del("Connection")
 	}
 	p.to.ServeHTTP(w, r)
 }
 
-// Behind a proxy that passes websockets and no other upgrade, relayed traffic works automatically.
+// Behind a proxy that passes only websocket upgrades, relayed traffic works automatically.
 func TestProxyThatPassesOnlyWebsockets(t *testing.T) {
 	t.Parallel()
 	d := prepare(t)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// When the workspace goes, those who use it are told why: at once where the agent can say it, within 15 s otherwise.
+// When the workspace stops, its users see the reason: at once if the agent can report it, and within 15 s otherwise.
 func TestSessionsAreToldWhy(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
@@ -57,7 +57,7 @@ func TestSessionsAreToldWhy(t *testing.T) {
 		go func() { one.ended <- cmd.Wait() }()
 		sessions = append(sessions, one)
 	}
-	// Meanwhile a list tells by which paths: it waits for the agents, but not for ever.
+	// Meanwhile a list shows the paths: it waits for the agents, but not forever.
 	told := regexp.MustCompile(`(?m)^dev +(direct|relayed)`)
 	for list, deadline := "", time.Now().Add(settle); !told.MatchString(list); {
 		if time.Now().After(deadline) {
@@ -83,7 +83,7 @@ func TestSessionsAreToldWhy(t *testing.T) {
 	}
 }
 
-// A session whose sign-in ends is ended, and says that as the reason.
+// A session ends when its sign-in ends, and reports that as the reason.
 func TestSessionsEndWithTheSignIn(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
@@ -126,7 +126,7 @@ func TestSessionsEndWithTheSignIn(t *testing.T) {
 	}
 }
 
-// A port-forward whose sign-in ends says so and ends, instead of listening for nothing.
+// A port-forward whose sign-in ends reports that and exits, instead of listening in vain.
 func TestPortForwardEndsWithTheSignIn(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
@@ -148,7 +148,7 @@ func TestPortForwardEndsWithTheSignIn(t *testing.T) {
 	}
 }
 
-// A port-forward keeps its listeners over a restart of the workspace, and goes on.
+// A port-forward keeps its listeners across a restart of the workspace, and continues.
 func TestPortForwardOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
@@ -171,7 +171,7 @@ func TestPortForwardOutlivesARestart(t *testing.T) {
 	}
 	defer open.Close()
 	s.coder("stop", "dev", "-y")
-	// The connection of before ends.
+	// The earlier connection ends.
 	if err := open.SetReadDeadline(time.Now().Add(settle)); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func newShell(t *testing.T) *shell {
 	return s
 }
 
-// client is one of OpenSSH's programs, run without prompts.
+// client returns a command that runs one of OpenSSH's programs without prompts.
 func (s *shell) client(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, append([]string{"-F", s.config, "-o", "BatchMode=yes"}, args...)...)
 	cmd.Env, cmd.Dir = s.env("admin"), s.dir
@@ -74,7 +74,7 @@ func status(err error) int {
 	return 0
 }
 
-// What people do over SSH, with the clients that they have and with ours, against one workspace.
+// TestSSHConformance does what people do over SSH, with their clients and with ours, in one workspace.
 func TestSSHConformance(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
@@ -149,7 +149,7 @@ func newConsole(t *testing.T, cmd *exec.Cmd) *console {
 	}
 	c := &console{t: t, cmd: cmd, ptmx: ptmx, out: bufio.NewReader(ptmx)}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // fails where it has ended, as it should
+		_ = cmd.Process.Kill() // fails if it has ended, as it should have
 		_ = cmd.Wait()
 		ptmx.Close()
 	})
@@ -163,10 +163,10 @@ func (c *console) say(text string) {
 	}
 }
 
-// expect reads until text has come.
+// expect reads until text has arrived.
 func (c *console) expect(text string) {
 	c.t.Helper()
-	// A terminal has no deadlines: without its program it ends.
+	// A terminal does not support deadlines, but it ends with its program.
 	defer time.AfterFunc(settle, func() { _ = c.cmd.Process.Kill() }).Stop()
 	for !strings.Contains(c.seen.String(), text) {
 		b, err := c.out.ReadByte()
@@ -178,12 +178,12 @@ func (c *console) expect(text string) {
 	c.seen.Reset()
 }
 
-// terminals are both ways to a shell on a terminal.
+// terminals returns both commands that start a shell on a terminal.
 func (s *shell) terminals(ctx context.Context) map[string]*exec.Cmd {
 	return map[string]*exec.Cmd{"ssh": s.client(ctx, "ssh", "-t", "coder.dev"), "coder ssh": s.command(ctx, "ssh", "dev")}
 }
 
-// A login shell on a terminal of the right size, type and home, which hears of resizes and of Ctrl-C.
+// A login shell on a terminal of the right size, type and home receives resizes and Ctrl-C.
 func sshTerminal(t *testing.T, s *shell) {
 	for name, cmd := range s.terminals(t.Context()) {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +225,7 @@ func sshEscape(t *testing.T, s *shell) {
 	}
 }
 
-// A shell with a name is left with "~." and goes on; the name brings it back with what it printed.
+// A named shell continues after its user leaves it with "~."; the name brings it back with its output.
 func sshReconnect(t *testing.T, s *shell) {
 	c := newConsole(t, s.command(t.Context(), "ssh", "--reconnect", "work", "dev"))
 	c.say("stty size; kept=this-very-shell; echo rea''dy\r")
@@ -279,7 +279,7 @@ func sshRsync(t *testing.T, s *shell) {
 	}
 }
 
-// A repository in the workspace is cloned and pushed to over SSH.
+// Git clones a repository in the workspace and pushes to it over SSH.
 func sshGit(t *testing.T, s *shell) {
 	s.ssh(t, "git init -q --bare -b main project.git")
 	clone := filepath.Join(t.TempDir(), "clone")
@@ -306,7 +306,7 @@ func sshGit(t *testing.T, s *shell) {
 	}
 }
 
-// Git in the workspace signs in at a git host with its owner's key, which is nowhere in the workspace's files.
+// Git in the workspace signs in at a git host with its owner's key, which is not in any of the workspace's files.
 func sshGitKey(t *testing.T, s *shell) {
 	var key sdk.GitSSHKey
 	s.get("/api/v2/users/me/gitsshkey", &key)
@@ -315,7 +315,7 @@ func sshGitKey(t *testing.T, s *shell) {
 	if out := s.ssh(t, command); !strings.Contains(out, "refs/heads/main") {
 		t.Errorf("ls-remote: got %q", out)
 	}
-	// With a forwarded agent both its keys and the owner's are there.
+	// With a forwarded agent, both its keys and the owner's are available.
 	agent := exec.CommandContext(t.Context(), "ssh-agent", "ssh", "-A", "-F", s.config, "-o", "BatchMode=yes", "coder.dev", command)
 	agent.Env = s.env("admin")
 	if out, stderr, err := output(agent); err != nil || !strings.Contains(out, "refs/heads/main") {
@@ -328,7 +328,7 @@ func sshGitKey(t *testing.T, s *shell) {
 	}
 }
 
-// gitHost is a git host that lets one key in and has one branch.
+// gitHost runs a git host that accepts one key and has one branch.
 func gitHost(t *testing.T, authorized string) (addr string) {
 	t.Helper()
 	want, _, _, _, err := ssh.ParseAuthorizedKey([]byte(authorized))
@@ -368,7 +368,7 @@ func newSigner(t *testing.T) ssh.Signer {
 	return signer
 }
 
-// serveSSH runs run for every command that a client of l asks for, until l is closed.
+// serveSSH calls run for every command that a client of l requests, until l is closed.
 func serveSSH(l net.Listener, config *ssh.ServerConfig, run func(channel ssh.Channel, command string)) {
 	for {
 		conn, err := l.Accept()
@@ -403,7 +403,7 @@ func serveSSH(l net.Listener, config *ssh.ServerConfig, run func(channel ssh.Cha
 	}
 }
 
-// echo answers what it is sent, over TCP or a Unix socket.
+// echo sends back what it receives, over TCP or a Unix socket.
 func echo(t *testing.T, network, addr string) net.Listener {
 	t.Helper()
 	l, err := net.Listen(network, addr)
@@ -423,7 +423,7 @@ func echo(t *testing.T, network, addr string) net.Listener {
 	return l
 }
 
-// ask says something to an echo and fails the test unless it comes back. While nothing listens yet it tries again.
+// ask sends something to an echo and fails the test unless it comes back. It retries while nothing listens yet.
 func ask(t *testing.T, network, addr string) {
 	t.Helper()
 	const text = "there and back again"
@@ -445,7 +445,7 @@ func ask(t *testing.T, network, addr string) {
 	})
 }
 
-// Forwards of TCP and of Unix sockets, both ways, and a SOCKS proxy.
+// sshForwards tests forwards of TCP and of Unix sockets, both ways, and a SOCKS proxy.
 func sshForwards(t *testing.T, s *shell) {
 	dir, err := os.MkdirTemp("", "fwd") // a socket's path is short
 	if err != nil {
@@ -474,14 +474,14 @@ func sshForwards(t *testing.T, s *shell) {
 	ask(t, "tcp", "127.0.0.1:"+local)
 	ask(t, "tcp", "127.0.0.1:"+remote)
 	ask(t, "unix", filepath.Join(dir, "l.sock"))
-	ask(t, "unix", filepath.Join(home, "r.sock")) // root may, though its mode is the account's own
+	ask(t, "unix", filepath.Join(home, "r.sock")) // root may connect, though the mode allows only the account
 	curl := exec.CommandContext(t.Context(), "curl", "-sS", "-m", "30", "-x", "socks5h://127.0.0.1:"+dynamic, s.url()+"/healthz")
 	if out, err := curl.CombinedOutput(); err != nil {
 		t.Errorf("through -D: %v\n%s", err, out)
 	}
 	// Ours: -R.
 	reverse := s.command(ctx, "ssh", "-R", ours+":"+target, "dev", "--", "cat")
-	reverse.Stderr = t.Output() // what it says when it fails
+	reverse.Stderr = t.Output() // its error messages
 	stdin, err := reverse.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -496,7 +496,7 @@ func sshForwards(t *testing.T, s *shell) {
 	}
 }
 
-// The person's SSH agent, in the workspace.
+// sshAgent uses the user's SSH agent in the workspace.
 func sshAgent(t *testing.T, s *shell) {
 	key := filepath.Join(t.TempDir(), "key")
 	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "laptop key", "-f", key).CombinedOutput(); err != nil {
@@ -514,7 +514,7 @@ func sshAgent(t *testing.T, s *shell) {
 	}
 }
 
-// A program in the workspace reaches the person's X server, with the cookie that it is given there.
+// A program in the workspace reaches the user's X server with the cookie that it gets there.
 func sshX11(t *testing.T, s *shell) {
 	var l net.Listener
 	display := 800
@@ -550,7 +550,7 @@ cat <&3`)
 	}
 }
 
-// What IDEs do: our program as the ProxyCommand of a configuration of their own.
+// sshIDE does what IDEs do: it uses our program as the ProxyCommand of its own configuration.
 func sshIDE(t *testing.T, s *shell) {
 	facts := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
@@ -583,7 +583,7 @@ func sshIDE(t *testing.T, s *shell) {
 	}
 }
 
-// Ranges and UDP, and what is refused.
+// ourForwards tests ranges, UDP and refused forwards.
 func ourForwards(t *testing.T, s *shell) {
 	first, second := echo(t, "tcp", "127.0.0.1:0"), net.Listener(nil)
 	base := first.Addr().(*net.TCPAddr).Port
@@ -625,7 +625,7 @@ func ourForwards(t *testing.T, s *shell) {
 	ask(t, "udp", fmt.Sprintf("127.0.0.9:%d", datagrams.LocalAddr().(*net.UDPAddr).Port))
 }
 
-// The host key is this machine's: one for all workspaces, verified without a question.
+// The host key is this machine's: one for all workspaces, verified without a prompt.
 func sshHostKey(t *testing.T, s *shell) {
 	text, err := os.ReadFile(s.config)
 	if err != nil {
@@ -649,7 +649,7 @@ func sshHostKey(t *testing.T, s *shell) {
 		t.Fatalf("ssh does not say which key it saw:\n%s", stderr)
 		return ""
 	}
-	// The workspace had a key of its own in earlier releases.
+	// In earlier releases, the workspace had a key of its own.
 	dir := filepath.Join(s.dir, "config-admin")
 	known := filepath.Join(dir, "ssh_known_hosts")
 	old := "coder.rebuilt,[coder.rebuilt]:* " + string(ssh.MarshalAuthorizedKey(newSigner(t).PublicKey()))
@@ -662,7 +662,7 @@ func sshHostKey(t *testing.T, s *shell) {
 	}
 	f.Close()
 	before := key("coder.rebuilt")
-	// Nothing that is in the workspace decides the key.
+	// Nothing in the workspace determines the key.
 	s.coder("ssh", "rebuilt", "--", "rm -rf ~/.local ~/.cache")
 	s.coder("restart", "rebuilt", "-y")
 	if after := key("coder.rebuilt"); after != before {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A server that is away for a minute does not cut a direct session, and takes its workspaces back when it returns.
+// A server that is away for a minute does not cut a direct session, and its workspaces reconnect when it returns.
 func TestSessionOutlivesServer(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -24,7 +24,7 @@ func TestSessionOutlivesServer(t *testing.T) {
 	if err := d.end(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	// The minute without a server is what is tested; the session is used all the time.
+	// This tests the minute without a server; the session is used all the time.
 	lost := time.Now()
 	n := 1
 	for tick := time.Tick(time.Second); time.Since(lost) < time.Minute; n++ {
@@ -39,7 +39,7 @@ func TestSessionOutlivesServer(t *testing.T) {
 	if out := d.coder("ssh", "dev", "--", "echo back"); out != "back\n" {
 		t.Errorf("a new session after the restart: got %q", out)
 	}
-	// What expired meanwhile has expired.
+	// A token that expired meanwhile is not accepted.
 	_, stderr, err := d.try("whoami", "--token", expiring)
 	if err == nil || !strings.Contains(stderr, "expired") {
 		t.Errorf("whoami with an expired token: got %v, %q; want a refusal that says so", err, stderr)
@@ -65,8 +65,8 @@ resource "terraform_data" "second" {
 }
 `
 
-// A server killed with -9 in the middle of a build loses nothing that was stored: the build ends failed with a reason, its
-// finished resources are in the state, and the next build goes on from it.
+// A server killed with -9 in the middle of a build loses nothing that was stored: the build fails with a reason, its
+// finished resources are in the state, and the next build continues from it.
 func TestServerKilledInMidBuild(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, "--provisioner-isolation", "none")
@@ -94,7 +94,7 @@ func TestServerKilledInMidBuild(t *testing.T) {
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
-	// The command waited for its server, and tells how the build ended.
+	// The command waited for its server, and reports how the build ended.
 	if err := create.Wait(); err == nil {
 		t.Error("coder create: got success, want the failure of its build")
 	}

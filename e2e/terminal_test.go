@@ -18,14 +18,14 @@ import (
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
-// browser is a page that shows a terminal.
+// browser simulates a page that shows a terminal.
 type browser struct {
 	t     *testing.T
 	ws    *websock.Conn
 	shown []byte
 }
 
-// open asks for a terminal as a browser does, and again while the agent is away.
+// open requests a terminal as a browser does, and repeats the request while the agent is away.
 func (d *deployment) open(agent, terminal uuid.UUID) *browser {
 	d.t.Helper()
 	target, err := url.Parse(d.url() + "/api/v2/workspaceagents/" + agent.String() + "/pty?height=30&width=90&reconnect=" + terminal.String())
@@ -61,7 +61,7 @@ func (b *browser) sees(text string) {
 	}
 }
 
-// lost waits until the browser hears that the terminal's connection has ended.
+// lost waits until the browser learns that the terminal's connection has ended.
 func (b *browser) lost() {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), settle)
@@ -76,7 +76,7 @@ func (b *browser) lost() {
 	}
 }
 
-// One shell, whatever happens around it: the page is loaded again, the agent is killed, the server is killed.
+// A shell survives everything around it: the page is reloaded, the agent is killed, the server is killed.
 func TestTerminalOutlivesEverything(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -112,7 +112,7 @@ func TestTerminalOutlivesEverything(t *testing.T) {
 	}
 	page = still("server-killed")
 
-	// Both look at the same, and the command line does too.
+	// Both pages show the same shell, and so does the command line.
 	second := still("second-page")
 	page.sees("second-page this-very-shell")
 	second.types("exit 3\r")
@@ -129,7 +129,7 @@ func TestTerminalOutlivesEverything(t *testing.T) {
 		return err != nil
 	})
 
-	// Another user does not even learn that the agent exists.
+	// Another user cannot even learn that the agent exists.
 	stranger := d.member("eve")
 	target, err := url.Parse(d.url() + "/api/v2/workspaceagents/" + agent.String() + "/pty?reconnect=" + terminal.String())
 	if err != nil {
@@ -149,7 +149,7 @@ func TestTerminalOutlivesEverything(t *testing.T) {
 	await(t, "no agent is left", func() bool { return len(d.agents()) == 0 })
 }
 
-// What the programs of a workspace have there: the command line, the agent's socket, ports that people can see.
+// Programs of a workspace have the command line, the agent's socket, and ports that users can see.
 func TestInsideAWorkspace(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -164,7 +164,7 @@ func TestInsideAWorkspace(t *testing.T) {
 			t.Errorf("%s: %q, want %q", run.command, out, run.want)
 		}
 	}
-	// The agent that comes after a killed one knows what was declared.
+	// The agent that replaces a killed one knows the declared units.
 	signal(t, d.agents()[0], syscall.SIGKILL)
 	await(t, "the next agent is there", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
