@@ -21,10 +21,10 @@ import (
 
 const password = "Correct-Horse-9-Battery"
 
-// day is one developer's day with a fresh server.
+// day measures one developer's day with a fresh server.
 type day struct {
 	dir, coder string
-	runs       int // of what is repeated
+	runs       int // of each repeated measurement
 	megabytes  int // of bulk transfers, MiB
 	rows       []row
 
@@ -168,7 +168,7 @@ func (d *day) setUp(ctx context.Context) error {
 	})
 }
 
-// terraformVersion is the yardstick of builds: what it costs to start Terraform once and do nothing.
+// terraformVersion measures the yardstick of builds: the time to start Terraform once and do nothing.
 func (d *day) terraformVersion(ctx context.Context) string {
 	for _, name := range []string{"terraform", "tofu"} {
 		begin := time.Now()
@@ -233,13 +233,13 @@ func (d *day) bulk(ctx context.Context) error {
 	return nil
 }
 
-// zeros reads as endless zeros.
+// zeros is a reader of endless zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func (d *day) memory(ctx context.Context) error {
-	// What a session left behind is freed by then; an agent that is idle for longer does not shrink further.
+	// By then the agent has freed the memory of ended sessions; an agent that is idle for longer does not shrink further.
 	select {
 	case <-time.After(20 * time.Second):
 	case <-ctx.Done():
@@ -266,7 +266,7 @@ func (d *day) agents() (pids []int) {
 	return pids
 }
 
-// resident is a process's VmRSS in MB.
+// resident returns a process's VmRSS in MB.
 func resident(pid int) float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(text), "VmRSS:")
@@ -288,7 +288,7 @@ func (d *day) stopAndStart(ctx context.Context) error {
 	return err
 }
 
-// restart measures a new session after a server restart, and that an open one loses nothing by it.
+// restart measures a new session after a server restart, and checks that an open one loses nothing.
 func (d *day) restart(ctx context.Context) error {
 	var out bytes.Buffer
 	session := d.command(ctx, "ssh", "w1", "--", "for i in $(seq 1 150); do echo $i; sleep 0.1; done")

@@ -1,6 +1,6 @@
-// Command bench measures the product as its users meet it: whole processes, a real server with its own PostgreSQL, real
-// Terraform, real workspaces on this machine. Beside each figure stands a yardstick measured in the same run, because
-// machines differ and neighbours are noisy: the ratio is what can be compared.
+// Command bench measures the product as its users experience it: whole processes, a real server with its own PostgreSQL, real
+// Terraform, real workspaces on this machine. Each figure has a yardstick measured in the same run, because
+// machines differ and neighbours are noisy: only the ratio can be compared.
 //
 //	go run ./bench -coder build/coder -out build/bench.json [-quick]
 //	go run ./bench -coder build/coder -wan [-rtt 100ms] [-loss 0.001]
@@ -27,7 +27,7 @@ type row struct {
 	Min       float64 `json:"min,omitempty"`
 	Max       float64 `json:"max,omitempty"`
 	Goal      string  `json:"goal,omitempty"`
-	Yardstick string  `json:"yardstick,omitempty"` // what the same thing costs without the mesh
+	Yardstick string  `json:"yardstick,omitempty"` // the cost of the same operation without the mesh
 }
 
 func main() {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// bulkTime is how long a stream is measured.
+// bulkTime is how long a measurement of a stream takes.
 const bulkTime = 5 * time.Second
 
-// loopbackRate is the yardstick of streams: what plain TCP gives on this machine's loopback in the same minute.
+// loopbackRate measures the yardstick of streams: the rate of plain TCP on this machine's loopback in the same minute.
 func loopbackRate(ctx context.Context) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,7 +69,7 @@ func drain(ctx context.Context, addr string, long time.Duration) (float64, error
 	return float64(total) * 8 / 1e6 / time.Since(begin).Seconds(), nil
 }
 
-// echo answers every byte.
+// echo sends every byte back.
 func echo(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -105,7 +105,7 @@ func roundTrips(ctx context.Context, addr string, n int) (p50, p99 float64, err 
 	return times[len(times)/2], times[len(times)*99/100], nil
 }
 
-// forward measures a stream and round trips through `coder port-forward`, beside the same over loopback.
+// forward measures a stream and round trips through `coder port-forward`, and the same over loopback.
 func (d *day) forward(ctx context.Context) error {
 	bulk, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,7 +148,7 @@ func (d *day) forward(ctx context.Context) error {
 	return nil
 }
 
-// forwarded starts a port-forward to l and returns its local address once it accepts.
+// forwarded starts a port-forward to l and returns its local address once it accepts connections.
 func (d *day) forwarded(ctx context.Context, l net.Listener) (addr string, stop func(), err error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -175,7 +175,7 @@ func (d *day) forwarded(ctx context.Context, l net.Listener) (addr string, stop 
 	return "", nil, fmt.Errorf("port-forward to %s does not listen", remote)
 }
 
-// openSSH is the yardstick of sessions: the same command through a stock sshd on loopback, where this machine has one.
+// openSSH measures the yardstick of sessions: the same command through a stock sshd on loopback, if this machine has one.
 func (d *day) openSSH(ctx context.Context) string {
 	sshd := "/usr/sbin/sshd"
 	if _, err := os.Stat(sshd); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/codermesh/codermesh/internal/slowlink"
 )
 
-// wan is a laptop, a server and a workspace on three hosts of one simulated internet: network namespaces that meet in a core
-// through wires with a delay. It needs root.
+// wan simulates an internet with a laptop, a server and a workspace on three hosts: network namespaces connected to a core
+// by wires with a delay. It needs root.
 type wan struct {
 	dir, coder string
 	runs       int
@@ -95,7 +95,7 @@ func (w *wan) close() error {
 	return errors.Join(errs...)
 }
 
-// killAll ends what still runs in a namespace that is ours: agents outlive their server.
+// killAll kills the processes that still run in one of our namespaces: agents outlive their server.
 func killAll(namespace string) error {
 	out, err := exec.Command("ip", "netns", "pids", namespace).Output()
 	if err != nil {
@@ -107,7 +107,7 @@ func killAll(namespace string) error {
 	return nil
 }
 
-// in is a command on a host.
+// in returns a command that runs on a host.
 func (w *wan) in(ctx context.Context, host string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", w.ns(host)}, args...)...)
 	cmd.Env = []string{
@@ -237,7 +237,7 @@ func (w *wan) measure(ctx context.Context) (err error) {
 	return w.resume(ctx)
 }
 
-// kernelTCP is what one TCP connection of the kernel's gets on the same wires for as many bytes, connection included.
+// kernelTCP measures one of the kernel's TCP connections on the same wires with as many bytes, including the time to connect.
 func (w *wan) kernelTCP(ctx context.Context, from, to string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -291,7 +291,7 @@ func drainAll(addr string) error {
 	return err
 }
 
-// resume measures how soon an open session goes on after the laptop's wire was cut.
+// resume measures how soon an open session continues after the laptop's wire was cut.
 func (w *wan) resume(ctx context.Context) error {
 	const outage = 30 * time.Second
 	session := w.in(ctx, "laptop", w.coder, "ssh", "w1", "--", "for i in $(seq 1 1000); do echo $i; sleep 0.1; done")
