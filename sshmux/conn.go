@@ -21,7 +21,7 @@ const (
 	readBuffer = 64 << 10
 )
 
-// Options configure a Conn.
+// Options configures a Conn.
 type Options struct {
 	// Server must be set on the end that did not open the stream.
 	Server bool
@@ -273,7 +273,7 @@ func (c *Conn) sendLocked(f frame) error {
 	return nil
 }
 
-// fail ends the connection. Only the first reason counts.
+// fail ends the connection. Only the first reason is kept.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	if c.err != nil {

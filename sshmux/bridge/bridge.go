@@ -23,7 +23,7 @@ const (
 	flushTime = 300 * time.Millisecond
 )
 
-// Options configure a Bridge.
+// Options configures a Bridge.
 type Options struct {
 	HostKey ssh.Signer   // required
 	Logger  *slog.Logger // nil: silent
@@ -152,7 +152,7 @@ func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request)
 	}
 }
 
-// lost reports whether the agent's connection is over. Channels that end with it were not closed by the agent.
+// lost reports whether the agent's connection is over. The agent did not close channels that end with it.
 func (l *link) lost() bool {
 	select {
 	case <-l.agent.Done():
