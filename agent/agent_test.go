@@ -157,7 +157,8 @@ VSCODE_PROXY_URI=https://{{port}}.example
 	}
 }
 
-// Sessions find programs that scripts install first, and find "coder", whatever PATH the template sets.
+// TestSessionSearchPath checks that sessions find programs that scripts install first, and find "coder", whatever PATH the template
+// sets.
 func TestSessionSearchPath(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -179,7 +180,7 @@ func TestSessionSearchPath(t *testing.T) {
 	}
 }
 
-// The server goes away and comes back, and answers are lost: sessions continue, and every line is stored once.
+// TestReconnect: when the server goes away and comes back, and answers are lost, sessions continue, and every line is stored once.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -207,7 +207,7 @@ func TestAppHealth(t *testing.T) {
 	}
 }
 
-// A connection that ends before the next report also counts as use.
+// TestStats checks that a connection that ends before the next report also counts as use.
 func TestStats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -262,7 +262,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Scripts find the agent's socket in their environment.
+// TestSocketOfScripts checks that scripts find the agent's socket in their environment.
 func TestSocketOfScripts(t *testing.T) {
 	t.Parallel()
 	s := newScript(`[ -S "$CODER_AGENT_SOCKET_PATH" ] && echo there`, nil)

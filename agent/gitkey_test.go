@@ -46,7 +46,7 @@ func (w *world) output(t testing.TB, command string) string {
 	return string(out)
 }
 
-// Programs of the workspace sign with the owner's key over a socket of their account. A replaced key takes effect at once,
+// TestGitKey: programs of the workspace sign with the owner's key over a socket of their account. A replaced key takes effect at once,
 // and a server without a key causes an error, not a hang.
 func TestGitKey(t *testing.T) {
 	t.Parallel()

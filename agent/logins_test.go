@@ -12,7 +12,8 @@ import (
 	"github.com/codermesh/codermesh/agent/login"
 )
 
-// Programs of the workspace ask the agent over a socket of their account, and the agent asks the server each time.
+// TestLogins checks that programs of the workspace ask the agent over a socket of their account, and the agent asks the server each
+// time.
 func TestLogins(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -65,7 +66,7 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-// While the server is away, programs get an error and do not hang.
+// TestLoginsWithoutServer checks that while the server is away, programs get an error and do not hang.
 func TestLoginsWithoutServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

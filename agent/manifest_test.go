@@ -10,7 +10,8 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 )
 
-// An agent that connects before the build has described it runs nothing until the description is complete, and then everything.
+// TestPendingManifest checks that an agent that connects before the build has described it runs nothing until the description is
+// complete, and then everything.
 func TestPendingManifest(t *testing.T) {
 	t.Parallel()
 	script := newScript("echo late=$LATE", nil)
@@ -44,7 +45,8 @@ func TestPendingManifest(t *testing.T) {
 	}
 }
 
-// A build that keeps the agent's process runs its own scripts once, with its own variables, and nothing of the previous build.
+// TestNextBuildInTheSameProcess checks that a build that keeps the agent's process runs its own scripts once, with its own variables,
+// and nothing of the previous build.
 func TestNextBuildInTheSameProcess(t *testing.T) {
 	t.Parallel()
 	// The old script still runs when the next build arrives, which ends it.

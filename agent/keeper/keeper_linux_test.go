@@ -171,7 +171,7 @@ func (k *kept) ends(want int) {
 	}
 }
 
-// The agent is killed and restarted, and the shell survives. The shell ends with the workspace.
+// TestShellsOutliveTheAgent: the agent is killed and restarted, and the shell survives. The shell ends with the workspace.
 func TestShellsOutliveTheAgent(t *testing.T) {
 	t.Parallel()
 	k := keep(t)
@@ -223,7 +223,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// The keeper reaps orphans: none stays a zombie.
+// TestOrphans checks that the keeper reaps orphans, so that none stays a zombie.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	k := keep(t)
@@ -231,7 +231,7 @@ func TestOrphans(t *testing.T) {
 	k.terminal(uuid.New(), "(sh -c 'echo $$ >"+file+"' &); while [ ! -s "+file+" ]; do :; done; while [ -d /proc/$(cat "+file+") ]; do :; done; echo bur''ied\n", "buried")
 }
 
-// A keeper also works as the first process of a PID namespace.
+// TestFirstProcess checks that a keeper also works as the first process of a PID namespace.
 func TestFirstProcess(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -262,7 +262,7 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// When memory runs out, the kernel kills the user's programs first, if the agent may change the scores.
+// TestVictims checks that when memory runs out, the kernel kills the user's programs first, if the agent may change the scores.
 func TestVictims(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

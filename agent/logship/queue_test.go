@@ -118,7 +118,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// When the server keeps only the last lines, sending is slow; a flush does not wait for the slow pace.
+// TestLongLogIsSentSlowly: when the server keeps only the last lines, sending is slow; a flush does not wait for the slow pace.
 func TestLongLogIsSentSlowly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

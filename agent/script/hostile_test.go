@@ -32,7 +32,7 @@ func processesOf(t *testing.T, text string) (pids []string) {
 	return pids
 }
 
-// Processes that repeatedly fork and exit do not escape the end of their script.
+// TestForksForEver checks that processes that repeatedly fork and exit do not escape the end of their script.
 func TestForksForEver(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -46,7 +46,7 @@ func TestForksForEver(t *testing.T) {
 	}
 }
 
-// A gigabyte of output costs neither memory nor disk, and its readers do not slow the script down.
+// TestPrintsAGigabyte checks that a gigabyte of output costs neither memory nor disk, and its readers do not slow the script down.
 func TestPrintsAGigabyte(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

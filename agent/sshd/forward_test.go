@@ -234,7 +234,7 @@ func TestChannelsAreBounded(t *testing.T) {
 	}
 }
 
-// The server refuses a hostile client's requests; none breaks the connection, which still works afterwards.
+// TestMalformedRequests: the server refuses a hostile client's requests; none breaks the connection, which still works afterwards.
 func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	client := start(t, nil).dial(t)
@@ -270,7 +270,7 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
-// OpenSSH learns what the workspace refuses in time to act on it.
+// TestRefusalsReachOpenSSH checks that OpenSSH learns what the workspace refuses in time to act on it.
 func TestRefusalsReachOpenSSH(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
@@ -295,7 +295,7 @@ func TestRefusalsReachOpenSSH(t *testing.T) {
 	}
 }
 
-// -W, which ProxyJump uses, carries bytes both ways and ends with either.
+// TestStandardForward checks that -W, which ProxyJump uses, carries bytes both ways and ends with either.
 func TestStandardForward(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
@@ -307,7 +307,8 @@ func TestStandardForward(t *testing.T) {
 	}
 }
 
-// Sessions and forwards share one connection; the server hangs up a session whose client leaves, and the others continue.
+// TestControlMaster: sessions and forwards share one connection; the server hangs up a session whose client leaves, and the others
+// continue.
 func TestControlMaster(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)

@@ -37,7 +37,7 @@ func (l *logged) has(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-// Silent connections are bounded and logged, and established ones continue.
+// TestSilentConnectionsAreBounded checks that silent connections are bounded and logged, and established ones continue.
 func TestSilentConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	log := new(logged)
@@ -78,7 +78,8 @@ func TestSilentConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// A client that requests output and stops reading holds one window of it, and its program ends when it disconnects.
+// TestClientThatDoesNotRead checks that a client that requests output and stops reading holds one window of it, and its program ends
+// when it disconnects.
 func TestClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
@@ -112,7 +113,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	waitGone(t, pid)
 }
 
-// A client that breaks the protocol loses its connection, and no other client does.
+// TestBrokenTransport checks that a client that breaks the protocol loses its connection, and no other client does.
 func TestBrokenTransport(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)

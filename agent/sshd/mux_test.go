@@ -23,7 +23,7 @@ func session(t *testing.T, client *gossh.Client) *gossh.Session {
 	return s
 }
 
-// A session can do without SSH's encryption whatever it can do over SSH.
+// TestMux checks that a session can do without SSH's encryption whatever it can do over SSH.
 func TestMux(t *testing.T) {
 	t.Parallel()
 	client := start(t, nil).dialMux(t)
@@ -80,7 +80,7 @@ func TestMux(t *testing.T) {
 	}
 }
 
-// A client whose program reads its input gets a window larger than the SSH library's 2 MiB.
+// TestWindowGrows checks that a client whose program reads its input gets a window larger than the SSH library's 2 MiB.
 func TestWindowGrows(t *testing.T) {
 	t.Parallel()
 	client := start(t, nil).dialMux(t)
@@ -106,8 +106,8 @@ func TestWindowGrows(t *testing.T) {
 	channel.Close()
 }
 
-// A client may request a remote forward before the server knows its connection, because the request came with the connection's first packet.
-// The agent once panicked in that case.
+// TestForwardAtOnce: a client may request a remote forward before the server knows its connection, because the request came with the
+// connection's first packet. The agent once panicked in that case.
 func TestForwardAtOnce(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)

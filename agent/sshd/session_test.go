@@ -206,7 +206,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// When a client goes away, the server hangs up its terminal's jobs and its command's whole process tree.
+// TestHangUp checks that when a client goes away, the server hangs up its terminal's jobs and its command's whole process tree.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)

@@ -146,7 +146,7 @@ func TestX11WithoutXauth(t *testing.T) {
 	}
 }
 
-// A client's data becomes part of xauth's command language, so it may contain nothing but a cookie.
+// TestX11RequestsAreChecked checks that a client's data contains nothing but a cookie, because it becomes part of xauth commands.
 func TestX11RequestsAreChecked(t *testing.T) {
 	t.Parallel()
 	client := start(t, nil).dial(t)
@@ -176,7 +176,8 @@ func TestX11RequestsAreChecked(t *testing.T) {
 	}
 }
 
-// A display for a single connection accepts only one. The test runs alone: another test would take the display that is given back.
+// TestX11Single: a display for a single connection accepts only one. The test runs alone: another test would take the display that is
+// given back.
 func TestX11Single(t *testing.T) {
 	client := start(t, nil).dial(t)
 	opened := client.HandleChannelOpen("x11")

@@ -177,7 +177,7 @@ func TestSameShellComesBack(t *testing.T) {
 	}
 }
 
-// A shell without viewers keeps printing, and the holder keeps its latest output.
+// TestScrollbackIsBounded checks that a shell without viewers keeps printing, and the holder keeps its latest output.
 func TestScrollbackIsBounded(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{})
@@ -208,7 +208,7 @@ func TestScrollbackIsBounded(t *testing.T) {
 	later.ends(0, "")
 }
 
-// A viewer that reads receives all output, however much it is.
+// TestNothingIsLost checks that a viewer that reads receives all output, however much it is.
 func TestNothingIsLost(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{})
@@ -225,7 +225,7 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// A viewer that reads nothing blocks the shell for a while, and is then dropped; the others continue.
+// TestStuckViewer: a viewer that reads nothing blocks the shell for a while, and is then dropped; the others continue.
 func TestStuckViewer(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{Stall: time.Second})
@@ -262,7 +262,7 @@ func TestAbandoned(t *testing.T) {
 	read(t, dir+"/said")
 }
 
-// Above the bound, the terminal that has been without viewers the longest gives way; terminals with viewers do not.
+// TestTooMany: above the bound, the terminal that has been without viewers the longest gives way; terminals with viewers do not.
 func TestTooMany(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{})
@@ -307,7 +307,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Invalid data ends the connection and nothing else.
+// TestNonsense checks that invalid data ends the connection and nothing else.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
 	h := holder(t, terminal.Options{})
