@@ -201,7 +201,8 @@ func TestRecheck(t *testing.T) {
 	})
 }
 
-// An answer that was requested before a change of the rules and arrives after it does not count.
+// TestAuthorizationIsNotStale checks that an answer that was requested before a change of the rules and arrives after it does not
+// count.
 func TestAuthorizationIsNotStale(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -258,7 +258,7 @@ func TestOversizeMessageEndsTheConnection(t *testing.T) {
 	}
 }
 
-// The server reads a flood at a bounded pace and keeps nothing of it.
+// TestFlood checks that the server reads a flood at a bounded pace and keeps nothing of it.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	rules := &policy{}
@@ -339,7 +339,7 @@ func TestHellosThatAreRefused(t *testing.T) {
 	}
 }
 
-// A participant that reads nothing costs the others nothing, and loses its connection.
+// TestParticipantThatReadsNothing checks that a participant that reads nothing costs the others nothing, and loses its connection.
 func TestParticipantThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -340,7 +340,8 @@ func TestWrongNodeEndsTheClient(t *testing.T) {
 	}
 }
 
-// The client does not acknowledge a peer that its node refuses, so the server introduces the initiator only after its timeout.
+// TestPeerThatTheNodeRefuses checks that the client does not acknowledge a peer that its node refuses, so the server introduces the
+// initiator only after its timeout.
 func TestPeerThatTheNodeRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

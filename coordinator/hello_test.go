@@ -23,7 +23,8 @@ func book(_ context.Context, from coordinator.Principal, name string) (uuid.UUID
 	return agent(1).ID, nil
 }
 
-// The welcome and the introduction come together for a hello that announces the node and names the agent.
+// TestIntroducedByHello checks that the welcome and the introduction come together for a hello that announces the node and names the
+// agent.
 func TestIntroducedByHello(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,7 +45,7 @@ func TestIntroducedByHello(t *testing.T) {
 	})
 }
 
-// A name is a hint: the Authorizer decides, and no answer reveals whether the named participant exists.
+// TestNameIsAHint checks that the Authorizer decides about a name, and that no answer reveals whether the named participant exists.
 func TestNameIsAHint(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -73,7 +74,7 @@ func TestNameIsAHint(t *testing.T) {
 	}
 }
 
-// A hello cannot announce another participant's node.
+// TestHelloOfAnother checks that a hello cannot announce another participant's node.
 func TestHelloOfAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +88,8 @@ func TestHelloOfAnother(t *testing.T) {
 	})
 }
 
-// A client whose node exists announces it in the hello, or after the welcome if the server does not read it from the hello.
+// TestEarlyNode checks that a client whose node exists announces it in the hello, or after the welcome if the server does not read it
+// from the hello.
 func TestEarlyNode(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]int{"now": coordinator.Version, "an earlier server": versionAsked} {

@@ -23,7 +23,7 @@ func pair(t *testing.T, s *coordinator.Server) (a, c *wire) {
 	return a, c
 }
 
-// A destination of an earlier version is introduced first.
+// TestInitiatorLearnsAfterReady checks that a destination of an earlier version is introduced first.
 func TestInitiatorLearnsAfterReady(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

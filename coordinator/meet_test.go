@@ -113,7 +113,8 @@ const (
 	natC = "203.0.113.1"
 )
 
-// The first packets of two nodes behind NATs cross: both receive each other's endpoints at the same time, however far they are.
+// TestMeetAtOneTime: the first packets of two nodes behind NATs cross, because both receive each other's endpoints at the same time,
+// however far they are.
 func TestMeetAtOneTime(t *testing.T) {
 	t.Parallel()
 	for name, ways := range map[string][2]time.Duration{
@@ -208,7 +209,7 @@ func TestNothingToMeetFor(t *testing.T) {
 	})
 }
 
-// A node that has moved meets its partners again. What it knew of them is void, and so is what they knew of it.
+// TestMeetAgain: a node that has moved meets its partners again. What it knew of them is void, and so is what they knew of it.
 func TestMeetAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

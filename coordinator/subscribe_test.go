@@ -269,7 +269,8 @@ func TestSubscribeAgain(t *testing.T) {
 	}
 }
 
-// An agent subscribes to servers. When a server's node gives up its own subscription, they stay introduced, and no goodbye comes.
+// TestSubscribeAgainToPartner: an agent subscribes to servers. When a server's node gives up its own subscription, they stay
+// introduced, and no goodbye comes.
 func TestSubscribeAgainToPartner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -296,7 +297,8 @@ func TestSubscribeAgainToPartner(t *testing.T) {
 	})
 }
 
-// The server's refusal of the new subscription takes effect, and comes after the end of the old one.
+// TestSubscribeAgainIsRefused checks that the server's refusal of the new subscription takes effect, and comes after the end of the
+// old one.
 func TestSubscribeAgainIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -329,7 +331,7 @@ func TestSubscribeAgainIsRefused(t *testing.T) {
 	})
 }
 
-// A refusal of the old subscription that is still in transit does not affect the new one.
+// TestSubscribeAgainAfterRefusal checks that a refusal of the old subscription that is still in transit does not affect the new one.
 func TestSubscribeAgainAfterRefusal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -360,7 +362,8 @@ func TestSubscribeAgainAfterRefusal(t *testing.T) {
 	})
 }
 
-// The last of several callers to give up withdraws the subscription, but a granted subscription stays.
+// TestLastWaiterWithdraws checks that the last of several callers to give up withdraws the subscription, but a granted subscription
+// stays.
 func TestLastWaiterWithdraws(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -397,7 +400,8 @@ func TestLastWaiterWithdraws(t *testing.T) {
 	})
 }
 
-// A client that unsubscribes from everything and reads nothing costs the server a bounded number of answers.
+// TestConfirmationsAreBounded checks that a client that unsubscribes from everything and reads nothing costs the server a bounded
+// number of answers.
 func TestConfirmationsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
