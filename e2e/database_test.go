@@ -55,8 +55,8 @@ func (d *deployment) status(path string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// When the server's own PostgreSQL is killed, the server starts it again, a session in a workspace does not notice, and nothing is
-// lost.
+// TestOwnDatabaseIsKilled checks that when the server's own PostgreSQL is killed, the server starts it again, a session in a workspace
+// does not notice, and nothing is lost.
 func TestOwnDatabaseIsKilled(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -103,8 +103,8 @@ func externalDatabase(t *testing.T) (start func() *embedded.Server) {
 	}
 }
 
-// An external database goes away and comes back: meanwhile the API reports that with status 503, sessions continue, and a build
-// that was running succeeds.
+// TestExternalDatabaseGoesAway: while an external database is away, the API reports that with status 503, sessions continue, and a
+// build that was running succeeds after it comes back.
 func TestExternalDatabaseGoesAway(t *testing.T) {
 	t.Parallel()
 	start := externalDatabase(t)
@@ -209,8 +209,8 @@ func onSmallDisk(t *testing.T, args ...string) (d *deployment, config string) {
 	return d, config
 }
 
-// The disk that holds the database and everything else fills up: the server refuses what it cannot store and reports the reason. It
-// keeps running, and continues when there is space again, with all its data.
+// TestFullDisk: when the disk with the database and everything else fills up, the server refuses what it cannot store and reports the
+// reason. It keeps running, and continues when there is space again, with all its data.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	d, config := onSmallDisk(t)
@@ -352,7 +352,7 @@ func fill(t *testing.T, name string) {
 	}
 }
 
-// On a machine without PostgreSQL, the server's error message explains how to get it.
+// TestNoPostgreSQL checks that on a machine without PostgreSQL, the server's error message explains how to get it.
 func TestNoPostgreSQL(t *testing.T) {
 	t.Parallel()
 	asRoot(t)

@@ -76,8 +76,8 @@ func (d *deployment) link(token string) string {
 	return resp.Request.URL.String()
 }
 
-// Git in a workspace clones and pushes over HTTPS with the owner's login. Templates and scripts get the token, but other
-// users do not.
+// TestExternalAuth: Git in a workspace clones and pushes over HTTPS with the owner's login. Templates and scripts get the token, but
+// other users do not.
 func TestExternalAuth(t *testing.T) {
 	t.Parallel()
 	provider := extauthtest.New(t)
@@ -279,7 +279,7 @@ func (k *typist) end() {
 	}
 }
 
-// An invalid configuration prevents the start, and the error names the invalid setting.
+// TestExternalAuthConfiguration checks that an invalid configuration prevents the start, and the error names the invalid setting.
 func TestExternalAuthConfiguration(t *testing.T) {
 	t.Parallel()
 	d := prepare(t)

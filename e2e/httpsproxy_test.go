@@ -122,8 +122,8 @@ func (o office) in(proxy, url string) []string {
 	return []string{"ip", "netns", "exec", o.name, "env", "HTTPS_PROXY=" + proxy, "CODER_URL=" + url}
 }
 
-// Where an HTTPS proxy with a password is the only way out, a laptop, an agent and an external provisioner work: the API, the coordinator's
-// websocket and the relay all go through it.
+// TestHTTPSProxy: where an HTTPS proxy with a password is the only way out, a laptop, an agent and an external provisioner work. The
+// API, the coordinator's websocket and the relay all go through it.
 func TestHTTPSProxy(t *testing.T) {
 	t.Parallel()
 	asRoot(t)

@@ -22,8 +22,8 @@ func (l *lab) wire6(host, device, n string) {
 	l.ipIn(host, "-6", "route", "add", "default", "via", "2001:db8:"+n+"::1")
 }
 
-// A laptop with only IPv6 reaches a server with IPv4 and IPv6. It reaches a workspace with both directly, and one with only IPv4 through
-// the relay.
+// TestIPv6OnlyLaptop: a laptop with only IPv6 reaches a server with IPv4 and IPv6. It reaches a workspace with both directly, and one
+// with only IPv4 through the relay.
 func TestIPv6OnlyLaptop(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -359,7 +359,7 @@ func (s *labSession) end(to int) {
 	}
 }
 
-// Every kind of network uses its expected path, and no byte is lost.
+// TestLab checks that every kind of network uses its expected path, and no byte is lost.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -449,7 +449,7 @@ func TestLab(t *testing.T) {
 	})
 }
 
-// A relayed session outlives a restart of its relay, which is the server.
+// TestLabRelayRestart checks that a relayed session outlives a restart of its relay, which is the server.
 func TestLabRelayRestart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

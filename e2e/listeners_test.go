@@ -39,8 +39,8 @@ func listeners(t *testing.T) map[string][]int {
 	return found
 }
 
-// No listener of a running server, provisioner or agent serves RPC, which exists on mesh addresses only: these are not sockets of
-// this machine.
+// TestNoListenerServesRPC: no listener of a running server, provisioner or agent serves RPC, which exists only on mesh
+// addresses, and these are not sockets of this machine.
 func TestNoListenerServesRPC(t *testing.T) {
 	t.Parallel()
 	const psk = "a-pre-shared-key-for-this-test"

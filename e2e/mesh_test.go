@@ -144,8 +144,8 @@ func (d *deployment) agentToken(w workspaceJSON) string {
 	return ""
 }
 
-// A client reaches only its owner's workspaces, and an agent does not reach other agents: neither by asking the coordinator nor by
-// knowing everything that an introduction would contain.
+// TestPeersAreIsolated: a client reaches only its owner's workspaces, and an agent does not reach other agents, neither by asking the
+// coordinator nor by knowing everything that an introduction would contain.
 func TestPeersAreIsolated(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -245,7 +245,8 @@ func TestPeersAreIsolated(t *testing.T) {
 	}
 }
 
-// Losing access ends open connections: a suspended user's session in the workspace, and the tunnel of a client.
+// TestSuspensionEndsSessions checks that losing access ends open connections: a suspended user's session in the workspace, and the
+// tunnel of a client.
 func TestSuspensionEndsSessions(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)

@@ -127,8 +127,8 @@ func (h *hosts) rules(namespace, text string) {
 
 func (s site) in() []string { return []string{"ip", "netns", "exec", s.host} }
 
-// A provisioner behind a masquerading router that passes only outgoing HTTPS builds a template that needs its tags, on
-// a machine other than the server's, and the agent of the workspace is behind another such router. There is no inbound
+// TestProvisionerBehindNAT: a provisioner behind a masquerading router that passes only outgoing HTTPS builds a template that needs
+// its tags, on a machine other than the server's, and the agent of the workspace is behind another such router. There is no inbound
 // connection to either, and only HTTPS and STUN to the server.
 func TestProvisionerBehindNAT(t *testing.T) {
 	t.Parallel()

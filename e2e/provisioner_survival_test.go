@@ -115,7 +115,7 @@ func (l *link) carry(near net.Conn) {
 
 func (l *link) url() string { return "http://" + l.listener.Addr().String() }
 
-// A build continues and loses nothing while its server is killed and restarted.
+// TestProvisionerServerKilled checks that a build continues and loses nothing while its server is killed and restarted.
 func TestProvisionerServerKilled(t *testing.T) {
 	t.Parallel()
 	d := external(t)
@@ -163,9 +163,9 @@ func TestProvisionerServerKilled(t *testing.T) {
 	}
 }
 
-// A daemon that is killed in the middle of a build loses at most the resource in flight: the build fails within seconds and reports
-// the reason, and the next one continues from its state. The same applies when the server is killed with it, and when only the
-// daemon's folder is left.
+// TestProvisionerKilled: a daemon that is killed in the middle of a build loses at most the resource in flight: the build fails within
+// seconds and reports the reason, and the next one continues from its state. The same applies when the server is killed with it, and
+// when only the daemon's folder is left.
 func TestProvisionerKilled(t *testing.T) {
 	t.Parallel()
 	d := external(t)
@@ -246,9 +246,9 @@ func TestProvisionerKilled(t *testing.T) {
 	d.coder("delete", "all", "-y")
 }
 
-// A link that is down for less than the grace period costs nothing. If it is down for longer, the daemon ends its build, so that
-// no two builds work on one state: the build fails with the reason and the state it reached. A daemon that stays away loses
-// its lease, and the server refuses its later messages.
+// TestProvisionerLinkDown: a link that is down for less than the grace period costs nothing. If it is down for longer, the daemon ends
+// its build, so that no two builds work on one state: the build fails with the reason and the state it reached. A daemon that stays
+// away loses its lease, and the server refuses its later messages.
 func TestProvisionerLinkDown(t *testing.T) {
 	t.Parallel()
 	d := external(t)

@@ -305,9 +305,9 @@ func (d *deployment) expectState(workspace, status, resources string) workspaceJ
 	return w
 }
 
-// One daemon with two slots runs two builds at once, and a third after them. Its metrics report that. A cancel interrupts a build,
-// or kills it with all its processes if it does not end; a canceled waiting build never starts. SIGTERM drains, a second one
-// interrupts.
+// TestProvisionerSlotsAndCancel: one daemon with two slots runs two builds at once, and a third after them. Its metrics report that. A
+// cancel interrupts a build, or kills it with all its processes if it does not end; a canceled waiting build never starts. SIGTERM
+// drains, a second one interrupts.
 func TestProvisionerSlotsAndCancel(t *testing.T) {
 	t.Parallel()
 	d := external(t)
@@ -463,7 +463,7 @@ func scrape(t *testing.T, address, name string) string {
 	return ""
 }
 
-// A failure at startup prints exactly one clear line.
+// TestProvisionerRefusals checks that a failure at startup prints exactly one clear line.
 func TestProvisionerRefusals(t *testing.T) {
 	t.Parallel()
 	d := external(t)
@@ -513,7 +513,8 @@ func TestProvisionerRefusals(t *testing.T) {
 	})
 }
 
-// A daemon waits for a server that is away at the start, and logs a line about it at once and then once per minute.
+// TestProvisionerBeforeServer checks that a daemon waits for a server that is away at the start, and logs a line about it at once and
+// then once per minute.
 func TestProvisionerBeforeServer(t *testing.T) {
 	t.Parallel()
 	d := prepare(t, "--provisioner-daemons=0")

@@ -83,7 +83,7 @@ resource "terraform_data" "process" {
 }
 `
 
-// The server serves HTTPS itself, with a certificate that only configured clients trust: everything works, including relayed
+// TestTLS: the server serves HTTPS itself, with a certificate that only configured clients trust. Everything works, including relayed
 // traffic.
 func TestTLS(t *testing.T) {
 	t.Parallel()
@@ -163,7 +163,8 @@ func (p *picky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.to.ServeHTTP(w, r)
 }
 
-// Behind a proxy that passes only websocket upgrades, relayed traffic works automatically.
+// TestProxyThatPassesOnlyWebsockets checks that behind a proxy that passes only websocket upgrades, relayed traffic works
+// automatically.
 func TestProxyThatPassesOnlyWebsockets(t *testing.T) {
 	t.Parallel()
 	d := prepare(t)

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// When the workspace stops, its users see the reason: at once if the agent can report it, and within 15 s otherwise.
+// TestSessionsAreToldWhy: when the workspace stops, its users see the reason, at once if the agent can report it, and within 15 s
+// otherwise.
 func TestSessionsAreToldWhy(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
@@ -83,7 +84,7 @@ func TestSessionsAreToldWhy(t *testing.T) {
 	}
 }
 
-// A session ends when its sign-in ends, and reports that as the reason.
+// TestSessionsEndWithTheSignIn checks that a session ends when its sign-in ends, and reports that as the reason.
 func TestSessionsEndWithTheSignIn(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
@@ -126,7 +127,7 @@ func TestSessionsEndWithTheSignIn(t *testing.T) {
 	}
 }
 
-// A port-forward whose sign-in ends reports that and exits, instead of listening in vain.
+// TestPortForwardEndsWithTheSignIn checks that a port-forward whose sign-in ends reports that and exits, instead of listening in vain.
 func TestPortForwardEndsWithTheSignIn(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
@@ -148,7 +149,7 @@ func TestPortForwardEndsWithTheSignIn(t *testing.T) {
 	}
 }
 
-// A port-forward keeps its listeners across a restart of the workspace, and continues.
+// TestPortForwardOutlivesARestart checks that a port-forward keeps its listeners across a restart of the workspace, and continues.
 func TestPortForwardOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

@@ -183,7 +183,7 @@ func (s *shell) terminals(ctx context.Context) map[string]*exec.Cmd {
 	return map[string]*exec.Cmd{"ssh": s.client(ctx, "ssh", "-t", "coder.dev"), "coder ssh": s.command(ctx, "ssh", "dev")}
 }
 
-// A login shell on a terminal of the right size, type and home receives resizes and Ctrl-C.
+// sshTerminal checks that a login shell on a terminal of the right size, type and home receives resizes and Ctrl-C.
 func sshTerminal(t *testing.T, s *shell) {
 	for name, cmd := range s.terminals(t.Context()) {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func sshTerminal(t *testing.T, s *shell) {
 	}
 }
 
-// "~." leaves a session that does not answer.
+// sshEscape checks that "~." leaves a session that does not answer.
 func sshEscape(t *testing.T, s *shell) {
 	for name, cmd := range s.terminals(t.Context()) {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +225,7 @@ func sshEscape(t *testing.T, s *shell) {
 	}
 }
 
-// A named shell continues after its user leaves it with "~."; the name brings it back with its output.
+// sshReconnect: a named shell continues after its user leaves it with "~."; the name brings it back with its output.
 func sshReconnect(t *testing.T, s *shell) {
 	c := newConsole(t, s.command(t.Context(), "ssh", "--reconnect", "work", "dev"))
 	c.say("stty size; kept=this-very-shell; echo rea''dy\r")
@@ -279,7 +279,7 @@ func sshRsync(t *testing.T, s *shell) {
 	}
 }
 
-// Git clones a repository in the workspace and pushes to it over SSH.
+// sshGit checks that Git clones a repository in the workspace and pushes to it over SSH.
 func sshGit(t *testing.T, s *shell) {
 	s.ssh(t, "git init -q --bare -b main project.git")
 	clone := filepath.Join(t.TempDir(), "clone")
@@ -306,7 +306,8 @@ func sshGit(t *testing.T, s *shell) {
 	}
 }
 
-// Git in the workspace signs in at a git host with its owner's key, which is not in any of the workspace's files.
+// sshGitKey checks that Git in the workspace signs in at a git host with its owner's key, which is not in any of the workspace's
+// files.
 func sshGitKey(t *testing.T, s *shell) {
 	var key sdk.GitSSHKey
 	s.get("/api/v2/users/me/gitsshkey", &key)
@@ -514,7 +515,7 @@ func sshAgent(t *testing.T, s *shell) {
 	}
 }
 
-// A program in the workspace reaches the user's X server with the cookie that it gets there.
+// sshX11 checks that a program in the workspace reaches the user's X server with the cookie that it gets there.
 func sshX11(t *testing.T, s *shell) {
 	var l net.Listener
 	display := 800
@@ -625,7 +626,7 @@ func ourForwards(t *testing.T, s *shell) {
 	ask(t, "udp", fmt.Sprintf("127.0.0.9:%d", datagrams.LocalAddr().(*net.UDPAddr).Port))
 }
 
-// The host key is this machine's: one for all workspaces, verified without a prompt.
+// sshHostKey checks that the host key is this machine's, one for all workspaces, and verified without a prompt.
 func sshHostKey(t *testing.T, s *shell) {
 	text, err := os.ReadFile(s.config)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A server that is away for a minute does not cut a direct session, and its workspaces reconnect when it returns.
+// TestSessionOutlivesServer checks that a server that is away for a minute does not cut a direct session, and its workspaces reconnect
+// when it returns.
 func TestSessionOutlivesServer(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -65,8 +66,8 @@ resource "terraform_data" "second" {
 }
 `
 
-// A server killed with -9 in the middle of a build loses nothing that was stored: the build fails with a reason, its
-// finished resources are in the state, and the next build continues from it.
+// TestServerKilledInMidBuild: a server killed with -9 in the middle of a build loses nothing that was stored: the build fails with a
+// reason, its finished resources are in the state, and the next build continues from it.
 func TestServerKilledInMidBuild(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, "--provisioner-isolation", "none")

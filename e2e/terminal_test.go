@@ -76,7 +76,7 @@ func (b *browser) lost() {
 	}
 }
 
-// A shell survives everything around it: the page is reloaded, the agent is killed, the server is killed.
+// TestTerminalOutlivesEverything checks that a shell survives when the page is reloaded, the agent is killed, or the server is killed.
 func TestTerminalOutlivesEverything(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -149,7 +149,7 @@ func TestTerminalOutlivesEverything(t *testing.T) {
 	await(t, "no agent is left", func() bool { return len(d.agents()) == 0 })
 }
 
-// Programs of a workspace have the command line, the agent's socket, and ports that users can see.
+// TestInsideAWorkspace checks that programs of a workspace have the command line, the agent's socket, and ports that users can see.
 func TestInsideAWorkspace(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
