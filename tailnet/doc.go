@@ -1,7 +1,7 @@
 // Package tailnet implements one node of the mesh: its private key, its WireGuard device, the choice between direct and
 // relayed paths, and a user-space network stack on which the process dials and listens.
 //
-// The package does not know the product or the coordinator. Nodes learn of each other through their owners: the owner of a Node publishes
+// The package knows no product and no coordinator. Nodes learn of each other through their owners: the owner of a Node publishes
 // Node.Info when it changes, and calls Upsert and Remove with what other nodes publish. A peer that was not introduced has
 // no key here and cannot complete a handshake. An introduced peer may open connections only to the ports that its Inbound
 // policy names.
