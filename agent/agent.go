@@ -114,8 +114,8 @@ func Run(ctx context.Context, opts Options) error {
 	return d.run(ctx, restarts)
 }
 
-// Memory limits of an agent. The collector counts 33 MiB of receive buffers, of which an idle agent touches few pages; the rest of the limit is
-// for bulk traffic in flight. Collecting more often costs a tenth of its speed.
+// Memory limits of an agent. The collector counts 33 MiB of receive buffers, of which an idle agent touches few pages; the rest of the
+// limit is for bulk traffic in flight. Collecting more often costs a tenth of its speed.
 const (
 	memoryLimit = 128 << 20 // bytes
 	gcPercent   = 100

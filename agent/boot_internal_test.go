@@ -24,7 +24,8 @@ func (loopbackMesh) HandleUDP(func(src, dst netip.AddrPort) (func(net.Conn), boo
 
 func (loopbackMesh) Close() error { return nil }
 
-// TestManifestWhileClosing: a manifest that arrives while the agent ends leaves no workspace behind: no sockets, and no goroutines (TestMain).
+// TestManifestWhileClosing: a manifest that arrives while the agent ends leaves no workspace behind: no sockets, and no goroutines
+// (TestMain).
 func TestManifestWhileClosing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

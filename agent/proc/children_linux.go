@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Children starts processes on behalf of a process that also reaps every orphan. Waiting for any child steals the exit statuses that os/exec waits
-// for, so such a process must start all its children with Start. Make one per process, and close it.
+// Children starts processes on behalf of a process that also reaps every orphan. Waiting for any child steals the exit statuses that
+// os/exec waits for, so such a process must start all its children with Start. Make one per process, and close it.
 type Children struct {
 	signals chan os.Signal
 	done    chan struct{}

@@ -17,7 +17,8 @@ type conn struct {
 	done   chan struct{} // closed when the connection has ended
 	mux    *sshmux.Conn  // set before the first goroutine of this connection begins
 
-	// channels holds a slot per served channel until its handler returns; opening holds one per channel that the server asked the client to open.
+	// channels holds a slot per served channel until its handler returns; opening holds one per channel that the server asked the client to
+	// open.
 	channels, opening chan struct{}
 
 	mu        sync.Mutex // guards the fields below
