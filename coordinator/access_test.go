@@ -272,7 +272,8 @@ func TestRelayAdmitsBeforeWelcome(t *testing.T) {
 		if !relay.has(key(100)) {
 			t.Fatal("the key was not admitted before the welcome")
 		}
-		// The relay takes time to release the key. A hello with the key waits for it; otherwise the key would be revoked after its admission.
+		// The relay takes time to release the key. A hello with the key waits for it; otherwise the key would be revoked after its
+		// admission.
 		a.bye()
 		synctest.Wait()
 		again := connect(t, s, agent(1), key(100))

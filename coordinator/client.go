@@ -35,8 +35,8 @@ type Node interface {
 // DialFunc opens a connection for messages and sends the hello. A refusal is a fault.
 type DialFunc func(ctx context.Context, h Hello) (Conn, error)
 
-// ClientOptions configures a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the server has assigned
-// the participant's id.
+// ClientOptions configures a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the server has
+// assigned the participant's id.
 type ClientOptions struct {
 	Logger *slog.Logger // nil means silence
 

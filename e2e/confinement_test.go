@@ -136,8 +136,8 @@ func TestUnconfined(t *testing.T) {
 	d.coder("start", "dev", "-y")
 }
 
-// TestTemplateAttacksDatabase runs a template that attacks the PostgreSQL of a server that is not root: both run as the same account. The same
-// commands outside of the sandbox show that the attack would work, and afterwards the server still reaches its database.
+// TestTemplateAttacksDatabase runs a template that attacks the PostgreSQL of a server that is not root: both run as the same account. The
+// same commands outside of the sandbox show that the attack would work, and afterwards the server still reaches its database.
 func TestTemplateAttacksDatabase(t *testing.T) {
 	t.Parallel()
 	d := preparePlain(t)

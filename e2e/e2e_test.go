@@ -232,8 +232,8 @@ func (s *server) cleanup() {
 	}
 }
 
-// processes returns the processes whose environment names the server's folder or addresses, with that environment: agents, programs that sessions
-// started, and whatever the command line left.
+// processes returns the processes whose environment names the server's folder or addresses, with that environment: agents, programs that
+// sessions started, and whatever the command line left.
 func (s *server) processes() map[int]string {
 	found := map[int]string{}
 	entries, _ := filepath.Glob("/proc/[0-9]*/environ")

@@ -2,11 +2,11 @@ package stream
 
 import "time"
 
-// An end decides how much it sends, and how fast, by a model of the path: the bytes it carries per second, and the round trip without queueing.
-// The model is BBR's (Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue 2016), with its phases and gains. Unlike
-// loss-based control, BBR does not fill the path's queues until packets are lost, nor does it take a lost packet for a full queue.
-// Two things differ here. A round lasts at least shortRound, because on a short path a process is often not scheduled for several round
-// trips. And a round that loses a twentieth of its packets bounds the bytes in flight, for queues that are shorter than the path.
+// An end decides how much it sends, and how fast, by a model of the path: the bytes it carries per second, and the round trip without
+// queueing. The model is BBR's (Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue 2016), with its phases and
+// gains. Unlike loss-based control, BBR does not fill the path's queues until packets are lost, nor does it take a lost packet for a full
+// queue. Two things differ here. A round lasts at least shortRound, because on a short path a process is often not scheduled for several
+// round trips. And a round that loses a twentieth of its packets bounds the bytes in flight, for queues that are shorter than the path.
 
 const (
 	startupGain = 2.77 // 4 ln 2: doubles the rate every round trip
