@@ -73,7 +73,7 @@ screenshots: build ## update docs/screenshots with the browser suite
 
 # These are tested with the race detector here, the rest by `make test-race`: the mesh, what runs in workspaces, and the tables and
 # queues that everything depends on.
-RACED := agent coordinator tailnet coderd/agents coderd/jobs coderd/mesh coderd/pubsub internal provisionerd
+RACED := agent coordinator tailnet coderd/agents coderd/apps coderd/extauth coderd/jobs coderd/mesh coderd/pubsub internal provisionerd
 # Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile.
 TEST := $(GO) test -tags '$(FULL_TAGS)'
 
