@@ -1,4 +1,5 @@
 // Package ports lists the TCP ports on which programs of this host listen. It reads /proc and nothing else.
+// github.com/prometheus/procfs would do the same and add 100 kB to the slim binary.
 package ports
 
 import (
