@@ -205,6 +205,12 @@ func (c *congestion) sent(now time.Duration, n int) sample {
 	return sample{c.delivered, c.deliveredAt, c.firstSent, c.idleUntil != 0}
 }
 
+// measured reports whether startup may end because of losses. The rate of a sender that offered little says nothing about the path, unless
+// the path has carried more than the first flight.
+func (c *congestion) measured() bool {
+	return c.phase == startup && c.rate() > 0 && (c.idleUntil == 0 || c.product() > firstFlight)
+}
+
 // idle records that more could be sent but there is no data.
 func (c *congestion) idle() {
 	if c.inFlight < c.allowed() {
@@ -218,7 +224,7 @@ func (c *congestion) gone(n int, lost bool) {
 	if lost {
 		c.lost += n
 		// Startup must not continue to the end of its round: it sends several times more than fits.
-		if c.phase == startup && c.rate() > 0 && c.lost > max(c.acked/8, 16*basePacket) {
+		if c.measured() && c.lost > max(c.acked/8, 16*basePacket) {
 			c.ceiling = max(2*c.product(), leastFlight)
 			c.phase = drain
 		}
@@ -275,9 +281,9 @@ func (c *congestion) endRound(now time.Duration) {
 	}
 	if c.lost > c.acked/20 && c.lost >= 4*basePacket {
 		// The path and its queue hold what arrived; the lost share exceeded them.
-		held := min(7.0/8, float64(c.acked)/float64(c.acked+c.lost))
+		held := min(max(1.0/2, float64(c.acked)/float64(c.acked+c.lost)), 7.0/8)
 		c.ceiling = max(int(held*float64(c.inFlight+c.lost)), c.product(), leastFlight)
-		if c.phase == startup && c.rate() > 0 {
+		if c.measured() {
 			c.phase = drain
 		}
 	} else if c.ceiling != 0 && c.ceiling < 4*c.product() {

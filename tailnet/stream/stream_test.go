@@ -288,6 +288,7 @@ func TestAbortedBeforeItStands(t *testing.T) {
 			c.Abort()
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		close(opened)
 		for c := range opened {
 			if !c.Over() {
