@@ -150,7 +150,7 @@ func TestFindings(t *testing.T) {
 				return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "OK") })
 			}
 		}},
-		{"nobody at the address", "access_url", health.CodeAccessURLUnreachable, sdk.HealthError, func(w *world) { w.url.Host = "127.0.0.1:1" }},
+		{"nothing listens at the address", "access_url", health.CodeAccessURLUnreachable, sdk.HealthError, func(w *world) { w.url.Host = "127.0.0.1:1" }},
 		{"an address for this machine only", "access_url", health.CodeAccessURLLoopback, sdk.HealthWarning, func(*world) {}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

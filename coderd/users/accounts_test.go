@@ -165,7 +165,7 @@ func TestSSHKey(t *testing.T) {
 	alice := a.first().add("alice")
 	first := call[sdk.GitSSHKey](alice, 200, "GET", "users/me/gitsshkey", nil)
 	if again := call[sdk.GitSSHKey](alice, 200, "GET", "users/me/gitsshkey", nil); again.PublicKey != first.PublicKey {
-		t.Error("the key changes by itself")
+		t.Error("the key changed without a rotation")
 	}
 	second := call[sdk.GitSSHKey](alice, 200, "PUT", "users/me/gitsshkey", nil)
 	if second.PublicKey == first.PublicKey || !strings.HasPrefix(second.PublicKey, "ssh-ed25519 ") {

@@ -23,7 +23,7 @@ func TestSuspendedAndDeleted(t *testing.T) {
 		t.Errorf("suspended: %+v", u)
 	}
 	if !a.wasRevoked(alice.id) {
-		t.Error("nobody was told of the suspension")
+		t.Error("the suspension was not announced")
 	}
 	alice.want(401, "GET", "users/me", nil)
 	token.want(401, "GET", "users/me", nil)
@@ -42,7 +42,7 @@ func TestSuspendedAndDeleted(t *testing.T) {
 
 	owner.want(204, "DELETE", "users/alice", nil)
 	if !a.wasRevoked(alice.id) {
-		t.Error("nobody was told of the deletion")
+		t.Error("the deletion was not announced")
 	}
 	token.want(401, "GET", "users/me", nil)
 	owner.want(404, "GET", "users/alice", nil)

@@ -70,7 +70,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	found, status = doctor(t, bare.URL)
 	if status != 1 || found["server"].Status != "pass" || found["clock"].Status != "fail" || found["version"].Status != "pass" ||
 		found["session"].Status != "fail" || found["websocket"].Status != "skip" || found["mtu"].Status != "pass" {
-		t.Errorf("a clock an hour off, nobody signed in: got status %d, %+v", status, found)
+		t.Errorf("a clock an hour off, signed out: got status %d, %+v", status, found)
 	}
 
 	bare.Close()
