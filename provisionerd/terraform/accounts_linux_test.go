@@ -195,7 +195,7 @@ resource "terraform_data" "process" {
 		close(ended)
 	}()
 	t.Cleanup(func() { _ = process.Process.Kill(); <-ended })
-	appear(t, "sleep\x00"+mark)
+	appear(t, "sleep\x00"+mark, 1)
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Process.Pid))
 	if err != nil {
 		t.Fatal(err)

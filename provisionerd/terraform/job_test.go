@@ -309,7 +309,7 @@ func doomed(t *testing.T) (opts terraform.Options, id uuid.UUID, known job.Known
 	t.Helper()
 	opts = options(t)
 	mark := filepath.Join(t.TempDir(), "mark")
-	id, known = doom(t, opts, chain(mark), func() { appear(t, "-e "+mark) })
+	id, known = doom(t, opts, chain(mark), func() { appear(t, "-e "+mark, 1) })
 	t.Cleanup(func() { vanish(t, "-e "+mark) })
 	return opts, id, known
 }

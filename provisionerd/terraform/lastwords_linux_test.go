@@ -38,7 +38,7 @@ func TestLastWords(t *testing.T) {
 			stopped := 0
 			id, known := doom(t, opts, chain(mark, "(while [ ! -e go ]; do sleep 0.05; done; kill -CONT $PPID) & kill -STOP $PPID"), func() {
 				for deadline := time.Now().Add(time.Minute); stopped == 0; runtime.Gosched() {
-					for _, shell := range appear(t, "-e "+mark) {
+					for _, shell := range appear(t, "-e "+mark, 1) {
 						stopped = max(stopped, stoppedParent(t, shell))
 					}
 					if time.Now().After(deadline) {

@@ -131,17 +131,18 @@ func processes(tb testing.TB, mark string) []string {
 	return found
 }
 
-// appear waits for processes with a mark.
-func appear(tb testing.TB, mark string) []string {
+// appear waits until n processes have the mark.
+func appear(tb testing.TB, mark string, n int) []string {
 	tb.Helper()
+	var found []string
 	deadline := time.Now().Add(60 * time.Second)
 	for time.Now().Before(deadline) {
-		if found := processes(tb, mark); len(found) > 0 {
+		if found = processes(tb, mark); len(found) >= n {
 			return found
 		}
 		runtime.Gosched()
 	}
-	tb.Fatalf("no process with the mark %s came", mark)
+	tb.Fatalf("%d of %d processes with the mark %s started", len(found), n, mark)
 	return nil
 }
 
