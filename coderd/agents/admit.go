@@ -50,14 +50,14 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 	return Agent{ID: row.ID, WorkspaceID: row.WorkspaceID, OwnerID: row.OwnerID, Name: row.OwnerName + "/" + row.WorkspaceName + "." + row.Name}, nil
 }
 
-// MayConnect reports whether a user may open connections to an agent. The owner of its workspace may, while the workspace
-// runs. All other users, including administrators, get fault.NotFound; the owner of a workspace that does not run gets
-// fault.Conflict.
+// MayConnect reports whether a user may open connections to an agent. The owner of its workspace may, and the users with whom it
+// is shared, while the workspace runs. All other users, including administrators, get fault.NotFound; if the workspace does not
+// run, the former get fault.Conflict.
 func (s *Service) MayConnect(ctx context.Context, userID, agentID uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	a, err := s.opts.DB.GetAgentOwner(ctx, agentID)
-	if database.IsNotFound(err) || err == nil && (a.OwnerID != userID || a.WorkspaceDeletedAt != nil) {
+	a, err := s.opts.DB.GetReachableAgent(ctx, dbsqlc.GetReachableAgentParams{ID: agentID, UserID: userID})
+	if database.IsNotFound(err) {
 		return errNoAgent()
 	}
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Service) MayConnect(ctx context.Context, userID, agentID uuid.UUID) err
 	}
 	if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &agentID}); err != nil {
 		if database.IsNotFound(err) {
-			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).WithDetail("Start it with: coder start %s", a.WorkspaceName)
+			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).WithDetail("Start it with: coder start %s/%s", a.OwnerName, a.WorkspaceName)
 		}
 		return fmt.Errorf("look up agent's build: %w", err)
 	}

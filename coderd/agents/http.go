@@ -35,6 +35,11 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadataWebsocket)
 }
 
+// object returns the agent as an object of permissions.
+func object(a dbsqlc.GetAgentOwnerRow) rbac.Object {
+	return rbac.Of(rbac.Agent, a.OwnerID).In(a.OrganizationID).SharedWith(a.Sharing)
+}
+
 // find returns the agent in the path if the actor may perform the action on it.
 func (s *Service) find(r *http.Request, action rbac.Action) (dbsqlc.GetAgentOwnerRow, error) {
 	id, err := httpapi.PathUUID(r, "workspaceagent")
@@ -48,7 +53,7 @@ func (s *Service) find(r *http.Request, action rbac.Action) (dbsqlc.GetAgentOwne
 	if err != nil {
 		return a, fmt.Errorf("look up agent: %w", err)
 	}
-	return a, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Agent, a.OwnerID))
+	return a, httpapi.ActorFrom(r.Context()).May(action, object(a))
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {

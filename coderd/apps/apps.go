@@ -183,8 +183,8 @@ func (s *Service) enter(ctx context.Context, who visitor, a app) (context.Contex
 		cancel()
 		return nil, nil, fault.New(fault.Unavailable, "The server is stopping.").WithDetail("Try again in a moment.")
 	}
-	if who.keyID != "" {
-		if _, err := s.holder(ctx, who.keyID); err != nil {
+	if who.actor.KeyID != "" {
+		if _, err := s.holder(ctx, who.actor.KeyID); err != nil {
 			leave()
 			return nil, nil, err
 		}
@@ -199,13 +199,13 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 	s.mu.Lock()
 	var doubted []*visit
 	for v := range s.visits {
-		if v.visitor.keyID != "" && (userID == uuid.Nil || v.visitor.userID == userID) {
+		if v.visitor.actor.KeyID != "" && (userID == uuid.Nil || v.visitor.actor.UserID == userID) {
 			doubted = append(doubted, v)
 		}
 	}
 	s.mu.Unlock()
 	for _, v := range doubted {
-		if _, err := s.opts.Accounts.Holder(ctx, v.visitor.keyID); err != nil { // also if the database cannot answer: the visitor can retry
+		if _, err := s.opts.Accounts.Holder(ctx, v.visitor.actor.KeyID); err != nil { // also if the database cannot answer: the visitor can retry
 			v.cancel()
 		}
 	}

@@ -37,7 +37,7 @@ func (s *Service) visitHost(w http.ResponseWriter, r *http.Request, label string
 	}
 	if !target.ok || !who.may(target.app) {
 		switch {
-		case who.userID != (visitor{}).userID: // must not reveal whether the app exists
+		case who.actor.SignedIn(): // must not reveal whether the app exists
 			s.write(w, r, pageNotFound(s.dashboard("")))
 			return nil
 		case isNavigation(r):

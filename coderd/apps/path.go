@@ -50,7 +50,7 @@ func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) e
 	}
 	switch {
 	case target.ok && who.may(target.app):
-	case who.keyID != "":
+	case who.actor.KeyID != "":
 		s.write(w, r, pageNotFound(s.dashboard("")))
 		return nil
 	case !isNavigation(r):
@@ -75,7 +75,7 @@ func (s *Service) visitPath(w http.ResponseWriter, r *http.Request, p pathApp) e
 	}
 	switch {
 	case who.means == byCookie && isNavigation(r):
-		token, err := s.opts.Sealer.Seal(purposePath, claims{User: who.userID, Key: who.keyID, Scope: pathScope(a), Issued: time.Now().Unix()}, pathLifetime)
+		token, err := s.opts.Sealer.Seal(purposePath, claims{User: who.actor.UserID, Key: who.actor.KeyID, Scope: pathScope(a), Issued: time.Now().Unix()}, pathLifetime)
 		if err != nil {
 			return err
 		}
@@ -126,5 +126,5 @@ func (s *Service) pathVisitor(r *http.Request, p pathApp, target found) (visitor
 	if _, fromCookie := httpapi.Token(r); fromCookie {
 		means = byCookie
 	}
-	return visitor{userID: actor.UserID, keyID: actor.KeyID, means: means}, err
+	return visitor{actor: actor, means: means}, err
 }

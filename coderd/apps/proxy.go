@@ -122,7 +122,7 @@ func (s *Service) forward(w http.ResponseWriter, r *http.Request, who visitor, a
 
 // used records that a workspace is in use, at most once a minute.
 func (s *Service) used(ctx context.Context, who visitor, a app) {
-	if who.userID == uuid.Nil {
+	if !who.actor.SignedIn() {
 		return // visits by others do not keep the workspace running
 	}
 	_, err := s.touched.Get(ctx, a.workspace, func(ctx context.Context) (struct{}, error) {

@@ -24,9 +24,12 @@ type app struct {
 	ownerID   uuid.UUID
 	workspace uuid.UUID
 	name      string // for people
-	share     sdk.AppShare
-	health    sdk.AppHealth
-	running   bool
+
+	organization uuid.UUID
+	sharing      rbac.Sharing
+	share        sdk.AppShare
+	health       sdk.AppHealth
+	running      bool
 
 	port  uint16
 	tls   bool
@@ -54,7 +57,7 @@ func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 		if err != nil {
 			return found{}, fmt.Errorf("look up app's agent: %w", err)
 		}
-		a := app{place: p, agentID: row.AgentID, ownerID: row.OwnerID, workspace: row.WorkspaceID, share: sdk.ShareOwner, health: sdk.AppDisabled}
+		a := app{place: p, agentID: row.AgentID, ownerID: row.OwnerID, workspace: row.WorkspaceID, organization: row.OrganizationID, sharing: row.Sharing, share: sdk.ShareOwner, health: sdk.AppDisabled}
 		a.place.agent = strings.ToLower(row.AgentName)
 		admitted, err := s.opts.Agents.Admitted(ctx, row.AgentID)
 		if err != nil {
@@ -119,9 +122,8 @@ func isLoopback(host string) bool {
 
 // visitor is the sender of a request. The zero value is not signed in.
 type visitor struct {
-	userID uuid.UUID
-	keyID  string
-	means  means
+	actor rbac.Actor
+	means means
 }
 
 // means is how a visitor proved their identity.
@@ -134,16 +136,18 @@ const (
 	byPath          // the token is part of the address
 )
 
-// may reports whether a visitor may open an app. The template that shares an app decides that; only the owner may open
-// ports, and no role grants access to them.
+// may reports whether a visitor may open an app. The template that shares an app decides that; only the workspace's owner and
+// the users with whom it is shared may open ports, and no role grants access to them.
 func (who visitor) may(a app) bool {
 	switch a.share {
 	case sdk.SharePublic:
 		return true
-	case sdk.ShareAuthenticated, sdk.ShareOrganization: // there is one organization, and every user is in it
-		return who.userID != uuid.Nil
+	case sdk.ShareAuthenticated:
+		return who.actor.SignedIn()
+	case sdk.ShareOrganization:
+		return who.actor.MemberOf(a.organization)
 	default:
-		return who.userID != uuid.Nil && who.userID == a.ownerID
+		return who.actor.Reaches(rbac.Of(rbac.Workspace, a.ownerID).In(a.organization).SharedWith(a.sharing))
 	}
 }
 
@@ -161,5 +165,5 @@ func (s *Service) visitorOf(ctx context.Context, c claims, by means) (visitor, e
 	case err != nil:
 		return visitor{}, err
 	}
-	return visitor{userID: actor.UserID, keyID: actor.KeyID, means: by}, nil
+	return visitor{actor: actor, means: by}, nil
 }

@@ -138,7 +138,7 @@ func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if who := (visitor{userID: actor.UserID}); !target.ok || !who.may(target.app) {
+	if who := (visitor{actor: actor}); !target.ok || !who.may(target.app) {
 		s.write(w, r, pageNotFound(s.dashboard("")))
 		return nil
 	}
@@ -198,7 +198,7 @@ func (s *Service) giveToken(w http.ResponseWriter, c claims) error {
 func (s *Service) hostVisitor(w http.ResponseWriter, r *http.Request, label string) (visitor, error) {
 	if token := r.Header.Get(sessionHeader); token != "" {
 		actor, err := s.opts.Accounts.AuthenticateToken(r.Context(), secret.Token(token))
-		return visitor{userID: actor.UserID, keyID: actor.KeyID, means: byHeader}, err
+		return visitor{actor: actor, means: byHeader}, err
 	}
 	cookies := r.CookiesNamed(s.cookieName(tokenCookie))
 	if len(cookies) != 1 { // another host's page planted the second one
@@ -209,7 +209,7 @@ func (s *Service) hostVisitor(w http.ResponseWriter, r *http.Request, label stri
 		return visitor{}, nil
 	}
 	who, err := s.visitorOf(r.Context(), c, byCookie)
-	if err == nil && who.keyID != "" && time.Since(time.Unix(c.Issued, 0)) > renewAfter {
+	if err == nil && who.actor.KeyID != "" && time.Since(time.Unix(c.Issued, 0)) > renewAfter {
 		err = s.giveToken(w, c)
 	}
 	return who, err

@@ -89,7 +89,7 @@ func newWorld(t *testing.T, edit func(*apps.Options)) *world {
 	w.app = httptest.NewServer(http.HandlerFunc(w.serveApp))
 	w.port = w.app.Listener.Addr().(*net.TCPAddr).Port
 	for name, roles := range map[string][]string{"ann": nil, "bob": nil, "olga": {rbac.RoleOwner}} {
-		w.users[name] = rbac.Actor{UserID: w.User(name), Username: name, KeyID: name, Roles: roles}
+		w.users[name] = rbac.Actor{UserID: w.User(name), Username: name, KeyID: name, Roles: roles, Memberships: []rbac.Membership{{Organization: w.Org}}}
 	}
 	w.agent = w.AgentRow(w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded))
 	w.addApp("code", "owner", fmt.Sprintf("http://localhost:%d/", w.port))

@@ -212,6 +212,7 @@ func (s *Server) User(name string) uuid.UUID {
 	if database.IsNotFound(err) {
 		id, err = uuid.New(), nil
 		s.Exec(`INSERT INTO users (id, username, email, roles) VALUES ($1, $2, $2 || '@example.com', $3)`, id, name, append([]string{}, roles[name]...))
+		s.Exec(`INSERT INTO organization_members (organization_id, user_id) SELECT id, $1 FROM organizations WHERE is_default`, id)
 	}
 	if err != nil {
 		s.T.Fatal(err)

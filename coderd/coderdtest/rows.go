@@ -32,7 +32,7 @@ func (s *Server) TemplateRow() (template, version uuid.UUID) {
 	template, version = uuid.New(), uuid.New()
 	s.Exec(`INSERT INTO template_versions (id, organization_id, job_id, name, created_by) VALUES ($1, $2, $3, 'v1', $4)`,
 		version, s.Org, s.JobRow(sdk.JobTemplateImport, sdk.JobSucceeded), s.User("ann"))
-	s.Exec(`INSERT INTO templates (id, organization_id, name, active_version_id, created_by) VALUES ($1, $2, $3, $4, $5)`,
+	s.Exec(`INSERT INTO templates (id, organization_id, name, active_version_id, created_by, sharing) VALUES ($1, $2, $3, $4, $5, jsonb_build_object($2::uuid, 'use'))`,
 		template, s.Org, "t-"+template.String()[:8], version, s.User("ann"))
 	return template, version
 }

@@ -82,7 +82,14 @@ func TestDatabaseAnnounces(t *testing.T) {
 	w := coderdtest.New(t)
 	h := hear(t, w, "events")
 	said := func(kind sdk.EventKind, id, owner uuid.UUID) string {
-		return events.Change{Kind: kind, ID: id, Owner: owner}.String()
+		c := events.Change{Kind: kind, ID: id, Owner: owner}
+		if kind != sdk.EventUser {
+			c.Organization = w.Org
+		}
+		if kind == sdk.EventTemplate {
+			c.Shared = w.Org.String()
+		}
+		return c.String()
 	}
 	ann := w.User("ann")
 	template := w.Template("go", &provisionerpb.ImportResult{})

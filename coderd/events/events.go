@@ -1,5 +1,5 @@
 // Package events owns the stream that tells dashboard pages what changed, so that pages need not poll. The database announces
-// each change with an id and an owner (migration 7). This package forwards it to users who may see the object, and knows
+// each change with an id and who may see it (migrations 7 and 18). This package forwards it to users who may see the object, and knows
 // nothing else about it. A page then reads the change through the API.
 package events
 
@@ -42,25 +42,53 @@ var resources = map[sdk.EventKind]rbac.Resource{
 type Change struct {
 	Kind  sdk.EventKind
 	ID    uuid.UUID
-	Owner uuid.UUID // zero if it belongs to the deployment
+	Owner uuid.UUID // zero if no user owns it
+	// Organization is zero if the object belongs to the deployment.
+	Organization uuid.UUID
+	// Shared lists the ids of users and groups with whom the object is shared, separated by commas.
+	Shared string
 }
 
-// ParseChange parses "<kind> <id> <owner>", where the owner may be empty.
+// ParseChange parses "<kind> <id> <owner> <organization> <ids>", where all but the kind and id may be empty.
 func ParseChange(payload string) (Change, error) {
-	kind, rest, _ := strings.Cut(payload, " ")
-	id, owner, ok := strings.Cut(rest, " ")
-	c := Change{Kind: sdk.EventKind(kind)}
-	if _, known := resources[c.Kind]; !known || !ok {
-		return Change{}, fmt.Errorf("parse event %q: no kind of ours", payload)
+	fields := strings.Split(payload, " ")
+	if len(fields) != 5 {
+		return Change{}, fmt.Errorf("parse event %q: want 5 fields", payload)
+	}
+	c := Change{Kind: sdk.EventKind(fields[0]), Shared: fields[4]}
+	if _, known := resources[c.Kind]; !known {
+		return Change{}, fmt.Errorf("parse event %q: unknown kind", payload)
 	}
 	var err error
-	if c.ID, err = parseID(id); err == nil && owner != "" {
-		c.Owner, err = parseID(owner)
+	if c.ID, err = parseID(fields[1]); err == nil && fields[2] != "" {
+		c.Owner, err = parseID(fields[2])
+	}
+	if err == nil && fields[3] != "" {
+		c.Organization, err = parseID(fields[3])
+	}
+	for id := range strings.SplitSeq(c.Shared, ",") {
+		if err == nil && c.Shared != "" {
+			_, err = parseID(id)
+		}
 	}
 	if err != nil {
 		return Change{}, fmt.Errorf("parse event %q: %w", payload, err)
 	}
 	return c, nil
+}
+
+// object returns what changed as an object of permissions.
+func (c Change) object() rbac.Object {
+	o := rbac.Of(resources[c.Kind], c.Owner).In(c.Organization)
+	if c.Shared != "" {
+		o.Shared = rbac.Sharing{}
+		for text := range strings.SplitSeq(c.Shared, ",") {
+			if id, err := parseID(text); err == nil {
+				o.Shared[id] = rbac.LevelUse // reading requires no more
+			}
+		}
+	}
+	return o
 }
 
 func parseID(text string) (uuid.UUID, error) {
@@ -72,11 +100,13 @@ func parseID(text string) (uuid.UUID, error) {
 
 // String returns the form that ParseChange parses.
 func (c Change) String() string {
-	text := string(c.Kind) + " " + c.ID.String() + " "
-	if c.Owner != uuid.Nil {
-		text += c.Owner.String()
+	text := func(id uuid.UUID) string {
+		if id == uuid.Nil {
+			return ""
+		}
+		return id.String()
 	}
-	return text
+	return strings.Join([]string{string(c.Kind), c.ID.String(), text(c.Owner), text(c.Organization), c.Shared}, " ")
 }
 
 // Options configures a Service. Every field is required.
@@ -121,12 +151,14 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 // announce forwards a change to the streams. It does not block.
 func (s *Service) announce(payload string) {
 	var c Change
+	var object rbac.Object
 	if payload != "" {
 		var err error
 		if c, err = ParseChange(payload); err != nil {
 			s.opts.Logger.Warn("event not understood", "err", err)
 			return
 		}
+		object = c.object()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +166,7 @@ func (s *Service) announce(payload string) {
 		if payload == "" { // changes were missed
 			stream.reset()
 		} else {
-			stream.push(c)
+			stream.push(c, object)
 		}
 	}
 }

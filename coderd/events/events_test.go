@@ -27,6 +27,11 @@ func change(t *testing.T, s *coderdtest.Server, c events.Change) {
 	}
 }
 
+// everyones returns a change of a template that all members of the organization may read.
+func everyones(s *coderdtest.Server, id uuid.UUID) events.Change {
+	return events.Change{Kind: sdk.EventTemplate, ID: id, Organization: s.Org, Shared: s.Org.String()}
+}
+
 // reader is an open stream.
 type reader struct {
 	t        *testing.T
@@ -107,12 +112,17 @@ func TestWhoHears(t *testing.T) {
 		{events.Change{Kind: sdk.EventBuild, Owner: ann}, "ann tom olga"},
 		{events.Change{Kind: sdk.EventAgent, Owner: bob}, "bob tom olga"},
 		{events.Change{Kind: sdk.EventJob, Owner: ann}, "ann tom olga"},
-		{events.Change{Kind: sdk.EventTemplate}, "ann bob tom olga"},
+		{events.Change{Kind: sdk.EventTemplate, Shared: s.Org.String()}, "ann bob tom olga"},
 		{events.Change{Kind: sdk.EventProvisioner}, "tom olga"},
 		{events.Change{Kind: sdk.EventProvisioner, Owner: bob}, "bob tom olga"},
 		{events.Change{Kind: sdk.EventUser, Owner: ann}, "ann olga"},
+		{events.Change{Kind: sdk.EventWorkspace, Owner: ann, Shared: bob.String()}, "ann bob tom olga"},
+		{events.Change{Kind: sdk.EventTemplate, Shared: uuid.NewString() + "," + bob.String()}, "bob tom olga"},
 	} {
 		c.change.ID = uuid.New()
+		if c.change.Kind != sdk.EventUser {
+			c.change.Organization = s.Org
+		}
 		t.Run(string(c.change.Kind)+" of "+c.heard, func(t *testing.T) {
 			names := []string{"ann", "bob", "tom", "olga"}
 			readers := map[string]*reader{}
@@ -121,7 +131,7 @@ func TestWhoHears(t *testing.T) {
 			}
 			end := uuid.New()
 			change(t, s, c.change)
-			change(t, s, events.Change{Kind: sdk.EventTemplate, ID: end}) // all readers receive this
+			change(t, s, everyones(s, end)) // all readers receive this
 			for _, name := range names {
 				if strings.Contains(c.heard, name) {
 					readers[name].want(string(c.change.Kind), c.change.ID)
@@ -156,15 +166,15 @@ func TestSlowReader(t *testing.T) {
 	s := coderdtest.New(t)
 	x := open(t, s, "ann")
 	first, again := uuid.New(), uuid.New()
-	change(t, s, events.Change{Kind: sdk.EventTemplate, ID: first})
+	change(t, s, everyones(s, first))
 	x.want("template", first)
 	// The stream pauses now: everything until the end of the pause is one batch.
 	for range 50 {
-		change(t, s, events.Change{Kind: sdk.EventTemplate, ID: again})
+		change(t, s, everyones(s, again))
 	}
 	x.want("template", again)
 	last := uuid.New()
-	change(t, s, events.Change{Kind: sdk.EventTemplate, ID: last})
+	change(t, s, everyones(s, last))
 	for id := again; id != last; { // the batch may have been split once
 		if _, id = x.next(); id != again && id != last {
 			t.Fatalf("%s was never announced", id)
@@ -199,8 +209,8 @@ func TestSessionEnds(t *testing.T) {
 	s.Events.Recheck(uuid.Nil) // every user
 	olga.want("reset", uuid.Nil)
 	end := uuid.New()
-	change(t, s, events.Change{Kind: sdk.EventWorkspace, ID: uuid.New(), Owner: stranger})
-	change(t, s, events.Change{Kind: sdk.EventTemplate, ID: end})
+	change(t, s, events.Change{Kind: sdk.EventWorkspace, ID: uuid.New(), Owner: stranger, Organization: s.Org})
+	change(t, s, everyones(s, end))
 	olga.want("template", end)
 	bob.want("template", end)
 	s.Events.Stop()
@@ -240,8 +250,8 @@ func TestBoundPerUser(t *testing.T) {
 }
 
 func FuzzParseChange(f *testing.F) {
-	f.Add("workspace 11111111-1111-4111-8111-111111111111 22222222-2222-4222-8222-222222222222")
-	f.Add("template 11111111-1111-4111-8111-111111111111 ")
+	f.Add("workspace 11111111-1111-4111-8111-111111111111 22222222-2222-4222-8222-222222222222 33333333-3333-4333-8333-333333333333 ")
+	f.Add("template 11111111-1111-4111-8111-111111111111   22222222-2222-4222-8222-222222222222,33333333-3333-4333-8333-333333333333")
 	f.Add("")
 	f.Add("reset  ")
 	f.Fuzz(func(t *testing.T, payload string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -45,10 +44,10 @@ func newStream(actor rbac.Actor) *stream {
 }
 
 // push adds a change that the reader may see.
-func (x *stream) push(c Change) {
+func (x *stream) push(c Change, object rbac.Object) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if _, ok := x.queued[c]; ok || x.lost || x.actor.May(rbac.Read, rbac.Of(resources[c.Kind], c.Owner)) != nil {
+	if _, ok := x.queued[c]; ok || x.lost || x.actor.May(rbac.Read, object) != nil {
 		return
 	}
 	if len(x.pending) >= maxPending {
@@ -95,7 +94,7 @@ func (x *stream) take() (changes []Change, lost, recheck bool) {
 func (x *stream) become(actor rbac.Actor) (changed bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	changed = !slices.Equal(x.actor.Roles, actor.Roles)
+	changed = !x.actor.Equal(actor)
 	x.actor = actor
 	return changed
 }

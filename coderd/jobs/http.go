@@ -29,7 +29,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 }
 
 func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
-	org, err := lookup.Organization(r, s.opts.DB.Queries)
+	actor := httpapi.ActorFrom(r.Context())
+	org, err := lookup.Organization(r, s.opts.DB.Queries, actor)
 	if err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("list provisioners: %w", err)
 	}
-	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.ProvisionerDaemon) {
+	if !actor.Sees(rbac.ProvisionerDaemon, org.ID) {
 		rows = slices.DeleteFunc(rows, func(row dbsqlc.ProvisionerDaemon) bool { return !ownDaemon(row, actor.UserID) })
 	}
 	filter, err := readDaemonFilter(r)
@@ -99,7 +100,8 @@ func jobOf(daemon uuid.UUID, rows []dbsqlc.ProvisionerJob, shown map[uuid.UUID]s
 
 // listJobs lists the jobs that the actor may see: their own, or all.
 func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
-	org, err := lookup.Organization(r, s.opts.DB.Queries)
+	actor := httpapi.ActorFrom(r.Context())
+	org, err := lookup.Organization(r, s.opts.DB.Queries, actor)
 	if err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 	if p.InitiatorID, err = s.queryInitiator(r); err != nil {
 		return err
 	}
-	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.ProvisionerJob) {
+	if !actor.Sees(rbac.ProvisionerJob, org.ID) {
 		if p.InitiatorID != nil && *p.InitiatorID != actor.UserID {
 			return httpapi.Write(w, http.StatusOK, []sdk.ProvisionerJob{}) // also for a user who does not exist
 		}
@@ -144,7 +146,8 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 
 // job returns the job in the path if the actor may perform the action on it.
 func (s *Service) job(r *http.Request, action rbac.Action) (dbsqlc.ProvisionerJob, error) {
-	org, err := lookup.Organization(r, s.opts.DB.Queries)
+	actor := httpapi.ActorFrom(r.Context())
+	org, err := lookup.Organization(r, s.opts.DB.Queries, actor)
 	if err != nil {
 		return dbsqlc.ProvisionerJob{}, err
 	}
@@ -159,7 +162,7 @@ func (s *Service) job(r *http.Request, action rbac.Action) (dbsqlc.ProvisionerJo
 	if err != nil {
 		return row, fmt.Errorf("read job: %w", err)
 	}
-	return row, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerJob, row.InitiatorID))
+	return row, actor.May(action, rbac.Of(rbac.ProvisionerJob, row.InitiatorID).In(row.OrganizationID))
 }
 
 func (s *Service) getJob(w http.ResponseWriter, r *http.Request) error {

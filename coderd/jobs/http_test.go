@@ -28,13 +28,14 @@ func (w *world) api(t *testing.T) *httptest.Server {
 	t.Helper()
 	mux := httpapi.NewMux(httpapi.Options{Logger: logger(t), Authenticate: func(r *http.Request) (rbac.Actor, error) {
 		token, _ := httpapi.Token(r)
+		member := []rbac.Membership{{Organization: w.org}}
 		switch token.Reveal() {
 		case "owner":
 			return rbac.Actor{UserID: uuid.New(), Username: "owner", Roles: []string{rbac.RoleOwner}}, nil
 		case "ann":
-			return rbac.Actor{UserID: w.user, Username: "ann"}, nil
+			return rbac.Actor{UserID: w.user, Username: "ann", Memberships: member}, nil
 		case "eve":
-			return rbac.Actor{UserID: uuid.New(), Username: "eve"}, nil
+			return rbac.Actor{UserID: uuid.New(), Username: "eve", Memberships: member}, nil
 		}
 		return rbac.Actor{}, fault.New(fault.Unauthenticated, "Sign in first.")
 	}})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -20,12 +22,14 @@ func Fault(err error, resource rbac.Resource, doing string) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Organization returns the organization that the path's {organization} names, by id or name. It does not check whether the
-// actor may read it.
-func Organization(r *http.Request, q *dbsqlc.Queries) (dbsqlc.Organization, error) {
+// Organization returns the organization that the path's {organization} names, by id or name, if the actor may read it.
+func Organization(r *http.Request, q *dbsqlc.Queries, actor rbac.Actor) (dbsqlc.Organization, error) {
 	org, err := q.GetOrganizationByReference(r.Context(), r.PathValue("organization"))
 	if err != nil {
 		return org, Fault(err, rbac.Organization, "look up organization")
+	}
+	if actor.May(rbac.Read, rbac.Of(rbac.Organization, uuid.Nil).In(org.ID)) != nil {
+		return dbsqlc.Organization{}, rbac.NotFound(rbac.Organization)
 	}
 	return org, nil
 }

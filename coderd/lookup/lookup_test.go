@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -34,10 +36,13 @@ func TestOrganization(t *testing.T) {
 	for _, reference := range []string{"default", known.Name, known.ID.String(), "elsewhere", "", "x' OR 'a'='a"} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.SetPathValue("organization", reference)
-		got, err := lookup.Organization(r, db.Queries)
+		got, err := lookup.Organization(r, db.Queries, rbac.Actor{UserID: uuid.New(), Memberships: []rbac.Membership{{Organization: known.ID}}})
 		exists := reference == "default" || reference == known.Name || reference == known.ID.String()
 		if exists && (err != nil || got.ID != known.ID) || !exists && fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("%q: %+v, %v", reference, got, err)
+		}
+		if _, err := lookup.Organization(r, db.Queries, rbac.Actor{UserID: uuid.New()}); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("%q for an outsider: %v", reference, err)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 // list. An owner of the deployment sees all peers.
 func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.PeerInfo, error) {
 	peers := s.coord.Peers()
-	if actor.Sees(rbac.Mesh) {
+	if actor.Sees(rbac.Mesh, uuid.Nil) {
 		return peers, nil
 	}
 	var agents []uuid.UUID

@@ -122,10 +122,12 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 
 // may returns the organization in the path if the actor may perform the action on its keys.
 func (s *Service) may(r *http.Request, action rbac.Action) (dbsqlc.Organization, error) {
-	if err := httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerKey, uuid.Nil)); err != nil {
-		return dbsqlc.Organization{}, err
+	actor := httpapi.ActorFrom(r.Context())
+	org, err := lookup.Organization(r, s.opts.DB.Queries, actor)
+	if err != nil {
+		return org, err
 	}
-	return lookup.Organization(r, s.opts.DB.Queries)
+	return org, actor.May(action, rbac.Of(rbac.ProvisionerKey, uuid.Nil).In(org.ID))
 }
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {

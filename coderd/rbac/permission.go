@@ -53,7 +53,7 @@ func (p Permission) Check(a Actor) error {
 		return fault.New(fault.Forbidden, "This is not allowed.")
 	case !a.SignedIn():
 		return fault.New(fault.Unauthenticated, "You are not signed in.")
-	case p.kind == signedIn || a.allowed(p.action, p.resource, true):
+	case p.kind == signedIn || a.allowedSomewhere(p.action, p.resource):
 		return nil
 	default:
 		return forbidden(p.action, p.resource)

@@ -1,13 +1,12 @@
-// Package rbac owns the one permission table: which role may do what to whose objects. It knows neither HTTP nor the
-// database; an Actor and an Object are all it sees.
+// Package rbac owns the one permission table: who may do what to which object. It knows neither HTTP nor the database; an Actor
+// and an Object are all it sees.
 //
-// There are three roles. Every signed-in user is a member. Template admins also manage templates and provisioners. Owners may
-// do everything. An object has an owner or belongs to the deployment.
+// What an actor may do follows from their relations to the object: roles in the deployment, roles in the object's organization,
+// ownership, and sharing. A table lists, for each action on each kind of object, the relations that suffice. Custom roles add
+// actions on all objects of a kind in their organization. Deployment owners may do everything that the table lists.
 package rbac
 
 import (
-	"slices"
-
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/internal/fault"
@@ -19,10 +18,12 @@ type Action string
 const (
 	Create  Action = "create"
 	Read    Action = "read"
+	Use     Action = "use" // create workspaces from a template
 	Update  Action = "update"
 	Delete  Action = "delete"
 	Manage  Action = "manage"  // administer an account: its status and roles
 	Connect Action = "connect" // reach into: a shell, ports, apps
+	Share   Action = "share"   // decide with whom the object is shared
 )
 
 // Resource is a kind of object.
@@ -34,9 +35,11 @@ const (
 	Deployment         Resource = "deployment"
 	ExternalAuth       Resource = "login elsewhere" // a user's account at a git host, and the like
 	File               Resource = "template file"
+	Group              Resource = "group"
 	Mesh               Resource = "mesh"
 	Organization       Resource = "organization"
-	OrganizationMember Resource = "organization member" // name and id only
+	OrganizationMember Resource = "organization member" // name, id and roles in the organization
+	OrganizationRole   Resource = "organization role"   // a custom role
 	ProvisionerDaemon  Resource = "provisioner"
 	ProvisionerJob     Resource = "provisioner job"
 	ProvisionerKey     Resource = "provisioner key"
@@ -49,56 +52,48 @@ const (
 	WorkspaceState     Resource = "workspace state" // Terraform's: holds credentials
 )
 
-// The stored roles. Every user is also a member.
+// Level is how far an object is shared.
+type Level string
+
 const (
-	RoleOwner         = "owner"
-	RoleTemplateAdmin = "template-admin"
+	LevelUse   Level = "use"   // read it, and use a template or connect to a workspace
+	LevelAdmin Level = "admin" // also change it
 )
+
+// Sharing lists with whom an object is shared: the ids of users and groups, and the level of each. An organization's id means its
+// group Everyone. The database stores it as a JSON object.
+type Sharing map[uuid.UUID]Level
 
 // Object is the target of an action.
 type Object struct {
-	Resource Resource
-	Owner    uuid.UUID // zero if it belongs to the deployment
+	Resource     Resource
+	Owner        uuid.UUID // zero if no user owns it
+	Organization uuid.UUID // zero if it belongs to the deployment
+	Shared       Sharing
+	// Guarded marks the account of a deployment owner, which no other role may administer: otherwise, user admins could make
+	// themselves owners.
+	Guarded bool
 }
 
-// Of returns the object of kind r that owner owns; uuid.Nil means that it belongs to the deployment.
+// Of returns the object of kind r that owner owns; uuid.Nil means that no user owns it. It belongs to the deployment.
 func Of(r Resource, owner uuid.UUID) Object { return Object{Resource: r, Owner: owner} }
 
-// Actor is the user who acts. The zero value is not signed in, and may do nothing.
-type Actor struct {
-	UserID   uuid.UUID
-	Username string
-	Roles    []string // stored roles, without member
-	KeyID    string   // public half of the token that was sent
-
-	// FromWorkspace reports that the token was issued to a workspace. The workspace's template can read it, so it never
-	// carries an owner's powers over others, and cannot create or change credentials.
-	FromWorkspace bool
+// In returns the object as one of an organization.
+func (o Object) In(organization uuid.UUID) Object {
+	o.Organization = organization
+	return o
 }
 
-// SignedIn reports whether the actor is a user.
-func (a Actor) SignedIn() bool { return a.UserID != uuid.Nil }
-
-// May returns nil if the actor may do the action to the object. Otherwise it returns a fault: Unauthenticated for the zero
-// Actor, NotFound if the actor must not know that the object exists, and Forbidden if the object is visible and only this
-// action is refused.
-func (a Actor) May(action Action, object Object) error {
-	if !a.SignedIn() {
-		return fault.New(fault.Unauthenticated, "You are not signed in.")
-	}
-	own := object.Owner == a.UserID
-	if a.allowed(action, object.Resource, own) {
-		return nil
-	}
-	if !a.allowed(Read, object.Resource, own) {
-		return NotFound(object.Resource)
-	}
-	return forbidden(action, object.Resource)
+// SharedWith returns the object with its sharing.
+func (o Object) SharedWith(s Sharing) Object {
+	o.Shared = s
+	return o
 }
 
-// Sees reports whether the actor may read every object of the kind, regardless of owner. It decides the extent of a list.
-func (a Actor) Sees(resource Resource) bool {
-	return a.SignedIn() && a.allowed(Read, resource, false)
+// As returns the same object as another kind: what belongs to a workspace or template has its owner, organization and sharing.
+func (o Object) As(r Resource) Object {
+	o.Resource = r
+	return o
 }
 
 // NotFound returns the answer about an object that does not exist, or that the actor may not see: the two must not differ.
@@ -112,32 +107,14 @@ func forbidden(action Action, resource Resource) error {
 	switch {
 	case !ok:
 		return f
-	case g.templateAdmin == all:
+	case g.to&templateAdmin != 0:
 		return f.WithDetail("This needs the role %s. Ask an owner of the deployment.", RoleTemplateAdmin)
-	case g.member == own:
+	case g.to&self != 0:
 		return f.WithDetail("Only its owner, or an owner of the deployment, can do this.")
+	case g.to&userAdmin != 0:
+		return f.WithDetail("This needs the role %s. Ask an owner of the deployment.", RoleUserAdmin)
+	case g.to&orgAdmin != 0:
+		return f.WithDetail("This needs the role %s. Ask an admin of the organization.", RoleOrganizationAdmin)
 	}
 	return f.WithDetail("This needs the role %s.", RoleOwner)
-}
-
-func (a Actor) allowed(action Action, resource Resource, own bool) bool {
-	g, ok := table[resource][action]
-	if !ok {
-		return false
-	}
-	owner, templateAdmin := slices.Contains(a.Roles, RoleOwner), slices.Contains(a.Roles, RoleTemplateAdmin)
-	if a.FromWorkspace {
-		if g.personal {
-			return false
-		}
-		owner, templateAdmin = false, owner || templateAdmin
-	}
-	switch {
-	case owner:
-		return true
-	case templateAdmin && g.templateAdmin.covers(own):
-		return true
-	default:
-		return g.member.covers(own)
-	}
 }

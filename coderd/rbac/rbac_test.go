@@ -1,6 +1,7 @@
 package rbac_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -13,13 +14,44 @@ var (
 	self  = uuid.MustParse("11111111-1111-4111-8111-111111111111")
 	other = uuid.MustParse("22222222-2222-4222-8222-222222222222")
 
+	org      = uuid.MustParse("33333333-3333-4333-8333-333333333333")
+	otherOrg = uuid.MustParse("44444444-4444-4444-8444-444444444444")
+	group    = uuid.MustParse("55555555-5555-4555-8555-555555555555")
+
 	nobody        = rbac.Actor{}
-	member        = rbac.Actor{UserID: self}
-	templateAdmin = rbac.Actor{UserID: self, Roles: []string{rbac.RoleTemplateAdmin}}
-	owner         = rbac.Actor{UserID: self, Roles: []string{rbac.RoleOwner}}
-	ownerInside   = rbac.Actor{UserID: self, Roles: []string{rbac.RoleOwner}, FromWorkspace: true}
-	memberInside  = rbac.Actor{UserID: self, FromWorkspace: true}
+	member        = with(nil)
+	templateAdmin = with([]string{rbac.RoleTemplateAdmin})
+	owner         = with([]string{rbac.RoleOwner})
+	ownerInside   = inside(owner)
+	memberInside  = inside(member)
 )
+
+// with returns a member of org with roles of the deployment and of the organization.
+func with(site []string, organization ...string) rbac.Actor {
+	return rbac.Actor{UserID: self, Roles: site, Memberships: []rbac.Membership{{Organization: org, Roles: organization}}}
+}
+
+// inside returns the actor as the holder of a workspace's token.
+func inside(a rbac.Actor) rbac.Actor {
+	a.FromWorkspace = true
+	return a
+}
+
+// everyone is how a template is shared with all members of org.
+var everyone = rbac.Sharing{org: rbac.LevelUse}
+
+// object returns an object of org, if its kind belongs to organizations, that is open to everyone, if it is a template.
+func object(r rbac.Resource, owner uuid.UUID) rbac.Object {
+	o := rbac.Of(r, owner)
+	switch r {
+	case rbac.User, rbac.APIKey, rbac.SSHKey, rbac.ExternalAuth, rbac.File, rbac.Deployment, rbac.Mesh:
+	case rbac.Template, rbac.TemplateVersion:
+		o = o.In(org).SharedWith(everyone)
+	default:
+		o = o.In(org)
+	}
+	return o
+}
 
 // TestMay checks the permission table as seen from outside: actor, action, owner and answer. The code "" means allowed.
 func TestMay(t *testing.T) {
@@ -83,7 +115,7 @@ func TestMay(t *testing.T) {
 		{rbac.Update, rbac.TemplateVersion, uuid.Nil, signIn, refused, yes, yes, yes},
 		{rbac.Delete, rbac.Template, uuid.Nil, signIn, refused, yes, yes, yes},
 		{rbac.Read, rbac.File, other, signIn, invisible, yes, yes, yes},
-		{rbac.Create, rbac.File, self, signIn, invisible, yes, yes, yes},
+		{rbac.Create, rbac.File, self, signIn, refused, yes, yes, yes},
 		{rbac.Read, rbac.ProvisionerDaemon, uuid.Nil, signIn, invisible, yes, yes, yes},
 		{rbac.Read, rbac.ProvisionerDaemon, self, signIn, yes, yes, yes, yes},
 		{rbac.Create, rbac.ProvisionerDaemon, uuid.Nil, signIn, invisible, yes, yes, refused},
@@ -106,7 +138,7 @@ func TestMay(t *testing.T) {
 			{"nobody", nobody, row.nobody}, {"member", member, row.member}, {"template admin", templateAdmin, row.templateAdmin},
 			{"owner", owner, row.owner}, {"owner's workspace", ownerInside, row.ownerInside},
 		} {
-			if got := fault.CodeOf(who.actor.May(row.action, rbac.Of(row.resource, row.whose))); got != who.want {
+			if got := fault.CodeOf(who.actor.May(row.action, object(row.resource, row.whose))); got != who.want {
 				t.Errorf("%s: %s %s of %s: got %q, want %q", who.name, row.action, row.resource, row.whose, got, who.want)
 			}
 		}
@@ -120,7 +152,7 @@ func TestNobodyOwnsNothing(t *testing.T) {
 		if err := a.May(rbac.Read, rbac.Of(rbac.Workspace, uuid.Nil)); fault.CodeOf(err) != fault.Unauthenticated {
 			t.Errorf("%+v may read a workspace without owner: %v", a, err)
 		}
-		if a.Sees(rbac.Template) {
+		if a.Sees(rbac.Template, uuid.Nil) {
 			t.Errorf("%+v sees templates", a)
 		}
 	}
@@ -154,6 +186,8 @@ func TestPermission(t *testing.T) {
 		{rbac.Needs(rbac.Read, rbac.User), member, ""}, // some user: themselves
 		{rbac.Needs(rbac.Create, rbac.APIKey), memberInside, fault.Forbidden},
 		{rbac.Needs(rbac.Manage, rbac.User), templateAdmin, fault.Forbidden},
+		{rbac.Needs(rbac.Create, rbac.Template), with(nil, rbac.RoleOrganizationTemplateAdmin), ""},
+		{rbac.Needs(rbac.Create, rbac.Template), with(nil, rbac.RoleOrganizationUserAdmin), fault.Forbidden},
 		{rbac.Permission{}, owner, fault.Forbidden},
 	} {
 		if got := fault.CodeOf(row.perm.Check(row.actor)); got != row.want {
@@ -166,4 +200,128 @@ func TestPermission(t *testing.T) {
 		}
 	}()
 	rbac.Needs(rbac.Connect, rbac.Template)
+}
+
+// TestRoles checks what each role adds to a member, in its own organization and in another one.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	type cell struct {
+		action   rbac.Action
+		resource rbac.Resource
+	}
+	organization := []cell{
+		{rbac.Update, rbac.Organization}, {rbac.Create, rbac.OrganizationMember}, {rbac.Create, rbac.OrganizationRole}, {rbac.Update, rbac.Group},
+		{rbac.Update, rbac.Template}, {rbac.Share, rbac.Template}, {rbac.Create, rbac.ProvisionerKey}, {rbac.Read, rbac.Workspace}, {rbac.Delete, rbac.Workspace},
+		{rbac.Connect, rbac.Workspace}, {rbac.Read, rbac.WorkspaceState},
+	}
+	site := []cell{{rbac.Read, rbac.User}, {rbac.Manage, rbac.User}, {rbac.Create, rbac.User}, {rbac.Create, rbac.APIKey}, {rbac.Update, rbac.Deployment}, {rbac.Create, rbac.Organization}}
+	all := append(append([]cell{}, organization...), site...)
+	for _, row := range []struct {
+		name  string
+		actor rbac.Actor
+		in    string // allowed in org, as indexes of all
+		out   string // allowed in another organization
+	}{
+		{"member", with(nil), "", ""},
+		{"owner", with([]string{rbac.RoleOwner}), "0123456789abcdefg", "0123456789abcdefg"},
+		{"user-admin", with([]string{rbac.RoleUserAdmin}), "13bcd", "13bcd"},
+		{"template-admin", with([]string{rbac.RoleTemplateAdmin}), "4567", "4567"},
+		{"auditor", with([]string{rbac.RoleAuditor}), "b", "b"},
+		{"organization-admin", with(nil, rbac.RoleOrganizationAdmin), "012345678", ""},
+		{"organization-user-admin", with(nil, rbac.RoleOrganizationUserAdmin), "13", ""},
+		{"organization-template-admin", with(nil, rbac.RoleOrganizationTemplateAdmin), "4567", ""},
+		{"organization-auditor", with(nil, rbac.RoleOrganizationAuditor), "", ""},
+		{"custom role", rbac.Actor{UserID: self, Memberships: []rbac.Membership{{Organization: org, Powers: []rbac.Power{{Action: rbac.Delete, Resource: rbac.Workspace}}}}}, "8", ""},
+		{"organization-admin's workspace", inside(with(nil, rbac.RoleOrganizationAdmin)), "47", ""},
+	} {
+		for _, where := range []struct {
+			id   uuid.UUID
+			want string
+		}{{org, row.in}, {otherOrg, row.out}} {
+			got := ""
+			for i, c := range all {
+				o := rbac.Of(c.resource, other)
+				if i < len(organization) {
+					o = o.In(where.id)
+				}
+				if row.actor.May(c.action, o) == nil {
+					got += string("0123456789abcdefg"[i])
+				}
+			}
+			if got != where.want {
+				t.Errorf("%s in %s: got %s, want %s", row.name, where.id, got, where.want)
+			}
+		}
+	}
+}
+
+// TestGuarded checks that only owners administer the accounts of owners.
+func TestGuarded(t *testing.T) {
+	t.Parallel()
+	account := rbac.Of(rbac.User, other)
+	account.Guarded = true
+	for _, action := range []rbac.Action{rbac.Update, rbac.Manage, rbac.Delete} {
+		if with([]string{rbac.RoleUserAdmin}).May(action, account) == nil {
+			t.Errorf("a user admin may %s an owner's account", action)
+		}
+		if err := owner.May(action, account); err != nil {
+			t.Errorf("an owner may not %s another owner's account: %v", action, err)
+		}
+	}
+	account.Owner = self
+	if err := with([]string{rbac.RoleOwner}).May(rbac.Update, account); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSharing checks the levels, through users, groups and Everyone, and that outsiders of the organization get nothing.
+func TestSharing(t *testing.T) {
+	t.Parallel()
+	inGroup := with(nil)
+	inGroup.Groups = []uuid.UUID{group}
+	outsider := rbac.Actor{UserID: self, Groups: []uuid.UUID{group}, Memberships: []rbac.Membership{{Organization: otherOrg}}}
+	for _, row := range []struct {
+		name                           string
+		actor                          rbac.Actor
+		shared                         rbac.Sharing
+		read, connect, update, destroy bool
+	}{
+		{"nothing", member, nil, false, false, false, false},
+		{"user", member, rbac.Sharing{self: rbac.LevelUse}, true, true, false, false},
+		{"administrator", member, rbac.Sharing{self: rbac.LevelAdmin}, true, true, true, false},
+		{"another user", member, rbac.Sharing{other: rbac.LevelAdmin}, false, false, false, false},
+		{"group", inGroup, rbac.Sharing{group: rbac.LevelUse}, true, true, false, false},
+		{"group of others", member, rbac.Sharing{group: rbac.LevelUse}, false, false, false, false},
+		{"the higher level", inGroup, rbac.Sharing{self: rbac.LevelUse, group: rbac.LevelAdmin}, true, true, true, false},
+		{"everyone", member, everyone, true, true, false, false},
+		{"an outsider, directly", outsider, rbac.Sharing{self: rbac.LevelAdmin}, false, false, false, false},
+		{"an outsider, by group", outsider, rbac.Sharing{group: rbac.LevelAdmin}, false, false, false, false},
+		{"an outsider's organization", outsider, rbac.Sharing{otherOrg: rbac.LevelAdmin}, false, false, false, false},
+		{"an unknown level", member, rbac.Sharing{self: "all"}, false, false, false, false},
+	} {
+		workspace := rbac.Of(rbac.Workspace, other).In(org).SharedWith(row.shared)
+		for action, want := range map[rbac.Action]bool{rbac.Read: row.read, rbac.Connect: row.connect, rbac.Update: row.update, rbac.Delete: row.destroy} {
+			if got := row.actor.May(action, workspace) == nil; got != want {
+				t.Errorf("%s: %s: got %v, want %v", row.name, action, got, want)
+			}
+		}
+		if got := row.actor.Reaches(workspace); got != row.connect {
+			t.Errorf("%s: reaches: got %v, want %v", row.name, got, row.connect)
+		}
+		// A list shows what May allows.
+		e := row.actor.Extent(rbac.Workspace)
+		listed := e.All || slices.Contains(e.Organizations, org) || slices.Contains(e.Member, org) && slices.ContainsFunc(e.Principals, func(id string) bool {
+			return row.shared[uuid.MustParse(id)] != ""
+		})
+		if known := row.name != "an unknown level"; known && listed != row.read {
+			t.Errorf("%s: listed: got %v, want %v", row.name, listed, row.read)
+		}
+	}
+	if owner.Reaches(rbac.Of(rbac.Workspace, other).In(org)) {
+		t.Error("the role owner reaches other users' workspaces")
+	}
+	left := rbac.Actor{UserID: self}
+	if left.May(rbac.Read, rbac.Of(rbac.Workspace, self).In(org)) == nil || left.Reaches(rbac.Of(rbac.Workspace, self).In(org)) {
+		t.Error("a user who left the organization still has the workspaces there")
+	}
 }

@@ -1,108 +1,150 @@
 package rbac
 
-// scope defines whose objects a grant covers.
-type scope int
+// relation is a set of ways in which an actor can be related to an object: by a role, by ownership or by sharing. A row of the
+// table lists the relations that suffice.
+type relation uint32
 
 const (
-	none scope = iota
-	own
-	all
+	self   relation = 1 << iota // the object's owner, while a member of its organization
+	member                      // a member of the object's organization
+	user                        // the object is shared with the actor
+	admin                       // the object is shared with the actor for administration
+
+	// Roles of the deployment. An owner may do everything that the table lists.
+	owner
+	userAdmin
+	templateAdmin
+	auditor
+
+	// Roles in the object's organization.
+	orgAdmin
+	orgUserAdmin
+	orgTemplateAdmin
+	orgAuditor
+
+	// orgPublisher administers the templates of some organization, whichever the object belongs to.
+	orgPublisher
 )
 
-func (s scope) covers(isOwn bool) bool { return s == all || s == own && isOwn }
-
-// grant is one row of the table: what the roles below owner may do. A template admin is also a member.
+// grant is one row of the table.
 type grant struct {
-	member        scope
-	templateAdmin scope
-	personal      bool // not with a workspace's token
+	to relation
+	// personal marks what a workspace's token cannot do: the workspace's template can read that token.
+	personal bool
 }
+
+const (
+	publishers = templateAdmin | orgAdmin | orgTemplateAdmin
+	readers    = self | user | publishers // of a workspace and its parts
+	managers   = userAdmin | orgAdmin | orgUserAdmin
+)
 
 // table is the permission table. An action that is not listed for a resource does not exist, not even for owners.
 var table = map[Resource]map[Action]grant{
 	User: {
-		Create: {personal: true},
-		Read:   {member: own},
-		Update: {member: own, personal: true},
-		Delete: {personal: true},
-		Manage: {personal: true},
+		Create: {to: userAdmin, personal: true},
+		Read:   {to: self | userAdmin | auditor},
+		Update: {to: self | userAdmin, personal: true},
+		Delete: {to: userAdmin, personal: true},
+		Manage: {to: userAdmin, personal: true},
 	},
 	APIKey: {
-		Create: {member: own, personal: true},
-		Read:   {member: own},
-		Delete: {member: own, personal: true},
+		Create: {to: self, personal: true},
+		Read:   {to: self},
+		Delete: {to: self, personal: true},
 	},
 	SSHKey: {
-		Read:   {member: own},
-		Update: {member: own, personal: true},
+		Read:   {to: self},
+		Update: {to: self, personal: true},
 	},
 	ExternalAuth: {
-		Read:   {member: own},
-		Update: {member: own, personal: true},
-		Delete: {member: own, personal: true},
+		Read:   {to: self},
+		Update: {to: self, personal: true},
+		Delete: {to: self, personal: true},
 	},
 	Organization: {
-		Read: {member: all},
+		Create: {personal: true},
+		Read:   {to: member | userAdmin | templateAdmin | auditor},
+		Update: {to: orgAdmin, personal: true},
+		Delete: {personal: true},
 	},
 	OrganizationMember: {
-		Read: {member: all},
+		Create: {to: managers, personal: true},
+		Read:   {to: member | userAdmin | templateAdmin | auditor},
+		Update: {to: managers, personal: true},
+		Delete: {to: managers, personal: true},
+	},
+	OrganizationRole: {
+		Create: {to: orgAdmin, personal: true},
+		Read:   {to: member | userAdmin | auditor},
+		Update: {to: orgAdmin, personal: true},
+		Delete: {to: orgAdmin, personal: true},
+	},
+	Group: {
+		Create: {to: managers, personal: true},
+		Read:   {to: member | userAdmin | templateAdmin | auditor},
+		Update: {to: managers, personal: true},
+		Delete: {to: managers, personal: true},
 	},
 	File: {
-		Create: {templateAdmin: all},
-		Read:   {templateAdmin: all},
+		Create: {to: templateAdmin | orgPublisher},
+		Read:   {to: self | templateAdmin},
 	},
 	Template: {
-		Create: {templateAdmin: all},
-		Read:   {member: all},
-		Update: {templateAdmin: all},
-		Delete: {templateAdmin: all},
+		Create: {to: publishers},
+		Read:   {to: user | publishers | auditor | orgAuditor},
+		Use:    {to: user | publishers},
+		Update: {to: admin | publishers},
+		Delete: {to: admin | publishers},
+		Share:  {to: admin | publishers, personal: true},
 	},
 	TemplateVersion: {
-		Create: {templateAdmin: all},
-		Read:   {member: all},
-		Update: {templateAdmin: all},
-		Delete: {templateAdmin: all},
+		Create: {to: admin | publishers},
+		Read:   {to: self | user | publishers | auditor | orgAuditor},
+		Update: {to: admin | publishers},
+		Delete: {to: admin | publishers},
 	},
 	Workspace: {
-		Create:  {member: own},
-		Read:    {member: own, templateAdmin: all},
-		Update:  {member: own},
-		Delete:  {member: own},
-		Connect: {member: own},
+		Create:  {to: self | orgAdmin},
+		Read:    {to: readers},
+		Update:  {to: self | admin | orgAdmin},
+		Delete:  {to: self | orgAdmin},
+		Connect: {to: self | user},
+		Share:   {to: self | admin | orgAdmin, personal: true},
 	},
 	WorkspaceBuild: {
-		Create: {member: own},
-		Read:   {member: own, templateAdmin: all},
-		Update: {member: own}, // cancel
+		Create: {to: self | admin | orgAdmin},
+		Read:   {to: readers},
+		Update: {to: self | admin | orgAdmin}, // cancel
 	},
 	WorkspaceState: {
 		Read:   {personal: true},
 		Update: {personal: true},
 	},
 	Agent: {
-		Read:    {member: own, templateAdmin: all},
-		Connect: {member: own},
+		Read:    {to: readers},
+		Connect: {to: self | user},
 	},
 	ProvisionerDaemon: {
-		Create: {member: own, templateAdmin: all, personal: true}, // run one: it sees what its jobs do
-		Read:   {member: own, templateAdmin: all},
-		Delete: {templateAdmin: all},
+		Create: {to: self | publishers, personal: true}, // run one: it sees what its jobs do
+		Read:   {to: self | publishers},
+		Delete: {to: publishers},
 	},
 	ProvisionerKey: {
-		Create: {templateAdmin: all, personal: true},
-		Read:   {templateAdmin: all},
-		Delete: {templateAdmin: all, personal: true},
+		Create: {to: publishers, personal: true},
+		Read:   {to: publishers},
+		Delete: {to: publishers, personal: true},
 	},
 	ProvisionerJob: {
-		Read:   {member: own, templateAdmin: all},
-		Update: {member: own, templateAdmin: all}, // cancel
+		Read:   {to: self | publishers},
+		Update: {to: self | publishers}, // cancel
 	},
 	Deployment: {
 		Read:   {},
 		Update: {personal: true},
 	},
 	Mesh: {
-		Connect: {member: own},
+		Connect: {to: self},
 		Read:    {},
 	},
 }

@@ -28,7 +28,7 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(req.UserVariableValues) > 0 {
-		if err := actor.May(rbac.Update, rbac.Of(rbac.TemplateVersion, uuid.Nil)); err != nil {
+		if _, err := s.version(r, rbac.Update); err != nil {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Service) dryRun(r *http.Request, action rbac.Action) (dbsqlc.Provisione
 	if in.TemplateVersionID != v.ID {
 		return job, rbac.NotFound(rbac.ProvisionerJob)
 	}
-	return job, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerJob, job.InitiatorID))
+	return job, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerJob, job.InitiatorID).In(job.OrganizationID))
 }
 
 func (s *Service) getDryRun(w http.ResponseWriter, r *http.Request) error {

@@ -73,7 +73,7 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 		owner = actor.UserID
 	}
 	// The form may show owner data that the template reads: require the permission to create a workspace for that owner.
-	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner)); err != nil {
+	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner).In(v.OrganizationID)); err != nil {
 		return rbac.NotFound(rbac.User)
 	}
 	imports, err := s.opts.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})

@@ -77,6 +77,16 @@ func zones(q templates.Question) (templates.Answer, error) {
 	return a, nil
 }
 
+// active returns the version of a template that is open to everyone.
+func active(t *testing.T, w *coderdtest.Server) sdk.TemplateVersion {
+	t.Helper()
+	v, err := w.As("tom").TemplateVersion(t.Context(), w.Template("process", found()).ActiveVersionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
 func evaluate(t *testing.T, w *coderdtest.Server, user string, version uuid.UUID, inputs map[string]string) (sdk.EvaluateParametersResponse, map[string]sdk.PreviewParameter) {
 	t.Helper()
 	got, err := w.As(user).EvaluateParameters(t.Context(), version, sdk.EvaluateParametersRequest{ID: 7, Inputs: inputs})
@@ -105,7 +115,7 @@ func TestEvaluateDynamic(t *testing.T) {
 		}
 		return zones(q)
 	}
-	v := w.Version(nil, found())
+	v := active(t, w)
 	got, by := evaluate(t, w, "ann", v.ID, nil)
 	if got.ID != 7 || len(got.Diagnostics) != 0 || len(got.Parameters) != 2 || got.Parameters[0].Name != "cpus" || by["zone"].Value.Value != "a" || !by["zone"].Value.Valid {
 		t.Errorf("the first form: %+v", got)
@@ -129,11 +139,7 @@ func TestEvaluateDynamic(t *testing.T) {
 		t.Errorf("listed: %+v, %v", listed, err)
 	}
 	// A workspace can be created from the values that a form offers, although the import found neither parameter.
-	template, err := w.As("tom").CreateTemplate(t.Context(), sdk.DefaultOrganization, sdk.CreateTemplateRequest{Name: "zones", VersionID: v.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ws := w.Workspace("ann", "dev", template.ID, sdk.ParameterValue{Name: "cpus", Value: "8"}, sdk.ParameterValue{Name: "zone", Value: "b-2"}, sdk.ParameterValue{Name: "gpu", Value: "true"})
+	ws := w.Workspace("ann", "dev", *v.TemplateID, sdk.ParameterValue{Name: "cpus", Value: "8"}, sdk.ParameterValue{Name: "zone", Value: "b-2"}, sdk.ParameterValue{Name: "gpu", Value: "true"})
 	values, err := w.As("ann").BuildParameters(t.Context(), ws.LatestBuild.ID)
 	if err != nil || len(values) != 3 {
 		t.Errorf("the workspace has %v, %v", values, err)
@@ -144,7 +150,7 @@ func TestEvaluateTrouble(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
 	w.Archive = archive(t, dynamicSource)
-	v := w.Version(nil, found())
+	v := active(t, w)
 	for name, c := range map[string]struct {
 		err  error
 		want string
@@ -176,7 +182,7 @@ func TestEvaluateTrouble(t *testing.T) {
 		t.Error("a fixed form was worked out")
 		return templates.Answer{}, nil
 	}
-	if _, by := evaluate(t, w, "ann", fixed.ID, map[string]string{"zone": "b"}); by["zone"].Value.Value != "b" || by["cpus"].Value.Value != "2" {
+	if _, by := evaluate(t, w, "tom", fixed.ID, map[string]string{"zone": "b"}); by["zone"].Value.Value != "b" || by["cpus"].Value.Value != "2" {
 		t.Errorf("a fixed form: %+v", by)
 	}
 }
@@ -186,7 +192,7 @@ func TestEvaluateForOthers(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
 	w.Archive = archive(t, dynamicSource)
-	v := w.Version(nil, found())
+	v := active(t, w)
 	var owners []string
 	w.Evaluate = func(q templates.Question) (templates.Answer, error) {
 		owners = append(owners, q.Metadata.GetOwnerName())

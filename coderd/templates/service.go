@@ -91,9 +91,5 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 
 // organization returns the organization in the path.
 func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
-	org, err := lookup.Organization(r, s.opts.DB.Queries)
-	if err != nil {
-		return org, err
-	}
-	return org, httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Object{Resource: rbac.Organization})
+	return lookup.Organization(r, s.opts.DB.Queries, httpapi.ActorFrom(r.Context()))
 }

@@ -27,7 +27,8 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := actor.May(rbac.Create, rbac.Of(rbac.Template, uuid.Nil)); err != nil {
+	everyone := rbac.Sharing{org.ID: rbac.LevelUse}
+	if err := actor.May(rbac.Create, rbac.Of(rbac.Template, uuid.Nil).In(org.ID).SharedWith(everyone)); err != nil {
 		return err
 	}
 	var req sdk.CreateTemplateRequest
@@ -37,6 +38,7 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 	p := dbsqlc.InsertTemplateParams{
 		ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, DisplayName: req.DisplayName, Description: req.Description, Icon: req.Icon,
 		ActiveVersionID: req.VersionID, RequireActiveVersion: req.RequireActiveVersion, CreatedBy: actor.UserID,
+		Sharing: everyone,
 	}
 	if err := checkTexts(req.Name, req.DisplayName, req.Description, req.Icon); err != nil {
 		return err
@@ -74,7 +76,7 @@ func nameTaken(err error, name, doing string) error {
 }
 
 func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
-	p := dbsqlc.ListTemplateRowsParams{}
+	p := readable(httpapi.ActorFrom(r.Context()))
 	if r.PathValue("organization") != "" {
 		org, err := s.organization(r)
 		if err != nil {
@@ -132,7 +134,7 @@ func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 
 // writeTemplate answers with the current template.
 func (s *Service) writeTemplate(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
-	rows, err := s.opts.DB.ListTemplateRows(r.Context(), dbsqlc.ListTemplateRowsParams{Ids: []uuid.UUID{id}})
+	rows, err := s.opts.DB.ListTemplateRows(r.Context(), dbsqlc.ListTemplateRowsParams{Ids: []uuid.UUID{id}, ExtentAll: true})
 	if err != nil {
 		return fmt.Errorf("read template: %w", err)
 	}
@@ -140,6 +142,19 @@ func (s *Service) writeTemplate(w http.ResponseWriter, r *http.Request, status i
 		return rbac.NotFound(rbac.Template)
 	}
 	return httpapi.Write(w, status, templateJSON(rows[0]))
+}
+
+// object returns the template as an object of permissions.
+func object(t dbsqlc.Template) rbac.Object {
+	return rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing)
+}
+
+// readable returns a query for the templates that the actor may read.
+func readable(actor rbac.Actor) dbsqlc.ListTemplateRowsParams {
+	e := actor.Extent(rbac.Template)
+	return dbsqlc.ListTemplateRowsParams{
+		ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals,
+	}
 }
 
 // template returns the template in the path if the actor may perform the action on it.
@@ -152,7 +167,7 @@ func (s *Service) template(r *http.Request, action rbac.Action) (dbsqlc.Template
 	if err != nil {
 		return t, lookup.Fault(err, rbac.Template, "read template")
 	}
-	return t, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Template, uuid.Nil))
+	return t, httpapi.ActorFrom(r.Context()).May(action, object(t))
 }
 
 // templateByName returns the template in the path by organization and name.
@@ -165,7 +180,7 @@ func (s *Service) templateByName(r *http.Request) (dbsqlc.Template, error) {
 	if err != nil {
 		return t, lookup.Fault(err, rbac.Template, "look up template")
 	}
-	return t, nil
+	return t, httpapi.ActorFrom(r.Context()).May(rbac.Read, object(t))
 }
 
 func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {

@@ -70,11 +70,14 @@ func TestImport(t *testing.T) {
 	if err != nil || v.Job.Status != sdk.JobSucceeded || v.Job.CompletedAt == nil || v.Readme != "# hello" {
 		t.Fatalf("imported version: %+v, %v", v, err)
 	}
-	parameters, err := w.As("ann").TemplateVersionParameters(t.Context(), v.ID)
+	parameters, err := tom.TemplateVersionParameters(t.Context(), v.ID)
 	if err != nil || len(parameters) != 2 || parameters[0].Name != "cpus" || *parameters[0].ValidationMax != 8 || len(parameters[1].Options) != 2 {
 		t.Errorf("parameters: %+v, %v", parameters, err)
 	}
-	presets, err := w.As("ann").TemplateVersionPresets(t.Context(), v.ID)
+	if _, err := w.As("ann").TemplateVersionParameters(t.Context(), v.ID); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("a member reads a version without a template: %v", err)
+	}
+	presets, err := tom.TemplateVersionPresets(t.Context(), v.ID)
 	if err != nil || len(presets) != 1 || !presets[0].Default || presets[0].Parameters[0].Value != "8" {
 		t.Errorf("presets: %+v, %v", presets, err)
 	}

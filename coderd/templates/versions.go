@@ -30,14 +30,29 @@ func (s *Service) createVersion(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := actor.May(rbac.Create, rbac.Of(rbac.TemplateVersion, uuid.Nil)); err != nil {
-		return err
-	}
 	var req sdk.CreateTemplateVersionRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
 	if err := checkVersionRequest(req); err != nil {
+		return err
+	}
+	// Those who manage one template may add versions to it.
+	target := rbac.Of(rbac.TemplateVersion, actor.UserID).In(org.ID)
+	if req.TemplateID != nil && *req.TemplateID == uuid.Nil { // clients in Go that cannot omit the field send zeros for "none"
+		req.TemplateID = nil
+	}
+	if req.TemplateID != nil {
+		t, err := s.opts.DB.GetTemplate(ctx, *req.TemplateID)
+		if database.IsNotFound(err) || err == nil && (t.OrganizationID != org.ID || actor.May(rbac.Read, object(t)) != nil) {
+			return fault.New(fault.Invalid, "The template does not exist.").WithField("template_id", "does not exist")
+		}
+		if err != nil {
+			return fmt.Errorf("read template: %w", err)
+		}
+		target = object(t).As(rbac.TemplateVersion)
+	}
+	if err := actor.May(rbac.Create, target); err != nil {
 		return err
 	}
 	var id uuid.UUID
@@ -111,9 +126,6 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 		return uuid.Nil, err
 	}
 	values := req.UserVariableValues
-	if req.TemplateID != nil && *req.TemplateID == uuid.Nil { // clients in Go that cannot omit the field send zeros for "none"
-		req.TemplateID = nil
-	}
 	if req.TemplateID != nil {
 		t, err := q.GetTemplate(ctx, *req.TemplateID)
 		if database.IsNotFound(err) {
@@ -175,11 +187,12 @@ func (s *Service) version(r *http.Request, action rbac.Action) (dbsqlc.TemplateV
 	if err != nil {
 		return dbsqlc.TemplateVersion{}, err
 	}
-	v, err := s.opts.DB.GetTemplateVersion(r.Context(), id)
+	row, err := s.opts.DB.GetSharedTemplateVersion(r.Context(), id)
 	if err != nil {
-		return v, lookup.Fault(err, rbac.TemplateVersion, "read template version")
+		return row.TemplateVersion, lookup.Fault(err, rbac.TemplateVersion, "read template version")
 	}
-	return v, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.TemplateVersion, uuid.Nil))
+	v := row.TemplateVersion
+	return v, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.TemplateVersion, v.CreatedBy).In(v.OrganizationID).SharedWith(row.Sharing))
 }
 
 // versionsJSON returns versions with their jobs, as the API shows them; the number of queries does not depend on the number

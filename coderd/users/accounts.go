@@ -146,7 +146,14 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 			ID: uuid.New(), Username: n.Username, Email: n.Email, Name: n.Name, PasswordHash: hash,
 			LoginType: string(n.LoginType), Status: string(n.Status), Roles: append([]string{}, n.Roles...),
 		})
-		return err
+		if err != nil {
+			return err
+		}
+		org, err := q.GetDefaultOrganization(ctx)
+		if err != nil {
+			return err
+		}
+		return q.AddOrganizationMember(ctx, dbsqlc.AddOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID})
 	})
 	return user, taken(err)
 }
@@ -183,7 +190,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if limit == 0 || limit > maxPage {
 		limit = maxPage
 	}
-	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.User) {
+	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.User, uuid.Nil) {
 		p.OnlyID = &actor.UserID
 	}
 	rows, count, err := httpapi.Paged(limit, offset, func(limit, offset int32) ([]dbsqlc.ListUsersRow, error) {

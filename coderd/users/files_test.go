@@ -90,7 +90,7 @@ func TestFiles(t *testing.T) {
 	}
 
 	member.want(403, "POST", "files", raw{sdk.ContentTypeTar, archive})
-	member.want(403, "GET", "files/"+first.ID.String(), nil)
+	member.want(404, "GET", "files/"+first.ID.String(), nil)
 	admin.want(404, "GET", "files/"+uuid.NewString(), nil)
 	admin.want(400, "GET", "files/nonsense", nil)
 	admin.want(400, "GET", "files/"+first.ID.String()+"?format=rar", nil)

@@ -36,7 +36,7 @@ func (s *Service) listTokens(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	only := &user.ID
-	if all && httpapi.ActorFrom(r.Context()).Sees(rbac.APIKey) {
+	if all && httpapi.ActorFrom(r.Context()).Sees(rbac.APIKey, uuid.Nil) {
 		only = nil
 	}
 	expired, err := httpapi.QueryBool(r, "include_expired")

@@ -3,6 +3,7 @@ package users
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -13,18 +14,13 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Every user is a member of the one organization. What a role allows, it allows everywhere.
-
 func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
-	org, err := lookup.Organization(r, s.db.Queries)
-	if err != nil {
-		return org, err
-	}
-	return org, httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Of(rbac.Organization, uuid.Nil))
+	return lookup.Organization(r, s.db.Queries, httpapi.ActorFrom(r.Context()))
 }
 
 func (s *Service) listOrganizations(w http.ResponseWriter, r *http.Request) error {
-	orgs, err := s.db.ListOrganizations(r.Context())
+	seen := httpapi.ActorFrom(r.Context()).Extent(rbac.Organization)
+	orgs, err := s.db.ListOrganizations(r.Context(), dbsqlc.ListOrganizationsParams{AllOfThem: seen.All, Ids: seen.Organizations})
 	if err != nil {
 		return fmt.Errorf("list organizations: %w", err)
 	}
@@ -88,7 +84,7 @@ func (s *Service) getMember(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := actor.May(rbac.Read, rbac.Of(rbac.OrganizationMember, user.ID)); err != nil {
+	if err := actor.May(rbac.Read, rbac.Of(rbac.OrganizationMember, user.ID).In(org.ID)); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, toMember(actor, user, org))
@@ -105,7 +101,7 @@ func toMember(actor rbac.Actor, u dbsqlc.User, org dbsqlc.Organization) sdk.Orga
 	m := sdk.OrganizationMember{
 		UserID: u.ID, OrganizationID: org.ID, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt, Username: u.Username, Name: u.Name,
 	}
-	if actor.May(rbac.Read, rbac.Of(rbac.User, u.ID)) == nil {
+	if actor.May(rbac.Read, object(u)) == nil {
 		m.Email, m.GlobalRoles = u.Email, toRoles(u.Roles)
 	}
 	return m
@@ -120,12 +116,20 @@ func toUser(u dbsqlc.User, orgID uuid.UUID) sdk.User {
 }
 
 func toRoles(names []string) sdk.List[sdk.Role] {
-	titles := map[string]string{rbac.RoleOwner: "Owner", rbac.RoleTemplateAdmin: "Template Admin"}
 	out := sdk.List[sdk.Role]{}
 	for _, name := range names {
-		out = append(out, sdk.Role{Name: name, DisplayName: titles[name]})
+		out = append(out, toRole(name))
 	}
 	return out
+}
+
+// toRole returns a role with its name for people, such as "Template Admin" for template-admin.
+func toRole(name string) sdk.Role {
+	words := strings.Split(name, "-")
+	for i, word := range words {
+		words[i] = strings.ToUpper(word[:1]) + word[1:]
+	}
+	return sdk.Role{Name: name, DisplayName: strings.Join(words, " ")}
 }
 
 func (s *Service) write(w http.ResponseWriter, r *http.Request, status int, u dbsqlc.User) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -69,22 +68,24 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 		return rbac.Actor{}, unauthenticated("The session has ended, or its token is invalid.")
 	case now.After(key.ExpiresAt):
 		return rbac.Actor{}, unauthenticated("The session has expired.")
-	case key.Status == string(sdk.UserSuspended):
+	case key.Actor.Status == string(sdk.UserSuspended):
 		return rbac.Actor{}, suspended()
 	}
 	if now.Sub(key.LastUsedAt) > touchEvery {
 		// This does not fail the request: the next one tries again.
 		if err := s.Used(ctx, key.ID); err != nil {
-			s.log.Warn("cannot record use of session", "user", key.UserID, "err", err)
+			s.log.Warn("cannot record use of session", "user", key.Actor.ID, "err", err)
 		}
 	}
+	return actorOf(key.Actor, key.ID, key.Kind), nil
+}
+
+// actorOf returns a user who acts with a key; its id and kind may be empty.
+func actorOf(a dbsqlc.Actor, keyID, kind string) rbac.Actor {
 	return rbac.Actor{
-		UserID:        key.UserID,
-		Username:      key.Username,
-		Roles:         key.Roles,
-		KeyID:         key.ID,
-		FromWorkspace: key.Kind == kindWorkspace,
-	}, nil
+		UserID: a.ID, Username: a.Username, Roles: a.Roles, Memberships: a.Memberships, Groups: a.Groups, KeyID: keyID,
+		FromWorkspace: kind == kindWorkspace,
+	}
 }
 
 // Holder returns the current holder of a key, for checking what was signed for the key earlier. It returns the fault
@@ -96,10 +97,10 @@ func (s *Service) Holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 		return rbac.Actor{}, unauthenticated("The session has ended.")
 	case err != nil:
 		return rbac.Actor{}, fmt.Errorf("look up session: %w", err)
-	case key.Status == string(sdk.UserSuspended):
+	case key.Actor.Status == string(sdk.UserSuspended):
 		return rbac.Actor{}, suspended()
 	}
-	return rbac.Actor{UserID: key.UserID, Username: key.Username, Roles: key.Roles, KeyID: key.ID, FromWorkspace: key.Kind == kindWorkspace}, nil
+	return actorOf(key.Actor, key.ID, key.Kind), nil
 }
 
 // Used records that sessions and tokens, by their ids, are in use: it updates when their users were last seen, and extends
@@ -123,7 +124,7 @@ func (s *Service) Active(ctx context.Context, userID uuid.UUID) error {
 // Actor returns the user with their current rights, for what is done later in their name. It returns the fault
 // Unauthenticated if they may no longer act.
 func (s *Service) Actor(ctx context.Context, userID uuid.UUID) (rbac.Actor, error) {
-	user, err := s.db.GetUser(ctx, userID)
+	user, err := s.db.GetActor(ctx, userID)
 	switch {
 	case database.IsNotFound(err):
 		return rbac.Actor{}, unauthenticated("The account no longer exists.")
@@ -132,21 +133,21 @@ func (s *Service) Actor(ctx context.Context, userID uuid.UUID) (rbac.Actor, erro
 	case user.Status == string(sdk.UserSuspended):
 		return rbac.Actor{}, suspended()
 	}
-	return rbac.Actor{UserID: user.ID, Username: user.Username, Roles: user.Roles}, nil
+	return actorOf(user, "", ""), nil
 }
 
 // Session returns a user with the current rights of a session or token, by its id. Its faults are those of Authenticate.
 func (s *Service) Session(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error) {
 	key, err := s.db.GetCredential(ctx, id)
 	switch {
-	case database.IsNotFound(err) || err == nil && (key.UserID != userID || time.Now().After(key.ExpiresAt)):
+	case database.IsNotFound(err) || err == nil && (key.Actor.ID != userID || time.Now().After(key.ExpiresAt)):
 		return rbac.Actor{}, unauthenticated("The session has ended.")
 	case err != nil:
 		return rbac.Actor{}, fmt.Errorf("look up session: %w", err)
-	case key.Status == string(sdk.UserSuspended):
+	case key.Actor.Status == string(sdk.UserSuspended):
 		return rbac.Actor{}, suspended()
 	}
-	return rbac.Actor{UserID: key.UserID, Username: key.Username, Roles: key.Roles, KeyID: key.ID, FromWorkspace: key.Kind == kindWorkspace}, nil
+	return actorOf(key.Actor, key.ID, key.Kind), nil
 }
 
 func unauthenticated(message string) error {
@@ -251,9 +252,4 @@ func (s *Service) SessionFor(ctx context.Context, q *dbsqlc.Queries, userID, wor
 	}
 	token, _, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: userID, Kind: kindWorkspace, WorkspaceID: &workspaceID}, workspaceLifetime)
 	return token, err
-}
-
-// isRole reports whether a role can be granted; every user has "member", so it need not be.
-func isRole(name string) bool {
-	return slices.Contains([]string{rbac.RoleOwner, rbac.RoleTemplateAdmin}, name)
 }

@@ -91,10 +91,12 @@ func (s *Service) getRoles(w http.ResponseWriter, r *http.Request) error {
 
 // listRoles lists the existing roles, and whether the actor may grant them.
 func (s *Service) listRoles(w http.ResponseWriter, r *http.Request) error {
-	may := httpapi.ActorFrom(r.Context()).May(rbac.Manage, rbac.Of(rbac.User, uuid.Nil)) == nil
+	actor := httpapi.ActorFrom(r.Context())
+	may := actor.May(rbac.Manage, rbac.Of(rbac.User, uuid.Nil)) == nil
 	out := sdk.List[sdk.AssignableRole]{}
-	for _, role := range []sdk.Role{{Name: rbac.RoleOwner, DisplayName: "Owner"}, {Name: rbac.RoleTemplateAdmin, DisplayName: "Template admin"}} {
-		out = append(out, sdk.AssignableRole{Role: role, Assignable: may, BuiltIn: true})
+	for _, name := range []string{rbac.RoleOwner, rbac.RoleUserAdmin, rbac.RoleTemplateAdmin, rbac.RoleAuditor} {
+		appoint := may && actor.May(rbac.Manage, object(dbsqlc.User{Roles: []string{name}})) == nil
+		out = append(out, sdk.AssignableRole{Role: toRole(name), Assignable: appoint, BuiltIn: true})
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }
@@ -112,13 +114,18 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 	for _, role := range req.Roles {
 		switch {
 		case role == "member" || slices.Contains(roles, role):
-		case isRole(role):
+		case rbac.IsSiteRole(role):
 			roles = append(roles, role)
 		default:
-			return fault.New(fault.Invalid, "The role %q does not exist.", role).WithField("roles", "must be owner, template-admin or member")
+			return fault.New(fault.Invalid, "The role %q does not exist.", role).
+				WithField("roles", "must be owner, user-admin, template-admin, auditor or member")
 		}
 	}
 	slices.Sort(roles)
+	// Only owners appoint owners: otherwise user admins could make themselves owners.
+	if err := httpapi.ActorFrom(r.Context()).May(rbac.Manage, object(dbsqlc.User{ID: user.ID, Roles: roles})); err != nil {
+		return err
+	}
 	ctx := r.Context()
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if !slices.Contains(roles, rbac.RoleOwner) {

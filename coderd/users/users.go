@@ -148,8 +148,16 @@ func (s *Service) target(r *http.Request, action rbac.Action, resource rbac.Reso
 		return dbsqlc.User{}, err
 	}
 	// Only actors who may see a user learn that it exists.
-	if err := actor.May(rbac.Read, rbac.Of(rbac.User, user.ID)); err != nil {
+	account := object(user)
+	if err := actor.May(rbac.Read, account); err != nil {
 		return dbsqlc.User{}, err
 	}
-	return user, actor.May(action, rbac.Of(resource, user.ID))
+	return user, actor.May(action, account.As(resource))
+}
+
+// object returns the account as an object of permissions.
+func object(u dbsqlc.User) rbac.Object {
+	o := rbac.Of(rbac.User, u.ID)
+	o.Guarded = slices.Contains(u.Roles, rbac.RoleOwner)
+	return o
 }

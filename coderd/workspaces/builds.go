@@ -28,7 +28,7 @@ const maxState = 1 << 30
 func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRequest) (buildRequest, error) {
 	out := buildRequest{
 		transition: req.Transition, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
-		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, tags: req.ProvisionerTags, anyVersion: mayChangeTemplates(actor),
+		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, tags: req.ProvisionerTags, anyVersion: mayChangeTemplates(actor, ws.OrganizationID),
 	}
 	refused := fault.New(fault.Invalid, "The build request is invalid.")
 	switch req.Transition {
@@ -57,19 +57,20 @@ func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRe
 		return out, refused
 	}
 	if req.Transition == sdk.TransitionDelete {
-		if err := actor.May(rbac.Delete, rbac.Of(rbac.Workspace, ws.OwnerID)); err != nil {
+		if err := actor.May(rbac.Delete, object(ws)); err != nil {
 			return out, err
 		}
 	}
 	switch {
 	case req.Orphan:
 		// Orphaned resources may keep running and cost money: those who manage the template decide.
-		if err := actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil)); err != nil {
-			return out, err
+		if !mayChangeTemplates(actor, ws.OrganizationID) {
+			return out, fault.New(fault.Forbidden, "You do not have permission to orphan resources.").
+				WithDetail("This needs the role %s. Ask an owner of the deployment.", rbac.RoleTemplateAdmin)
 		}
 		out.state = []byte{}
 	case len(req.ProvisionerState) > 0:
-		if err := actor.May(rbac.Update, rbac.Of(rbac.WorkspaceState, ws.OwnerID)); err != nil {
+		if err := actor.May(rbac.Update, object(ws).As(rbac.WorkspaceState)); err != nil {
 			return out, fault.New(fault.Forbidden, "You do not have permission to replace Terraform's state.").WithField("state", "needs the role owner")
 		}
 		out.state = req.ProvisionerState
@@ -83,11 +84,11 @@ func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := actor.May(rbac.Create, rbac.Of(rbac.WorkspaceBuild, ws.OwnerID)); err != nil {
+	if err := actor.May(rbac.Create, object(ws).As(rbac.WorkspaceBuild)); err != nil {
 		return err
 	}
 	var req sdk.CreateBuildRequest
-	if actor.May(rbac.Update, rbac.Of(rbac.WorkspaceState, ws.OwnerID)) == nil {
+	if actor.May(rbac.Update, object(ws).As(rbac.WorkspaceState)) == nil {
 		err = readState(w, r, &req)
 	} else {
 		err = httpapi.Read(w, r, &req)
@@ -203,10 +204,10 @@ func (s *Service) buildInPath(r *http.Request, action rbac.Action, resource rbac
 		return b, ws, fmt.Errorf("read workspace: %w", err)
 	}
 	actor := httpapi.ActorFrom(r.Context())
-	if err := actor.May(rbac.Read, rbac.Of(rbac.WorkspaceBuild, ws.OwnerID)); err != nil {
+	if err := actor.May(rbac.Read, object(ws).As(rbac.WorkspaceBuild)); err != nil {
 		return b, ws, err
 	}
-	if actor.May(action, rbac.Of(resource, ws.OwnerID)) != nil {
+	if actor.May(action, object(ws).As(resource)) != nil {
 		return b, ws, fault.New(fault.Forbidden, "You do not have permission to %s this %s.", action, resource)
 	}
 	return b, ws, nil

@@ -57,7 +57,7 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := actor.May(rbac.Create, rbac.Of(rbac.WorkspaceBuild, ws.OwnerID)); err != nil {
+	if err := actor.May(rbac.Create, object(ws).As(rbac.WorkspaceBuild)); err != nil {
 		return err
 	}
 	var req sdk.CreateBuildRequest

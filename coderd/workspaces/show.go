@@ -123,8 +123,10 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 }
 
 // one returns a workspace as a user sees it.
-func (s *Service) one(ctx context.Context, viewer uuid.UUID, id uuid.UUID) (sdk.Workspace, error) {
-	rows, err := s.opts.DB.ListWorkspaceRows(ctx, dbsqlc.ListWorkspaceRowsParams{Ids: []uuid.UUID{id}, IncludeDeleted: true, ViewerID: viewer})
+func (s *Service) one(ctx context.Context, viewer rbac.Actor, id uuid.UUID) (sdk.Workspace, error) {
+	p := readable(viewer)
+	p.Ids, p.IncludeDeleted = []uuid.UUID{id}, true
+	rows, err := s.opts.DB.ListWorkspaceRows(ctx, p)
 	if err != nil {
 		return sdk.Workspace{}, fmt.Errorf("read workspace: %w", err)
 	}

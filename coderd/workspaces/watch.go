@@ -28,11 +28,8 @@ func (s *Service) follow(ctx context.Context, viewer rbac.Actor, id uuid.UUID, s
 	defer ticker.Stop()
 	var last []byte
 	for {
-		w, err := s.one(ctx, viewer.UserID, id)
+		w, err := s.one(ctx, viewer, id)
 		if err != nil {
-			return err
-		}
-		if err := viewer.May(rbac.Read, rbac.Of(rbac.Workspace, w.OwnerID)); err != nil {
 			return err
 		}
 		data, err := json.Marshal(w)

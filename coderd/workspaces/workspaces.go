@@ -44,15 +44,12 @@ func CheckName(name string) error {
 func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	if r.PathValue("organization") != "" {
-		if _, err := lookup.Organization(r, s.opts.DB.Queries); err != nil {
+		if _, err := lookup.Organization(r, s.opts.DB.Queries, actor); err != nil {
 			return err
 		}
 	}
 	owner, err := s.user(r)
 	if err != nil {
-		return err
-	}
-	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner.ID)); err != nil {
 		return err
 	}
 	var req sdk.CreateWorkspaceRequest
@@ -70,7 +67,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("create workspace: %w", err)
 	}
-	made, err := s.one(ctx, actor.UserID, id)
+	made, err := s.one(ctx, actor, id)
 	if err != nil {
 		return err
 	}
@@ -89,8 +86,11 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	if owner.Status == string(sdk.UserSuspended) {
 		return fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", owner.Username)
 	}
-	t, err := requestedTemplate(ctx, q, req)
+	t, err := requestedTemplate(ctx, q, actor, req)
 	if err != nil {
+		return err
+	}
+	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner.ID).In(t.OrganizationID)); err != nil {
 		return err
 	}
 	if t.Deprecated != "" {
@@ -125,14 +125,14 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	}
 	_, err = s.build(ctx, q, made, buildRequest{
 		transition: sdk.TransitionStart, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
-		initiator: actor.UserID, reason: sdk.ReasonInitiator, anyVersion: mayChangeTemplates(actor), tags: req.ProvisionerTags,
+		initiator: actor.UserID, reason: sdk.ReasonInitiator, anyVersion: mayChangeTemplates(actor, t.OrganizationID), tags: req.ProvisionerTags,
 	})
 	return err
 }
 
 // requestedTemplate returns the template that a request names, directly or by a version. The template cannot be deleted
 // until the transaction ends.
-func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, req sdk.CreateWorkspaceRequest) (dbsqlc.Template, error) {
+func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, req sdk.CreateWorkspaceRequest) (dbsqlc.Template, error) {
 	id := req.TemplateID
 	if req.TemplateVersionID != uuid.Nil {
 		v, err := q.GetTemplateVersion(ctx, req.TemplateVersionID)
@@ -148,7 +148,7 @@ func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, req sdk.CreateWor
 		return dbsqlc.Template{}, fault.New(fault.Invalid, "A workspace needs a template.").WithField("template_id", "is required")
 	}
 	t, err := q.HoldTemplate(ctx, id)
-	if database.IsNotFound(err) {
+	if database.IsNotFound(err) || err == nil && actor.May(rbac.Use, rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing)) != nil {
 		return t, fault.New(fault.Invalid, "The template does not exist.").WithField("template_id", "does not exist")
 	}
 	if err != nil {
@@ -157,8 +157,9 @@ func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, req sdk.CreateWor
 	return t, nil
 }
 
-func mayChangeTemplates(actor rbac.Actor) bool {
-	return actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil)) == nil
+// mayChangeTemplates reports whether the actor may change all templates of an organization.
+func mayChangeTemplates(actor rbac.Actor, organization uuid.UUID) bool {
+	return actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil).In(organization)) == nil
 }
 
 // user returns the user in the path. An unknown user gets the same answer as an unknown workspace, so that names cannot be
@@ -171,6 +172,11 @@ func (s *Service) user(r *http.Request) (dbsqlc.User, error) {
 	return u, err
 }
 
+// object returns the workspace as an object of permissions.
+func object(w dbsqlc.Workspace) rbac.Object {
+	return rbac.Of(rbac.Workspace, w.OwnerID).In(w.OrganizationID).SharedWith(w.Sharing)
+}
+
 // workspace returns the workspace in the path if the actor may perform the action on it.
 func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspace, error) {
 	id, err := httpapi.PathUUID(r, "workspace")
@@ -181,7 +187,7 @@ func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspa
 	if err != nil {
 		return w, lookup.Fault(err, rbac.Workspace, "read workspace")
 	}
-	if err := httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Workspace, w.OwnerID)); err != nil {
+	if err := httpapi.ActorFrom(r.Context()).May(action, object(w)); err != nil {
 		return w, err
 	}
 	if w.DeletedAt != nil && action != rbac.Read {
@@ -202,7 +208,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if ws.DeletedAt != nil && !deleted {
 		return fault.New(fault.NotFound, "The workspace %q is deleted.", ws.Name)
 	}
-	out, err := s.one(r.Context(), httpapi.ActorFrom(r.Context()).UserID, ws.ID)
+	out, err := s.one(r.Context(), httpapi.ActorFrom(r.Context()), ws.ID)
 	if err != nil {
 		return err
 	}
@@ -215,9 +221,6 @@ func (s *Service) named(r *http.Request) (dbsqlc.Workspace, error) {
 	if err != nil {
 		return dbsqlc.Workspace{}, err
 	}
-	if err := httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Of(rbac.Workspace, owner.ID)); err != nil {
-		return dbsqlc.Workspace{}, err
-	}
 	deleted, err := httpapi.QueryBool(r, "include_deleted")
 	if err != nil {
 		return dbsqlc.Workspace{}, err
@@ -228,7 +231,7 @@ func (s *Service) named(r *http.Request) (dbsqlc.Workspace, error) {
 	if err != nil {
 		return w, lookup.Fault(err, rbac.Workspace, "look up workspace")
 	}
-	return w, nil
+	return w, httpapi.ActorFrom(r.Context()).May(rbac.Read, object(w))
 }
 
 func (s *Service) getByName(w http.ResponseWriter, r *http.Request) error {
@@ -236,7 +239,7 @@ func (s *Service) getByName(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.one(r.Context(), httpapi.ActorFrom(r.Context()).UserID, ws.ID)
+	out, err := s.one(r.Context(), httpapi.ActorFrom(r.Context()), ws.ID)
 	if err != nil {
 		return err
 	}
@@ -248,9 +251,17 @@ var statuses = []sdk.WorkspaceStatus{
 	sdk.WorkspaceCanceling, sdk.WorkspaceCanceled, sdk.WorkspaceDeleting, sdk.WorkspaceDeleted,
 }
 
+// readable returns a query for the workspaces that the actor may read.
+func readable(actor rbac.Actor) dbsqlc.ListWorkspaceRowsParams {
+	e := actor.Extent(rbac.Workspace)
+	return dbsqlc.ListWorkspaceRowsParams{
+		ViewerID: actor.UserID, ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals,
+	}
+}
+
 // filter turns a search into a query.
 func filter(actor rbac.Actor, search string) (dbsqlc.ListWorkspaceRowsParams, error) {
-	p := dbsqlc.ListWorkspaceRowsParams{ViewerID: actor.UserID}
+	p := readable(actor)
 	terms, err := httpapi.ParseSearch(search, "owner", "name", "template", "status", "id", "outdated", "deleted")
 	if err != nil {
 		return p, err
@@ -302,12 +313,6 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	p, err := filter(actor, r.URL.Query().Get("q"))
 	if err != nil {
 		return err
-	}
-	if !actor.Sees(rbac.Workspace) {
-		if p.OwnerID != nil && *p.OwnerID != actor.UserID {
-			return httpapi.Write(w, http.StatusOK, sdk.WorkspacesResponse{})
-		}
-		p.OwnerID = &actor.UserID
 	}
 	limit, err := httpapi.QueryInt(r, "limit", 0, maxPages)
 	if err != nil {

@@ -54,7 +54,7 @@ var law = map[string]rule{
 	"provisionerd/terraform/template": {imports: []string{"provisionerd/provisionerpb"}},
 
 	// The server, from the ground up.
-	"coderd/database":           {},
+	"coderd/database":           {imports: []string{"coderd/rbac"}}, // stored sharing and powers
 	"coderd/rbac":               {},
 	"coderd/jobtags":            {},
 	"coderd/slim":               {},

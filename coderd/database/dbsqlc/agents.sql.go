@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/google/uuid"
 )
 
@@ -413,7 +414,8 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 }
 
 const getAgentOwner = `-- name: GetAgentOwner :one
-SELECT a.id, a.name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.deleted_at AS workspace_deleted_at, u.username AS owner_name
+SELECT a.id, a.name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, w.deleted_at AS workspace_deleted_at,
+	u.username AS owner_name
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1
 `
@@ -424,6 +426,8 @@ type GetAgentOwnerRow struct {
 	WorkspaceID        uuid.UUID
 	WorkspaceName      string
 	OwnerID            uuid.UUID
+	OrganizationID     uuid.UUID
+	Sharing            rbac.Sharing
 	WorkspaceDeletedAt *time.Time
 	OwnerName          string
 }
@@ -438,9 +442,41 @@ func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwne
 		&i.WorkspaceID,
 		&i.WorkspaceName,
 		&i.OwnerID,
+		&i.OrganizationID,
+		&i.Sharing,
 		&i.WorkspaceDeletedAt,
 		&i.OwnerName,
 	)
+	return i, err
+}
+
+const getReachableAgent = `-- name: GetReachableAgent :one
+SELECT a.id, w.name AS workspace_name, u.username AS owner_name
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id
+JOIN users u ON u.id = w.owner_id
+JOIN organization_members m ON m.organization_id = w.organization_id AND m.user_id = $1::uuid
+WHERE a.id = $2 AND w.deleted_at IS NULL
+	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
+		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)))
+`
+
+type GetReachableAgentParams struct {
+	UserID uuid.UUID
+	ID     uuid.UUID
+}
+
+type GetReachableAgentRow struct {
+	ID            uuid.UUID
+	WorkspaceName string
+	OwnerName     string
+}
+
+// The workspace of an agent that a user may connect to: as its owner, or because it is shared with them; see rbac.Actor.Reaches.
+func (q *Queries) GetReachableAgent(ctx context.Context, arg GetReachableAgentParams) (GetReachableAgentRow, error) {
+	row := q.db.QueryRow(ctx, getReachableAgent, arg.UserID, arg.ID)
+	var i GetReachableAgentRow
+	err := row.Scan(&i.ID, &i.WorkspaceName, &i.OwnerName)
 	return i, err
 }
 

@@ -8,6 +8,7 @@ package dbsqlc
 import (
 	"context"
 
+	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/google/uuid"
 )
 
@@ -48,7 +49,7 @@ func (q *Queries) GetApp(ctx context.Context, arg GetAppParams) (WorkspaceApp, e
 }
 
 const getAppAgent = `-- name: GetAppAgent :one
-SELECT a.id AS agent_id, a.name AS agent_name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, u.username AS owner_name
+SELECT a.id AS agent_id, a.name AS agent_name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, u.username AS owner_name
 FROM users u
 JOIN workspaces w ON w.owner_id = u.id AND w.deleted_at IS NULL
 JOIN workspace_agents a ON a.workspace_id = w.id
@@ -64,12 +65,14 @@ type GetAppAgentParams struct {
 }
 
 type GetAppAgentRow struct {
-	AgentID       uuid.UUID
-	AgentName     string
-	WorkspaceID   uuid.UUID
-	WorkspaceName string
-	OwnerID       uuid.UUID
-	OwnerName     string
+	AgentID        uuid.UUID
+	AgentName      string
+	WorkspaceID    uuid.UUID
+	WorkspaceName  string
+	OwnerID        uuid.UUID
+	OrganizationID uuid.UUID
+	Sharing        rbac.Sharing
+	OwnerName      string
 }
 
 // The agent that an app's address names: of the workspace's newest build, the first one when none is named. Names are hosts' too,
@@ -83,24 +86,23 @@ func (q *Queries) GetAppAgent(ctx context.Context, arg GetAppAgentParams) (GetAp
 		&i.WorkspaceID,
 		&i.WorkspaceName,
 		&i.OwnerID,
+		&i.OrganizationID,
+		&i.Sharing,
 		&i.OwnerName,
 	)
 	return i, err
 }
 
 const getKeyHolder = `-- name: GetKeyHolder :one
-SELECT k.id, k.user_id, k.kind, u.username, u.roles, u.status
-FROM api_keys k JOIN users u ON u.id = k.user_id
-WHERE k.id = $1 AND k.expires_at > now() AND u.deleted_at IS NULL
+SELECT k.id, k.kind, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
+FROM api_keys k JOIN actors ON actors.id = k.user_id
+WHERE k.id = $1 AND k.expires_at > now()
 `
 
 type GetKeyHolderRow struct {
-	ID       string
-	UserID   uuid.UUID
-	Kind     string
-	Username string
-	Roles    []string
-	Status   string
+	ID    string
+	Kind  string
+	Actor Actor
 }
 
 // Who holds a key that has not ended.
@@ -109,11 +111,13 @@ func (q *Queries) GetKeyHolder(ctx context.Context, id string) (GetKeyHolderRow,
 	var i GetKeyHolderRow
 	err := row.Scan(
 		&i.ID,
-		&i.UserID,
 		&i.Kind,
-		&i.Username,
-		&i.Roles,
-		&i.Status,
+		&i.Actor.ID,
+		&i.Actor.Username,
+		&i.Actor.Status,
+		&i.Actor.Roles,
+		&i.Actor.Memberships,
+		&i.Actor.Groups,
 	)
 	return i, err
 }

@@ -159,22 +159,19 @@ func (q *Queries) GetAPIKey(ctx context.Context, arg GetAPIKeyParams) (ApiKey, e
 }
 
 const getCredential = `-- name: GetCredential :one
-SELECT k.id, k.user_id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, u.username, u.status, u.roles
-FROM api_keys k JOIN users u ON u.id = k.user_id
-WHERE k.id = $1 AND u.deleted_at IS NULL
+SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
+FROM api_keys k JOIN actors ON actors.id = k.user_id
+WHERE k.id = $1
 `
 
 type GetCredentialRow struct {
 	ID              string
-	UserID          uuid.UUID
 	SecretHash      []byte
 	Kind            string
 	LifetimeSeconds int64
 	LastUsedAt      time.Time
 	ExpiresAt       time.Time
-	Username        string
-	Status          string
-	Roles           []string
+	Actor           Actor
 }
 
 // All that decides whether a token is good, and what its user may do.
@@ -183,15 +180,17 @@ func (q *Queries) GetCredential(ctx context.Context, id string) (GetCredentialRo
 	var i GetCredentialRow
 	err := row.Scan(
 		&i.ID,
-		&i.UserID,
 		&i.SecretHash,
 		&i.Kind,
 		&i.LifetimeSeconds,
 		&i.LastUsedAt,
 		&i.ExpiresAt,
-		&i.Username,
-		&i.Status,
-		&i.Roles,
+		&i.Actor.ID,
+		&i.Actor.Username,
+		&i.Actor.Status,
+		&i.Actor.Roles,
+		&i.Actor.Memberships,
+		&i.Actor.Groups,
 	)
 	return i, err
 }

@@ -7,8 +7,18 @@ package dbsqlc
 import (
 	"time"
 
+	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/google/uuid"
 )
+
+type Actor struct {
+	ID          uuid.UUID
+	Username    string
+	Status      string
+	Roles       []string
+	Memberships []rbac.Membership
+	Groups      []uuid.UUID
+}
 
 type ApiKey struct {
 	ID              string
@@ -57,12 +67,51 @@ type GitSshKey struct {
 	Sealed     []byte
 }
 
+type Group struct {
+	ID             uuid.UUID
+	OrganizationID uuid.UUID
+	Name           string
+	DisplayName    string
+	AvatarUrl      string
+	QuotaAllowance int32
+	Source         string
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+type GroupMember struct {
+	GroupID   uuid.UUID
+	UserID    uuid.UUID
+	CreatedAt time.Time
+}
+
 type Organization struct {
 	ID          uuid.UUID
 	Name        string
 	DisplayName string
 	IsDefault   bool
 	CreatedAt   time.Time
+	Description string
+	Icon        string
+	UpdatedAt   time.Time
+	DeletedAt   *time.Time
+}
+
+type OrganizationMember struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+	Roles          []string
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+type OrganizationRole struct {
+	OrganizationID uuid.UUID
+	Name           string
+	DisplayName    string
+	Powers         []rbac.Power
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
 }
 
 type ProvisionerDaemon struct {
@@ -165,6 +214,7 @@ type Template struct {
 	CreatedAt            time.Time
 	UpdatedAt            time.Time
 	DeletedAt            *time.Time
+	Sharing              rbac.Sharing
 }
 
 type TemplateVersion struct {
@@ -261,6 +311,7 @@ type Workspace struct {
 	LatestEndedAt     *time.Time
 	AutostopTries     int32
 	AutostopAfter     *time.Time
+	Sharing           rbac.Sharing
 }
 
 type WorkspaceAgent struct {

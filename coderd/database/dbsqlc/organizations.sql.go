@@ -7,10 +7,27 @@ package dbsqlc
 
 import (
 	"context"
+
+	"github.com/google/uuid"
 )
 
+const addOrganizationMember = `-- name: AddOrganizationMember :exec
+INSERT INTO organization_members (organization_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
+`
+
+type AddOrganizationMemberParams struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+}
+
+// Adds a user without roles. A member stays as they are.
+func (q *Queries) AddOrganizationMember(ctx context.Context, arg AddOrganizationMemberParams) error {
+	_, err := q.db.Exec(ctx, addOrganizationMember, arg.OrganizationID, arg.UserID)
+	return err
+}
+
 const getDefaultOrganization = `-- name: GetDefaultOrganization :one
-SELECT id, name, display_name, is_default, created_at FROM organizations WHERE is_default
+SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at FROM organizations WHERE is_default
 `
 
 func (q *Queries) GetDefaultOrganization(ctx context.Context) (Organization, error) {
@@ -22,16 +39,28 @@ func (q *Queries) GetDefaultOrganization(ctx context.Context) (Organization, err
 		&i.DisplayName,
 		&i.IsDefault,
 		&i.CreatedAt,
+		&i.Description,
+		&i.Icon,
+		&i.UpdatedAt,
+		&i.DeletedAt,
 	)
 	return i, err
 }
 
 const listOrganizations = `-- name: ListOrganizations :many
-SELECT id, name, display_name, is_default, created_at FROM organizations ORDER BY is_default DESC, name
+SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at FROM organizations
+WHERE deleted_at IS NULL AND ($1::boolean OR id = ANY ($2::uuid[]))
+ORDER BY is_default DESC, name
 `
 
-func (q *Queries) ListOrganizations(ctx context.Context) ([]Organization, error) {
-	rows, err := q.db.Query(ctx, listOrganizations)
+type ListOrganizationsParams struct {
+	AllOfThem bool
+	Ids       []uuid.UUID
+}
+
+// Those that an actor may see; see rbac.Extent.
+func (q *Queries) ListOrganizations(ctx context.Context, arg ListOrganizationsParams) ([]Organization, error) {
+	rows, err := q.db.Query(ctx, listOrganizations, arg.AllOfThem, arg.Ids)
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +74,10 @@ func (q *Queries) ListOrganizations(ctx context.Context) ([]Organization, error)
 			&i.DisplayName,
 			&i.IsDefault,
 			&i.CreatedAt,
+			&i.Description,
+			&i.Icon,
+			&i.UpdatedAt,
+			&i.DeletedAt,
 		); err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ package dbsqlc
 import (
 	"context"
 
+	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/google/uuid"
 )
 
@@ -84,8 +85,9 @@ func (q *Queries) FinishTemplateVersion(ctx context.Context, arg FinishTemplateV
 }
 
 const getOrganizationByReference = `-- name: GetOrganizationByReference :one
-SELECT id, name, display_name, is_default, created_at FROM organizations
-WHERE id::text = lower($1::text) OR name = $1::text OR ($1::text = 'default' AND is_default)
+SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at FROM organizations
+WHERE deleted_at IS NULL AND (id::text = lower($1::text) OR lower(name) = lower($1::text)
+	OR ($1::text = 'default' AND is_default))
 ORDER BY is_default DESC LIMIT 1
 `
 
@@ -99,12 +101,48 @@ func (q *Queries) GetOrganizationByReference(ctx context.Context, reference stri
 		&i.DisplayName,
 		&i.IsDefault,
 		&i.CreatedAt,
+		&i.Description,
+		&i.Icon,
+		&i.UpdatedAt,
+		&i.DeletedAt,
+	)
+	return i, err
+}
+
+const getSharedTemplateVersion = `-- name: GetSharedTemplateVersion :one
+SELECT v.id, v.organization_id, v.template_id, v.job_id, v.name, v.message, v.readme, v.archived, v.names_owner_session_token, v.names_owner_ssh_private_key, v.created_by, v.created_at, v.updated_at, t.sharing FROM template_versions v LEFT JOIN templates t ON t.id = v.template_id WHERE v.id = $1
+`
+
+type GetSharedTemplateVersionRow struct {
+	TemplateVersion TemplateVersion
+	Sharing         rbac.Sharing
+}
+
+// A version, and how its template is shared; null without one.
+func (q *Queries) GetSharedTemplateVersion(ctx context.Context, id uuid.UUID) (GetSharedTemplateVersionRow, error) {
+	row := q.db.QueryRow(ctx, getSharedTemplateVersion, id)
+	var i GetSharedTemplateVersionRow
+	err := row.Scan(
+		&i.TemplateVersion.ID,
+		&i.TemplateVersion.OrganizationID,
+		&i.TemplateVersion.TemplateID,
+		&i.TemplateVersion.JobID,
+		&i.TemplateVersion.Name,
+		&i.TemplateVersion.Message,
+		&i.TemplateVersion.Readme,
+		&i.TemplateVersion.Archived,
+		&i.TemplateVersion.NamesOwnerSessionToken,
+		&i.TemplateVersion.NamesOwnerSshPrivateKey,
+		&i.TemplateVersion.CreatedBy,
+		&i.TemplateVersion.CreatedAt,
+		&i.TemplateVersion.UpdatedAt,
+		&i.Sharing,
 	)
 	return i, err
 }
 
 const getTemplate = `-- name: GetTemplate :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at FROM templates WHERE id = $1 AND deleted_at IS NULL
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE id = $1 AND deleted_at IS NULL
 `
 
 func (q *Queries) GetTemplate(ctx context.Context, id uuid.UUID) (Template, error) {
@@ -125,12 +163,13 @@ func (q *Queries) GetTemplate(ctx context.Context, id uuid.UUID) (Template, erro
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Sharing,
 	)
 	return i, err
 }
 
 const getTemplateByName = `-- name: GetTemplateByName :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at FROM templates WHERE organization_id = $1 AND lower(name) = lower($2::text) AND deleted_at IS NULL
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE organization_id = $1 AND lower(name) = lower($2::text) AND deleted_at IS NULL
 `
 
 type GetTemplateByNameParams struct {
@@ -156,6 +195,7 @@ func (q *Queries) GetTemplateByName(ctx context.Context, arg GetTemplateByNamePa
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Sharing,
 	)
 	return i, err
 }
@@ -345,7 +385,7 @@ func (q *Queries) GetTemplateVersionTags(ctx context.Context, templateVersionID 
 }
 
 const holdTemplate = `-- name: HoldTemplate :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at FROM templates WHERE id = $1 AND deleted_at IS NULL FOR SHARE
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE id = $1 AND deleted_at IS NULL FOR SHARE
 `
 
 // Held while a workspace is made from it: it is not deleted meanwhile.
@@ -367,14 +407,15 @@ func (q *Queries) HoldTemplate(ctx context.Context, id uuid.UUID) (Template, err
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Sharing,
 	)
 	return i, err
 }
 
 const insertTemplate = `-- name: InsertTemplate :one
-INSERT INTO templates (id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, created_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at
+INSERT INTO templates (id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, created_by, sharing)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing
 `
 
 type InsertTemplateParams struct {
@@ -388,6 +429,7 @@ type InsertTemplateParams struct {
 	DefaultTtlSeconds    int64
 	RequireActiveVersion bool
 	CreatedBy            uuid.UUID
+	Sharing              rbac.Sharing
 }
 
 func (q *Queries) InsertTemplate(ctx context.Context, arg InsertTemplateParams) (Template, error) {
@@ -402,6 +444,7 @@ func (q *Queries) InsertTemplate(ctx context.Context, arg InsertTemplateParams) 
 		arg.DefaultTtlSeconds,
 		arg.RequireActiveVersion,
 		arg.CreatedBy,
+		arg.Sharing,
 	)
 	var i Template
 	err := row.Scan(
@@ -419,6 +462,7 @@ func (q *Queries) InsertTemplate(ctx context.Context, arg InsertTemplateParams) 
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Sharing,
 	)
 	return i, err
 }
@@ -518,7 +562,7 @@ func (q *Queries) InsertTemplateVersionPreset(ctx context.Context, arg InsertTem
 }
 
 const listTemplateRows = `-- name: ListTemplateRows :many
-SELECT t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
+SELECT t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, t.sharing, u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
 	(SELECT count(DISTINCT w.owner_id) FROM workspaces w WHERE w.template_id = t.id AND w.deleted_at IS NULL) AS active_users
 FROM templates t
 JOIN users u ON u.id = t.created_by
@@ -530,15 +574,21 @@ WHERE t.deleted_at IS NULL
 	AND ($4::text = '' OR strpos(lower(t.name), lower($4::text)) > 0
 		OR strpos(lower(t.display_name), lower($4::text)) > 0)
 	AND ($5::boolean IS NULL OR (t.deprecated <> '') = $5)
+	AND ($6::boolean OR t.organization_id = ANY ($7::uuid[])
+		OR t.organization_id = ANY ($8::uuid[]) AND t.sharing ?| $9::text[])
 ORDER BY lower(t.name), t.id
 `
 
 type ListTemplateRowsParams struct {
-	Ids            []uuid.UUID
-	OrganizationID *uuid.UUID
-	ExactName      string
-	Search         string
-	Deprecated     *bool
+	Ids                 []uuid.UUID
+	OrganizationID      *uuid.UUID
+	ExactName           string
+	Search              string
+	Deprecated          *bool
+	ExtentAll           bool
+	ExtentOrganizations []uuid.UUID
+	ExtentMember        []uuid.UUID
+	ExtentPrincipals    []string
 }
 
 type ListTemplateRowsRow struct {
@@ -557,6 +607,10 @@ func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsPara
 		arg.ExactName,
 		arg.Search,
 		arg.Deprecated,
+		arg.ExtentAll,
+		arg.ExtentOrganizations,
+		arg.ExtentMember,
+		arg.ExtentPrincipals,
 	)
 	if err != nil {
 		return nil, err
@@ -580,6 +634,7 @@ func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsPara
 			&i.Template.CreatedAt,
 			&i.Template.UpdatedAt,
 			&i.Template.DeletedAt,
+			&i.Template.Sharing,
 			&i.Creator,
 			&i.OrganizationName,
 			&i.OrganizationDisplayName,
@@ -812,7 +867,7 @@ func (q *Queries) ListTemplateWorkspaceNames(ctx context.Context, templateID uui
 }
 
 const lockTemplate = `-- name: LockTemplate :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at FROM templates WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
 `
 
 // Held while it is deleted or changed.
@@ -834,6 +889,7 @@ func (q *Queries) LockTemplate(ctx context.Context, id uuid.UUID) (Template, err
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Sharing,
 	)
 	return i, err
 }
@@ -851,7 +907,7 @@ const updateTemplate = `-- name: UpdateTemplate :one
 UPDATE templates SET name = $2, display_name = $3, description = $4, icon = $5, default_ttl_seconds = $6, require_active_version = $7,
 	deprecated = $8, updated_at = now()
 WHERE id = $1 AND deleted_at IS NULL
-RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at
+RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing
 `
 
 type UpdateTemplateParams struct {
@@ -892,6 +948,7 @@ func (q *Queries) UpdateTemplate(ctx context.Context, arg UpdateTemplateParams) 
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.Sharing,
 	)
 	return i, err
 }

@@ -44,6 +44,25 @@ func (q *Queries) DeleteUser(ctx context.Context, id uuid.UUID) error {
 	return err
 }
 
+const getActor = `-- name: GetActor :one
+SELECT id, username, status, roles, memberships, groups FROM actors WHERE id = $1
+`
+
+// A user with all that decides what they may do.
+func (q *Queries) GetActor(ctx context.Context, id uuid.UUID) (Actor, error) {
+	row := q.db.QueryRow(ctx, getActor, id)
+	var i Actor
+	err := row.Scan(
+		&i.ID,
+		&i.Username,
+		&i.Status,
+		&i.Roles,
+		&i.Memberships,
+		&i.Groups,
+	)
+	return i, err
+}
+
 const getUser = `-- name: GetUser :one
 SELECT id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at FROM users WHERE id = $1 AND deleted_at IS NULL
 `

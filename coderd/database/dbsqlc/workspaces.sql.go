@@ -51,7 +51,7 @@ func (q *Queries) FavoriteWorkspace(ctx context.Context, arg FavoriteWorkspacePa
 }
 
 const getWorkspace = `-- name: GetWorkspace :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after FROM workspaces WHERE id = $1
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing FROM workspaces WHERE id = $1
 `
 
 // Deleted ones too.
@@ -81,12 +81,13 @@ func (q *Queries) GetWorkspace(ctx context.Context, id uuid.UUID) (Workspace, er
 		&i.LatestEndedAt,
 		&i.AutostopTries,
 		&i.AutostopAfter,
+		&i.Sharing,
 	)
 	return i, err
 }
 
 const getWorkspaceByOwnerAndName = `-- name: GetWorkspaceByOwnerAndName :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after FROM workspaces
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing FROM workspaces
 WHERE owner_id = $1 AND lower(name) = lower($2::text) AND (deleted_at IS NULL OR $3::boolean)
 ORDER BY deleted_at DESC NULLS FIRST LIMIT 1
 `
@@ -124,6 +125,7 @@ func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspa
 		&i.LatestEndedAt,
 		&i.AutostopTries,
 		&i.AutostopAfter,
+		&i.Sharing,
 	)
 	return i, err
 }
@@ -131,7 +133,7 @@ func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspa
 const insertWorkspace = `-- name: InsertWorkspace :one
 INSERT INTO workspaces (id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-RETURNING id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after
+RETURNING id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing
 `
 
 type InsertWorkspaceParams struct {
@@ -180,6 +182,7 @@ func (q *Queries) InsertWorkspace(ctx context.Context, arg InsertWorkspaceParams
 		&i.LatestEndedAt,
 		&i.AutostopTries,
 		&i.AutostopAfter,
+		&i.Sharing,
 	)
 	return i, err
 }
@@ -275,20 +278,23 @@ WITH matching AS (
 		AND ($2::uuid[] IS NULL OR w.id = ANY ($2::uuid[]))
 		AND ($3::boolean OR w.deleted_at IS NULL)
 		AND ($4::uuid IS NULL OR w.owner_id = $4)
-		AND ($5::uuid IS NULL OR w.organization_id = $5)
-		AND ($6::text = '' OR lower(u.username) = lower($6::text))
-		AND ($7::text = '' OR strpos(lower(w.name), lower($7::text)) > 0)
-		AND ($8::text = '' OR lower(t.name) = lower($8::text))
-		AND ($9::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = $9)
-		AND ($10::text = '' OR $10::text = CASE w.latest_status
+		AND ($5::boolean OR w.organization_id = ANY ($6::uuid[])
+			OR w.organization_id = ANY ($7::uuid[])
+				AND (w.owner_id = $1 OR w.sharing <> '{}' AND w.sharing ?| $8::text[]))
+		AND ($9::uuid IS NULL OR w.organization_id = $9)
+		AND ($10::text = '' OR lower(u.username) = lower($10::text))
+		AND ($11::text = '' OR strpos(lower(w.name), lower($11::text)) > 0)
+		AND ($12::text = '' OR lower(t.name) = lower($12::text))
+		AND ($13::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = $13)
+		AND ($14::text = '' OR $14::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
 			ELSE w.latest_status END)
 ), page AS (
 	SELECT id, favorite FROM matching ORDER BY favorite DESC, running DESC, owner_key, name_key, id
-	LIMIT NULLIF($12::int, 0) OFFSET $11::int
+	LIMIT NULLIF($16::int, 0) OFFSET $15::int
 )
-SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
+SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
 	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
 	w.latest_build_id::uuid AS latest_build_id, page.favorite::boolean AS favorite, (SELECT count(*) FROM matching) AS total
 FROM page
@@ -300,18 +306,22 @@ ORDER BY page.favorite DESC, (w.latest_status = 'succeeded' AND w.latest_transit
 `
 
 type ListWorkspaceRowsParams struct {
-	ViewerID       uuid.UUID
-	Ids            []uuid.UUID
-	IncludeDeleted bool
-	OwnerID        *uuid.UUID
-	OrganizationID *uuid.UUID
-	OwnerName      string
-	Name           string
-	TemplateName   string
-	Outdated       *bool
-	Status         string
-	PageOffset     int32
-	PageLimit      int32
+	ViewerID            uuid.UUID
+	Ids                 []uuid.UUID
+	IncludeDeleted      bool
+	OwnerID             *uuid.UUID
+	ExtentAll           bool
+	ExtentOrganizations []uuid.UUID
+	ExtentMember        []uuid.UUID
+	ExtentPrincipals    []string
+	OrganizationID      *uuid.UUID
+	OwnerName           string
+	Name                string
+	TemplateName        string
+	Outdated            *bool
+	Status              string
+	PageOffset          int32
+	PageLimit           int32
 }
 
 type ListWorkspaceRowsRow struct {
@@ -336,6 +346,10 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 		arg.Ids,
 		arg.IncludeDeleted,
 		arg.OwnerID,
+		arg.ExtentAll,
+		arg.ExtentOrganizations,
+		arg.ExtentMember,
+		arg.ExtentPrincipals,
 		arg.OrganizationID,
 		arg.OwnerName,
 		arg.Name,
@@ -375,6 +389,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 			&i.Workspace.LatestEndedAt,
 			&i.Workspace.AutostopTries,
 			&i.Workspace.AutostopAfter,
+			&i.Workspace.Sharing,
 			&i.OwnerName,
 			&i.OrganizationName,
 			&i.TemplateName,
@@ -397,7 +412,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 }
 
 const lockWorkspace = `-- name: LockWorkspace :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after FROM workspaces WHERE id = $1 FOR UPDATE
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing FROM workspaces WHERE id = $1 FOR UPDATE
 `
 
 // Held while a build is made: builds of one workspace are numbered one after another.
@@ -427,6 +442,7 @@ func (q *Queries) LockWorkspace(ctx context.Context, id uuid.UUID) (Workspace, e
 		&i.LatestEndedAt,
 		&i.AutostopTries,
 		&i.AutostopAfter,
+		&i.Sharing,
 	)
 	return i, err
 }

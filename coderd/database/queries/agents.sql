@@ -105,9 +105,21 @@ SELECT * FROM workspace_agents WHERE id = $1;
 
 -- name: GetAgentOwner :one
 -- Whose agent it is. Agents of imports and dry runs are nobody's and not found here.
-SELECT a.id, a.name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.deleted_at AS workspace_deleted_at, u.username AS owner_name
+SELECT a.id, a.name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, w.deleted_at AS workspace_deleted_at,
+	u.username AS owner_name
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1;
+
+-- name: GetReachableAgent :one
+-- The workspace of an agent that a user may connect to: as its owner, or because it is shared with them; see rbac.Actor.Reaches.
+SELECT a.id, w.name AS workspace_name, u.username AS owner_name
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id
+JOIN users u ON u.id = w.owner_id
+JOIN organization_members m ON m.organization_id = w.organization_id AND m.user_id = sqlc.arg(user_id)::uuid
+WHERE a.id = sqlc.arg(id) AND w.deleted_at IS NULL
+	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
+		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)));
 
 -- name: ListAgentIDsByName :many
 -- Up to two of the agents that names stand for in a workspace of a user. An empty agent_name stands for all.

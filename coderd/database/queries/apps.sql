@@ -1,7 +1,7 @@
 -- name: GetAppAgent :one
 -- The agent that an app's address names: of the workspace's newest build, the first one when none is named. Names are hosts' too,
 -- which know no case.
-SELECT a.id AS agent_id, a.name AS agent_name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, u.username AS owner_name
+SELECT a.id AS agent_id, a.name AS agent_name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, u.username AS owner_name
 FROM users u
 JOIN workspaces w ON w.owner_id = u.id AND w.deleted_at IS NULL
 JOIN workspace_agents a ON a.workspace_id = w.id
@@ -14,6 +14,6 @@ SELECT * FROM workspace_apps WHERE agent_id = $1 AND lower(slug) = lower(sqlc.ar
 
 -- name: GetKeyHolder :one
 -- Who holds a key that has not ended.
-SELECT k.id, k.user_id, k.kind, u.username, u.roles, u.status
-FROM api_keys k JOIN users u ON u.id = k.user_id
-WHERE k.id = $1 AND k.expires_at > now() AND u.deleted_at IS NULL;
+SELECT k.id, k.kind, sqlc.embed(actors)
+FROM api_keys k JOIN actors ON actors.id = k.user_id
+WHERE k.id = $1 AND k.expires_at > now();

@@ -1,8 +1,8 @@
 -- name: GetCredential :one
 -- All that decides whether a token is good, and what its user may do.
-SELECT k.id, k.user_id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, u.username, u.status, u.roles
-FROM api_keys k JOIN users u ON u.id = k.user_id
-WHERE k.id = $1 AND u.deleted_at IS NULL;
+SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, sqlc.embed(actors)
+FROM api_keys k JOIN actors ON actors.id = k.user_id
+WHERE k.id = $1;
 
 -- name: TouchAPIKeys :many
 -- A session lives on while it is used; a token keeps its end. A key that has ended, or whose user is suspended, stays as it is; so does one

@@ -1,6 +1,6 @@
 -- name: InsertTemplate :one
-INSERT INTO templates (id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, created_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO templates (id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, created_by, sharing)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 RETURNING *;
 
 -- name: GetTemplate :one
@@ -31,6 +31,8 @@ WHERE t.deleted_at IS NULL
 	AND (sqlc.arg(search)::text = '' OR strpos(lower(t.name), lower(sqlc.arg(search)::text)) > 0
 		OR strpos(lower(t.display_name), lower(sqlc.arg(search)::text)) > 0)
 	AND (sqlc.narg(deprecated)::boolean IS NULL OR (t.deprecated <> '') = sqlc.narg(deprecated))
+	AND (sqlc.arg(extent_all)::boolean OR t.organization_id = ANY (sqlc.arg(extent_organizations)::uuid[])
+		OR t.organization_id = ANY (sqlc.arg(extent_member)::uuid[]) AND t.sharing ?| sqlc.arg(extent_principals)::text[])
 ORDER BY lower(t.name), t.id;
 
 -- name: UpdateTemplate :one
@@ -58,6 +60,10 @@ RETURNING *;
 
 -- name: GetTemplateVersion :one
 SELECT * FROM template_versions WHERE id = $1;
+
+-- name: GetSharedTemplateVersion :one
+-- A version, and how its template is shared; null without one.
+SELECT sqlc.embed(v), t.sharing FROM template_versions v LEFT JOIN templates t ON t.id = v.template_id WHERE v.id = $1;
 
 -- name: GetTemplateVersionByJob :one
 SELECT * FROM template_versions WHERE job_id = $1;
@@ -151,5 +157,6 @@ SELECT id, created_by FROM files WHERE id = $1;
 -- name: GetOrganizationByReference :one
 -- By id, by name, or "default".
 SELECT * FROM organizations
-WHERE id::text = lower(sqlc.arg(reference)::text) OR name = sqlc.arg(reference)::text OR (sqlc.arg(reference)::text = 'default' AND is_default)
+WHERE deleted_at IS NULL AND (id::text = lower(sqlc.arg(reference)::text) OR lower(name) = lower(sqlc.arg(reference)::text)
+	OR (sqlc.arg(reference)::text = 'default' AND is_default))
 ORDER BY is_default DESC LIMIT 1;

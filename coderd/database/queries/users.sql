@@ -9,6 +9,10 @@ SELECT EXISTS (SELECT 1 FROM users WHERE deleted_at IS NULL);
 INSERT INTO users (id, username, email, name, password_hash, login_type, status, roles)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING *;
 
+-- name: GetActor :one
+-- A user with all that decides what they may do.
+SELECT * FROM actors WHERE id = $1;
+
 -- name: GetUser :one
 SELECT * FROM users WHERE id = $1 AND deleted_at IS NULL;
 
