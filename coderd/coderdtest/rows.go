@@ -66,6 +66,12 @@ func (s *Server) BuildRow(workspace uuid.UUID, transition sdk.Transition, status
 	return b
 }
 
+// RunningRow writes a running workspace, and returns its agent, which is called main.
+func (s *Server) RunningRow(owner, name string) (agent uuid.UUID) {
+	s.T.Helper()
+	return s.AgentRow(s.BuildRow(s.WorkspaceRow(owner, name), sdk.TransitionStart, sdk.JobSucceeded))
+}
+
 // AgentRow writes an agent called main for a build.
 func (s *Server) AgentRow(b Build) uuid.UUID {
 	s.T.Helper()

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -29,8 +30,7 @@ func TestAgentsNeverMeet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	token, id := w.agent()
-	victim := w.joinAgent(t, token)
+	victim, id := w.joinAgent(t)
 	victim.Serve(8080, capitals)
 	// The server's connection to the victim opens no path to it for the others.
 	conn, err := w.DialAgent(t.Context(), id, 8080)
@@ -38,8 +38,8 @@ func TestAgentsNeverMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	token, own := w.agent()
-	thief := w.joinAgent(t, token)
+	own := w.RunningRow("bob", "dev")
+	thief := w.Join(coderdtest.AsAgent(coderdtest.Token(own).Reveal()))
 	known := thief.Client.Subscribe(t.Context(), id)
 	unknown := thief.Client.Subscribe(t.Context(), uuid.New())
 	if fault.CodeOf(known) != fault.NotFound || known.Error() != unknown.Error() {
@@ -69,7 +69,7 @@ func TestAgentsNeverMeet(t *testing.T) {
 func rpc(t *testing.T, m *coderdtest.Member, server uuid.UUID) {
 	t.Helper()
 	client := coderdtest.RPCClient(t, func(context.Context, string, string) (net.Conn, error) {
-		return m.Dial(server, meshport.ServerRPC, 30*time.Second)
+		return m.Dial(server, meshport.ServerRPC, coderdtest.Patience)
 	})
 	client.Timeout = 30 * time.Second
 	res, err := client.Get("http://server/")
@@ -86,8 +86,7 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	token, id := w.agent()
-	agent := w.joinAgent(t, token)
+	agent, id := w.joinAgent(t)
 	agent.Serve(8080, capitals)
 	server, err := agent.Client.Server(t.Context())
 	if err != nil {
@@ -97,14 +96,14 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 	if err := owner.Client.Subscribe(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := owner.Dial(id, 8080, 30*time.Second)
+	conn, err := owner.Dial(id, 8080, coderdtest.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 
 	thief := w.joinUser(t, "bob")
-	worker := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundAll}).Joined()
+	worker := w.joinRack(t, tailnet.InboundAll)
 	var answers []string
 	for _, target := range []uuid.UUID{id, uuid.New(), server.ID, owner.Node.ID(), worker.Node.ID()} {
 		err := thief.Client.Subscribe(t.Context(), target)
@@ -119,7 +118,7 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 	}
 	for _, a := range answers {
 		if a != answers[1] {
-			t.Errorf("the answer %q tells what exists; an id that nobody has gives %q", a, answers[1])
+			t.Errorf("the answer %q tells what exists; an id that does not exist gives %q", a, answers[1])
 		}
 	}
 	if err := worker.Client.Subscribe(t.Context(), id); fault.CodeOf(err) != fault.NotFound {
@@ -136,13 +135,11 @@ func TestUsersMeetOwnAgentsOnly(t *testing.T) {
 	}
 
 	// Losing the right to connect cuts open connections.
-	w.mu.Lock()
-	w.refused[ann] = true
-	w.mu.Unlock()
-	if err := w.Recheck(t.Context(), bob); err != nil {
+	w.Exec(`UPDATE users SET status = 'suspended' WHERE username = 'ann'`)
+	if err := w.Recheck(t.Context(), w.User("bob")); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Recheck(t.Context(), ann); err != nil {
+	if err := w.Recheck(t.Context(), w.User("ann")); err != nil {
 		t.Fatal(err)
 	}
 	ends(t, conn)
@@ -158,10 +155,11 @@ func TestNamesOpenNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	token, id := w.agent()
-	agent := w.joinAgent(t, token)
+	agent, id := w.joinAgent(t)
 	for name, own := range map[string]bool{"ann": true, "bob": false, "olga": false} {
-		m := w.join(t, coderdtest.Joining{Kind: coordinator.KindClient, Header: http.Header{sdk.SessionHeader: {name}}, Inbound: tailnet.InboundNone, Name: id.String()}).Joined()
+		as := coderdtest.AsUser(w.Token(name))
+		as.Name = "ann/dev"
+		m := w.Join(as)
 		// The server handles the name before it answers this.
 		if err := m.Client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
 			t.Fatalf("%s: an agent that does not exist: %v", name, err)
@@ -170,19 +168,15 @@ func TestNamesOpenNothing(t *testing.T) {
 			t.Errorf("%s was introduced to an agent of another user", name)
 		}
 		if own {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			for known := false; !known; _, _, known = m.Client.Peer(id) {
-				if ctx.Err() != nil {
-					t.Fatalf("%s was not introduced to the agent that the hello names", name)
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
-			cancel()
+			coderdtest.Await(t, "ann is introduced to the agent that the hello names", func(context.Context) bool {
+				_, _, known := m.Client.Peer(id)
+				return known
+			})
 		} else if _, _, known := agent.Client.Peer(m.Node.ID()); known {
 			t.Errorf("the agent was introduced to %s", name)
 		}
 	}
-	worker := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundAll, Name: id.String()}).Joined()
+	worker := w.Join(coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), Inbound: tailnet.InboundAll, Name: "ann/dev"})
 	if err := worker.Client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
 		t.Fatal(err)
 	}
@@ -197,22 +191,20 @@ func TestAgentsCannotTakeOtherIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	rack := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundNone}).Joined()
+	rack := w.joinRack(t, tailnet.InboundNone)
 	laptop := w.joinUser(t, "ann")
 	for name, m := range map[string]*coderdtest.Member{"provisioner": rack, "client": laptop} {
 		id := m.Node.ID()
 		m.Client.Close() // the victim is offline, so its id is free
 		m.Node.Close()
-		w.mu.Lock()
-		w.agents["thief"], w.owners[id] = id, bob
-		w.mu.Unlock()
-		if got := w.join(t, coderdtest.Joining{Kind: coordinator.KindAgent, Header: http.Header{sdk.AgentTokenHeader: {"thief"}}, Inbound: tailnet.InboundNone}).Refusal(); got != fault.Forbidden {
+		thief := w.RunningRow("bob", name)
+		w.Exec(`UPDATE workspace_agents SET id = $2 WHERE id = $1`, thief, id)
+		if got := coderdtest.Join(t, w.URL, coderdtest.AsAgent(coderdtest.Token(thief).Reveal())).Refusal(); got != fault.Forbidden {
 			t.Errorf("an agent with the id of a %s: %q, want %q", name, got, fault.Forbidden)
 		}
 	}
-	w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundNone}).Joined()
-	token, _ := w.agent()
-	w.joinAgent(t, token)
+	w.joinRack(t, tailnet.InboundNone)
+	w.joinAgent(t)
 }
 
 // TestEndedSession checks that what one session of a user opened ends with it, and that what another session opened remains.
@@ -220,30 +212,29 @@ func TestEndedSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	token, id := w.agent()
-	w.joinAgent(t, token).Serve(8080, capitals)
-	open := func(session string) (*coderdtest.Member, net.Conn) {
-		m := w.joinUser(t, session)
+	agent, id := w.joinAgent(t)
+	agent.Serve(8080, capitals)
+	open := func(session secret.Token) (*coderdtest.Member, net.Conn) {
+		m := w.Join(coderdtest.AsUser(session.Reveal()))
 		if err := m.Client.Subscribe(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		conn, err := m.Dial(id, 8080, 30*time.Second)
+		conn, err := m.Dial(id, 8080, coderdtest.Patience)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
 		return m, conn
 	}
-	stolen, cut := open("ann")
-	owner, kept := open("ann again")
-	w.mu.Lock()
-	w.ended["ann"] = true
-	w.mu.Unlock()
+	session := w.Session("ann")
+	stolen, cut := open(session)
+	owner, kept := open(w.Session("ann"))
+	w.Exec(`DELETE FROM api_keys WHERE id = $1`, session.Reveal()[:10])
 	// Even before a recheck, an ended session opens nothing new.
 	if err := stolen.Client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("a new subscription with an ended session: %v", err)
 	}
-	if err := w.Recheck(t.Context(), ann); err != nil {
+	if err := w.Recheck(t.Context(), w.User("ann")); err != nil {
 		t.Fatal(err)
 	}
 	ends(t, cut)
@@ -252,7 +243,7 @@ func TestEndedSession(t *testing.T) {
 		t.Errorf("the client was told %v", err)
 	}
 	converse(t, kept)
-	conn, err := owner.Dial(id, 8080, 30*time.Second)
+	conn, err := owner.Dial(id, 8080, coderdtest.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,8 +254,8 @@ func TestCredentials(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	user := func(name string, more http.Header) http.Header {
-		h := http.Header{sdk.SessionHeader: {name}}
+	user := func(token string, more http.Header) http.Header {
+		h := http.Header{sdk.SessionHeader: {token}}
 		for key, values := range more {
 			h[key] = values
 		}
@@ -272,28 +263,28 @@ func TestCredentials(t *testing.T) {
 	}
 	scoped := http.Header{sdk.ProvisionerNameHeader: {"mine"}, sdk.ProvisionerTagsHeader: {url.Values{"scope": {"user"}}.Encode()}}
 	scopedByKey := scoped.Clone()
-	scopedByKey.Set(sdk.ProvisionerPSKHeader, psk.Reveal())
+	scopedByKey.Set(sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal())
 	for name, c := range map[string]struct {
 		kind   coordinator.Kind
 		header http.Header
 		want   fault.Code // empty means accepted
 	}{
-		"nothing":                           {coordinator.KindClient, http.Header{}, fault.Unauthenticated},
-		"a wrong agent token":               {coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {"guess"}}, fault.Unauthenticated},
-		"a user's token as an agent's":      {coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {"ann"}}, fault.Unauthenticated},
-		"a wrong user token":                {coordinator.KindClient, user("guess", nil), fault.Unauthenticated},
-		"a browser's cookie":                {coordinator.KindClient, http.Header{"Cookie": {"coder_session_token=ann"}}, fault.Unauthenticated},
-		"a wrong pre-shared key":            {coordinator.KindProvisioner, provisionerHeader("rack-1", "guess"), fault.Unauthenticated},
-		"a provisioner's name with spaces":  {coordinator.KindProvisioner, provisionerHeader("rack 1", psk.Reveal()), fault.Invalid},
-		"a member's shared provisioner":     {coordinator.KindProvisioner, user("ann", http.Header{sdk.ProvisionerNameHeader: {"p"}}), fault.Forbidden},
-		"a member's own provisioner":        {coordinator.KindProvisioner, user("ann", scoped), ""},
-		"a template admin's provisioner":    {coordinator.KindProvisioner, user("tom", http.Header{sdk.ProvisionerNameHeader: {"p"}}), ""},
-		"somebody's provisioner with a key": {coordinator.KindProvisioner, scopedByKey, fault.Invalid},
-		"the built-in one's":                {coordinator.KindProvisioner, w.BuiltInHeader("builtin-0"), ""},
-		"the pre-shared key":                {coordinator.KindProvisioner, provisionerHeader("rack-2", psk.Reveal()), ""},
+		"nothing":                          {coordinator.KindClient, http.Header{}, fault.Unauthenticated},
+		"a wrong agent token":              {coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {"guess"}}, fault.Unauthenticated},
+		"a user's token as an agent's":     {coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {w.Token("ann")}}, fault.Unauthenticated},
+		"a wrong user token":               {coordinator.KindClient, user("guess", nil), fault.Unauthenticated},
+		"a browser's cookie":               {coordinator.KindClient, http.Header{"Cookie": {"coder_session_token=" + w.Token("ann")}}, fault.Unauthenticated},
+		"a wrong pre-shared key":           {coordinator.KindProvisioner, coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, "guess"), fault.Unauthenticated},
+		"a provisioner's name with spaces": {coordinator.KindProvisioner, coderdtest.ProvisionerHeader("rack 1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), fault.Invalid},
+		"a member's shared provisioner":    {coordinator.KindProvisioner, user(w.Token("ann"), http.Header{sdk.ProvisionerNameHeader: {"p"}}), fault.Forbidden},
+		"a member's own provisioner":       {coordinator.KindProvisioner, user(w.Token("ann"), scoped), ""},
+		"a template admin's provisioner":   {coordinator.KindProvisioner, user(w.Token("tom"), http.Header{sdk.ProvisionerNameHeader: {"p"}}), ""},
+		"a user's provisioner with a key":  {coordinator.KindProvisioner, scopedByKey, fault.Invalid},
+		"the built-in one's":               {coordinator.KindProvisioner, w.BuiltInHeader("builtin-0"), ""},
+		"the pre-shared key":               {coordinator.KindProvisioner, coderdtest.ProvisionerHeader("rack-2", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := w.join(t, coderdtest.Joining{Kind: c.kind, Header: c.header, Inbound: tailnet.InboundNone})
+			m := coderdtest.Join(t, w.URL, coderdtest.Joining{Kind: c.kind, Header: c.header, Inbound: tailnet.InboundNone})
 			if c.want == "" {
 				m.Joined()
 			} else if got := m.Refusal(); got != c.want {

@@ -2,17 +2,14 @@ package mesh_test
 
 import (
 	"context"
-	"net/http"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
-	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -20,12 +17,11 @@ func TestServerDialsAgents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.KeepAgents(time.Millisecond)
-	token, id := w.agent()
-	if _, err := w.DialAgent(t.Context(), id, 8080); fault.CodeOf(err) != fault.Unavailable {
+	if _, err := w.DialAgent(t.Context(), uuid.New(), 8080); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("dial before the server has joined: %v", err)
 	}
 	w.start(t)
-	agent := w.joinAgent(t, token)
+	agent, id := w.joinAgent(t)
 	agent.Serve(8080, capitals)
 	agent.Serve(meshport.Terminal, capitals)
 	for _, port := range []uint16{8080, meshport.Terminal, 8080} {
@@ -43,7 +39,7 @@ func TestServerDialsAgents(t *testing.T) {
 		if err := conn.Close(); err != nil { // a second Close does not count again
 			t.Error(err)
 		}
-		eventually(t, "the introduction is given up", func() bool { return w.Introduced() == 0 })
+		coderdtest.Await(t, "the introduction is given up", func(context.Context) bool { return w.Introduced() == 0 })
 	}
 	if !w.AgentConnected(id) || w.AgentConnected(uuid.New()) {
 		t.Error("AgentConnected is wrong")
@@ -55,8 +51,8 @@ func TestManyConnectionsToOneAgent(t *testing.T) {
 	w := newWorld(t)
 	w.KeepAgents(0)
 	w.start(t)
-	token, id := w.agent()
-	w.joinAgent(t, token).Serve(8080, capitals)
+	agent, id := w.joinAgent(t)
+	agent.Serve(8080, capitals)
 	done := make(chan error, 16)
 	for range cap(done) {
 		go func() {
@@ -79,7 +75,7 @@ func TestAgentThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	_, id := w.agent()
+	id := w.RunningRow("ann", "dev")
 	if _, err := w.DialAgent(t.Context(), id, 8080); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("an agent that never came: %v", err)
 	}
@@ -88,10 +84,10 @@ func TestAgentThatIsNotThere(t *testing.T) {
 	if _, err := w.DialAgent(ctx, id, 8080); err == nil || fault.CodeOf(err) == fault.Unavailable {
 		t.Errorf("a caller that has gone: %v", err)
 	}
-	p := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundAll}).Joined()
+	p := w.joinRack(t, tailnet.InboundAll)
 	p.Serve(8080, capitals)
 	if _, err := w.DialAgent(t.Context(), p.Node.ID(), 8080); fault.CodeOf(err) != fault.Internal {
-		t.Errorf("a provisioner is no agent: %v", err)
+		t.Errorf("dial a provisioner as an agent: %v", err)
 	}
 }
 
@@ -99,8 +95,7 @@ func TestRevocationEndsConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	token, id := w.agent()
-	agent := w.joinAgent(t, token)
+	agent, id := w.joinAgent(t)
 	agent.Serve(8080, capitals)
 	conn, err := w.DialAgent(t.Context(), id, 8080)
 	if err != nil {
@@ -111,7 +106,7 @@ func TestRevocationEndsConnections(t *testing.T) {
 	if err := laptop.Client.Subscribe(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := laptop.Dial(id, 8080, 30*time.Second)
+	theirs, err := laptop.Dial(id, 8080, coderdtest.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +120,4 @@ func TestRevocationEndsConnections(t *testing.T) {
 	if w.AgentConnected(id) {
 		t.Error("a revoked agent counts as connected")
 	}
-}
-
-func provisionerHeader(name, key string) http.Header {
-	return http.Header{sdk.ProvisionerNameHeader: {name}, sdk.ProvisionerPSKHeader: {key}}
 }

@@ -7,21 +7,19 @@ import (
 	"slices"
 	"testing"
 
+	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
 // peers returns the mesh as a user sees it, by name.
 func (w *world) peers(t *testing.T, user string) map[string]sdk.MeshPeer {
 	t.Helper()
-	client := sdk.New(w.url, secret.Token(user), sdk.Options{})
-	t.Cleanup(client.HTTP().CloseIdleConnections)
-	all, err := client.MeshPeers(t.Context())
+	all, err := w.As(user).MeshPeers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,32 +30,45 @@ func (w *world) peers(t *testing.T, user string) map[string]sdk.MeshPeer {
 	return byName
 }
 
+// agentAPI answers the server's questions to an agent. It also reports a client that the agent does not have.
+type agentAPI struct {
+	agentpbconnect.UnimplementedAgentAPIHandler
+	node    *tailnet.Node
+	claimed uuid.UUID
+}
+
+func (a agentAPI) Paths(ctx context.Context, _ *connect.Request[agentpb.PathsRequest]) (*connect.Response[agentpb.PathsResponse], error) {
+	answer := &agentpb.PathsResponse{Paths: []*agentpb.Path{{Peer: a.claimed[:], Way: agentpb.Path_WAY_DIRECT}}}
+	for _, p := range a.node.Measure(ctx, func(uuid.UUID) bool { return true }) {
+		answer.Paths = append(answer.Paths, &agentpb.Path{
+			Peer: p.ID[:], Way: map[tailnet.Path]agentpb.Path_Way{tailnet.PathDirect: agentpb.Path_WAY_DIRECT, tailnet.PathRelay: agentpb.Path_WAY_RELAY}[p.Path],
+			LatencyUs: p.Latency.Microseconds(), Rx: p.Rx, Tx: p.Tx,
+		})
+	}
+	return connect.NewResponse(answer), nil
+}
+
 func TestWhoSeesWhichPeers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	token, id := w.agent()
-	agent := w.joinAgent(t, token)
+	const name = "ann/dev.main"
+	agent, id := w.joinAgent(t)
 	agent.Serve(8080, capitals)
 	laptop := w.joinUser(t, "ann")
 	if err := laptop.Client.Subscribe(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	stranger := w.joinUser(t, "bob")
-	w.mu.Lock()
-	w.paths = func(ctx context.Context, _ uuid.UUID) ([]tailnet.PeerStatus, error) {
-		// The agent also reports a client that it does not have.
-		all := agent.Node.Measure(ctx, func(uuid.UUID) bool { return true })
-		return append(all, tailnet.PeerStatus{ID: stranger.Node.ID(), Path: tailnet.PathDirect}), nil
-	}
-	w.mu.Unlock()
+	_, api := agentpbconnect.NewAgentAPIHandler(agentAPI{node: agent.Node, claimed: stranger.Node.ID()})
+	agent.ServeRPC(api)
 	over, err := laptop.Node.Dial(t.Context(), "tcp", netip.AddrPortFrom(tailnet.Addr(id), 8080))
 	if err != nil {
 		t.Fatal(err)
 	}
 	converse(t, over)
 	defer over.Close()
-	shared := w.join(t, coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: provisionerHeader("rack-1", psk.Reveal()), Inbound: tailnet.InboundNone}).Joined()
+	shared := w.joinRack(t, tailnet.InboundNone)
 	if _, err := shared.Client.Server(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -68,18 +79,18 @@ func TestWhoSeesWhichPeers(t *testing.T) {
 	converse(t, conn)
 	defer conn.Close()
 	for user, want := range map[string][]string{
-		"ann":  {token, "ann", "server"},
+		"ann":  {name, "ann", "server"},
 		"bob":  {"bob", "server"},
 		"tom":  {"rack-1", "server"},
-		"olga": {token, "ann", "bob", "rack-1", "server"},
+		"olga": {name, "ann", "bob", "rack-1", "server"},
 	} {
 		var got []string
 		peers := w.peers(t, user)
-		for name, p := range peers {
-			got = append(got, name)
+		for shown, p := range peers {
+			got = append(got, shown)
 			for _, link := range p.Links {
 				if !slices.ContainsFunc(values(peers), func(o sdk.MeshPeer) bool { return o.ID == link }) {
-					t.Errorf("%s learns from %s that %s exists", user, name, link)
+					t.Errorf("%s learns from %s that %s exists", user, shown, link)
 				}
 			}
 		}
@@ -90,12 +101,12 @@ func TestWhoSeesWhichPeers(t *testing.T) {
 		}
 	}
 	seen := w.peers(t, "ann")
-	a := seen[token]
+	a := seen[name]
 	if a.Kind != sdk.PeerAgent || !a.Connected || a.Path == sdk.PathUnknown || a.RxBytes == 0 || a.TxBytes == 0 || a.LastSeen == nil || a.LatencyMillis <= 0 {
 		t.Errorf("the agent is shown as %+v", a)
 	}
 	for _, user := range []string{"ann", "olga"} {
-		clients := w.peers(t, user)[token].Clients
+		clients := w.peers(t, user)[name].Clients
 		if len(clients) != 1 || clients[0].ID != laptop.Node.ID() || clients[0].Path == sdk.PathUnknown || clients[0].LatencyMillis <= 0 || clients[0].RxBytes == 0 {
 			t.Errorf("%s sees the agent's clients as %+v", user, clients)
 		}

@@ -72,8 +72,11 @@ var law = map[string]rule{
 	"coderd/users":              {imports: []string{"coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/states"}},
 	"coderd/extauth":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal", "coderd/states"}},
 	"coderd/provisioners":       {imports: []string{"coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac"}},
-	"coderd/mesh":               {imports: []string{"coderd/httpapi", "coderd/jobtags", "coderd/rbac", "coderd/seal", "coordinator", "tailnet"}},
-	"coderd/apps":               {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal"}},
+	"coderd/mesh": {
+		imports: []string{"coderd/httpapi", "coderd/jobtags", "coderd/rbac", "coderd/seal", "coordinator", "tailnet"},
+		tests:   []string{"agent/agentpb"},
+	},
+	"coderd/apps": {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal"}},
 	"coderd/jobs": {
 		imports: []string{"coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
 		tests:   []string{"provisionerd", "provisionerd/echo", "provisionerd/job"},
