@@ -12,14 +12,16 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/apps"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
 // TestByHost checks that a person who is signed in to the dashboard opens an app by its address without further steps.
 func TestByHost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	b := w.browser("ann")
 	status, body, _ := b.open(host("code") + "/files/a%2Fb?x=1&y=%20z")
 	if status != 200 || body != "app /files/a%2Fb?x=1&y=%20z" {
@@ -45,7 +47,7 @@ func TestByHost(t *testing.T) {
 		t.Errorf("a request of the app's own: %d %s", status, body)
 	}
 	// A program with a token.
-	status, body, _ = w.browser("").send("GET", host("code")+"/x", http.Header{"Coder-Session-Token": {"ann"}})
+	status, body, _ = w.browser("").send("GET", host("code")+"/x", http.Header{"Coder-Session-Token": {w.Token("ann")}})
 	if status != 200 || body != "app /x" || w.got().Header.Get("Coder-Session-Token") != "" {
 		t.Errorf("a program: %d %s", status, body)
 	}
@@ -58,8 +60,8 @@ func TestByHost(t *testing.T) {
 // TestShareLevels checks who can open what, by host, by path and with a token, whether it exists or not.
 func TestShareLevels(t *testing.T) {
 	t.Parallel()
-	byHost := newWorld(t, nil)
-	byPath := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
+	byHost := newWorld(t)
+	byPaths := newWorld(t, byPath)
 	everything := []string{"code", "team", "org", "all", "none"}
 	for user, allowed := range map[string]string{
 		"ann": "code team org all", "bob": "team org all", "olga": "team org all", "": "all",
@@ -72,11 +74,11 @@ func TestShareLevels(t *testing.T) {
 						return status, body
 					},
 					"path": func() (int, string) {
-						status, body, _ := byPath.browser(user).open(dashboard + "/@ann/dev.main/apps/" + slug + "/x")
+						status, body, _ := byPaths.browser(user).open(dashboard + "/@ann/dev.main/apps/" + slug + "/x")
 						return status, body
 					},
 					"token": func() (int, string) {
-						status, body, _ := byHost.browser("").send("GET", host(slug)+"/x", http.Header{"Coder-Session-Token": {user}})
+						status, body, _ := byHost.browser("").send("GET", host(slug)+"/x", http.Header{"Coder-Session-Token": {byHost.Token(user)}})
 						if user == "" {
 							status, body, _ = byHost.browser("").send("GET", host(slug)+"/x", http.Header{})
 						}
@@ -116,7 +118,7 @@ func TestShareLevels(t *testing.T) {
 
 func TestByPath(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
+	w := newWorld(t, byPath)
 	b := w.browser("ann")
 	status, body, header := b.open(dashboard + "/@ann/dev/apps/code/page?x=1")
 	if status != 200 || body != "app /page?x=1" || len(b.last) != 1 {
@@ -162,7 +164,7 @@ func TestByPath(t *testing.T) {
 			t.Errorf("%s: %s", path, body)
 		}
 	}
-	off := newWorld(t, func(d *apps.Options) { d.WildcardHost, d.NoPaths = "", true })
+	off := newWorld(t, func(o *coderd.Options) { o.WildcardHost, o.NoPathApps = "", true })
 	if status, body, _ := off.browser("ann").open(dashboard + "/@ann/dev/apps/code/"); status != 404 || !strings.Contains(body, "--wildcard-access-url") {
 		t.Errorf("turned off: %d %s", status, body)
 	}
@@ -171,7 +173,7 @@ func TestByPath(t *testing.T) {
 // TestPathLeadsToHost checks that apps' paths redirect to their hosts if they have hosts.
 func TestPathLeadsToHost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *apps.Options) { d.NoPaths = true })
+	w := newWorld(t, func(o *coderd.Options) { o.NoPathApps = true })
 	b := w.browser("ann")
 	if _, body, _ := b.open(dashboard + "/@ann/dev/apps/code/page?x=1"); body != "app /page?x=1" || !strings.HasPrefix(b.last[0], host("code")+"/page") {
 		t.Errorf("%s after %v", body, b.last)
@@ -180,7 +182,7 @@ func TestPathLeadsToHost(t *testing.T) {
 
 func TestWebsocket(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	w.answers(func(rw http.ResponseWriter, r *http.Request) {
 		conn, err := websock.Accept(rw, r, websock.AcceptOptions{OriginHosts: []string{"*"}}) // the app leaves that to the proxy
 		if err != nil {
@@ -227,18 +229,15 @@ func TestWebsocket(t *testing.T) {
 		}
 	}
 	// The session ends, and its open connections end with it.
-	w.mu.Lock()
-	ann := w.users["ann"].UserID
-	delete(w.users, "ann")
-	w.mu.Unlock()
+	w.Exec(`DELETE FROM api_keys WHERE user_id = $1`, w.User("ann"))
 	w.Recheck(t.Context(), uuid.New())
 	if err := conn.Write(t.Context(), []byte("still")); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := conn.Read(t.Context()); err != nil || string(data) != "app still" {
-		t.Errorf("after somebody else's end: %s, %v", data, err)
+		t.Errorf("after another user's recheck: %s, %v", data, err)
 	}
-	w.Recheck(t.Context(), ann)
+	w.Recheck(t.Context(), w.User("ann"))
 	if data, err := conn.Read(t.Context()); err == nil {
 		t.Errorf("after the session: %s", data)
 	}
@@ -250,7 +249,7 @@ func TestWebsocket(t *testing.T) {
 // TestStreams checks that an app's events arrive as it sends them.
 func TestStreams(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	more := make(chan struct{})
 	w.answers(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "text/event-stream")
@@ -285,7 +284,7 @@ func TestStreams(t *testing.T) {
 // TestTrouble checks that failures explain why, and what to do.
 func TestTrouble(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, url, external) VALUES ($1, $2, 'docs', 'https://example.com', true)`, uuid.New(), w.agent)
 	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, command) VALUES ($1, $2, 'top', 'htop')`, uuid.New(), w.agent)
 	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, url, health) VALUES ($1, $2, 'sick', 'http://localhost:1', 'unhealthy')`, uuid.New(), w.agent)
@@ -307,25 +306,22 @@ func TestTrouble(t *testing.T) {
 	want("elsewhere", http.StatusNotFound, "must belong to the workspace")
 	want("0", http.StatusNotFound, "no such app")
 	want("65536", http.StatusNotFound, "no such app")
-	w.mu.Lock()
-	w.away = true
-	w.mu.Unlock()
+	w.Mesh.RevokeAgents(w.agent)
 	w.Stop() // no pooled connection hides the failure
 	if status, _, _ := b.open(host("code") + "/"); status != http.StatusBadGateway {
 		t.Errorf("after Stop: %d", status)
 	}
-	stopped := newWorld(t, nil)
-	stopped.running = false
+	stopped := newWorldWithoutAgent(t)
+	stopped.BuildRow(stopped.workspace, sdk.TransitionStop, sdk.JobSucceeded)
 	b = stopped.browser("ann")
 	if status, body, _ := b.open(host("code") + "/"); status != http.StatusServiceUnavailable || !strings.Contains(body, "is not running") {
 		t.Errorf("stopped: %d %s", status, body)
 	}
 	// A program gets JSON.
-	if _, body, header := b.send("GET", host("code")+"/", http.Header{"Coder-Session-Token": {"ann"}}); !strings.HasPrefix(body, `{"message":"The workspace dev is not running."`) || !strings.HasPrefix(header.Get("Content-Type"), "application/json") {
+	if _, body, header := b.send("GET", host("code")+"/", http.Header{"Coder-Session-Token": {stopped.Token("ann")}}); !strings.HasPrefix(body, `{"message":"The workspace dev is not running."`) || !strings.HasPrefix(header.Get("Content-Type"), "application/json") {
 		t.Errorf("for a program: %s", body)
 	}
-	away := newWorld(t, nil)
-	away.away = true
+	away := newWorldWithoutAgent(t)
 	b = away.browser("ann")
 	if status, body, _ := b.open(host("code") + "/"); status != http.StatusBadGateway || !strings.Contains(body, "agent is not connected") {
 		t.Errorf("agent away: %d %s", status, body)
@@ -334,7 +330,7 @@ func TestTrouble(t *testing.T) {
 
 func TestUseIsNoted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	w.Exec(`UPDATE workspaces SET last_used_at = now() - interval '1 hour'`)
 	used := func() (at time.Time) {
 		if err := w.DB.Pool.QueryRow(t.Context(), `SELECT last_used_at FROM workspaces`).Scan(&at); err != nil {

@@ -17,7 +17,7 @@ import (
 // TestAppsSeeNoCredential checks that an app gets only its own credentials, whatever a browser or program sends along.
 func TestAppsSeeNoCredential(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	b := w.browser("ann")
 	b.open(host("code") + "/")
 	u, err := url.Parse(host("code"))
@@ -30,7 +30,7 @@ func TestAppsSeeNoCredential(t *testing.T) {
 	})
 	w.got()
 	b.send("GET", host("code")+"/x?coder_session_token=stolen&a=b&coder%5Fapp_code=stolen", http.Header{
-		"Coder-Session-Token": {"ann"}, "X-Forwarded-For": {"6.6.6.6"}, "X-Forwarded-Host": {"evil.example"}, "Forwarded": {"for=6.6.6.6"}, "X-Real-Ip": {"6.6.6.6"},
+		"Coder-Session-Token": {w.Token("ann")}, "X-Forwarded-For": {"6.6.6.6"}, "X-Forwarded-Host": {"evil.example"}, "Forwarded": {"for=6.6.6.6"}, "X-Real-Ip": {"6.6.6.6"},
 	})
 	seen := w.got()
 	if seen == nil {
@@ -69,7 +69,7 @@ func TestAppsSetOwnCookiesOnly(t *testing.T) {
 		h.Set("Alt-Svc", `h3="evil.example:443"`)
 		h.Set("WWW-Authenticate", `Basic realm="Sign in to the dashboard again"`)
 	}
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	w.answers(answer)
 	_, _, h := w.browser("").open(host("all") + "/")
 	if got := h.Values("Set-Cookie"); len(got) != 1 || got[0] != "mine=1; Path=/a; HttpOnly; Partitioned" {
@@ -78,9 +78,9 @@ func TestAppsSetOwnCookiesOnly(t *testing.T) {
 	if h.Get("Strict-Transport-Security") != "" {
 		t.Error("an app decides about TLS of all hosts")
 	}
-	byPath := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
-	byPath.answers(answer)
-	_, _, h = byPath.browser("").open(dashboard + "/@ann/dev/apps/all/")
+	byPaths := newWorld(t, byPath)
+	byPaths.answers(answer)
+	_, _, h = byPaths.browser("").open(dashboard + "/@ann/dev/apps/all/")
 	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Strict-Transport-Security", "Alt-Svc", "WWW-Authenticate"} {
 		if h.Get(name) != "" {
 			t.Errorf("by path the browser is given %s: %q", name, h.Values(name))
@@ -96,7 +96,7 @@ func TestAppsSetOwnCookiesOnly(t *testing.T) {
 // reach an app.
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	b := w.browser("ann")
 	b.open(host("code") + "/")
 	evil := "http://evil--main--dev--bob.apps.example.com"
@@ -134,8 +134,8 @@ func TestForeignPages(t *testing.T) {
 		t.Errorf("a page of the same workspace: %d %v", status, header)
 	}
 	// By path: the dashboard must never take a workspace's file for its own.
-	byPath := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
-	p := byPath.browser("ann")
+	byPaths := newWorld(t, byPath)
+	p := byPaths.browser("ann")
 	for dest, mode := range map[string]string{"script": "no-cors", "style": "no-cors", "empty": "cors", "iframe": "navigate", "worker": "same-origin"} {
 		h := http.Header{"Sec-Fetch-Site": {"same-origin"}, "Sec-Fetch-Mode": {mode}, "Sec-Fetch-Dest": {dest}}
 		if status, body, _ := p.send("GET", dashboard+"/@ann/dev/apps/all/x.js", h); status != http.StatusForbidden {
@@ -143,7 +143,7 @@ func TestForeignPages(t *testing.T) {
 		}
 	}
 	// A request that does not open a page never passes with a session.
-	if status, _, _ := p.send("POST", dashboard+"/@ann/dev/apps/code/", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"cors"}}); status != http.StatusForbidden || byPath.got() != nil {
+	if status, _, _ := p.send("POST", dashboard+"/@ann/dev/apps/code/", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"cors"}}); status != http.StatusForbidden || byPaths.got() != nil {
 		t.Errorf("a stranger's request with the dashboard's cookie: %d", status)
 	}
 }
@@ -151,7 +151,7 @@ func TestForeignPages(t *testing.T) {
 // TestTokensStay checks that tokens and codes work only where they were issued.
 func TestTokensStay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	b := w.browser("ann")
 	b.open(host("code") + "/")
 	from, err := url.Parse(host("code"))
@@ -177,9 +177,9 @@ func TestTokensStay(t *testing.T) {
 		header  http.Header
 	}{
 		"the token at another app":          {host("start") + "/", with("coder_app_token=" + cookies[0].Value)},
-		"the session as a token":            {host("code") + "/", with("coder_app_token=ann")},
-		"the dashboard's cookie":            {host("code") + "/", with("coder_session_token=ann")},
-		"a session in the query":            {host("code") + "/?coder_session_token=ann", page},
+		"the session as a token":            {host("code") + "/", with("coder_app_token=" + w.Token("ann"))},
+		"the dashboard's cookie":            {host("code") + "/", with("coder_session_token=" + w.Token("ann"))},
+		"a session in the query":            {host("code") + "/?coder_session_token=" + w.Token("ann"), page},
 		"two tokens":                        {host("code") + "/", with("coder_app_token=x; coder_app_token=" + cookies[0].Value)},
 		"a code in another browser":         {code.String(), page},
 		"a code with a guessed state":       {code.String(), with("coder_app_state=guess")},
@@ -201,7 +201,7 @@ func TestTokensStay(t *testing.T) {
 // they may open.
 func TestNoOpenRedirect(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	ann := w.browser("ann")
 	ann.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	state := strings.Repeat("a", 43)
@@ -241,8 +241,8 @@ func TestNoOpenRedirect(t *testing.T) {
 			t.Errorf("%s with a code: %d to %s", path, status, h.Get("Location"))
 		}
 	}
-	byPath := newWorld(t, func(d *apps.Options) { d.WildcardHost = "" })
-	stranger := byPath.browser("")
+	byPaths := newWorld(t, byPath)
+	stranger := byPaths.browser("")
 	stranger.client.CheckRedirect = ann.client.CheckRedirect
 	_, _, h := stranger.open(dashboard + "/@ann/dev/apps/code/~x//evil.example/")
 	if location := h.Get("Location"); !strings.HasPrefix(location, "/@ann/dev/apps/code/") {
@@ -253,9 +253,9 @@ func TestNoOpenRedirect(t *testing.T) {
 // TestHosts checks that the requested Host decides what is served, and that no trick makes one host serve another's content.
 func TestHosts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	raw := func(request string) string {
-		conn, err := net.Dial("tcp", w.server.Listener.Addr().String())
+		conn, err := net.Dial("tcp", w.URL.Host)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,13 +267,13 @@ func TestHosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(data)
+		return w.named(string(data), "/")
 	}
 	for _, name := range []string{
 		"x.apps.example.com", "a.code--main--dev--ann.apps.example.com", "code--main--dev--ann.apps.example.com.", "CODE--main--dev--ann.APPS.example.com:80",
 		".apps.example.com", "all--main--dev--ann--x.apps.example.com", "all--main----ann.apps.example.com",
 	} {
-		if got := raw("GET /api/v2/users/me HTTP/1.1\r\nHost: " + name + "\r\nCookie: coder_session_token=ann\r\nConnection: close\r\n\r\n"); strings.Contains(got, "dashboard") || strings.Contains(got, " 200 ") {
+		if got := raw("GET /api/v2/users/me HTTP/1.1\r\nHost: " + name + "\r\nCookie: coder_session_token=" + w.Token("ann") + "\r\nConnection: close\r\n\r\n"); strings.Contains(got, "dashboard") || strings.Contains(got, " 200 ") {
 			t.Errorf("%s serves the dashboard: %s", name, got)
 		}
 	}

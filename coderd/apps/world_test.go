@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,14 +16,10 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/seal"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/netio"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,119 +27,77 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	dashboard = "http://coder.example.com"
 	wildcard  = "*.apps.example.com"
+	unused    = 1 // a port on which nothing listens: agents accept its connections and reset them
 )
 
-// world is a server with a workspace of ann's whose agent listens on loopback ports of this machine.
+// world is a server with a running workspace of ann's whose agent has ports of this machine.
 type world struct {
 	*coderdtest.Server
 	*apps.Service
-	t      *testing.T
-	server *httptest.Server
-	app    *httptest.Server // what listens in the workspace
-	port   int
-	agent  uuid.UUID
+	t                *testing.T
+	app              *httptest.Server // what listens in the workspace
+	port             int
+	workspace, agent uuid.UUID
+	page             string // the dashboard's page
 
-	mu      sync.Mutex
-	users   map[string]rbac.Actor // by name, which is the token and the key too
-	running bool
-	away    bool // the agent is not connected
-	seen    *http.Request
-	answer  http.HandlerFunc // the app's answer; nil: says hello
+	mu     sync.Mutex
+	seen   *http.Request
+	answer http.HandlerFunc // the app's answer; nil: says hello
 }
 
-func (w *world) Authenticate(r *http.Request) (rbac.Actor, error) {
-	token, _ := httpapi.Token(r)
-	return w.who(token.Reveal())
-}
-
-func (w *world) AuthenticateToken(_ context.Context, token secret.Token) (rbac.Actor, error) {
-	return w.who(token.Reveal())
-}
-
-func (w *world) Holder(_ context.Context, key string) (rbac.Actor, error) { return w.who(key) }
-
-func (w *world) Admitted(_ context.Context, ids ...uuid.UUID) ([]uuid.UUID, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.running {
-		return nil, nil
-	}
-	return ids, nil
-}
-
-func (w *world) DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
-	w.mu.Lock()
-	away := w.away
-	w.mu.Unlock()
-	if agent != w.agent || away {
-		return nil, fault.New(fault.Unavailable, "The workspace's agent is not connected.")
-	}
-	return new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
-}
-
-func newWorld(t *testing.T, edit func(*apps.Options)) *world {
+// newWorld creates a world whose agent is on the mesh.
+func newWorld(t *testing.T, edit ...func(*coderd.Options)) *world {
 	t.Helper()
-	w := &world{t: t, Server: coderdtest.New(t), users: map[string]rbac.Actor{}, running: true}
+	w := newWorldWithoutAgent(t, edit...)
+	agent := w.Join(coderdtest.AsAgent(coderdtest.Token(w.agent).Reveal()))
+	agent.Serve(uint16(w.port), func(conn net.Conn) {
+		up, err := net.Dial("tcp", w.app.Listener.Addr().String())
+		if err == nil {
+			netio.Pipe(conn, up)
+		}
+	})
+	agent.Serve(unused, func(conn net.Conn) { netio.Abort(conn) })
+	return w
+}
+
+func newWorldWithoutAgent(t *testing.T, edit ...func(*coderd.Options)) *world {
+	t.Helper()
+	w := &world{t: t}
 	w.app = httptest.NewServer(http.HandlerFunc(w.serveApp))
+	t.Cleanup(func() {
+		w.app.CloseClientConnections()
+		w.app.Close()
+	})
 	w.port = w.app.Listener.Addr().(*net.TCPAddr).Port
-	for name, roles := range map[string][]string{"ann": nil, "bob": nil, "olga": {rbac.RoleOwner}} {
-		w.users[name] = rbac.Actor{UserID: w.User(name), Username: name, KeyID: name, Roles: roles, Memberships: []rbac.Membership{{Organization: w.Org}}}
+	hosts := func(o *coderd.Options) {
+		o.AccessURL, o.WildcardHost = &url.URL{Scheme: "http", Host: strings.TrimPrefix(dashboard, "http://")}, wildcard
 	}
-	w.agent = w.AgentRow(w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded))
+	w.Server = coderdtest.New(t, append([]func(*coderd.Options){hosts}, edit...)...)
+	w.Service = w.Apps
+	if err := w.Mesh.Start(http.NotFoundHandler()); err != nil {
+		t.Fatal(err)
+	}
+	w.workspace, w.agent = w.RunningRow("ann", "dev")
 	w.addApp("code", "owner", fmt.Sprintf("http://localhost:%d/", w.port))
 	w.addApp("team", "authenticated", fmt.Sprintf("http://localhost:%d/", w.port))
 	w.addApp("org", "organization", fmt.Sprintf("http://localhost:%d/", w.port))
 	w.addApp("all", "public", fmt.Sprintf("http://localhost:%d/", w.port))
 	w.addApp("start", "owner", fmt.Sprintf("http://127.0.0.1:%d/lab/tree?folder=/home", w.port))
 	w.addApp("elsewhere", "public", "http://169.254.169.254/latest")
-	sealer, err := seal.Load(t.Context(), w.DB)
-	if err != nil {
-		t.Fatal(err)
-	}
-	access, err := url.Parse(dashboard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.DiscardHandler)
-	opts := apps.Options{
-		DB: w.DB, Logger: log, Sealer: sealer, AccessURL: access, WildcardHost: wildcard,
-		Accounts: w, Agents: w, Mesh: w,
-	}
-	if edit != nil {
-		edit(&opts)
-	}
-	w.Service = apps.New(opts)
-	mux := httpapi.NewMux(httpapi.Options{Logger: log, Authenticate: w.Authenticate, AccessURL: access})
-	w.Routes(mux)
-	mux.Handle("/", rbac.Public, func(rw http.ResponseWriter, r *http.Request) error {
-		_, err := fmt.Fprintf(rw, "dashboard %s", r.URL.Path)
-		return err
-	})
-	w.server = httptest.NewServer(w.Handler(mux))
+	_, w.page, _ = w.browser("").open(dashboard + "/")
 	t.Cleanup(func() {
 		w.Stop()
 		w.Stop()
-		w.server.CloseClientConnections()
-		w.server.Close()
-		w.app.CloseClientConnections()
-		w.app.Close()
 	})
 	return w
 }
 
+// byPath leaves the server without hosts for apps.
+func byPath(o *coderd.Options) { o.WildcardHost = "" }
+
 func (w *world) addApp(slug, share, address string) {
 	w.t.Helper()
 	w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, sharing_level, url) VALUES ($1, $2, $3, $3, $4, $5)`, uuid.New(), w.agent, slug, share, address)
-}
-
-func (w *world) who(token string) (rbac.Actor, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	actor, ok := w.users[token]
-	if !ok {
-		return rbac.Actor{}, fault.New(fault.Unauthenticated, "You are not signed in.")
-	}
-	return actor, nil
 }
 
 // serveApp is the program in the workspace.
@@ -179,6 +131,7 @@ func (w *world) answers(h http.HandlerFunc) {
 // browser is a browser with its own cookies that resolves every host to the server.
 type browser struct {
 	t      *testing.T
+	world  *world
 	client *http.Client
 	jar    http.CookieJar
 	last   []string // addresses visited on the way
@@ -191,8 +144,8 @@ func (w *world) browser(user string) *browser {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	b := &browser{t: w.t, jar: jar}
-	addr := w.server.Listener.Addr().String()
+	b := &browser{t: w.t, world: w, jar: jar}
+	addr := w.URL.Host
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}}
@@ -209,7 +162,7 @@ func (w *world) browser(user string) *browser {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		jar.SetCookies(u, []*http.Cookie{{Name: "coder_session_token", Value: user, Path: "/", HttpOnly: true}})
+		jar.SetCookies(u, []*http.Cookie{{Name: "coder_session_token", Value: w.Token(user), Path: "/", HttpOnly: true}})
 	}
 	return b
 }
@@ -222,7 +175,7 @@ func (b *browser) open(address string) (int, string, http.Header) {
 	})
 }
 
-// send makes a request with the browser's cookies.
+// send makes a request with the browser's cookies. For the dashboard's page, the body is "dashboard" and the path.
 func (b *browser) send(method, address string, header http.Header) (int, string, http.Header) {
 	b.t.Helper()
 	b.last = nil
@@ -240,7 +193,15 @@ func (b *browser) send(method, address string, header http.Header) (int, string,
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return resp.StatusCode, string(body), resp.Header
+	return resp.StatusCode, b.world.named(string(body), resp.Request.URL.Path), resp.Header
+}
+
+// named replaces the dashboard's page by "dashboard" and its path.
+func (w *world) named(text, path string) string {
+	if w.page == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, w.page, "dashboard "+path)
 }
 
 // host returns an app's address.

@@ -66,10 +66,11 @@ func (s *Server) BuildRow(workspace uuid.UUID, transition sdk.Transition, status
 	return b
 }
 
-// RunningRow writes a running workspace, and returns its agent, which is called main.
-func (s *Server) RunningRow(owner, name string) (agent uuid.UUID) {
+// RunningRow writes a running workspace with an agent called main.
+func (s *Server) RunningRow(owner, name string) (workspace, agent uuid.UUID) {
 	s.T.Helper()
-	return s.AgentRow(s.BuildRow(s.WorkspaceRow(owner, name), sdk.TransitionStart, sdk.JobSucceeded))
+	workspace = s.WorkspaceRow(owner, name)
+	return workspace, s.AgentRow(s.BuildRow(workspace, sdk.TransitionStart, sdk.JobSucceeded))
 }
 
 // AgentRow writes an agent called main for a build.

@@ -38,7 +38,7 @@ func TestAgentsNeverMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	own := w.RunningRow("bob", "dev")
+	_, own := w.RunningRow("bob", "dev")
 	thief := w.Join(coderdtest.AsAgent(coderdtest.Token(own).Reveal()))
 	known := thief.Client.Subscribe(t.Context(), id)
 	unknown := thief.Client.Subscribe(t.Context(), uuid.New())
@@ -197,7 +197,7 @@ func TestAgentsCannotTakeOtherIDs(t *testing.T) {
 		id := m.Node.ID()
 		m.Client.Close() // the victim is offline, so its id is free
 		m.Node.Close()
-		thief := w.RunningRow("bob", name)
+		_, thief := w.RunningRow("bob", name)
 		w.Exec(`UPDATE workspace_agents SET id = $2 WHERE id = $1`, thief, id)
 		if got := coderdtest.Join(t, w.URL, coderdtest.AsAgent(coderdtest.Token(thief).Reveal())).Refusal(); got != fault.Forbidden {
 			t.Errorf("an agent with the id of a %s: %q, want %q", name, got, fault.Forbidden)

@@ -75,7 +75,7 @@ func TestAgentThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start(t)
-	id := w.RunningRow("ann", "dev")
+	_, id := w.RunningRow("ann", "dev")
 	if _, err := w.DialAgent(t.Context(), id, 8080); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("an agent that never came: %v", err)
 	}

@@ -43,7 +43,7 @@ func (w *world) start(t testing.TB) {
 // joinAgent joins the agent of ann's workspace "dev", and returns its id.
 func (w *world) joinAgent(t testing.TB) (*coderdtest.Member, uuid.UUID) {
 	t.Helper()
-	id := w.RunningRow("ann", "dev")
+	_, id := w.RunningRow("ann", "dev")
 	return w.Join(coderdtest.AsAgent(coderdtest.Token(id).Reveal())), id
 }
 
