@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,24 +13,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
-	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 )
-
-// api serves the routes of a test's own service, with the users of the world's server.
-func api(t *testing.T, s *agents.Service, w *world) *url.URL {
-	t.Helper()
-	mux := httpapi.NewMux(httpapi.Options{Logger: w.log, Authenticate: w.Users.Authenticate})
-	s.Routes(mux)
-	hs := httptest.NewServer(mux)
-	t.Cleanup(hs.Close)
-	u, err := url.Parse(hs.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
-}
 
 func get(t *testing.T, u *url.URL, token, path string, into any) int {
 	t.Helper()
@@ -58,7 +42,7 @@ func TestAgentRoutesAreTheOwners(t *testing.T) {
 	w, _, id := running(t)
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
-	u := api(t, s, w)
+	u := w.Serve(s)
 	for _, tt := range []struct {
 		who, token, path string
 		want             int
@@ -105,7 +89,7 @@ func TestFollowLogs(t *testing.T) {
 	w, b, id := running(t)
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
-	u := api(t, s, w)
+	u := w.Serve(s)
 	write := func(output string) {
 		w.Exec(`INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output) SELECT agent_id, id, now(), 'info', $2 FROM workspace_agent_log_sources WHERE agent_id = $1`, id, output)
 		if err := w.DB.NotifyAgent(t.Context(), id); err != nil {
@@ -174,7 +158,7 @@ func TestStartupProblem(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
 	s := agents.New(w.opts)
-	u := api(t, s, w)
+	u := w.Serve(s)
 	report := func(body string) int {
 		t.Helper()
 		resp, err := http.Post(u.JoinPath("/api/v2/workspaceagents/me/startup-problem").String(), "text/plain", strings.NewReader(body))

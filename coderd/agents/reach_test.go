@@ -135,7 +135,7 @@ func TestTerminal(t *testing.T) {
 	s := agents.New(w.opts)
 	s.Start()
 	t.Cleanup(s.Stop)
-	u := api(t, s, w)
+	u := w.Serve(s)
 	terminal := uuid.New()
 	open := func() (*websock.Conn, net.Conn) {
 		t.Helper()
@@ -202,7 +202,7 @@ func TestTerminalEndsWithTheServer(t *testing.T) {
 	w.opts.Mesh = &fakeMesh{dial: f.dial(id)}
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
-	ws := dialWS(t, api(t, s, w), w.Token("ann"), id.String()+"/pty?reconnect="+uuid.NewString())
+	ws := dialWS(t, w.Serve(s), w.Token("ann"), id.String()+"/pty?reconnect="+uuid.NewString())
 	f.accept(t)
 	s.Stop()
 	_, err := ws.ReadAny(context.WithoutCancel(t.Context()))
@@ -218,7 +218,7 @@ func TestListeningPorts(t *testing.T) {
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
 	var got sdk.ListeningPorts
-	if status := get(t, api(t, s, w), w.Token("ann"), id.String()+"/listening-ports", &got); status != http.StatusOK {
+	if status := get(t, w.Serve(s), w.Token("ann"), id.String()+"/listening-ports", &got); status != http.StatusOK {
 		t.Fatalf("status %d", status)
 	}
 	if diff := cmp.Diff(sdk.ListeningPorts{Ports: []sdk.ListeningPort{{ProcessName: "vite", Network: "tcp", Port: 5173}}}, got); diff != "" {
@@ -267,7 +267,7 @@ func TestWatchMetadata(t *testing.T) {
 	w.opts.Mesh = &fakeMesh{dial: f.dial(id)}
 	s := agents.New(w.opts)
 	t.Cleanup(s.Stop)
-	u := api(t, s, w)
+	u := w.Serve(s)
 
 	ws := dialWS(t, u, w.Token("ann"), id.String()+"/watch-metadata-ws")
 	read := func() []sdk.AgentMetadata {

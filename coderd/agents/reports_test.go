@@ -74,7 +74,7 @@ func TestEmptyLinesAreBounded(t *testing.T) {
 		}
 	}
 	var shown []sdk.AgentLog
-	if status := get(t, api(t, s, w), w.Token("ann"), id.String()+"/logs", &shown); status != 200 {
+	if status := get(t, w.Serve(s), w.Token("ann"), id.String()+"/logs", &shown); status != 200 {
 		t.Fatalf("log answered with %d", status)
 	}
 	if most := agents.MaxLogs * 5 / 4 / agents.LineOverhead; len(shown) > most || len(shown) < agents.MaxLogs/2/agents.LineOverhead {
@@ -257,7 +257,7 @@ func TestStats(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
 	s := agents.New(w.opts)
-	u := api(t, s, w)
+	u := w.Serve(s)
 	c := serve(t, s).client(id)
 	w.Exec(`UPDATE workspaces SET last_used_at = now() - interval '1 hour' WHERE id = $1`, b.Workspace)
 	w.Exec(`UPDATE workspace_builds SET deadline = now() + interval '10 minutes' WHERE workspace_id = $1`, b.Workspace)

@@ -40,6 +40,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/templates"
+	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -53,30 +54,50 @@ const PSK = secret.Token("the pre-shared key")
 // roles lists the roles of users that tests know by name. All other users are members.
 var roles = map[string][]string{"tom": {rbac.RoleTemplateAdmin}, "olga": {rbac.RoleOwner}}
 
+// Rows are the rows of one test's database, for tests that create a service themselves.
+type Rows struct {
+	T  testing.TB
+	DB *database.DB
+	// Org is the default organization.
+	Org uuid.UUID
+	// Archive is the content of source archives created from now on.
+	Archive []byte
+
+	mu       sync.Mutex // guards the following
+	users    map[string]uuid.UUID
+	sessions map[string]secret.Token
+}
+
+// NewRows returns the rows of a new database.
+func NewRows(t testing.TB) *Rows {
+	t.Helper()
+	return rowsOf(t, dbtest.New(t))
+}
+
+func rowsOf(t testing.TB, db *database.DB) *Rows {
+	t.Helper()
+	org, err := db.GetDefaultOrganization(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Rows{T: t, DB: db, Org: org.ID, users: map[string]uuid.UUID{}, sessions: map[string]secret.Token{}}
+}
+
 // Server is a server of one test. It ends with the test.
 type Server struct {
 	*coderd.Server
-	T   testing.TB
+	*Rows
 	Log *slog.Logger
-	DB  *database.DB
 	URL *url.URL
-	// Org is the default organization.
-	Org uuid.UUID
 	// States holds the keys that the server encrypts with.
 	States *states.Keyring
 	// Queries counts the database queries of requests.
 	Queries *Queries
-	// Archive is the content of source archives created from now on.
-	Archive []byte
 	// Evaluate returns the forms of templates. If nil, every form is unknown.
 	Evaluate func(templates.Question) (templates.Answer, error)
 
 	log    *log
 	daemon func() *Daemon
-
-	mu       sync.Mutex // guards the following
-	users    map[string]uuid.UUID
-	sessions map[string]secret.Token
 }
 
 // New creates a server that answers requests and hands out jobs. Nothing else runs: no schedule, no retention, no mesh.
@@ -111,7 +132,7 @@ func Start(t testing.TB, edit ...func(*coderd.Options)) *Server {
 
 func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener) {
 	t.Helper()
-	s := &Server{T: t, States: Keyring(t), Queries: &Queries{}, log: &log{}, users: map[string]uuid.UUID{}, sessions: map[string]secret.Token{}}
+	s := &Server{States: Keyring(t), Queries: &Queries{}, log: &log{}}
 	s.daemon = sync.OnceValue(s.startDaemon)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -120,7 +141,7 @@ func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener
 	s.Log = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s.URL = &url.URL{Scheme: "http", Host: listener.Addr().String()}
 	opts := coderd.Options{
-		Logger: s.Log, DB: s.database(), AccessURL: s.URL, HTTP: listener,
+		Logger: s.Log, DB: traced(t, dbtest.New(t), s.Queries), AccessURL: s.URL, HTTP: listener,
 		STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: PSK, States: s.States,
 		Evaluate: func(_ context.Context, q templates.Question) (templates.Answer, error) {
 			if s.Evaluate == nil {
@@ -132,22 +153,11 @@ func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener
 	for _, edit := range edit {
 		edit(&opts)
 	}
-	s.DB = opts.DB
-	org, err := s.DB.GetDefaultOrganization(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Org = org.ID
+	s.Rows = rowsOf(t, opts.DB)
 	if s.Server, err = coderd.New(t.Context(), opts); err != nil {
 		t.Fatal(err)
 	}
 	return s, listener
-}
-
-// database creates a database whose queries are counted.
-func (s *Server) database() *database.DB {
-	s.T.Helper()
-	return traced(s.T, dbtest.New(s.T), s.Queries)
 }
 
 // Counted returns db with all its queries counted.
@@ -190,7 +200,7 @@ func Keyring(t testing.TB) *states.Keyring {
 }
 
 // Exec runs SQL.
-func (s *Server) Exec(sql string, args ...any) {
+func (s *Rows) Exec(sql string, args ...any) {
 	s.T.Helper()
 	if _, err := s.DB.Pool.Exec(context.WithoutCancel(s.T.Context()), sql, args...); err != nil {
 		s.T.Fatalf("%s: %v", sql, err)
@@ -199,7 +209,7 @@ func (s *Server) Exec(sql string, args ...any) {
 
 // User returns the id of a user, and creates the user if necessary: tom is a template admin, olga an owner of the
 // deployment, and all others are members. They have no password.
-func (s *Server) User(name string) uuid.UUID {
+func (s *Rows) User(name string) uuid.UUID {
 	s.T.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +232,7 @@ func (s *Server) User(name string) uuid.UUID {
 }
 
 // Session creates a session for a user, which ends after a week without use.
-func (s *Server) Session(user string) secret.Token {
+func (s *Rows) Session(user string) secret.Token {
 	s.T.Helper()
 	id, half := rand.Text()[:10], rand.Text()[:22]
 	s.Exec(`INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at) VALUES ($1, $2, $3, 'session', 604800, now() + interval '7 days')`,
@@ -231,7 +241,7 @@ func (s *Server) Session(user string) secret.Token {
 }
 
 // Token returns the token that As uses, for headers and cookies; "" for "".
-func (s *Server) Token(user string) string {
+func (s *Rows) Token(user string) string {
 	s.T.Helper()
 	if user == "" {
 		return ""
@@ -259,6 +269,24 @@ func (s *Server) With(token secret.Token) *sdk.Client {
 	c := sdk.New(s.URL, token, sdk.Options{})
 	s.T.Cleanup(c.HTTP().CloseIdleConnections)
 	return c
+}
+
+// Serve serves the routes of a test's own service to the users of the database. It returns the address.
+func (s *Rows) Serve(service interface{ Routes(*httpapi.Mux) }) *url.URL {
+	s.T.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	mux := httpapi.NewMux(httpapi.Options{Logger: logger, Authenticate: users.New(users.Options{DB: s.DB, Logger: logger}).Authenticate})
+	service.Routes(mux)
+	server := httptest.NewServer(mux)
+	s.T.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return u
 }
 
 // Logged returns what was written to Log.

@@ -10,7 +10,7 @@ import (
 // the status that the test gives it.
 
 // JobRow writes a job of ann's with an empty source archive.
-func (s *Server) JobRow(kind sdk.JobType, status sdk.JobStatus) uuid.UUID {
+func (s *Rows) JobRow(kind sdk.JobType, status sdk.JobStatus) uuid.UUID {
 	s.T.Helper()
 	id, file := uuid.New(), s.File("ann")
 	s.Exec(`INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, status, started_at, completed_at)
@@ -20,14 +20,14 @@ func (s *Server) JobRow(kind sdk.JobType, status sdk.JobStatus) uuid.UUID {
 }
 
 // SetJobRow gives a job another status.
-func (s *Server) SetJobRow(id uuid.UUID, status sdk.JobStatus) {
+func (s *Rows) SetJobRow(id uuid.UUID, status sdk.JobStatus) {
 	s.T.Helper()
 	s.Exec(`UPDATE provisioner_jobs SET status = $2, started_at = coalesce(started_at, now()), completed_at = CASE WHEN $3 THEN now() END WHERE id = $1`,
 		id, string(status), status.Ended())
 }
 
 // TemplateRow writes a template with one version, and returns both ids.
-func (s *Server) TemplateRow() (template, version uuid.UUID) {
+func (s *Rows) TemplateRow() (template, version uuid.UUID) {
 	s.T.Helper()
 	template, version = uuid.New(), uuid.New()
 	s.Exec(`INSERT INTO template_versions (id, organization_id, job_id, name, created_by) VALUES ($1, $2, $3, 'v1', $4)`,
@@ -38,7 +38,7 @@ func (s *Server) TemplateRow() (template, version uuid.UUID) {
 }
 
 // WorkspaceRow writes a workspace without builds, with its own template.
-func (s *Server) WorkspaceRow(owner, name string) uuid.UUID {
+func (s *Rows) WorkspaceRow(owner, name string) uuid.UUID {
 	s.T.Helper()
 	id := uuid.New()
 	template, _ := s.TemplateRow()
@@ -54,7 +54,7 @@ type Build struct {
 }
 
 // BuildRow writes the next build of a workspace.
-func (s *Server) BuildRow(workspace uuid.UUID, transition sdk.Transition, status sdk.JobStatus) Build {
+func (s *Rows) BuildRow(workspace uuid.UUID, transition sdk.Transition, status sdk.JobStatus) Build {
 	s.T.Helper()
 	b := Build{Workspace: workspace, Job: s.JobRow(sdk.JobWorkspaceBuild, status), Transition: transition}
 	if err := s.DB.Pool.QueryRow(s.T.Context(), `INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, initiator_id)
@@ -67,14 +67,14 @@ func (s *Server) BuildRow(workspace uuid.UUID, transition sdk.Transition, status
 }
 
 // RunningRow writes a running workspace with an agent called main.
-func (s *Server) RunningRow(owner, name string) (workspace, agent uuid.UUID) {
+func (s *Rows) RunningRow(owner, name string) (workspace, agent uuid.UUID) {
 	s.T.Helper()
 	workspace = s.WorkspaceRow(owner, name)
 	return workspace, s.AgentRow(s.BuildRow(workspace, sdk.TransitionStart, sdk.JobSucceeded))
 }
 
 // AgentRow writes an agent called main for a build.
-func (s *Server) AgentRow(b Build) uuid.UUID {
+func (s *Rows) AgentRow(b Build) uuid.UUID {
 	s.T.Helper()
 	resource, agent := uuid.New(), uuid.New()
 	s.Exec(`INSERT INTO workspace_resources (id, job_id, transition, type, name) VALUES ($1, $2, $3, 'x', 'y')`, resource, b.Job, string(b.Transition))

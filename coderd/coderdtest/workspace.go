@@ -7,11 +7,14 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// File stores a source archive that a user has uploaded.
-func (s *Server) File(owner string) uuid.UUID {
+// File stores a source archive that a user has uploaded, once for each content.
+func (s *Rows) File(owner string) (id uuid.UUID) {
 	s.T.Helper()
-	id := uuid.New()
-	s.Exec(`INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, $2, 'application/x-tar', $4, $3)`, id, id.String(), s.User(owner), append([]byte{}, s.Archive...))
+	if err := s.DB.Pool.QueryRow(s.T.Context(), `INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, encode(sha256($2), 'hex'), 'application/x-tar', $2, $3)
+		ON CONFLICT (sha256, created_by) DO UPDATE SET mimetype = excluded.mimetype RETURNING id`,
+		uuid.New(), append([]byte{}, s.Archive...), s.User(owner)).Scan(&id); err != nil {
+		s.T.Fatal(err)
+	}
 	return id
 }
 

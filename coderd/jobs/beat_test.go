@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -16,17 +17,10 @@ import (
 // quick is a server that beats and gives up quickly.
 func quick(d *jobs.Options) { d.Grace, d.Beat = 200*time.Millisecond, 20*time.Millisecond }
 
-func (w *world) exec(sql string, args ...any) {
-	w.t.Helper()
-	if _, err := w.db.Pool.Exec(context.Background(), sql, args...); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 func (w *world) online(daemon uuid.UUID) (online bool) {
-	w.t.Helper()
-	if err := w.db.Pool.QueryRow(context.Background(), "SELECT coalesce((SELECT online FROM provisioner_daemons WHERE id = $1), false)", daemon).Scan(&online); err != nil {
-		w.t.Fatal(err)
+	w.T.Helper()
+	if err := w.DB.Pool.QueryRow(context.Background(), "SELECT coalesce((SELECT online FROM provisioner_daemons WHERE id = $1), false)", daemon).Scan(&online); err != nil {
+		w.T.Fatal(err)
 	}
 	return online
 }
@@ -71,14 +65,14 @@ func TestLeaseEndsAfterOutage(t *testing.T) {
 	t.Run("session", func(t *testing.T) {
 		r := w.raw(t, as)
 		r.accept()
-		w.exec("ALTER TABLE provisioner_daemons RENAME TO away")
+		w.Exec("ALTER TABLE provisioner_daemons RENAME TO away")
 		if err := r.stream.CloseRequest(); err != nil {
 			t.Fatal(err)
 		}
 		for range r.messages { // until the server has tried to record it
 		}
 	})
-	w.exec("ALTER TABLE away RENAME TO provisioner_daemons")
+	w.Exec("ALTER TABLE away RENAME TO provisioner_daemons")
 	w.await(id, "failed")
 	if w.online(as.ID) {
 		t.Error("the daemon is online")
@@ -93,10 +87,10 @@ func TestLeaseOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	daemon, lost := uuid.New(), uuid.New()
-	w.exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() - interval '1 hour')", lost)
-	w.exec("INSERT INTO provisioner_daemons (id, organization_id, name, online, server_id, last_seen_at) VALUES ($1, $2, 'lost', true, $3, now() - interval '2 hours')", daemon, w.org, lost)
+	w.Exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() - interval '1 hour')", lost)
+	w.Exec("INSERT INTO provisioner_daemons (id, organization_id, name, online, server_id, last_seen_at) VALUES ($1, $2, 'lost', true, $3, now() - interval '2 hours')", daemon, w.Org, lost)
 	orphan := w.insert(map[string]string{"pool": "lost"})
-	w.exec("UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $2, epoch = 1 WHERE id = $1", orphan, daemon)
+	w.Exec("UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $2, epoch = 1 WHERE id = $1", orphan, daemon)
 
 	living := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "living"})
 	id := w.insert(nil)
@@ -112,11 +106,11 @@ func TestLeaseOfAnotherServer(t *testing.T) {
 	if w.online(daemon) {
 		t.Error("the lost server's daemon is online")
 	}
-	w.eventually("both servers have looked at the leases several times", func() bool {
+	coderdtest.Await(w.T, "both servers have looked at the leases several times", func(context.Context) bool {
 		var servers int
-		err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM servers WHERE beat_at > started_at + interval '1 second'").Scan(&servers)
+		err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM servers WHERE beat_at > started_at + interval '1 second'").Scan(&servers)
 		return err == nil && servers == 2
-	}, nil)
+	})
 	if row := w.row(id); row.Status != "running" {
 		t.Errorf("the job at the other server is %s: %s", row.Status, row.Error)
 	}
@@ -130,9 +124,9 @@ func TestSecondServer(t *testing.T) {
 	as := jobs.Daemon{ID: uuid.New(), Name: "raw"}
 	r := w.raw(t, as)
 	next[*provisionerpb.ServerMessage_Welcome](r)
-	w.exec("UPDATE provisioner_daemons SET last_seen_at = now() - interval '8 days'")
+	w.Exec("UPDATE provisioner_daemons SET last_seen_at = now() - interval '8 days'")
 	stale := uuid.New()
-	w.exec("INSERT INTO provisioner_daemons (id, organization_id, name, last_seen_at) VALUES ($1, $2, 'stale', now() - interval '8 days')", stale, w.org)
+	w.Exec("INSERT INTO provisioner_daemons (id, organization_id, name, last_seen_at) VALUES ($1, $2, 'stale', now() - interval '8 days')", stale, w.Org)
 	other := jobs.New(w.opts)
 	other.Handle(kind, recorder{w})
 	if err := other.Start(t.Context()); err != nil {
@@ -142,13 +136,13 @@ func TestSecondServer(t *testing.T) {
 		t.Error("the first server's daemon is offline or forgotten")
 	}
 	var n int
-	if err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE id = $1", stale).Scan(&n); err != nil || n != 0 {
+	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE id = $1", stale).Scan(&n); err != nil || n != 0 {
 		t.Errorf("a daemon that was not seen for eight days: %d rows, %v", n, err)
 	}
 	w.insert(nil)
 	r.accept()
 	other.Stop()
-	if err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM servers").Scan(&n); err != nil || n != 1 {
+	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM servers").Scan(&n); err != nil || n != 1 {
 		t.Errorf("%d servers after one stopped, %v; want 1", n, err)
 	}
 }
@@ -165,7 +159,7 @@ func TestBrokenDaemonStarvesNobody(t *testing.T) {
 			next[*provisionerpb.ServerMessage_Welcome](bad)
 			good := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "good"})
 			next[*provisionerpb.ServerMessage_Welcome](good)
-			w.exec("DELETE FROM provisioner_daemons WHERE name = 'a-bad'") // its claims break a foreign key
+			w.Exec("DELETE FROM provisioner_daemons WHERE name = 'a-bad'") // its claims break a foreign key
 			if beat < time.Second {
 				for range bad.messages { // until it is cut
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/echo"
@@ -32,11 +33,11 @@ func BenchmarkPickup(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				b.StopTimer()
-				w.eventually("the daemon is idle", func() bool {
+				coderdtest.Await(w.T, "the daemon is idle", func(context.Context) bool {
 					var n int
-					err := w.db.Pool.QueryRow(b.Context(), "SELECT count(*) FROM provisioner_jobs WHERE status = 'running'").Scan(&n)
+					err := w.DB.Pool.QueryRow(b.Context(), "SELECT count(*) FROM provisioner_jobs WHERE status = 'running'").Scan(&n)
 					return err == nil && n == 0
-				}, nil)
+				})
 				b.StartTimer()
 				w.insert(nil)
 				at := time.Now()
@@ -56,10 +57,10 @@ func queue(b *testing.B, w *world, n int) {
 		`INSERT INTO users (id, username, email) SELECT md5(n::text)::uuid, 'user' || n, 'user' || n || '@example.com' FROM generate_series(0, 999) n`,
 		fmt.Sprintf(`INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, tags, log_length)
 			SELECT gen_random_uuid(), '%s', md5((n %% 1000)::text)::uuid, 'workspace_build', '%s', jsonb_build_object('scope', 'organization', 'owner', '', 'pool', (n %% 20)::text), 1
-			FROM generate_series(1, %d) n`, w.org, w.file, n),
+			FROM generate_series(1, %d) n`, w.Org, w.file, n),
 		`ANALYZE provisioner_jobs`,
 	} {
-		if _, err := w.db.Pool.Exec(b.Context(), sql); err != nil {
+		if _, err := w.DB.Pool.Exec(b.Context(), sql); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -73,21 +74,21 @@ func BenchmarkClaim(b *testing.B) {
 			w := newWorld(b, nil)
 			queue(b, w, queued)
 			daemon := uuid.New()
-			if _, err := w.db.Pool.Exec(b.Context(), `INSERT INTO provisioner_daemons (id, organization_id, name) VALUES ($1, $2, 'bench')`, daemon, w.org); err != nil {
+			if _, err := w.DB.Pool.Exec(b.Context(), `INSERT INTO provisioner_daemons (id, organization_id, name) VALUES ($1, $2, 'bench')`, daemon, w.Org); err != nil {
 				b.Fatal(err)
 			}
 			var took []time.Duration
 			for b.Loop() {
 				at := time.Now()
-				job, err := w.db.ClaimJob(b.Context(), dbsqlc.ClaimJobParams{
-					WorkerID: &daemon, OrganizationID: w.org, Tags: []byte(fmt.Sprintf(`{"scope": "organization", "owner": "", "pool": "%d"}`, len(took)%20)),
+				job, err := w.DB.ClaimJob(b.Context(), dbsqlc.ClaimJobParams{
+					WorkerID: &daemon, OrganizationID: w.Org, Tags: []byte(fmt.Sprintf(`{"scope": "organization", "owner": "", "pool": "%d"}`, len(took)%20)),
 				})
 				took = append(took, time.Since(at))
 				if err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()
-				if _, err := w.db.RequeueJob(b.Context(), dbsqlc.RequeueJobParams{ID: job.ID, Epoch: job.Epoch}); err != nil {
+				if _, err := w.DB.RequeueJob(b.Context(), dbsqlc.RequeueJobParams{ID: job.ID, Epoch: job.Epoch}); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
@@ -113,7 +114,7 @@ func BenchmarkBuilds(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, err := w.db.Pool.Exec(b.Context(), "UPDATE files SET data = $1, sha256 = encode(sha256($1), 'hex')", archive); err != nil {
+			if _, err := w.DB.Pool.Exec(b.Context(), "UPDATE files SET data = $1, sha256 = encode(sha256($1), 'hex')", archive); err != nil {
 				b.Fatal(err)
 			}
 			for n := range c.daemons {
@@ -128,8 +129,8 @@ func BenchmarkBuilds(b *testing.B) {
 				}
 			})()
 			b.ResetTimer()
-			if _, err := w.db.Pool.Exec(b.Context(), `INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, tags)
-				SELECT gen_random_uuid(), $1, $2, 'workspace_build', $3, '{"scope": "organization", "owner": ""}' FROM generate_series(1, $4)`, w.org, w.user, w.file, b.N); err != nil {
+			if _, err := w.DB.Pool.Exec(b.Context(), `INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, tags)
+				SELECT gen_random_uuid(), $1, $2, 'workspace_build', $3, '{"scope": "organization", "owner": ""}' FROM generate_series(1, $4)`, w.Org, w.user, w.file, b.N); err != nil {
 				b.Fatal(err)
 			}
 			if err := w.notify.Publish(b.Context(), "jobs", ""); err != nil {
@@ -137,7 +138,7 @@ func BenchmarkBuilds(b *testing.B) {
 			}
 			for left := b.N; left > 0; {
 				<-ended
-				if err := w.db.Pool.QueryRow(b.Context(), "SELECT count(*) FROM provisioner_jobs WHERE status <> 'succeeded'").Scan(&left); err != nil {
+				if err := w.DB.Pool.QueryRow(b.Context(), "SELECT count(*) FROM provisioner_jobs WHERE status <> 'succeeded'").Scan(&left); err != nil {
 					b.Fatal(err)
 				}
 			}

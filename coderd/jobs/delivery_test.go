@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -69,7 +70,7 @@ func TestResultDeliveredAfterServerWasAway(t *testing.T) {
 	<-began
 	w.stopServer()
 	close(gate)
-	w.eventually("the job is over", func() bool { p.exec.mu.Lock(); defer p.exec.mu.Unlock(); return p.exec.active == 0 }, nil)
+	coderdtest.Await(w.T, "the job is over", func(context.Context) bool { p.exec.mu.Lock(); defer p.exec.mu.Unlock(); return p.exec.active == 0 })
 	// The daemon is stopped too, with the result undelivered.
 	p.kill()
 	w.startServer()
@@ -133,7 +134,7 @@ func TestDaemonLostItsDisk(t *testing.T) {
 	}}, nil)
 	id := w.insert(nil)
 	<-began
-	w.eventually("the checkpoint is stored", func() bool { return len(w.lines(id)) == 1 }, nil)
+	coderdtest.Await(w.T, "the checkpoint is stored", func(context.Context) bool { return len(w.lines(id)) == 1 })
 	p.link.block(true)
 	w.startIn(p.as, t.TempDir(), nil, nil)
 	row := w.await(id, "failed")
@@ -184,7 +185,7 @@ func TestSecondStopInterrupts(t *testing.T) {
 	<-began
 	drained := make(chan error, 1)
 	go func() { drained <- p.Stop(context.Background()) }()
-	w.eventually("the first stop drains", func() bool { return p.Draining() }, nil)
+	coderdtest.Await(w.T, "the first stop drains", func(context.Context) bool { return p.Draining() })
 	if err := errors.Join(p.Stop(context.Background()), <-drained); err != nil {
 		t.Errorf("stop: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -25,7 +26,7 @@ func TestGrace(t *testing.T) {
 	}}, nil)
 	id := w.insert(nil)
 	<-began
-	w.eventually("the checkpoint is stored", func() bool { return len(w.lines(id)) == 1 }, nil)
+	coderdtest.Await(w.T, "the checkpoint is stored", func(context.Context) bool { return len(w.lines(id)) == 1 })
 	p.link.block(true)
 	row := w.await(id, "failed")
 	if !strings.Contains(row.Error, "offline for 300ms") {
@@ -77,7 +78,7 @@ func TestDaemonFencesItself(t *testing.T) {
 	p.link.block(true)
 	select {
 	case <-stopped:
-	case <-time.After(hang):
+	case <-time.After(coderdtest.Patience):
 		t.Fatal("the job was not stopped")
 	}
 	p.link.block(false)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -14,49 +13,44 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// api serves the routes. The session token names the caller: owner, ann (who owns the world's jobs) or eve.
-func (w *world) api(t *testing.T) *httptest.Server {
-	t.Helper()
-	mux := httpapi.NewMux(httpapi.Options{Logger: logger(t), Authenticate: func(r *http.Request) (rbac.Actor, error) {
-		token, _ := httpapi.Token(r)
-		member := []rbac.Membership{{Organization: w.org}}
-		switch token.Reveal() {
-		case "owner":
-			return rbac.Actor{UserID: uuid.New(), Username: "owner", Roles: []string{rbac.RoleOwner}}, nil
-		case "ann":
-			return rbac.Actor{UserID: w.user, Username: "ann", Memberships: member}, nil
-		case "eve":
-			return rbac.Actor{UserID: uuid.New(), Username: "eve", Memberships: member}, nil
-		}
-		return rbac.Actor{}, fault.New(fault.Unauthenticated, "Sign in first.")
-	}})
-	w.service.Routes(mux)
-	mux.Handle("GET /logs/{job}", rbac.SignedIn, func(rw http.ResponseWriter, r *http.Request) error {
-		return w.service.ServeLogs(rw, r, uuid.MustParse(r.PathValue("job")))
+// routes are the routes of the world's server, and the log of each job, which other packages check the permission for.
+type routes struct{ *jobs.Service }
+
+func (r routes) Routes(mux *httpapi.Mux) {
+	r.Service.Routes(mux)
+	mux.Handle("GET /logs/{job}", rbac.SignedIn, func(rw http.ResponseWriter, req *http.Request) error {
+		return r.ServeLogs(rw, req, uuid.MustParse(req.PathValue("job")))
 	})
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	return s
 }
 
+// api is the server as users see it: ann owns the world's jobs, and olga the deployment.
+type api struct {
+	w   *world
+	url *url.URL
+}
+
+func (w *world) api() api { return api{w, w.Serve(routes{w.service})} }
+
 // call sends a request as a user, decodes the answer into v unless that is nil, and returns the status.
-func call(t *testing.T, s *httptest.Server, as, method, path string, v any) int {
+func (a api) call(as, method, path string, v any) int {
+	t := a.w.T
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, nil)
+	r, err := http.NewRequestWithContext(t.Context(), method, a.url.String()+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Coder-Session-Token", as)
-	res, err := s.Client().Do(r)
+	r.Header.Set(sdk.SessionHeader, a.w.Token(as))
+	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +63,24 @@ func call(t *testing.T, s *httptest.Server, as, method, path string, v any) int 
 	return res.StatusCode
 }
 
+// dial follows a job's log as ann.
+func (a api) dial(job uuid.UUID, query string) *websock.Conn {
+	t := a.w.T
+	t.Helper()
+	target := a.url.JoinPath("logs", job.String())
+	target.RawQuery = query
+	ws, err := websock.Dial(t.Context(), target, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {a.w.Token("ann")}}, ReadLimit: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ws.CloseNow() })
+	return ws
+}
+
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	s := w.api(t)
+	s := w.api()
 	gate := make(chan struct{})
 	defer close(gate)
 	p := w.start("one", nil, &executor{run: blockUntil(gate)}, nil)
@@ -82,12 +90,12 @@ func TestRoutes(t *testing.T) {
 	const org = "/api/v2/organizations/default"
 
 	var listed []sdk.ProvisionerJob
-	for as, want := range map[string]int{"owner": 2, "ann": 2, "eve": 0} {
-		if status := call(t, s, as, "GET", org+"/provisionerjobs", &listed); status != 200 || len(listed) != want {
+	for as, want := range map[string]int{"olga": 2, "ann": 2, "eve": 0} {
+		if status := s.call(as, "GET", org+"/provisionerjobs", &listed); status != 200 || len(listed) != want {
 			t.Errorf("%s lists jobs: status %d, %d jobs, want %d", as, status, len(listed), want)
 		}
 	}
-	if call(t, s, "owner", "GET", org+"/provisionerjobs?status=pending", &listed); len(listed) != 1 || listed[0].ID != waiting || listed[0].QueuePosition != 1 {
+	if s.call("olga", "GET", org+"/provisionerjobs?status=pending", &listed); len(listed) != 1 || listed[0].ID != waiting || listed[0].QueuePosition != 1 {
 		t.Errorf("pending jobs: %+v", listed)
 	}
 	for query, want := range map[string]int{
@@ -96,16 +104,16 @@ func TestRoutes(t *testing.T) {
 		"tags=" + url.QueryEscape(`{"scope":"organization"}`): 2, "tags=" + url.QueryEscape(`{"region":"eu"}`): 0,
 		"ids=" + waiting.String() + "&status=running": 0,
 	} {
-		if status := call(t, s, "owner", "GET", org+"/provisionerjobs?"+query, &listed); status != 200 || len(listed) != want {
+		if status := s.call("olga", "GET", org+"/provisionerjobs?"+query, &listed); status != 200 || len(listed) != want {
 			t.Errorf("jobs with %s: status %d, %d jobs, want %d", query, status, len(listed), want)
 		}
 	}
-	if call(t, s, "eve", "GET", org+"/provisionerjobs?initiator=ann", &listed); len(listed) != 0 {
+	if s.call("eve", "GET", org+"/provisionerjobs?initiator=ann", &listed); len(listed) != 0 {
 		t.Errorf("eve sees ann's jobs: %+v", listed)
 	}
 	for _, query := range []string{"ids=x", "tags=region", "tags=" + url.QueryEscape(`{"a":1}`), "tags=null", "limit=-1"} {
 		for _, list := range []string{"/provisionerjobs?", "/provisionerdaemons?"} {
-			if status := call(t, s, "owner", "GET", org+list+query, nil); status != 400 {
+			if status := s.call("olga", "GET", org+list+query, nil); status != 400 {
 				t.Errorf("%s%s: status %d, want 400", list, query, status)
 			}
 		}
@@ -115,11 +123,11 @@ func TestRoutes(t *testing.T) {
 		"tags=" + url.QueryEscape(`{"scope":"organization"}`): 1, "tags=" + url.QueryEscape(`{"region":"eu"}`): 0, "ids=" + uuid.NewString(): 0,
 		"status=busy": 1, "status=idle": 0, "status=idle,busy": 1, "offline=false": 1, "limit=1": 1, "limit=0": 1, "max_age=1h": 1,
 	} {
-		if status := call(t, s, "owner", "GET", org+"/provisionerdaemons?"+query, &daemons); status != 200 || len(daemons) != want {
+		if status := s.call("olga", "GET", org+"/provisionerdaemons?"+query, &daemons); status != 200 || len(daemons) != want {
 			t.Errorf("daemons with %s: status %d, %d daemons, want %d", query, status, len(daemons), want)
 		}
 	}
-	if status := call(t, s, "owner", "GET", org+"/provisionerdaemons", &daemons); status != 200 || len(daemons) != 1 {
+	if status := s.call("olga", "GET", org+"/provisionerdaemons", &daemons); status != 200 || len(daemons) != 1 {
 		t.Fatalf("daemons: status %d, %+v", status, daemons)
 	}
 	if d := daemons[0]; d.Name != "one" || d.Status != sdk.ProvisionerBusy || d.CurrentJob == nil || d.CurrentJob.ID != running {
@@ -137,34 +145,34 @@ func TestRoutes(t *testing.T) {
 		{"ann", "GET", "/api/v2/organizations/other/provisionerjobs", 404},
 		{"ann", "PATCH", org + "/provisionerjobs/" + waiting.String() + "/cancel", 200},
 		{"ann", "PATCH", org + "/provisionerjobs/" + waiting.String() + "/cancel", 409},
-		{"owner", "PATCH", org + "/provisionerjobs/" + running.String() + "/cancel", 200},
+		{"olga", "PATCH", org + "/provisionerjobs/" + running.String() + "/cancel", 200},
 	} {
-		if got := call(t, s, c.as, c.method, c.path, nil); got != c.want {
+		if got := s.call(c.as, c.method, c.path, nil); got != c.want {
 			t.Errorf("%s: %s %s: status %d, want %d", c.as, c.method, c.path, got, c.want)
 		}
 	}
 	// A user who may not see all provisioners sees those that serve this user.
 	own := w.start("anns", map[string]string{"scope": "user", "owner": w.user.String()}, nil, nil)
 	<-own.Started()
-	for who, want := range map[string]int{"eve": 0, "ann": 1, "owner": 2} {
+	for who, want := range map[string]int{"eve": 0, "ann": 1, "olga": 2} {
 		var seen []sdk.ProvisionerDaemon
-		if status := call(t, s, who, "GET", org+"/provisionerdaemons", &seen); status != 200 || len(seen) != want {
+		if status := s.call(who, "GET", org+"/provisionerdaemons", &seen); status != 200 || len(seen) != want {
 			t.Errorf("%s: status %d, sees %+v", who, status, seen)
 		}
 	}
 	own.kill()
 	w.await(running, "canceled")
-	w.eventually("the daemon's last job is shown", func() bool {
-		call(t, s, "owner", "GET", org+"/provisionerdaemons", &daemons)
+	coderdtest.Await(w.T, "the daemon's last job is shown", func(context.Context) bool {
+		s.call("olga", "GET", org+"/provisionerdaemons", &daemons)
 		d := daemons[0]
 		return d.Status == sdk.ProvisionerIdle && d.PreviousJob != nil && d.PreviousJob.ID == running
-	}, nil)
+	})
 }
 
 func TestLogsAreListedAndFollowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	s := w.api(t)
+	s := w.api()
 	step := make(chan struct{})
 	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
 		for i := range 500 {
@@ -177,15 +185,7 @@ func TestLogsAreListedAndFollowed(t *testing.T) {
 	}}, nil)
 	id := w.insert(nil)
 
-	u, err := url.Parse(s.URL + "/logs/" + id.String() + "?follow&after=0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := websock.Dial(t.Context(), u, websock.DialOptions{Header: http.Header{"Coder-Session-Token": {"ann"}}, ReadLimit: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(websock.StatusNormal, "")
+	conn := s.dial(id, "follow&after=0")
 	var followed, want []string
 	var last, middle int64
 	for {
@@ -217,7 +217,7 @@ func TestLogsAreListedAndFollowed(t *testing.T) {
 	}
 	list := func(query string) (out []string) {
 		var lines []sdk.JobLog
-		if status := call(t, s, "ann", "GET", "/logs/"+id.String()+query, &lines); status != 200 {
+		if status := s.call("ann", "GET", "/logs/"+id.String()+query, &lines); status != 200 {
 			t.Fatalf("list: status %d", status)
 		}
 		for _, line := range lines {
@@ -233,24 +233,17 @@ func TestLogsAreListedAndFollowed(t *testing.T) {
 	if diff := cmp.Diff(want[101:], list(fmt.Sprint("?after=", middle))); diff != "" {
 		t.Errorf("listed from the middle (-want +got):\n%s", diff)
 	}
-	if status := call(t, s, "ann", "GET", "/logs/"+id.String()+"?after=x", nil); status != 400 {
+	if status := s.call("ann", "GET", "/logs/"+id.String()+"?after=x", nil); status != 400 {
 		t.Errorf("after=x: status %d, want 400", status)
 	}
 }
 
 // follow follows a job's log. The function that it returns reads until a line satisfies the predicate.
-func follow(t *testing.T, s *httptest.Server, id uuid.UUID) (until func(what string, is func(sdk.JobLog) bool)) {
+func (a api) follow(id uuid.UUID) (until func(what string, is func(sdk.JobLog) bool)) {
+	t := a.w.T
 	t.Helper()
-	u, err := url.Parse(s.URL + "/logs/" + id.String() + "?follow")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ws, err := websock.Dial(t.Context(), u, websock.DialOptions{HTTPClient: s.Client(), Header: http.Header{"Coder-Session-Token": {"ann"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ws.CloseNow() })
-	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	ws := a.dial(id, "follow")
+	ctx, cancel := context.WithTimeout(t.Context(), coderdtest.Patience)
 	t.Cleanup(cancel)
 	return func(what string, is func(sdk.JobLog) bool) {
 		t.Helper()
@@ -275,7 +268,7 @@ func follow(t *testing.T, s *httptest.Server, id uuid.UUID) (until func(what str
 func TestFullDiskIsToldToFollowers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	s := w.api(t)
+	s := w.api()
 	began, report := make(chan struct{}), make(chan struct{})
 	w.start("one", nil, &executor{run: func(_ context.Context, _ <-chan struct{}, run job.Run) *provisionerpb.Result {
 		close(began)
@@ -285,17 +278,17 @@ func TestFullDiskIsToldToFollowers(t *testing.T) {
 	}}, nil)
 	id := w.insert(nil)
 	<-began
-	w.exec(fullDisk)
-	w.exec(`CREATE TRIGGER full_disk BEFORE INSERT ON provisioner_job_logs FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
+	w.Exec(fullDisk)
+	w.Exec(`CREATE TRIGGER full_disk BEFORE INSERT ON provisioner_job_logs FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
 	close(report)
-	until := follow(t, s, id)
+	until := s.follow(id)
 	until("the follower is told", func(l sdk.JobLog) bool {
 		return l.Level == "warn" && strings.Contains(l.Output, "The database's disk is full.")
 	})
 	if row := w.row(id); row.Status != "running" {
 		t.Errorf("the job is %s: %s", row.Status, row.Error)
 	}
-	w.exec(`DROP TRIGGER full_disk ON provisioner_job_logs`)
+	w.Exec(`DROP TRIGGER full_disk ON provisioner_job_logs`)
 	until("what was reported is stored", func(l sdk.JobLog) bool { return l.Output == "reported" })
 	w.await(id, "succeeded")
 }
@@ -305,19 +298,19 @@ func TestFullDiskIsToldToFollowers(t *testing.T) {
 func TestFullDiskIsToldToFollowersOfWaitingJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	s := w.api(t)
-	w.exec(fullDisk)
-	w.exec(`CREATE TRIGGER full_disk BEFORE UPDATE ON provisioner_jobs FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
+	s := w.api()
+	w.Exec(fullDisk)
+	w.Exec(`CREATE TRIGGER full_disk BEFORE UPDATE ON provisioner_jobs FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
 	w.start("one", nil, &executor{run: func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result { return succeeded("s") }}, nil)
 	id := w.insert(nil)
-	until := follow(t, s, id)
+	until := s.follow(id)
 	until("the follower is told", func(l sdk.JobLog) bool {
 		return l.Level == "warn" && strings.Contains(l.Output, "The database's disk is full.") && strings.Contains(l.Output, "The job starts as soon as")
 	})
 	if row := w.row(id); row.Status != "pending" {
 		t.Errorf("the job is %s: %s", row.Status, row.Error)
 	}
-	w.exec(`DROP TRIGGER full_disk ON provisioner_jobs`)
+	w.Exec(`DROP TRIGGER full_disk ON provisioner_jobs`)
 	w.await(id, "succeeded")
 }
 
@@ -325,16 +318,16 @@ func TestFullDiskIsToldToFollowersOfWaitingJobs(t *testing.T) {
 func TestFullDiskKeepsProvisionersAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	s := w.api(t)
-	w.exec(fullDisk)
-	w.exec(`CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON provisioner_daemons FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
+	s := w.api()
+	w.Exec(fullDisk)
+	w.Exec(`CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON provisioner_daemons FOR EACH STATEMENT EXECUTE FUNCTION full_disk()`)
 	id := w.insert(nil)
-	until := follow(t, s, id)
+	until := s.follow(id)
 	w.start("one", nil, &executor{run: func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result { return succeeded("s") }}, nil)
 	until("the follower is told", func(l sdk.JobLog) bool {
 		return l.Level == "warn" && strings.Contains(l.Output, "The database's disk is full.")
 	})
-	w.exec(`DROP TRIGGER full_disk ON provisioner_daemons`)
+	w.Exec(`DROP TRIGGER full_disk ON provisioner_daemons`)
 	w.await(id, "succeeded")
 }
 

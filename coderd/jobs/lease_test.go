@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -183,7 +184,7 @@ func TestLeaseStateMachine(t *testing.T) {
 			want = append(want, fmt.Sprint("result ", c.n))
 			over = true
 		}
-		w.eventually("the job has ended", func() bool { return w.row(id).CompletedAt != nil }, func() string { return fmt.Sprintf("%+v", w.row(id)) })
+		coderdtest.Await(w.T, "the job has ended", func(context.Context) bool { return w.row(id).CompletedAt != nil })
 		got := w.lines(id)
 		if !killed {
 			if !slices.Equal(got, want) {

@@ -22,8 +22,8 @@ func TestOrder(t *testing.T) {
 	w := newWorld(t, nil)
 	var ids []uuid.UUID
 	for i := range 6 {
-		err := w.db.InTx(t.Context(), func(q *dbsqlc.Queries) error {
-			row, err := w.service.Insert(t.Context(), q, jobs.NewJob{Kind: kind, Org: w.org, Initiator: w.user, FileID: w.file, Priority: int16(i % 2)})
+		err := w.DB.InTx(t.Context(), func(q *dbsqlc.Queries) error {
+			row, err := w.service.Insert(t.Context(), q, jobs.NewJob{Kind: kind, Org: w.Org, Initiator: w.user, FileID: w.file, Priority: int16(i % 2)})
 			ids = append(ids, row.ID)
 			return err
 		})
@@ -52,12 +52,12 @@ func TestFairness(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	bob := uuid.New()
-	w.exec("INSERT INTO users (id, username, email) VALUES ($1, 'bob', 'bob@example.com')", bob)
+	w.Exec("INSERT INTO users (id, username, email) VALUES ($1, 'bob', 'bob@example.com')", bob)
 	names := map[uuid.UUID]string{}
 	insert := func(name string, initiator uuid.UUID, priority int16) {
 		t.Helper()
-		if err := w.db.InTx(t.Context(), func(q *dbsqlc.Queries) error {
-			row, err := w.service.Insert(t.Context(), q, jobs.NewJob{Kind: kind, Org: w.org, Initiator: initiator, FileID: w.file, Priority: priority})
+		if err := w.DB.InTx(t.Context(), func(q *dbsqlc.Queries) error {
+			row, err := w.service.Insert(t.Context(), q, jobs.NewJob{Kind: kind, Org: w.Org, Initiator: initiator, FileID: w.file, Priority: priority})
 			names[row.ID] = name
 			return err
 		}); err != nil {
@@ -72,7 +72,7 @@ func TestFairness(t *testing.T) {
 	insert("bob 2", bob, 0)
 	want := []string{"ann 1", "bob 1", "ann 2", "bob 2", "ann 3", "ann 4", "bob automatic"}
 
-	positions, err := w.db.ListPendingPositions(t.Context(), slices.Collect(maps.Keys(names)))
+	positions, err := w.DB.ListPendingPositions(t.Context(), slices.Collect(maps.Keys(names)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestFewestRunningFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	bob := uuid.New()
-	w.exec("INSERT INTO users (id, username, email) VALUES ($1, 'bob', 'bob@example.com')", bob)
+	w.Exec("INSERT INTO users (id, username, email) VALUES ($1, 'bob', 'bob@example.com')", bob)
 	r := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "raw"})
 	for range 4 {
 		w.insert(nil)
@@ -112,7 +112,7 @@ func TestFewestRunningFirst(t *testing.T) {
 	r.accept()
 	r.accept()
 	id := w.insert(nil)
-	w.exec("UPDATE provisioner_jobs SET initiator_id = $2, created_at = now() + interval '1 minute' WHERE id = $1", id, bob)
+	w.Exec("UPDATE provisioner_jobs SET initiator_id = $2, created_at = now() + interval '1 minute' WHERE id = $1", id, bob)
 	if got := uuid.UUID(r.accept().GetJobId()); got != id {
 		t.Errorf("the third slot went to %s, want bob's %s", got, id)
 	}

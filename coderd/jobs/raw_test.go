@@ -73,7 +73,7 @@ func next[T any](r *raw) T {
 			if found, ok := m.GetMessage().(T); ok {
 				return found
 			}
-		case <-time.After(hang):
+		case <-time.After(coderdtest.Patience):
 			r.t.Fatalf("no %T came", *new(T))
 		}
 	}
@@ -234,7 +234,7 @@ func TestCut(t *testing.T) {
 	for range r.messages { // until the stream ends
 	}
 	var online bool
-	if err := w.db.Pool.QueryRow(t.Context(), "SELECT online FROM provisioner_daemons WHERE id = $1", as.ID).Scan(&online); err != nil || online {
+	if err := w.DB.Pool.QueryRow(t.Context(), "SELECT online FROM provisioner_daemons WHERE id = $1", as.ID).Scan(&online); err != nil || online {
 		t.Errorf("online %t, %v", online, err)
 	}
 	w.start("two", nil, nil, nil)
@@ -267,10 +267,10 @@ func TestOneNameOneDaemon(t *testing.T) {
 	if err := first.stream.CloseRequest(); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("the first is gone", func() bool {
+	coderdtest.Await(w.T, "the first is gone", func(context.Context) bool {
 		var online int
-		err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE online").Scan(&online)
+		err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE online").Scan(&online)
 		return err == nil && online == 0
-	}, nil)
+	})
 	next[*provisionerpb.ServerMessage_Welcome](w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "rack"}))
 }

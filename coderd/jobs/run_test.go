@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -160,13 +161,13 @@ func TestUnknownCallerIsRefused(t *testing.T) {
 	w.mu.Unlock()
 	p.link.cut()
 	id := w.insert(nil)
-	w.eventually("nobody is online", func() bool {
-		shown, err := w.service.JSON(t.Context(), w.db.Queries, id)
+	coderdtest.Await(w.T, "nobody is online", func(context.Context) bool {
+		shown, err := w.service.JSON(t.Context(), w.DB.Queries, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return strings.HasPrefix(shown[id].WaitingReason, "No provisioner is online. one could run it, but has been offline since ")
-	}, nil)
+	})
 }
 
 // TestTwoReplicas checks that a replica does not give up a daemon that is connected to another replica, and that a cancel
@@ -185,7 +186,7 @@ func TestTwoReplicas(t *testing.T) {
 	lost := w.start("lost", map[string]string{"pool": "lost"}, &executor{run: run}, nil)
 	a, b := w.insert(tags), w.insert(lost.as.Tags)
 	offer := here.accept()
-	w.eventually("the other runs, too", func() bool { return len(w.lines(b)) == 1 }, nil)
+	coderdtest.Await(w.T, "the other runs, too", func(context.Context) bool { return len(w.lines(b)) == 1 })
 
 	other := jobs.New(w.opts)
 	other.Handle(kind, recorder{w})
@@ -193,10 +194,10 @@ func TestTwoReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Stop()
-	w.eventually("the daemons are known to be online", func() bool {
-		shown, err := other.Matched(t.Context(), w.db.Queries, a, b)
+	coderdtest.Await(w.T, "the daemons are known to be online", func(context.Context) bool {
+		shown, err := other.Matched(t.Context(), w.DB.Queries, a, b)
 		return err == nil && shown[a].Available == 1 && shown[b].Available == 1
-	}, nil)
+	})
 	lost.link.block(true)
 	w.await(b, "failed") // its deadline is later than the one that the other replica gave job a
 	if row := w.row(a); row.Status != "running" {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -34,10 +35,10 @@ var (
 
 // left counts the rows that an ended job still has in the tables.
 func (w *world) left(id uuid.UUID) (rows int) {
-	w.t.Helper()
-	if err := w.db.Pool.QueryRow(w.t.Context(), `SELECT (SELECT count(*) FROM provisioner_job_changes WHERE job_id = $1)
+	w.T.Helper()
+	if err := w.DB.Pool.QueryRow(w.T.Context(), `SELECT (SELECT count(*) FROM provisioner_job_changes WHERE job_id = $1)
 		+ (SELECT count(*) FROM provisioner_job_state_pieces WHERE job_id = $1)`, id).Scan(&rows); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return rows
 }
@@ -138,7 +139,7 @@ func TestLostJobNamesWhatItBegan(t *testing.T) {
 	}}, nil)
 	id := w.insert(nil)
 	<-reported
-	w.eventually("the changes are stored", func() bool { return w.left(id) == 2 }, nil)
+	coderdtest.Await(w.T, "the changes are stored", func(context.Context) bool { return w.left(id) == 2 })
 	p.link.block(true) // as the mesh does for a deleted key
 	if err := w.service.Cut(t.Context(), as.ID, "The key was deleted."); err != nil {
 		t.Fatal(err)
@@ -186,10 +187,10 @@ func TestKilledWithStateInPieces(t *testing.T) {
 	if got := w.lines(id); len(got) == 0 || got[len(got)-1] != "result a state of more than seven bytes" {
 		t.Errorf("recorded %q", got)
 	}
-	w.eventually("the journal is removed", func() bool {
+	coderdtest.Await(w.T, "the journal is removed", func(context.Context) bool {
 		entries, err := filepath.Glob(filepath.Join(next.dir, "*.journal"))
 		return err == nil && len(entries) == 0
-	}, nil)
+	})
 }
 
 // TestLargeState checks that a state above 64 MiB travels in both directions. Message limits do not bound it.

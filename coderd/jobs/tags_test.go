@@ -1,12 +1,15 @@
 package jobs_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 )
 
 // tagsOf parses "k=v k=v". "user=ann" means scope=user with ann as the owner.
@@ -72,7 +75,7 @@ func TestTruthTable(t *testing.T) {
 			p := w.start(fmt.Sprint("daemon-", i), tagsOf(c.daemon, people), nil, nil)
 			<-p.Started()
 			id := w.insert(tagsOf(c.job, people))
-			matched, err := w.service.Matched(t.Context(), w.db.Queries, id)
+			matched, err := w.service.Matched(t.Context(), w.DB.Queries, id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,14 +100,14 @@ func TestTruthTable(t *testing.T) {
 				t.Errorf("cancel: %v", err)
 			}
 			p.kill()
-			w.eventually("the daemon is offline", func() bool {
+			coderdtest.Await(w.T, "the daemon is offline", func(context.Context) bool {
 				var online int
-				if err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE online").Scan(&online); err != nil {
+				if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE online").Scan(&online); err != nil {
 					t.Fatal(err)
 				}
 				return online == 0
-			}, nil)
-			if _, err := w.db.Pool.Exec(t.Context(), "DELETE FROM provisioner_daemons"); err != nil {
+			})
+			if _, err := w.DB.Pool.Exec(t.Context(), "DELETE FROM provisioner_daemons"); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -131,7 +134,7 @@ func TestWaitingReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	reason := func(id uuid.UUID) string {
-		shown, err := w.service.JSON(t.Context(), w.db.Queries, id)
+		shown, err := w.service.JSON(t.Context(), w.DB.Queries, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,11 +148,11 @@ func TestWaitingReason(t *testing.T) {
 	}
 	plain := w.insert(nil)
 	check(plain, "No provisioner is online.")
-	w.eventually("the log says why", func() bool {
+	coderdtest.Await(w.T, "the log says why", func(context.Context) bool {
 		var first string
-		err := w.db.Pool.QueryRow(t.Context(), "SELECT output FROM provisioner_job_logs WHERE job_id = $1 ORDER BY id LIMIT 1", plain).Scan(&first)
+		err := w.DB.Pool.QueryRow(t.Context(), "SELECT output FROM provisioner_job_logs WHERE job_id = $1 ORDER BY id LIMIT 1", plain).Scan(&first)
 		return err == nil && first == "No provisioner is online."
-	}, nil)
+	})
 
 	rack := w.start("rack-2", map[string]string{"environment": "on_prem"}, nil, nil)
 	<-rack.Started()
@@ -164,7 +167,7 @@ func TestWaitingReason(t *testing.T) {
 	w.await(plain, "running")
 	second, third := w.insert(nil), w.insert(nil)
 	check(second, "All 1 matching provisioners are busy; position 1 in the queue.")
-	shown, err := w.service.JSON(t.Context(), w.db.Queries, third, plain)
+	shown, err := w.service.JSON(t.Context(), w.DB.Queries, third, plain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +177,7 @@ func TestWaitingReason(t *testing.T) {
 	if got := shown[plain]; got.WorkerName != "busy" || got.WaitingReason != "" {
 		t.Errorf("worker %q, reason %q", got.WorkerName, got.WaitingReason)
 	}
-	matched, err := w.service.Matched(t.Context(), w.db.Queries, both, third)
+	matched, err := w.service.Matched(t.Context(), w.DB.Queries, both, third)
 	if err != nil {
 		t.Fatal(err)
 	}
