@@ -1,6 +1,7 @@
 package provisioners
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -14,8 +15,15 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
+type jobsOptions struct {
+	out      output.List[sdk.ProvisionerJob]
+	limit    int
+	statuses []string
+}
+
 func jobsListCmd(g *global.Flags) *cobra.Command {
-	out := output.List[sdk.ProvisionerJob]{Columns: []output.Column[sdk.ProvisionerJob]{
+	var opts jobsOptions
+	opts.out = output.List[sdk.ProvisionerJob]{Columns: []output.Column[sdk.ProvisionerJob]{
 		output.Col("id", func(j sdk.ProvisionerJob) string { return j.ID.String() }),
 		output.Col("created at", func(j sdk.ProvisionerJob) string { return output.Ago(j.CreatedAt) }),
 		output.Col("type", func(j sdk.ProvisionerJob) string { return string(j.Type) }),
@@ -33,8 +41,6 @@ func jobsListCmd(g *global.Flags) *cobra.Command {
 		output.Col("waiting for", func(j sdk.ProvisionerJob) string { return j.WaitingReason }),
 		output.Col("error", func(j sdk.ProvisionerJob) string { return j.Error }),
 	}, Initial: []string{"id", "created at", "type", "status", "template", "workspace", "queue", "waiting for"}}
-	var limit int
-	var statuses []string
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -43,26 +49,28 @@ func jobsListCmd(g *global.Flags) *cobra.Command {
 same tags, "waiting for" the reason why it has not started.`,
 		Example: `  coder provisioner jobs list --status pending`,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			q := sdk.JobsQuery{Limit: limit}
-			for _, s := range statuses {
-				q.Statuses = append(q.Statuses, sdk.JobStatus(s))
-			}
-			jobs, err := client.ProvisionerJobs(cmd.Context(), sdk.DefaultOrganization, q)
-			if err != nil {
-				return err
-			}
-			return out.Print(g.Streams().Out, jobs)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runJobsList(cmd.Context(), g, &opts) },
 	}
-	out.Flags(cmd)
-	cmd.Flags().IntVarP(&limit, "limit", "l", 50, "maximum number of jobs")
-	cmd.Flags().StringSliceVarP(&statuses, "status", "s", nil, "statuses to list, of: pending, running, succeeded, canceling, canceled, failed (default all)")
+	opts.out.Flags(cmd)
+	cmd.Flags().IntVarP(&opts.limit, "limit", "l", 50, "maximum number of jobs")
+	cmd.Flags().StringSliceVarP(&opts.statuses, "status", "s", nil, "statuses to list, of: pending, running, succeeded, canceling, canceled, failed (default all)")
 	return cmd
+}
+
+func runJobsList(ctx context.Context, g *global.Flags, opts *jobsOptions) error {
+	client, err := g.Client(ctx)
+	if err != nil {
+		return err
+	}
+	q := sdk.JobsQuery{Limit: opts.limit}
+	for _, s := range opts.statuses {
+		q.Statuses = append(q.Statuses, sdk.JobStatus(s))
+	}
+	jobs, err := client.ProvisionerJobs(ctx, sdk.DefaultOrganization, q)
+	if err != nil {
+		return err
+	}
+	return opts.out.Print(g.Streams().Out, jobs)
 }
 
 func jobsCancelCmd(g *global.Flags) *cobra.Command {

@@ -76,38 +76,41 @@ func versionsListCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
+type promoteOptions struct{ template, version string } // names
+
 func versionsPromoteCmd(g *global.Flags) *cobra.Command {
-	var templateName, versionName string
+	var opts promoteOptions
 	cmd := &cobra.Command{
 		Use:     "promote",
 		Short:   "Activate a version",
 		Example: `  coder templates versions promote --template docker --template-version v2`,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			if templateName == "" || versionName == "" {
-				return exit.Try(fault.New(fault.Invalid, "--template and --template-version are required"), "coder templates versions list TEMPLATE")
-			}
-			client, err := g.Client(ctx)
-			if err != nil {
-				return err
-			}
-			t, err := findTemplate(ctx, client, templateName)
-			if err != nil {
-				return err
-			}
-			v, err := findVersion(ctx, client, t, versionName)
-			if err != nil {
-				return err
-			}
-			if err := client.UpdateActiveVersion(ctx, t.ID, sdk.UpdateActiveVersionRequest{ID: v.ID}); err != nil {
-				return err
-			}
-			fmt.Fprintf(g.Streams().Err, "Version %s of %s is active.\n", v.Name, t.Name)
-			return nil
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runPromote(cmd.Context(), g, opts) },
 	}
-	cmd.Flags().StringVarP(&templateName, "template", "t", "", "name of the template")
-	cmd.Flags().StringVar(&versionName, "template-version", "", "name of the version")
+	cmd.Flags().StringVarP(&opts.template, "template", "t", "", "name of the template")
+	cmd.Flags().StringVar(&opts.version, "template-version", "", "name of the version")
 	return cmd
+}
+
+func runPromote(ctx context.Context, g *global.Flags, opts promoteOptions) error {
+	if opts.template == "" || opts.version == "" {
+		return exit.Try(fault.New(fault.Invalid, "--template and --template-version are required"), "coder templates versions list TEMPLATE")
+	}
+	client, err := g.Client(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := findTemplate(ctx, client, opts.template)
+	if err != nil {
+		return err
+	}
+	v, err := findVersion(ctx, client, t, opts.version)
+	if err != nil {
+		return err
+	}
+	if err := client.UpdateActiveVersion(ctx, t.ID, sdk.UpdateActiveVersionRequest{ID: v.ID}); err != nil {
+		return err
+	}
+	fmt.Fprintf(g.Streams().Err, "Version %s of %s is active.\n", v.Name, t.Name)
+	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/form"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -69,11 +68,7 @@ func (opts *buildOptions) startFlags(cmd *cobra.Command) {
 // onWorkspace finds the workspace, waits for its current build, and runs do.
 func onWorkspace(g *global.Flags, cmd *cobra.Command, name string, do func(context.Context, *sdk.Client, sdk.Workspace) error) error {
 	ctx := cmd.Context()
-	client, err := g.Client(ctx)
-	if err != nil {
-		return err
-	}
-	ws, _, err := target.Find(ctx, client, name)
+	client, ws, err := find(ctx, g, name)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -28,11 +27,7 @@ func favoriteOf(g *global.Flags, name, short string, set func(*sdk.Client, conte
 		Example: "  coder " + name + " dev",
 		Args:    flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			client, ws, err := find(cmd.Context(), g, args[0])
 			if err != nil {
 				return err
 			}

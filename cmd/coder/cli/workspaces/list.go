@@ -58,15 +58,21 @@ func deref(s *string) string {
 	return *s
 }
 
+const pathColumn = "path"
+
+type listOptions struct {
+	all    bool
+	search string
+	out    output.List[sdk.Workspace]
+	paths  clientPaths // what the column "path" shows
+}
+
 func listCmd(g *global.Flags) *cobra.Command {
-	var paths clientPaths
-	const pathColumn = "path"
-	out := output.List[sdk.Workspace]{
-		Columns: append(slices.Clip(workspaceColumns), output.Col(pathColumn, func(w sdk.Workspace) string { return paths.of(w) })),
+	var opts listOptions
+	opts.out = output.List[sdk.Workspace]{
+		Columns: append(slices.Clip(workspaceColumns), output.Col(pathColumn, func(w sdk.Workspace) string { return opts.paths.of(w) })),
 		Initial: []string{"workspace", "template", "status", "healthy", "last built", "current version", "outdated"},
 	}
-	var all bool
-	search := "owner:me"
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -75,54 +81,56 @@ func listCmd(g *global.Flags) *cobra.Command {
 		Example: `  coder list
   coder list --all --search status:running -o json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if all && !cmd.Flags().Changed("search") {
-				search = ""
-			}
-			// Read them concurrently, since the server asks the agents for their paths.
-			pathsErr := make(chan error, 1)
-			ctx, cancel := context.WithCancel(cmd.Context())
-			defer cancel()
-			if out.Format == "table" && (len(out.Chosen) == 0 || slices.Contains(out.Chosen, pathColumn)) {
-				go func() {
-					var err error
-					paths, err = readPaths(ctx, client)
-					pathsErr <- err
-				}()
-			} else {
-				pathsErr <- nil
-			}
-			workspaces, err := client.AllWorkspaces(ctx, search)
-			if err != nil {
-				return err
-			}
-			if err := <-pathsErr; err != nil {
-				noPaths(g, err)
-			}
-			if slices.ContainsFunc(workspaces, func(w sdk.Workspace) bool { return paths.of(w) != "" }) {
-				out.Initial = append(out.Initial, pathColumn)
-			}
-			if len(workspaces) == 0 && out.Format == "table" {
-				fmt.Fprintln(g.Streams().Err, "There are no workspaces. Create one: coder create")
-				return nil
-			}
-			if err := out.Print(g.Streams().Out, workspaces); err != nil || out.Format != "table" {
-				return err
-			}
-			for _, ws := range workspaces {
-				if line := waitingLine(ws.LatestBuild.Job); line != "" {
-					fmt.Fprintf(g.Streams().Err, "%s: %s\n", ws.FullName(), line)
-				}
-			}
-			return nil
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runList(g, cmd, &opts) },
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "include other users' workspaces")
-	cmd.Flags().StringVar(&search, "search", search, "filter, such as owner:me name:x template:y status:running")
-	out.Flags(cmd)
+	cmd.Flags().BoolVarP(&opts.all, "all", "a", false, "include other users' workspaces")
+	cmd.Flags().StringVar(&opts.search, "search", "owner:me", "filter, such as owner:me name:x template:y status:running")
+	opts.out.Flags(cmd)
 	return cmd
+}
+
+func runList(g *global.Flags, cmd *cobra.Command, opts *listOptions) error {
+	client, err := g.Client(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if opts.all && !cmd.Flags().Changed("search") {
+		opts.search = ""
+	}
+	// Read them concurrently, since the server asks the agents for their paths.
+	pathsErr := make(chan error, 1)
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	if opts.out.Format == "table" && (len(opts.out.Chosen) == 0 || slices.Contains(opts.out.Chosen, pathColumn)) {
+		go func() {
+			var err error
+			opts.paths, err = readPaths(ctx, client)
+			pathsErr <- err
+		}()
+	} else {
+		pathsErr <- nil
+	}
+	workspaces, err := client.AllWorkspaces(ctx, opts.search)
+	if err != nil {
+		return err
+	}
+	if err := <-pathsErr; err != nil {
+		noPaths(g, err)
+	}
+	if slices.ContainsFunc(workspaces, func(w sdk.Workspace) bool { return opts.paths.of(w) != "" }) {
+		opts.out.Initial = append(opts.out.Initial, pathColumn)
+	}
+	if len(workspaces) == 0 && opts.out.Format == "table" {
+		fmt.Fprintln(g.Streams().Err, "There are no workspaces. Create one: coder create")
+		return nil
+	}
+	if err := opts.out.Print(g.Streams().Out, workspaces); err != nil || opts.out.Format != "table" {
+		return err
+	}
+	for _, ws := range workspaces {
+		if line := waitingLine(ws.LatestBuild.Job); line != "" {
+			fmt.Fprintf(g.Streams().Err, "%s: %s\n", ws.FullName(), line)
+		}
+	}
+	return nil
 }

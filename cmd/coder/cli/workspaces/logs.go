@@ -14,9 +14,13 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
+type logsOptions struct {
+	follow bool
+	number int // of the build, as for findBuild
+}
+
 func logsCmd(g *global.Flags) *cobra.Command {
-	var follow bool
-	var number int
+	var opts logsOptions
 	cmd := &cobra.Command{
 		Use:   "logs WORKSPACE",
 		Short: "Show build and agent logs",
@@ -24,24 +28,24 @@ func logsCmd(g *global.Flags) *cobra.Command {
   coder logs dev -f
   coder logs dev -n -1    # the build before the latest`,
 		Args: flags.Argument("workspace"),
-		RunE: func(cmd *cobra.Command, args []string) error { return runLogs(g, cmd, args[0], number, follow) },
+		RunE: func(cmd *cobra.Command, args []string) error { return runLogs(g, cmd, args[0], &opts) },
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new output (Ctrl-C to stop)")
-	cmd.Flags().IntVarP(&number, "build-number", "n", 0, "number of the build; negative numbers count back from the latest (default the latest)")
+	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "follow new output (Ctrl-C to stop)")
+	cmd.Flags().IntVarP(&opts.number, "build-number", "n", 0, "number of the build; negative numbers count back from the latest (default the latest)")
 	return cmd
 }
 
-func runLogs(g *global.Flags, cmd *cobra.Command, name string, number int, follow bool) error {
+func runLogs(g *global.Flags, cmd *cobra.Command, name string, opts *logsOptions) error {
 	ctx := cmd.Context()
 	client, err := g.Client(ctx)
 	if err != nil {
 		return err
 	}
-	ws, build, err := findBuild(cmd, client, name, number)
+	ws, build, err := findBuild(cmd, client, name, opts.number)
 	if err != nil {
 		return err
 	}
-	if !follow {
+	if !opts.follow {
 		lines, err := client.BuildLogs(ctx, build.ID, 0)
 		if err != nil {
 			return err
@@ -71,7 +75,7 @@ func runLogs(g *global.Flags, cmd *cobra.Command, name string, number int, follo
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, agent := range build.Agents() {
-		if !follow {
+		if !opts.follow {
 			if err := agentLogs(ctx, g, client, agent); err != nil {
 				return err
 			}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -20,11 +19,7 @@ func renameCmd(g *global.Flags) *cobra.Command {
 		Example: `  coder rename dev backend`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			client, ws, err := find(cmd.Context(), g, args[0])
 			if err != nil {
 				return err
 			}

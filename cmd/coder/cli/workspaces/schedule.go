@@ -12,7 +12,6 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -40,11 +39,7 @@ func scheduleShowCmd(g *global.Flags) *cobra.Command {
 		Example: `  coder schedule show dev`,
 		Args:    flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			_, ws, err := find(cmd.Context(), g, args[0])
 			if err != nil {
 				return err
 			}
@@ -139,11 +134,7 @@ func scheduleStopCmd(g *global.Flags) *cobra.Command {
 				millis := d.Milliseconds()
 				req.TTLMillis = &millis
 			}
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			client, ws, err := find(cmd.Context(), g, args[0])
 			if err != nil {
 				return err
 			}
@@ -172,11 +163,7 @@ func scheduleExtendCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			client, ws, err := find(cmd.Context(), g, args[0])
 			if err != nil {
 				return err
 			}

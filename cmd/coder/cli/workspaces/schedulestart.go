@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -30,11 +29,7 @@ machine's). "manual" turns automatic start off. A cron expression as a single ar
 			if err != nil {
 				return err
 			}
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			client, ws, err := find(cmd.Context(), g, args[0])
 			if err != nil {
 				return err
 			}

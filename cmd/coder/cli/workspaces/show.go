@@ -10,7 +10,6 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/tty"
 )
@@ -23,11 +22,7 @@ func showCmd(g *global.Flags) *cobra.Command {
 		Example: `  coder show dev`,
 		Args:    flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := g.Client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ws, _, err := target.Find(cmd.Context(), client, args[0])
+			client, ws, err := find(cmd.Context(), g, args[0])
 			if err != nil {
 				return err
 			}
