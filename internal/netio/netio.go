@@ -9,19 +9,62 @@ import (
 	"sync"
 )
 
-const bufferSize = 128 << 10 // bytes, for each direction that is being copied
+const (
+	// idleSize is what a direction holds while it waits for data, in bytes, and bufferSize what it holds while data flows. A read that
+	// fills the first is followed by one into the second, until one comes that would have fitted into the first.
+	idleSize   = 4 << 10
+	bufferSize = 128 << 10
+)
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
+var (
+	idle    = pool(idleSize)
+	buffers = pool(bufferSize)
+)
+
+func pool(size int) *sync.Pool {
+	return &sync.Pool{New: func() any { b := make([]byte, size); return &b }}
+}
 
 // Copy copies from src to dst until src ends or either fails, and returns how many bytes were written. The end of src is not an error. Copy
-// blocks; closing src, or dst while Copy writes, ends it.
+// blocks; closing src, or dst while Copy writes, ends it. src must be a stream: a datagram larger than 4 KiB may be cut.
 //
-// It reads and writes through a pooled buffer, and never through dst's ReadFrom or src's WriteTo. Where a connection joins the mesh the
+// It reads and writes through pooled buffers, and never through dst's ReadFrom or src's WriteTo. Where a connection joins the mesh the
 // kernel can splice nothing, and io.Copy would allocate a new buffer of a quarter of the size for a *net.TCPConn in each call.
-func Copy(dst io.Writer, src io.Reader) (int64, error) {
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	return io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, *buf)
+func Copy(dst io.Writer, src io.Reader) (written int64, err error) {
+	small := idle.Get().(*[]byte)
+	defer idle.Put(small)
+	var large *[]byte
+	defer func() {
+		if large != nil {
+			buffers.Put(large)
+		}
+	}()
+	buf := *small
+	for {
+		n, readErr := src.Read(buf)
+		if n > 0 {
+			w, err := dst.Write(buf[:n])
+			written += int64(w)
+			if err == nil && w != n {
+				err = io.ErrShortWrite
+			}
+			if err != nil {
+				return written, err
+			}
+		}
+		switch {
+		case readErr == io.EOF: //nolint:errorlint // a wrapped io.EOF is an error, as for io.Copy
+			return written, nil
+		case readErr != nil:
+			return written, readErr
+		case large == nil && n == idleSize:
+			large = buffers.Get().(*[]byte)
+			buf = *large
+		case large != nil && n < idleSize:
+			buffers.Put(large)
+			large, buf = nil, *small
+		}
+	}
 }
 
 // Pipe joins a and b until both directions have ended, closes both, and returns how many bytes went to each. The end of one direction ends

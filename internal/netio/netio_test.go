@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/internal/netio"
@@ -165,6 +166,39 @@ func TestCopy(t *testing.T) {
 		t.Errorf("to a closed connection: %v", err)
 	}
 	other.Close()
+}
+
+// script is a reader that returns the given numbers of bytes, and records the sizes of the buffers that it is given.
+type script struct {
+	reads   []int
+	buffers []int
+}
+
+func (s *script) Read(p []byte) (int, error) {
+	s.buffers = append(s.buffers, len(p))
+	if len(s.reads) == 0 {
+		return 0, io.EOF
+	}
+	n := s.reads[0]
+	s.reads = s.reads[1:]
+	return n, nil
+}
+
+// TestCopyHoldsLittleWhileIdle checks that a direction waits for data with a small buffer, and uses a large one while data flows.
+func TestCopyHoldsLittleWhileIdle(t *testing.T) {
+	t.Parallel()
+	const small, large = 4 << 10, 128 << 10
+	src := &script{reads: []int{100, small, large, small, 100, small - 1, small, 1}}
+	var want int64
+	for _, n := range src.reads {
+		want += int64(n)
+	}
+	if n, err := netio.Copy(io.Discard, src); n != want || err != nil {
+		t.Errorf("copied %d bytes, %v; want %d", n, err, want)
+	}
+	if diff := cmp.Diff([]int{small, small, large, large, large, small, small, large, small}, src.buffers); diff != "" {
+		t.Errorf("buffers (-want +got):\n%s", diff)
+	}
 }
 
 // BenchmarkPipe carries bytes through two connections over loopback, as a forwarded port does.
