@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime/pprof"
 	"syscall"
 	"testing"
 	"time"
@@ -43,8 +44,12 @@ func exchange(t *testing.T, c net.Conn, size int) {
 	go c.Write(sent)
 	got := make([]byte, len(sent))
 	c.SetReadDeadline(time.Now().Add(30 * time.Second))
-	if _, err := io.ReadFull(c, got); err != nil {
-		t.Fatalf("read echo: %v", err)
+	if n, err := io.ReadFull(c, got); err != nil {
+		// Where every goroutine waits shows whether packets are lost or an end is stuck.
+		if err := pprof.Lookup("goroutine").WriteTo(t.Output(), 1); err != nil {
+			t.Log(err)
+		}
+		t.Fatalf("read echo: %v after %d of %d bytes", err, n, size)
 	}
 	if !bytes.Equal(got, sent) {
 		t.Fatal("the echo differs from what was sent")

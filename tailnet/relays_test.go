@@ -51,6 +51,11 @@ func overRelay(t *testing.T, a, b *tailnet.Node) {
 	t.Helper()
 	tailnettest.Echo(t, b, 7)
 	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
+	defer func() {
+		if t.Failed() {
+			t.Logf("one end: %+v\nother end: %+v", a.Status(), b.Status())
+		}
+	}()
 	c, err := a.Dial(timeout(t), "tcp", at(b, 7))
 	if err != nil {
 		t.Fatal(err)
