@@ -8,8 +8,9 @@
 //	agents  apps                          reached over the mesh
 //	jobs                                  its daemons also come over the mesh
 //	mesh: coordinator, relay, node        knows who is on it
+//	signin                                users and their tokens
 //	users  extauth  provisioners  events  health  retention  metrics
-//	httpapi  lookup  pubsub  states  seal  rbac  jobtags
+//	httpapi  lookup  pubsub  redirect  states  seal  rbac  jobtags
 //	database
 //
 // A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know as an
@@ -48,6 +49,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/retention"
 	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/coderd/slim"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/templates"
@@ -94,6 +96,13 @@ type Options struct {
 	States *states.Keyring
 	// ExternalAuth are the services that users link accounts of.
 	ExternalAuth []extauth.Provider
+	// OIDC and GitHub are the identity providers that users sign in at; nil for none.
+	OIDC   *signin.OIDC
+	GitHub *signin.GitHub
+	// OnlyOwnersUsePasswords refuses the passwords of all others.
+	OnlyOwnersUsePasswords bool
+	// Mailer is as in signin.Options.
+	Mailer signin.Mailer
 	// TrustedProxies and TrustedHeaders are as in httpapi.Options.
 	TrustedProxies []netip.Prefix
 	TrustedHeaders []string
@@ -107,6 +116,7 @@ type Services struct {
 	PubSub       *pubsub.Postgres
 	Users        *users.Service
 	ExternalAuth *extauth.Service
+	SignIn       *signin.Service
 	Keys         *provisioners.Service
 	Mesh         *mesh.Service
 	Jobs         *jobs.Service
@@ -157,12 +167,16 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read default organization: %w", err)
 	}
-	s.Users = users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL})
+	s.Users = users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords})
 	sealer, err := seal.Load(ctx, opts.DB)
 	if err != nil {
 		return nil, err
 	}
-	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth})
+	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
+	s.SignIn = signin.New(signin.Options{
+		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, Sealer: sealer, AccessURL: opts.AccessURL,
+		OIDC: opts.OIDC, GitHub: opts.GitHub, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, Mailer: opts.Mailer,
+	})
 	s.Keys = provisioners.New(provisioners.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger})
 	s.Mesh, err = mesh.New(mesh.Options{
 		Logger: opts.Logger, Accounts: s.Users, Keys: meshKeys{s.Keys}, Sealer: sealer, Organization: org.ID,
@@ -211,7 +225,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Health} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Health} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()
@@ -236,6 +250,9 @@ func (s *Server) abandon() error {
 	var err error
 	if s.Mesh != nil {
 		err = s.Mesh.Close()
+	}
+	if s.SignIn != nil {
+		s.SignIn.Stop()
 	}
 	if s.ExternalAuth != nil {
 		s.ExternalAuth.Close()
@@ -269,6 +286,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.Agents.Start()
 	s.Workspaces.Start()
 	s.Retention.Start()
+	s.SignIn.Start()
 	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS} {
 		if listener == nil {
 			continue
@@ -360,6 +378,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	if err := s.http.Shutdown(soon); err != nil {
 		errs = append(errs, s.http.Close())
 	}
+	s.SignIn.Stop() // no request can give it work any more
 	s.running.Wait()
 	s.ExternalAuth.Close()
 	s.PubSub.Close()

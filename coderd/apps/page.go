@@ -1,8 +1,6 @@
 package apps
 
 import (
-	"fmt"
-	"html"
 	"net/http"
 	"strings"
 
@@ -10,7 +8,6 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 // page is what a person sees instead of an app.
@@ -32,43 +29,10 @@ func (s *Service) dashboard(path string) string {
 // path returns the workspace's path in the dashboard.
 func (a app) path() string { return "@" + a.owner + "/" + a.place.workspace }
 
-const pageText = `<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>%s</title>
-<style>
-:root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 36rem; margin: 15vh auto; padding: 0 1.5rem }
-h1 { font-size: 1.25rem }
-</style>
-<h1>%s</h1>
-<p>%s</p>
-<p><a href="%s">To the dashboard</a></p>
-</html>
-`
-
-// pagePolicy lets this server's own page show itself and nothing else.
-const pagePolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
 // write answers people with a page, and programs with JSON.
 func (s *Service) write(w http.ResponseWriter, r *http.Request, p page) {
-	h := w.Header()
-	h.Set("Content-Security-Policy", pagePolicy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	httpapi.NoStore(h)
-	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		if err := httpapi.Write(w, p.status, sdk.Response{Message: p.title + ".", Detail: p.text}); err != nil {
-			s.log.Debug("cannot send response", "err", err)
-		}
-		return
-	}
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(p.status)
-	title := html.EscapeString(p.title)
-	if _, err := fmt.Fprintf(w, pageText, title, title, html.EscapeString(p.text), html.EscapeString(p.link)); err != nil {
-		s.log.Debug("cannot send page", "err", err)
+	if err := httpapi.WritePage(w, r, httpapi.Page{Status: p.status, Title: p.title, Text: p.text, Link: p.link, LinkText: "To the dashboard"}); err != nil {
+		s.log.Debug("cannot send response", "err", err)
 	}
 }
 

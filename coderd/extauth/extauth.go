@@ -11,6 +11,7 @@ package extauth
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -42,7 +43,7 @@ const (
 	workTimeout = 30 * time.Second
 )
 
-// Options configures a Service. Every field is required except Providers and HTTP.
+// Options configures a Service. Every field is required except Providers, SignIn and HTTP.
 type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
@@ -54,6 +55,10 @@ type Options struct {
 	AccessURL *url.URL
 	// Providers are those that ParseEnv returned.
 	Providers []Provider
+	// SignIn are providers at which users sign in to this server. The service keeps and renews their tokens as it does those of
+	// links, but users cannot link, list or unlink them, and programs in workspaces cannot ask for them by id. Only their ID and
+	// Renew are used.
+	SignIn []Provider
 	// HTTP sends requests to providers. If nil, a separate client with the environment's proxies is used.
 	HTTP *http.Client
 }
@@ -78,7 +83,7 @@ func New(opts Options) *Service {
 	if s.client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = askTimeout
-		s.client = &http.Client{Transport: transport, Timeout: askTimeout}
+		s.client = &http.Client{Transport: bounded{transport}, Timeout: askTimeout}
 	}
 	return s
 }
@@ -107,11 +112,21 @@ func (s *Service) callbackURL(p *Provider) *url.URL {
 	return s.opts.AccessURL.JoinPath("external-auth", p.ID, "callback")
 }
 
-// provider returns the configured provider with that id, or nil.
-func (s *Service) provider(id string) *Provider {
-	for i := range s.opts.Providers {
-		if s.opts.Providers[i].ID == id {
-			return &s.opts.Providers[i]
+// provider returns the provider that users link accounts with, by its id, or nil.
+func (s *Service) provider(id string) *Provider { return find(s.opts.Providers, id) }
+
+// keeper returns the provider with an id, of those that users link accounts with and those that they sign in at, or nil.
+func (s *Service) keeper(id string) *Provider {
+	if p := s.provider(id); p != nil {
+		return p
+	}
+	return find(s.opts.SignIn, id)
+}
+
+func find(all []Provider, id string) *Provider {
+	for i := range all {
+		if all[i].ID == id {
+			return &all[i]
 		}
 	}
 	return nil
@@ -128,8 +143,9 @@ func (s *Service) config(p *Provider) *oauth2.Config {
 	}
 }
 
-// ask waits for a slot and runs f, which must send its requests to a provider with the given context.
-func (s *Service) ask(ctx context.Context, f func(context.Context) error) error {
+// Ask waits for a slot and runs f, which must send its requests to a provider with the given context: it carries the client
+// (oauth2.HTTPClient) and a deadline. Ask returns f's error, or the fault Unavailable if too many requests wait.
+func (s *Service) Ask(ctx context.Context, f func(context.Context) error) error {
 	leave, err := enter(ctx, s.asking)
 	if err != nil {
 		return err
@@ -153,4 +169,21 @@ func enter(ctx context.Context, slots chan struct{}) (leave func(), err error) {
 // place returns the place of a link's tokens, to which their encryption is bound.
 func place(user uuid.UUID, provider string) string {
 	return "external_auth_links " + user.String() + " " + provider
+}
+
+// maxBody bounds what is read of a provider's response, in bytes.
+const maxBody = 1 << 20
+
+// bounded is a transport whose responses end after maxBody: libraries read them whole.
+type bounded struct{ *http.Transport }
+
+func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.Transport.RoundTrip(req)
+	if err == nil {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxBody), resp.Body}
+	}
+	return resp, err
 }

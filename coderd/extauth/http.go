@@ -3,6 +3,7 @@ package extauth
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -28,6 +29,9 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		})
 	}
 	for _, link := range links {
+		if strings.HasPrefix(link.ProviderID, SignInPrefix) {
+			continue
+		}
 		shown := sdk.ExternalAuthLink{
 			ProviderID: link.ProviderID, CreatedAt: link.CreatedAt, UpdatedAt: link.UpdatedAt, HasRefreshToken: link.Refreshable,
 			Authenticated: works(link), ValidateError: link.Failure,
@@ -74,6 +78,9 @@ func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 	actor, id := httpapi.ActorFrom(r.Context()), r.PathValue("externalauth")
 	if err := actor.May(rbac.Delete, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {
 		return err
+	}
+	if strings.HasPrefix(id, SignInPrefix) {
+		return noProvider(id)
 	}
 	n, err := s.opts.DB.DeleteExternalAuthLink(r.Context(), dbsqlc.DeleteExternalAuthLinkParams{UserID: actor.UserID, ProviderID: id})
 	if err != nil {

@@ -69,7 +69,12 @@ func (s *Service) open(link dbsqlc.ExternalAuthLink) (tokens, error) {
 
 // Link stores the tokens that a provider has issued to a user, replacing any previous ones.
 func (s *Service) Link(ctx context.Context, user uuid.UUID, provider string, got *oauth2.Token) error {
-	p := s.provider(provider)
+	return s.LinkIn(ctx, s.opts.DB.Queries, user, provider, got)
+}
+
+// LinkIn is Link within a transaction.
+func (s *Service) LinkIn(ctx context.Context, q *dbsqlc.Queries, user uuid.UUID, provider string, got *oauth2.Token) error {
+	p := s.keeper(provider)
 	if p == nil {
 		return noProvider(provider)
 	}
@@ -77,7 +82,7 @@ func (s *Service) Link(ctx context.Context, user uuid.UUID, provider string, got
 	if err != nil {
 		return err
 	}
-	if err := s.opts.DB.UpsertExternalAuthLink(ctx, dbsqlc.UpsertExternalAuthLinkParams{
+	if err := q.UpsertExternalAuthLink(ctx, dbsqlc.UpsertExternalAuthLinkParams{
 		UserID: user, ProviderID: p.ID, Tokens: sealed, Refreshable: refreshable, ExpiresAt: expires,
 	}); err != nil {
 		return fmt.Errorf("store link: %w", err)
@@ -224,7 +229,7 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 		return link, false, fmt.Errorf("renew link: %w", err)
 	case done || link.Failure != "":
 		return link, done, nil
-	case refused != nil && isFinal(refused), !link.Refreshable && left(link) <= 0:
+	case refused != nil && p.refusal(refused), p.Renew == nil && !link.Refreshable && left(link) <= 0:
 		link.Failure = failureRefresh
 		return link, false, s.fail(ctx, link, failureRefresh)
 	case refused != nil:
@@ -251,7 +256,20 @@ func (s *Service) store(ctx context.Context, q *dbsqlc.Queries, p *Provider, lin
 func (s *Service) renew(ctx context.Context, p *Provider, refreshToken string) (*oauth2.Token, error) {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, s.client), askTimeout)
 	defer cancel()
+	if p.Renew != nil {
+		return p.Renew(ctx, refreshToken)
+	}
 	return s.config(p).TokenSource(ctx, &oauth2.Token{RefreshToken: refreshToken}).Token()
+}
+
+// refusal reports whether the provider will never accept the refresh token again. A sign-in ends only for the answer that says
+// so: a wrong client secret must not sign everyone out.
+func (p *Provider) refusal(err error) bool {
+	if p.Renew == nil {
+		return isFinal(err)
+	}
+	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
+	return ok && refused.ErrorCode == "invalid_grant"
 }
 
 // isFinal reports whether the provider refused the request, rather than failed.
@@ -281,7 +299,7 @@ func (s *Service) validate(ctx context.Context, p *Provider, t tokens) (good boo
 	if p.ValidateURL == "" {
 		return true, nil
 	}
-	err = s.ask(ctx, func(ctx context.Context) error {
+	err = s.Ask(ctx, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.ValidateURL, nil)
 		if err != nil {
 			return err

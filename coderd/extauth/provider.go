@@ -1,6 +1,7 @@
 package extauth
 
 import (
+	"context"
 	"net/url"
 	"regexp"
 	"strings"
@@ -24,6 +25,8 @@ type Provider struct {
 	Match        *regexp.Regexp // matches the URLs that the token is for; nil for none
 	Scopes       []string
 	NoRefresh    bool
+	// Renew, for a provider in Options.SignIn, requests new tokens with a refresh token, within the context's deadline.
+	Renew func(ctx context.Context, refresh string) (*oauth2.Token, error)
 }
 
 // kind describes a type of provider. Paths are the same on its public hosts and on self-hosted ones, except for validate.

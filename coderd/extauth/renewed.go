@@ -78,7 +78,7 @@ func (s *Service) storeRenewed() {
 			if err != nil {
 				return err
 			}
-			p := s.provider(key.provider)
+			p := s.keeper(key.provider)
 			if p == nil {
 				return fmt.Errorf("provider %s is not configured", key.provider)
 			}

@@ -147,7 +147,7 @@ func (s *Service) BuildTokens(ctx context.Context, q *dbsqlc.Queries, user, vers
 // Freshen renews a user's tokens that will expire soon, before a build that may use them is created. It leaves tokens that
 // cannot be renewed now as they are: Require and BuildTokens decide.
 func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
-	if len(s.opts.Providers) == 0 {
+	if len(s.opts.Providers)+len(s.opts.SignIn) == 0 {
 		return nil
 	}
 	links, err := s.opts.DB.ListExternalAuthLinks(ctx, user)
@@ -155,15 +155,15 @@ func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
 		return fmt.Errorf("list links: %w", err)
 	}
 	for _, link := range links {
-		p := s.provider(link.ProviderID)
+		p := s.keeper(link.ProviderID)
 		if p == nil || link.Failure != "" || !link.Refreshable || link.ExpiresAt == nil || left(link) > queueTime {
 			continue
 		}
 		_, err, _ := s.work.Do("refresh "+user.String()+" "+p.ID, func() (any, error) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
 			defer cancel()
-			_, _, err := s.refresh(ctx, p, link)
-			return nil, err
+			link, _, err := s.refresh(ctx, p, link)
+			return link.Failure != "", err
 		})
 		if err != nil {
 			s.log.WarnContext(ctx, "cannot renew external token", "user", user, "provider", p.ID, "err", describe(err))

@@ -102,30 +102,54 @@ type newUser struct {
 	First                           bool // only if no user exists
 }
 
-// insert validates and stores a new user, with a key pair for Git.
-func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
-	n.Email, n.Username, n.Name = strings.TrimSpace(n.Email), strings.TrimSpace(n.Username), strings.TrimSpace(n.Name)
+// check returns the fault Invalid if the account cannot be created.
+func (n newUser) check() error {
 	f := fault.New(fault.Invalid, "The account cannot be created.")
 	check(f, "username", checkUsername(n.Username))
 	check(f, "email", checkEmail(n.Email))
 	check(f, "name", checkName(n.Name))
-	var hash string
 	switch n.LoginType {
 	case sdk.LoginPassword:
 		check(f, "password", checkPassword(n.Password, n.Username, n.Email))
-	case sdk.LoginNone:
+	case sdk.LoginNone, sdk.LoginOIDC, sdk.LoginGitHub:
 		if n.Password != "" {
 			check(f, "password", "must be empty for a user without password sign-in")
 		}
 	default:
-		check(f, "login_type", "must be password or none")
+		check(f, "login_type", "must be password, oidc, github or none")
 	}
 	if n.Status != sdk.UserActive && n.Status != sdk.UserDormant {
 		check(f, "user_status", "must be active or dormant")
 	}
 	if len(f.Fields) > 0 {
-		return dbsqlc.User{}, f
+		return f
 	}
+	return nil
+}
+
+// store inserts the checked account, with the hash of its password, as a member of the default organization.
+func (n newUser) store(ctx context.Context, q *dbsqlc.Queries, hash string) (dbsqlc.User, error) {
+	user, err := q.InsertUser(ctx, dbsqlc.InsertUserParams{
+		ID: uuid.New(), Username: n.Username, Email: n.Email, Name: n.Name, PasswordHash: hash,
+		LoginType: string(n.LoginType), Status: string(n.Status), Roles: append([]string{}, n.Roles...),
+	})
+	if err != nil {
+		return user, taken(err)
+	}
+	org, err := q.GetDefaultOrganization(ctx)
+	if err != nil {
+		return user, fmt.Errorf("read organization: %w", err)
+	}
+	return user, q.AddOrganizationMember(ctx, dbsqlc.AddOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID})
+}
+
+// insert validates and stores a new user, with a key pair for Git.
+func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
+	n.Email, n.Username, n.Name = strings.TrimSpace(n.Email), strings.TrimSpace(n.Username), strings.TrimSpace(n.Name)
+	if err := n.check(); err != nil {
+		return dbsqlc.User{}, err
+	}
+	var hash string
 	var err error
 	if n.LoginType == sdk.LoginPassword {
 		if hash, err = s.passwords.hash(ctx, newPair("", httpapi.ClientAddr(ctx)), n.Password); err != nil {
@@ -142,20 +166,10 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 				return firstTaken(err)
 			}
 		}
-		user, err = q.InsertUser(ctx, dbsqlc.InsertUserParams{
-			ID: uuid.New(), Username: n.Username, Email: n.Email, Name: n.Name, PasswordHash: hash,
-			LoginType: string(n.LoginType), Status: string(n.Status), Roles: append([]string{}, n.Roles...),
-		})
-		if err != nil {
-			return err
-		}
-		org, err := q.GetDefaultOrganization(ctx)
-		if err != nil {
-			return err
-		}
-		return q.AddOrganizationMember(ctx, dbsqlc.AddOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID})
+		user, err = n.store(ctx, q, hash)
+		return err
 	})
-	return user, taken(err)
+	return user, err
 }
 
 // taken returns the fault for a name or address that another user has.
@@ -261,6 +275,9 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if err := q.DeleteUserExternalAuthLinks(ctx, user.ID); err != nil {
+			return err
+		}
+		if err := q.DeleteUserLinks(ctx, user.ID); err != nil {
 			return err
 		}
 		if err := q.DeleteGitSSHKey(ctx, user.ID); err != nil {

@@ -89,7 +89,3 @@ func (s *Service) experiments(w http.ResponseWriter, _ *http.Request) error {
 func (s *Service) sshConfig(w http.ResponseWriter, _ *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, sdk.SSHConfig{HostnamePrefix: "coder.", HostnameSuffix: "coder"})
 }
-
-func (s *Service) authMethods(w http.ResponseWriter, _ *http.Request) error {
-	return httpapi.Write(w, http.StatusOK, sdk.AuthMethods{Password: sdk.AuthMethod{Enabled: true}})
-}

@@ -49,6 +49,9 @@ func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
+	if t := sdk.LoginType(user.LoginType); t == sdk.LoginOIDC || t == sdk.LoginGitHub {
+		return fault.New(fault.Invalid, "%s signs in with %s and has no password.", user.Username, t.Name()).WithField("password", "cannot be set for this account")
+	}
 	ctx := r.Context()
 	actor := httpapi.ActorFrom(ctx)
 	if actor.UserID == user.ID && user.PasswordHash != "" {

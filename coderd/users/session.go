@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +67,8 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 	switch {
 	case !secret.Token(half).Matches(key.SecretHash):
 		return rbac.Actor{}, unauthenticated("The session has ended, or its token is invalid.")
+	case now.After(key.ExpiresAt) && key.EndReason != "":
+		return rbac.Actor{}, unauthenticated("The session has ended: " + key.EndReason)
 	case now.After(key.ExpiresAt):
 		return rbac.Actor{}, unauthenticated("The session has expired.")
 	case key.Actor.Status == string(sdk.UserSuspended):
@@ -176,30 +179,19 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 	if !good || err != nil || user.LoginType != string(sdk.LoginPassword) {
 		return fault.New(fault.Unauthenticated, "The email address or the password is wrong.")
 	}
-	if user.Status == string(sdk.UserSuspended) {
-		return suspended()
+	if s.onlyOwnersUsePasswords && !slices.Contains(user.Roles, rbac.RoleOwner) {
+		return fault.New(fault.Forbidden, "Sign-in with a password is switched off.").WithDetail("Use another way to sign in on the sign-in page, or ask an owner.")
 	}
 	var token secret.Token
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
-		if user.Status == string(sdk.UserDormant) {
-			if _, err := q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(sdk.UserActive)}); err != nil {
-				return err
-			}
-		}
-		if err := q.DeleteExpiredKeys(ctx, user.ID); err != nil {
-			return err
-		}
-		if err := q.TouchUser(ctx, user.ID); err != nil {
-			return err
-		}
-		token, _, err = newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, sessionLifetime)
+		token, err = s.StartSession(ctx, q, user)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("sign in: %w", err)
 	}
 	s.log.Info("user signed in", "user", user.Username, "addr", httpapi.ClientAddr(ctx))
-	s.setCookie(w, token.Reveal(), int(sessionLifetime/time.Second))
+	s.KeepSession(w, token)
 	return httpapi.Write(w, http.StatusCreated, sdk.LoginResponse{SessionToken: token.Reveal()})
 }
 

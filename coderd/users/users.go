@@ -30,6 +30,8 @@ type Options struct {
 	Keys *states.Keyring
 	// AccessURL is the address at which users reach the server. It decides whether cookies require TLS.
 	AccessURL *url.URL
+	// OnlyOwnersUsePasswords refuses passwords of users who are not owners of the deployment.
+	OnlyOwnersUsePasswords bool
 }
 
 // Service serves accounts. Safe for concurrent use.
@@ -41,13 +43,15 @@ type Service struct {
 	passwords *hasher
 	tries     *tries
 
+	onlyOwnersUsePasswords bool
+
 	mu      sync.Mutex
 	revoked []func(uuid.UUID) // guarded by mu
 }
 
 // New returns the service.
 func New(d Options) *Service {
-	return &Service{db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries()}
+	return &Service{db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries(), onlyOwnersUsePasswords: d.OnlyOwnersUsePasswords}
 }
 
 // OnRevoked registers fn, which is called after the change is stored, with a user who was suspended or deleted, whose roles
@@ -84,7 +88,6 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST "+v2+"users/first", rbac.Public, s.createFirst)
 	mux.Handle("POST "+v2+"users/login", rbac.Public, s.login)
 	mux.Handle("POST "+v2+"users/logout", rbac.SignedIn, s.logout)
-	mux.Handle("GET "+v2+"users/authmethods", rbac.Public, s.authMethods)
 
 	mux.Handle("GET "+v2+"users", needs(rbac.Read, rbac.User), s.list)
 	mux.Handle("POST "+v2+"users", needs(rbac.Create, rbac.User), s.create)

@@ -179,7 +179,20 @@ const (
 	LoginPassword LoginType = "password"
 	LoginToken    LoginType = "token"
 	LoginNone     LoginType = "none"
+	LoginOIDC     LoginType = "oidc"
+	LoginGitHub   LoginType = "github"
 )
+
+// Name returns the login type as users know it.
+func (t LoginType) Name() string {
+	switch t {
+	case LoginOIDC:
+		return "OpenID Connect"
+	case LoginGitHub:
+		return "GitHub"
+	}
+	return string(t)
+}
 
 type ProvisionerStatus string
 

@@ -89,14 +89,20 @@ type LoginResponse struct {
 
 // AuthMethods says how one may sign in.
 type AuthMethods struct {
-	TermsOfServiceURL string         `json:"terms_of_service_url,omitempty"`
-	Password          AuthMethod     `json:"password"`
-	Github            AuthMethod     `json:"github"`
-	OIDC              OIDCAuthMethod `json:"oidc"`
+	TermsOfServiceURL string           `json:"terms_of_service_url,omitempty"`
+	Password          AuthMethod       `json:"password"`
+	Github            GitHubAuthMethod `json:"github"`
+	OIDC              OIDCAuthMethod   `json:"oidc"`
 }
 
 type AuthMethod struct {
 	Enabled bool `json:"enabled"`
+}
+
+type GitHubAuthMethod struct {
+	Enabled bool `json:"enabled"`
+	// DefaultProviderConfigured is always false: an operator configures an OAuth application of their own.
+	DefaultProviderConfigured bool `json:"default_provider_configured"`
 }
 
 type OIDCAuthMethod struct {

@@ -132,7 +132,7 @@ func (q *Queries) ForgetStateKey(ctx context.Context, keyID []byte) error {
 }
 
 const getAPIKey = `-- name: GetAPIKey :one
-SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at FROM api_keys WHERE id = $1 AND user_id = $2
+SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason FROM api_keys WHERE id = $1 AND user_id = $2
 `
 
 type GetAPIKeyParams struct {
@@ -154,12 +154,13 @@ func (q *Queries) GetAPIKey(ctx context.Context, arg GetAPIKeyParams) (ApiKey, e
 		&i.CreatedAt,
 		&i.LastUsedAt,
 		&i.ExpiresAt,
+		&i.EndReason,
 	)
 	return i, err
 }
 
 const getCredential = `-- name: GetCredential :one
-SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
+SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1
 `
@@ -171,6 +172,7 @@ type GetCredentialRow struct {
 	LifetimeSeconds int64
 	LastUsedAt      time.Time
 	ExpiresAt       time.Time
+	EndReason       string
 	Actor           Actor
 }
 
@@ -185,6 +187,7 @@ func (q *Queries) GetCredential(ctx context.Context, id string) (GetCredentialRo
 		&i.LifetimeSeconds,
 		&i.LastUsedAt,
 		&i.ExpiresAt,
+		&i.EndReason,
 		&i.Actor.ID,
 		&i.Actor.Username,
 		&i.Actor.Status,
@@ -214,7 +217,7 @@ func (q *Queries) GetGitSSHKey(ctx context.Context, userID uuid.UUID) (GitSshKey
 }
 
 const getTokenByName = `-- name: GetTokenByName :one
-SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token'
+SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token'
 `
 
 type GetTokenByNameParams struct {
@@ -236,13 +239,14 @@ func (q *Queries) GetTokenByName(ctx context.Context, arg GetTokenByNameParams) 
 		&i.CreatedAt,
 		&i.LastUsedAt,
 		&i.ExpiresAt,
+		&i.EndReason,
 	)
 	return i, err
 }
 
 const insertAPIKey = `-- name: InsertAPIKey :one
 INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7::bigint, now() + make_interval(secs => $7::bigint)) RETURNING id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at
+VALUES ($1, $2, $3, $4, $5, $6, $7::bigint, now() + make_interval(secs => $7::bigint)) RETURNING id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason
 `
 
 type InsertAPIKeyParams struct {
@@ -277,6 +281,7 @@ func (q *Queries) InsertAPIKey(ctx context.Context, arg InsertAPIKeyParams) (Api
 		&i.CreatedAt,
 		&i.LastUsedAt,
 		&i.ExpiresAt,
+		&i.EndReason,
 	)
 	return i, err
 }
@@ -348,7 +353,7 @@ func (q *Queries) ListGitSSHKeysNotUnder(ctx context.Context, header []byte) ([]
 }
 
 const listTokens = `-- name: ListTokens :many
-SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
+SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, k.end_reason, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
 WHERE k.kind = 'token' AND ($1::boolean OR k.expires_at > now()) AND ($2::uuid IS NULL OR k.user_id = $2)
 ORDER BY k.created_at, k.id LIMIT 1000
 `
@@ -384,6 +389,7 @@ func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListT
 			&i.ApiKey.CreatedAt,
 			&i.ApiKey.LastUsedAt,
 			&i.ApiKey.ExpiresAt,
+			&i.ApiKey.EndReason,
 			&i.Username,
 		); err != nil {
 			return nil, err

@@ -31,6 +31,7 @@ type ApiKey struct {
 	CreatedAt       time.Time
 	LastUsedAt      time.Time
 	ExpiresAt       time.Time
+	EndReason       string
 }
 
 type ExternalAuthLink struct {
@@ -82,6 +83,13 @@ type Group struct {
 type GroupMember struct {
 	GroupID   uuid.UUID
 	UserID    uuid.UUID
+	CreatedAt time.Time
+}
+
+type OneTimePasscode struct {
+	UserID    uuid.UUID
+	Hash      []byte
+	ExpiresAt time.Time
 	CreatedAt time.Time
 }
 
@@ -286,6 +294,16 @@ type User struct {
 	UpdatedAt    time.Time
 	LastSeenAt   *time.Time
 	DeletedAt    *time.Time
+}
+
+type UserLink struct {
+	UserID    uuid.UUID
+	LoginType string
+	Issuer    string
+	Subject   string
+	Claims    []byte
+	CreatedAt time.Time
+	UpdatedAt time.Time
 }
 
 type Workspace struct {

@@ -291,16 +291,17 @@ func (q *Queries) LockUsers(ctx context.Context) error {
 }
 
 const touchUser = `-- name: TouchUser :exec
-UPDATE users SET last_seen_at = now() WHERE id = $1
+UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id = $1
 `
 
+// A dormant user who is seen is active again.
 func (q *Queries) TouchUser(ctx context.Context, id uuid.UUID) error {
 	_, err := q.db.Exec(ctx, touchUser, id)
 	return err
 }
 
 const touchUsers = `-- name: TouchUsers :exec
-UPDATE users SET last_seen_at = now() WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY ($1::uuid[]) ORDER BY u.id FOR UPDATE)
+UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY ($1::uuid[]) ORDER BY u.id FOR UPDATE)
 `
 
 // In the order of their ids, as every statement that locks several users.

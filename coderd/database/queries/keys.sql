@@ -1,6 +1,6 @@
 -- name: GetCredential :one
 -- All that decides whether a token is good, and what its user may do.
-SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, sqlc.embed(actors)
+SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, sqlc.embed(actors)
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1;
 

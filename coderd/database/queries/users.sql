@@ -65,8 +65,9 @@ SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE;
 UPDATE users SET deleted_at = now(), updated_at = now(), password_hash = '', roles = '{}', status = 'suspended' WHERE id = $1 AND deleted_at IS NULL;
 
 -- name: TouchUser :exec
-UPDATE users SET last_seen_at = now() WHERE id = $1;
+-- A dormant user who is seen is active again.
+UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id = $1;
 
 -- name: TouchUsers :exec
 -- In the order of their ids, as every statement that locks several users.
-UPDATE users SET last_seen_at = now() WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY (sqlc.arg(ids)::uuid[]) ORDER BY u.id FOR UPDATE);
+UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY (sqlc.arg(ids)::uuid[]) ORDER BY u.id FOR UPDATE);
