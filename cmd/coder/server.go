@@ -57,6 +57,7 @@ type serverOptions struct {
 	proxyHeaders     []string
 	metrics          bool
 	metricsAddress   string
+	signIn           signInOptions
 }
 
 func serverCmd() *cobra.Command {
@@ -107,6 +108,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringSliceVar(&opts.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the client's address, the first present one counts (default X-Forwarded-For)")
 	f.BoolVar(&opts.metrics, "prometheus-enable", false, "serve Prometheus metrics on --prometheus-address, at /metrics")
 	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on; there is no authentication, so keep it private")
+	opts.signIn.flags(f)
 	opts.terraform.flags(f)
 	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
@@ -167,6 +169,10 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	oidc, github, err := opts.signIn.providers(accessURL)
+	if err != nil {
+		return err
+	}
 	wildcard, err := wildcardHost(opts.wildcardURL, accessURL)
 	if err != nil {
 		return err
@@ -218,28 +224,31 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	alone.use(db)
 
 	server, err := coderd.New(ctx, coderd.Options{
-		Logger:           log,
-		DB:               db,
-		AccessURL:        accessURL,
-		WildcardHost:     wildcard,
-		NoPathApps:       opts.noPathApps,
-		Evaluate:         evaluate,
-		HTTP:             listeners.http,
-		TLS:              listeners.tls,
-		STUNAddress:      opts.stunAddress,
-		CacheDir:         opts.terraform.cacheDir,
-		StateDir:         filepath.Join(state, "journal"),
-		Executors:        executors.each,
-		Concerns:         executors.concerns,
-		ProvisionerPSK:   secret.Token(opts.provisionerPSK),
-		ProvisionerGrace: opts.provisionerGrace,
-		StateRetention:   opts.stateRetention,
-		JobRetention:     opts.jobRetention,
-		States:           keys,
-		ExternalAuth:     logins,
-		TrustedProxies:   proxies,
-		TrustedHeaders:   opts.proxyHeaders,
-		Metrics:          registry,
+		Logger:                 log,
+		DB:                     db,
+		AccessURL:              accessURL,
+		WildcardHost:           wildcard,
+		NoPathApps:             opts.noPathApps,
+		Evaluate:               evaluate,
+		HTTP:                   listeners.http,
+		TLS:                    listeners.tls,
+		STUNAddress:            opts.stunAddress,
+		CacheDir:               opts.terraform.cacheDir,
+		StateDir:               filepath.Join(state, "journal"),
+		Executors:              executors.each,
+		Concerns:               executors.concerns,
+		ProvisionerPSK:         secret.Token(opts.provisionerPSK),
+		ProvisionerGrace:       opts.provisionerGrace,
+		StateRetention:         opts.stateRetention,
+		JobRetention:           opts.jobRetention,
+		States:                 keys,
+		ExternalAuth:           logins,
+		OIDC:                   oidc,
+		GitHub:                 github,
+		OnlyOwnersUsePasswords: opts.signIn.disablePasswords,
+		TrustedProxies:         proxies,
+		TrustedHeaders:         opts.proxyHeaders,
+		Metrics:                registry,
 	})
 	if err != nil {
 		return err

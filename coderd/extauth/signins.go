@@ -8,11 +8,15 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
 // SignInPrefix begins the ids of the providers in Options.SignIn. The id of a provider that users link accounts with has no colon.
 const SignInPrefix = "sign-in:"
+
+// SignInOIDC is the provider whose access token templates may read.
+const SignInOIDC = SignInPrefix + string(sdk.LoginOIDC)
 
 // Stored returns a user's access token as it is in the database, or "" if there is none that is valid. It queries only the
 // database, because it runs in a transaction.

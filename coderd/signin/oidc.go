@@ -76,6 +76,11 @@ func NewOIDC(cfg OIDCConfig, accessURL *url.URL) (*OIDC, error) {
 		return nil, fault.New(fault.Invalid, "--oidc-client-secret is missing").
 			WithDetail("Set CODER_OIDC_CLIENT_SECRET, or --oidc-client-key-file and --oidc-client-cert-file for a provider that takes a key.")
 	}
+	for _, name := range []string{"state", "nonce", "redirect_uri", "client_id", "response_type", "code_challenge", "code_challenge_method", "scope"} {
+		if _, given := cfg.AuthURLParams[name]; given {
+			return nil, fault.New(fault.Invalid, "--oidc-auth-url-params cannot contain %s, which the server sets", name)
+		}
+	}
 	if !slices.Contains(cfg.Scopes, oidc.ScopeOpenID) {
 		return nil, fault.New(fault.Invalid, "--oidc-scopes must include openid")
 	}
@@ -106,7 +111,13 @@ func (o *OIDC) discover(ctx context.Context) (*oidc.Provider, error) {
 
 func (o *OIDC) config(p *oidc.Provider) *oauth2.Config {
 	c := &oauth2.Config{ClientID: o.cfg.ClientID, ClientSecret: o.cfg.ClientSecret.Reveal(), Scopes: o.cfg.Scopes, RedirectURL: o.callback, Endpoint: p.Endpoint()}
-	if o.prove != nil {
+	c.Endpoint.AuthStyle = oauth2.AuthStyleInHeader
+	// How clients authenticate (OpenID Connect Discovery, 3); client_secret_basic unless the provider says otherwise. The library
+	// would try both ways, and send each refused request twice.
+	var known struct {
+		Methods []string `json:"token_endpoint_auth_methods_supported"`
+	}
+	if err := p.Claims(&known); o.prove != nil || err == nil && len(known.Methods) > 0 && !slices.Contains(known.Methods, "client_secret_basic") {
 		c.Endpoint.AuthStyle = oauth2.AuthStyleInParams
 	}
 	return c

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/extauth"
-	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 const (
@@ -82,6 +80,3 @@ func (s *Service) markDormant(ctx context.Context) {
 		s.log.InfoContext(ctx, "user is dormant", "user", row.Username)
 	}
 }
-
-// ProviderID returns the id under which coderd/extauth keeps the tokens of a way to sign in.
-func ProviderID(t sdk.LoginType) string { return extauth.SignInPrefix + string(t) }

@@ -191,6 +191,8 @@ func decode[T any](t *testing.T, text string) (v T) {
 	return v
 }
 
+func secretOf(text string) secret.Token { return secret.Token(text) }
+
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(coderdtest.Patience); !f(); time.Sleep(10 * time.Millisecond) {

@@ -114,6 +114,7 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	}
 	if err := q.FinishTemplateVersion(ctx, dbsqlc.FinishTemplateVersionParams{
 		ID: v.ID, Readme: database.Text(found.GetReadme()), NamesOwnerSessionToken: found.GetNamesOwnerSessionToken(), NamesOwnerSshPrivateKey: found.GetNamesOwnerSshPrivateKey(),
+		NamesOwnerOidcAccessToken: found.GetNamesOwnerOidcAccessToken(),
 	}); err != nil {
 		return fmt.Errorf("finish template version: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -105,6 +106,13 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 			return nil, fmt.Errorf("make owner's session: %w", err)
 		}
 		m.OwnerSessionToken = token.Reveal()
+	}
+	if v.NamesOwnerOidcAccessToken {
+		token, err := h.opts.ExternalAuth.Stored(ctx, q, w.OwnerID, extauth.SignInOIDC)
+		if err != nil {
+			return nil, err
+		}
+		m.OwnerOidcAccessToken = token.Reveal()
 	}
 	// A build that requires the login cannot start without it; ending a workspace must always be possible.
 	starting := sdk.Transition(b.Transition) == sdk.TransitionStart

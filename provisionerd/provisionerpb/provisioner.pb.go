@@ -1612,27 +1612,28 @@ func (x *ParameterValue) GetValue() string {
 // Owner and workspace facts that a template can read. The owner's secrets are filled only where the template's source
 // names the attribute.
 type Metadata struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	AccessUrl          string                 `protobuf:"bytes,1,opt,name=access_url,json=accessUrl,proto3" json:"access_url,omitempty"`
-	WorkspaceId        []byte                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	WorkspaceName      string                 `protobuf:"bytes,3,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
-	BuildId            []byte                 `protobuf:"bytes,4,opt,name=build_id,json=buildId,proto3" json:"build_id,omitempty"`
-	OwnerId            []byte                 `protobuf:"bytes,5,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
-	OwnerName          string                 `protobuf:"bytes,6,opt,name=owner_name,json=ownerName,proto3" json:"owner_name,omitempty"` // user name
-	OwnerEmail         string                 `protobuf:"bytes,7,opt,name=owner_email,json=ownerEmail,proto3" json:"owner_email,omitempty"`
-	OwnerFullName      string                 `protobuf:"bytes,8,opt,name=owner_full_name,json=ownerFullName,proto3" json:"owner_full_name,omitempty"`
-	OwnerGroups        []string               `protobuf:"bytes,9,rep,name=owner_groups,json=ownerGroups,proto3" json:"owner_groups,omitempty"`
-	OwnerLoginType     string                 `protobuf:"bytes,10,opt,name=owner_login_type,json=ownerLoginType,proto3" json:"owner_login_type,omitempty"`
-	OwnerRoles         []string               `protobuf:"bytes,11,rep,name=owner_roles,json=ownerRoles,proto3" json:"owner_roles,omitempty"`
-	OwnerSshPublicKey  string                 `protobuf:"bytes,12,opt,name=owner_ssh_public_key,json=ownerSshPublicKey,proto3" json:"owner_ssh_public_key,omitempty"`
-	OwnerSshPrivateKey string                 `protobuf:"bytes,13,opt,name=owner_ssh_private_key,json=ownerSshPrivateKey,proto3" json:"owner_ssh_private_key,omitempty"`
-	OwnerSessionToken  string                 `protobuf:"bytes,14,opt,name=owner_session_token,json=ownerSessionToken,proto3" json:"owner_session_token,omitempty"`
-	TemplateId         []byte                 `protobuf:"bytes,15,opt,name=template_id,json=templateId,proto3" json:"template_id,omitempty"`
-	TemplateName       string                 `protobuf:"bytes,16,opt,name=template_name,json=templateName,proto3" json:"template_name,omitempty"`
-	TemplateVersion    string                 `protobuf:"bytes,17,opt,name=template_version,json=templateVersion,proto3" json:"template_version,omitempty"`
-	ExternalAuthTokens map[string]string      `protobuf:"bytes,18,rep,name=external_auth_tokens,json=externalAuthTokens,proto3" json:"external_auth_tokens,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by provider, those that the template asks for and the owner has linked
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	AccessUrl            string                 `protobuf:"bytes,1,opt,name=access_url,json=accessUrl,proto3" json:"access_url,omitempty"`
+	WorkspaceId          []byte                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	WorkspaceName        string                 `protobuf:"bytes,3,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
+	BuildId              []byte                 `protobuf:"bytes,4,opt,name=build_id,json=buildId,proto3" json:"build_id,omitempty"`
+	OwnerId              []byte                 `protobuf:"bytes,5,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
+	OwnerName            string                 `protobuf:"bytes,6,opt,name=owner_name,json=ownerName,proto3" json:"owner_name,omitempty"` // user name
+	OwnerEmail           string                 `protobuf:"bytes,7,opt,name=owner_email,json=ownerEmail,proto3" json:"owner_email,omitempty"`
+	OwnerFullName        string                 `protobuf:"bytes,8,opt,name=owner_full_name,json=ownerFullName,proto3" json:"owner_full_name,omitempty"`
+	OwnerGroups          []string               `protobuf:"bytes,9,rep,name=owner_groups,json=ownerGroups,proto3" json:"owner_groups,omitempty"`
+	OwnerLoginType       string                 `protobuf:"bytes,10,opt,name=owner_login_type,json=ownerLoginType,proto3" json:"owner_login_type,omitempty"`
+	OwnerRoles           []string               `protobuf:"bytes,11,rep,name=owner_roles,json=ownerRoles,proto3" json:"owner_roles,omitempty"`
+	OwnerSshPublicKey    string                 `protobuf:"bytes,12,opt,name=owner_ssh_public_key,json=ownerSshPublicKey,proto3" json:"owner_ssh_public_key,omitempty"`
+	OwnerSshPrivateKey   string                 `protobuf:"bytes,13,opt,name=owner_ssh_private_key,json=ownerSshPrivateKey,proto3" json:"owner_ssh_private_key,omitempty"`
+	OwnerSessionToken    string                 `protobuf:"bytes,14,opt,name=owner_session_token,json=ownerSessionToken,proto3" json:"owner_session_token,omitempty"`
+	TemplateId           []byte                 `protobuf:"bytes,15,opt,name=template_id,json=templateId,proto3" json:"template_id,omitempty"`
+	TemplateName         string                 `protobuf:"bytes,16,opt,name=template_name,json=templateName,proto3" json:"template_name,omitempty"`
+	TemplateVersion      string                 `protobuf:"bytes,17,opt,name=template_version,json=templateVersion,proto3" json:"template_version,omitempty"`
+	ExternalAuthTokens   map[string]string      `protobuf:"bytes,18,rep,name=external_auth_tokens,json=externalAuthTokens,proto3" json:"external_auth_tokens,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by provider, those that the template asks for and the owner has linked
+	OwnerOidcAccessToken string                 `protobuf:"bytes,19,opt,name=owner_oidc_access_token,json=ownerOidcAccessToken,proto3" json:"owner_oidc_access_token,omitempty"`                                                                   // of the owner's sign-in with OpenID Connect
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *Metadata) Reset() {
@@ -1789,6 +1790,13 @@ func (x *Metadata) GetExternalAuthTokens() map[string]string {
 		return x.ExternalAuthTokens
 	}
 	return nil
+}
+
+func (x *Metadata) GetOwnerOidcAccessToken() string {
+	if x != nil {
+		return x.OwnerOidcAccessToken
+	}
+	return ""
 }
 
 type TemplateImport struct {
@@ -2836,19 +2844,20 @@ func (x *DryRunResult) GetResources() []*Resource {
 }
 
 type ImportResult struct {
-	state                   protoimpl.MessageState `protogen:"open.v1"`
-	Variables               []*TemplateVariable    `protobuf:"bytes,1,rep,name=variables,proto3" json:"variables,omitempty"`
-	Parameters              []*Parameter           `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty"`
-	Presets                 []*Preset              `protobuf:"bytes,3,rep,name=presets,proto3" json:"presets,omitempty"`
-	ExternalAuth            []*ExternalAuth        `protobuf:"bytes,4,rep,name=external_auth,json=externalAuth,proto3" json:"external_auth,omitempty"`
-	WorkspaceTags           map[string]string      `protobuf:"bytes,5,rep,name=workspace_tags,json=workspaceTags,proto3" json:"workspace_tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	StartResources          []*Resource            `protobuf:"bytes,6,rep,name=start_resources,json=startResources,proto3" json:"start_resources,omitempty"`
-	StopResources           []*Resource            `protobuf:"bytes,7,rep,name=stop_resources,json=stopResources,proto3" json:"stop_resources,omitempty"`
-	Readme                  string                 `protobuf:"bytes,8,opt,name=readme,proto3" json:"readme,omitempty"`
-	NamesOwnerSessionToken  bool                   `protobuf:"varint,9,opt,name=names_owner_session_token,json=namesOwnerSessionToken,proto3" json:"names_owner_session_token,omitempty"` // the source reads data.coder_workspace_owner.*.session_token
-	NamesOwnerSshPrivateKey bool                   `protobuf:"varint,10,opt,name=names_owner_ssh_private_key,json=namesOwnerSshPrivateKey,proto3" json:"names_owner_ssh_private_key,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
+	state                     protoimpl.MessageState `protogen:"open.v1"`
+	Variables                 []*TemplateVariable    `protobuf:"bytes,1,rep,name=variables,proto3" json:"variables,omitempty"`
+	Parameters                []*Parameter           `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty"`
+	Presets                   []*Preset              `protobuf:"bytes,3,rep,name=presets,proto3" json:"presets,omitempty"`
+	ExternalAuth              []*ExternalAuth        `protobuf:"bytes,4,rep,name=external_auth,json=externalAuth,proto3" json:"external_auth,omitempty"`
+	WorkspaceTags             map[string]string      `protobuf:"bytes,5,rep,name=workspace_tags,json=workspaceTags,proto3" json:"workspace_tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	StartResources            []*Resource            `protobuf:"bytes,6,rep,name=start_resources,json=startResources,proto3" json:"start_resources,omitempty"`
+	StopResources             []*Resource            `protobuf:"bytes,7,rep,name=stop_resources,json=stopResources,proto3" json:"stop_resources,omitempty"`
+	Readme                    string                 `protobuf:"bytes,8,opt,name=readme,proto3" json:"readme,omitempty"`
+	NamesOwnerSessionToken    bool                   `protobuf:"varint,9,opt,name=names_owner_session_token,json=namesOwnerSessionToken,proto3" json:"names_owner_session_token,omitempty"` // the source reads data.coder_workspace_owner.*.session_token
+	NamesOwnerSshPrivateKey   bool                   `protobuf:"varint,10,opt,name=names_owner_ssh_private_key,json=namesOwnerSshPrivateKey,proto3" json:"names_owner_ssh_private_key,omitempty"`
+	NamesOwnerOidcAccessToken bool                   `protobuf:"varint,11,opt,name=names_owner_oidc_access_token,json=namesOwnerOidcAccessToken,proto3" json:"names_owner_oidc_access_token,omitempty"`
+	unknownFields             protoimpl.UnknownFields
+	sizeCache                 protoimpl.SizeCache
 }
 
 func (x *ImportResult) Reset() {
@@ -2947,6 +2956,13 @@ func (x *ImportResult) GetNamesOwnerSessionToken() bool {
 func (x *ImportResult) GetNamesOwnerSshPrivateKey() bool {
 	if x != nil {
 		return x.NamesOwnerSshPrivateKey
+	}
+	return false
+}
+
+func (x *ImportResult) GetNamesOwnerOidcAccessToken() bool {
+	if x != nil {
+		return x.NamesOwnerOidcAccessToken
 	}
 	return false
 }
@@ -4271,7 +4287,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\":\n" +
 	"\x0eParameterValue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xb9\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xf0\x06\n" +
 	"\bMetadata\x12\x1d\n" +
 	"\n" +
 	"access_url\x18\x01 \x01(\tR\taccessUrl\x12!\n" +
@@ -4296,7 +4312,8 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"templateId\x12#\n" +
 	"\rtemplate_name\x18\x10 \x01(\tR\ftemplateName\x12)\n" +
 	"\x10template_version\x18\x11 \x01(\tR\x0ftemplateVersion\x12l\n" +
-	"\x14external_auth_tokens\x18\x12 \x03(\v2:.codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntryR\x12externalAuthTokens\x1aE\n" +
+	"\x14external_auth_tokens\x18\x12 \x03(\v2:.codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntryR\x12externalAuthTokens\x125\n" +
+	"\x17owner_oidc_access_token\x18\x13 \x01(\tR\x14ownerOidcAccessToken\x1aE\n" +
 	"\x17ExternalAuthTokensEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe1\x01\n" +
@@ -4389,7 +4406,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\aunknown\x18\x05 \x03(\tR\aunknown\x12\x18\n" +
 	"\atainted\x18\x06 \x03(\tR\atainted\"P\n" +
 	"\fDryRunResult\x12@\n" +
-	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\"\xf3\x05\n" +
+	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\"\xb5\x06\n" +
 	"\fImportResult\x12H\n" +
 	"\tvariables\x18\x01 \x03(\v2*.codermesh.provisioner.v1.TemplateVariableR\tvariables\x12C\n" +
 	"\n" +
@@ -4403,7 +4420,8 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x06readme\x18\b \x01(\tR\x06readme\x129\n" +
 	"\x19names_owner_session_token\x18\t \x01(\bR\x16namesOwnerSessionToken\x12<\n" +
 	"\x1bnames_owner_ssh_private_key\x18\n" +
-	" \x01(\bR\x17namesOwnerSshPrivateKey\x1a@\n" +
+	" \x01(\bR\x17namesOwnerSshPrivateKey\x12@\n" +
+	"\x1dnames_owner_oidc_access_token\x18\v \x01(\bR\x19namesOwnerOidcAccessToken\x1a@\n" +
 	"\x12WorkspaceTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbb\x01\n" +

@@ -113,7 +113,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	r.sayUnsettled(work)
 	where, env, err := r.slot.serve(ctx, facts{
 		transition: transition, metadata: work.GetMetadata(), parameters: work.GetParameters(),
-		previous: work.GetPreviousParameters(), build: true, token: t.Token, key: t.Key,
+		previous: work.GetPreviousParameters(), build: true, token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
 	})
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ type facts struct {
 	previous   []*provisionerpb.ParameterValue
 	build      bool // a workspace build, where the template's name must be known
 	// Which of the owner's secrets the source refers to.
-	token, key bool
+	token, key, oidcToken bool
 }
 
 // public returns the facts that other programs of a template may see, too.
@@ -125,6 +125,9 @@ func (f facts) worker() (map[string]string, error) {
 	}
 	if f.key {
 		optional["CODER_WORKSPACE_OWNER_SSH_PRIVATE_KEY"] = m.GetOwnerSshPrivateKey()
+	}
+	if f.oidcToken {
+		optional["CODER_WORKSPACE_OWNER_OIDC_ACCESS_TOKEN"] = m.GetOwnerOidcAccessToken()
 	}
 	for name, value := range optional {
 		if value != "" {

@@ -36,7 +36,7 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 		return err
 	}
 	found.Variables, found.Readme = t.Variables, t.Readme
-	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey = t.Token, t.Key
+	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey, found.NamesOwnerOidcAccessToken = t.Token, t.Key, t.OIDCToken
 	if t.Impossible != nil {
 		return t.Impossible
 	}
@@ -44,7 +44,7 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 		return err
 	}
 	in := planInput{t: t, variables: work.GetVariables(), facts: facts{
-		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.Token, key: t.Key,
+		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
 	}}
 	projected, err := r.project(ctx, in)
 	if errors.Is(err, errCanceled) || ctx.Err() != nil {

@@ -211,7 +211,7 @@ func (r *runner) dryRunInto(ctx context.Context, work *provisionerpb.TemplateDry
 	}
 	r.log.enter(stagePlan)
 	plan, err := r.plan(ctx, planInput{t: t, variables: work.GetVariables(), facts: facts{
-		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.Token, key: t.Key,
+		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
 	}}, nil)
 	if err != nil {
 		return err

@@ -226,19 +226,20 @@ type Template struct {
 }
 
 type TemplateVersion struct {
-	ID                      uuid.UUID
-	OrganizationID          uuid.UUID
-	TemplateID              *uuid.UUID
-	JobID                   uuid.UUID
-	Name                    string
-	Message                 string
-	Readme                  string
-	Archived                bool
-	NamesOwnerSessionToken  bool
-	NamesOwnerSshPrivateKey bool
-	CreatedBy               uuid.UUID
-	CreatedAt               time.Time
-	UpdatedAt               time.Time
+	ID                        uuid.UUID
+	OrganizationID            uuid.UUID
+	TemplateID                *uuid.UUID
+	JobID                     uuid.UUID
+	Name                      string
+	Message                   string
+	Readme                    string
+	Archived                  bool
+	NamesOwnerSessionToken    bool
+	NamesOwnerSshPrivateKey   bool
+	CreatedBy                 uuid.UUID
+	CreatedAt                 time.Time
+	UpdatedAt                 time.Time
+	NamesOwnerOidcAccessToken bool
 }
 
 type TemplateVersionExternalAuth struct {

@@ -64,14 +64,16 @@ func (q *Queries) DeleteTemplateVersionVariablesExcept(ctx context.Context, arg 
 }
 
 const finishTemplateVersion = `-- name: FinishTemplateVersion :exec
-UPDATE template_versions SET readme = $2, names_owner_session_token = $3, names_owner_ssh_private_key = $4, updated_at = now() WHERE id = $1
+UPDATE template_versions SET readme = $2, names_owner_session_token = $3, names_owner_ssh_private_key = $4,
+	names_owner_oidc_access_token = $5, updated_at = now() WHERE id = $1
 `
 
 type FinishTemplateVersionParams struct {
-	ID                      uuid.UUID
-	Readme                  string
-	NamesOwnerSessionToken  bool
-	NamesOwnerSshPrivateKey bool
+	ID                        uuid.UUID
+	Readme                    string
+	NamesOwnerSessionToken    bool
+	NamesOwnerSshPrivateKey   bool
+	NamesOwnerOidcAccessToken bool
 }
 
 func (q *Queries) FinishTemplateVersion(ctx context.Context, arg FinishTemplateVersionParams) error {
@@ -80,6 +82,7 @@ func (q *Queries) FinishTemplateVersion(ctx context.Context, arg FinishTemplateV
 		arg.Readme,
 		arg.NamesOwnerSessionToken,
 		arg.NamesOwnerSshPrivateKey,
+		arg.NamesOwnerOidcAccessToken,
 	)
 	return err
 }
@@ -289,7 +292,7 @@ func (q *Queries) GetTemplateOwnerFacts(ctx context.Context, id uuid.UUID) (GetT
 }
 
 const getTemplateVersion = `-- name: GetTemplateVersion :one
-SELECT id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at FROM template_versions WHERE id = $1
+SELECT id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at, names_owner_oidc_access_token FROM template_versions WHERE id = $1
 `
 
 func (q *Queries) GetTemplateVersion(ctx context.Context, id uuid.UUID) (TemplateVersion, error) {
@@ -309,12 +312,13 @@ func (q *Queries) GetTemplateVersion(ctx context.Context, id uuid.UUID) (Templat
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.NamesOwnerOidcAccessToken,
 	)
 	return i, err
 }
 
 const getTemplateVersionByJob = `-- name: GetTemplateVersionByJob :one
-SELECT id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at FROM template_versions WHERE job_id = $1
+SELECT id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at, names_owner_oidc_access_token FROM template_versions WHERE job_id = $1
 `
 
 func (q *Queries) GetTemplateVersionByJob(ctx context.Context, jobID uuid.UUID) (TemplateVersion, error) {
@@ -334,12 +338,13 @@ func (q *Queries) GetTemplateVersionByJob(ctx context.Context, jobID uuid.UUID) 
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.NamesOwnerOidcAccessToken,
 	)
 	return i, err
 }
 
 const getTemplateVersionByName = `-- name: GetTemplateVersionByName :one
-SELECT id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at FROM template_versions WHERE template_id = $1 AND lower(name) = lower($2::text)
+SELECT id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at, names_owner_oidc_access_token FROM template_versions WHERE template_id = $1 AND lower(name) = lower($2::text)
 `
 
 type GetTemplateVersionByNameParams struct {
@@ -364,6 +369,7 @@ func (q *Queries) GetTemplateVersionByName(ctx context.Context, arg GetTemplateV
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.NamesOwnerOidcAccessToken,
 	)
 	return i, err
 }
@@ -470,7 +476,7 @@ func (q *Queries) InsertTemplate(ctx context.Context, arg InsertTemplateParams) 
 const insertTemplateVersion = `-- name: InsertTemplateVersion :one
 INSERT INTO template_versions (id, organization_id, template_id, job_id, name, message, created_by)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
-RETURNING id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at
+RETURNING id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at, names_owner_oidc_access_token
 `
 
 type InsertTemplateVersionParams struct {
@@ -508,6 +514,7 @@ func (q *Queries) InsertTemplateVersion(ctx context.Context, arg InsertTemplateV
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.NamesOwnerOidcAccessToken,
 	)
 	return i, err
 }
@@ -736,7 +743,7 @@ func (q *Queries) ListTemplateVersionPresets(ctx context.Context, templateVersio
 }
 
 const listTemplateVersionRows = `-- name: ListTemplateVersionRows :many
-SELECT v.id, v.organization_id, v.template_id, v.job_id, v.name, v.message, v.readme, v.archived, v.names_owner_session_token, v.names_owner_ssh_private_key, v.created_by, v.created_at, v.updated_at, u.username AS creator, u.name AS creator_name, j.file_id
+SELECT v.id, v.organization_id, v.template_id, v.job_id, v.name, v.message, v.readme, v.archived, v.names_owner_session_token, v.names_owner_ssh_private_key, v.created_by, v.created_at, v.updated_at, v.names_owner_oidc_access_token, u.username AS creator, u.name AS creator_name, j.file_id
 FROM template_versions v
 JOIN users u ON u.id = v.created_by
 JOIN provisioner_jobs j ON j.id = v.job_id
@@ -792,6 +799,7 @@ func (q *Queries) ListTemplateVersionRows(ctx context.Context, arg ListTemplateV
 			&i.TemplateVersion.CreatedBy,
 			&i.TemplateVersion.CreatedAt,
 			&i.TemplateVersion.UpdatedAt,
+			&i.TemplateVersion.NamesOwnerOidcAccessToken,
 			&i.Creator,
 			&i.CreatorName,
 			&i.FileID,
@@ -968,7 +976,7 @@ func (q *Queries) UpdateTemplateActiveVersion(ctx context.Context, arg UpdateTem
 }
 
 const updateTemplateVersion = `-- name: UpdateTemplateVersion :one
-UPDATE template_versions SET name = $2, message = $3, updated_at = now() WHERE id = $1 RETURNING id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at
+UPDATE template_versions SET name = $2, message = $3, updated_at = now() WHERE id = $1 RETURNING id, organization_id, template_id, job_id, name, message, readme, archived, names_owner_session_token, names_owner_ssh_private_key, created_by, created_at, updated_at, names_owner_oidc_access_token
 `
 
 type UpdateTemplateVersionParams struct {
@@ -994,6 +1002,7 @@ func (q *Queries) UpdateTemplateVersion(ctx context.Context, arg UpdateTemplateV
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.NamesOwnerOidcAccessToken,
 	)
 	return i, err
 }

@@ -29,6 +29,9 @@ CREATE TABLE one_time_passcodes (
 	created_at timestamptz NOT NULL DEFAULT now()
 );
 
+-- Whether the source names the access token of the owner's sign-in. Versions of before must be imported again to get it.
+ALTER TABLE template_versions ADD COLUMN names_owner_oidc_access_token boolean NOT NULL DEFAULT false;
+
 -- +goose Down
 -- Nothing: a newer server's data is not thrown away by an older one.
 SELECT 1;

@@ -91,7 +91,8 @@ UPDATE template_versions SET name = $2, message = $3, updated_at = now() WHERE i
 UPDATE template_versions SET template_id = $2, updated_at = now() WHERE id = $1 AND template_id IS NULL;
 
 -- name: FinishTemplateVersion :exec
-UPDATE template_versions SET readme = $2, names_owner_session_token = $3, names_owner_ssh_private_key = $4, updated_at = now() WHERE id = $1;
+UPDATE template_versions SET readme = $2, names_owner_session_token = $3, names_owner_ssh_private_key = $4,
+	names_owner_oidc_access_token = $5, updated_at = now() WHERE id = $1;
 
 -- name: UpsertTemplateVersionVariable :exec
 -- Before the import only names and values are known; the import brings the definitions.

@@ -34,6 +34,7 @@ type Source struct {
 	json      bool // parts are written in JSON
 	Token     bool // uses the owner's session token
 	Key       bool // uses the owner's private SSH key
+	OIDCToken bool // uses the access token of the owner's sign-in
 
 	places     map[string]string // file and line by address: resources, "data." and data sources, "module." and its name
 	Ignored    []string          // sentences about features without effect here
@@ -266,6 +267,7 @@ func (t *Source) readSecretNames(root *os.Root) error {
 		}
 		t.Token = t.Token || namesWord(name, text, "session_token")
 		t.Key = t.Key || namesWord(name, text, "ssh_private_key")
+		t.OIDCToken = t.OIDCToken || namesWord(name, text, "oidc_access_token")
 		return nil
 	})
 }

@@ -441,7 +441,7 @@ export type AutomaticUpdates = "always" | "never";
 
 export type UserStatus = "active" | "dormant" | "suspended";
 
-export type LoginType = "password" | "token" | "none";
+export type LoginType = "password" | "token" | "none" | "oidc" | "github";
 
 export type ProvisionerStatus = "offline" | "idle" | "busy";
 
@@ -603,6 +603,57 @@ export interface CreateProvisionerKeyRequest {
 // CreateProvisionerKeyResponse is the only place where the key itself is ever shown.
 export interface CreateProvisionerKeyResponse {
   key: string;
+}
+
+// UserLoginType says how a user signs in.
+export interface UserLoginType {
+  login_type: LoginType;
+}
+
+// ConvertLoginRequest asks to sign in at an identity provider from now on. The password proves who asks.
+export interface ConvertLoginRequest {
+  to_type: LoginType; // oidc or github
+  password: string;
+}
+
+// OAuthConversionResponse is the beginning of a conversion: the browser that asked continues at the provider's callback, with the
+// state in the query as oidc_merge_state.
+export interface OAuthConversionResponse {
+  state_string: string;
+  expires_at: string;
+  to_type: LoginType;
+  user_id: string;
+}
+
+// RequestOneTimePasscodeRequest asks for a passcode by mail.
+export interface RequestOneTimePasscodeRequest {
+  email: string;
+}
+
+// ChangePasswordWithOneTimePasscodeRequest sets a new password with the passcode that was mailed.
+export interface ChangePasswordWithOneTimePasscodeRequest {
+  email: string;
+  password: string;
+  one_time_passcode: string;
+}
+
+// OIDCClaimsResponse is what the identity provider said of the user at the last sign-in.
+export interface OIDCClaimsResponse {
+  claims: Record<string, unknown>;
+}
+
+// ExternalAuthDevice is a code that a user enters at a provider, on any device.
+export interface ExternalAuthDevice {
+  device_code: string;
+  user_code: string;
+  verification_uri: string;
+  expires_in: number; // seconds
+  interval: number; // seconds between questions
+}
+
+// OAuth2DeviceFlowCallbackResponse ends a sign-in with a device code.
+export interface OAuth2DeviceFlowCallbackResponse {
+  redirect_url: string;
 }
 
 // Template is what workspaces are made from. Its versions hold the source; one of them is active.
@@ -816,12 +867,17 @@ export interface LoginResponse {
 export interface AuthMethods {
   terms_of_service_url?: string;
   password: AuthMethod;
-  github: AuthMethod;
+  github: GitHubAuthMethod;
   oidc: OIDCAuthMethod;
 }
 
 export interface AuthMethod {
   enabled: boolean;
+}
+
+export interface GitHubAuthMethod {
+  enabled: boolean;
+  default_provider_configured: boolean;
 }
 
 export interface OIDCAuthMethod {
