@@ -113,7 +113,7 @@ func (q *Queries) GetOrganizationByReference(ctx context.Context, reference stri
 }
 
 const getSharedTemplateVersion = `-- name: GetSharedTemplateVersion :one
-SELECT v.id, v.organization_id, v.template_id, v.job_id, v.name, v.message, v.readme, v.archived, v.names_owner_session_token, v.names_owner_ssh_private_key, v.created_by, v.created_at, v.updated_at, t.sharing FROM template_versions v LEFT JOIN templates t ON t.id = v.template_id WHERE v.id = $1
+SELECT v.id, v.organization_id, v.template_id, v.job_id, v.name, v.message, v.readme, v.archived, v.names_owner_session_token, v.names_owner_ssh_private_key, v.created_by, v.created_at, v.updated_at, v.names_owner_oidc_access_token, t.sharing FROM template_versions v LEFT JOIN templates t ON t.id = v.template_id WHERE v.id = $1
 `
 
 type GetSharedTemplateVersionRow struct {
@@ -139,6 +139,7 @@ func (q *Queries) GetSharedTemplateVersion(ctx context.Context, id uuid.UUID) (G
 		&i.TemplateVersion.CreatedBy,
 		&i.TemplateVersion.CreatedAt,
 		&i.TemplateVersion.UpdatedAt,
+		&i.TemplateVersion.NamesOwnerOidcAccessToken,
 		&i.Sharing,
 	)
 	return i, err
