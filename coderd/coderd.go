@@ -10,6 +10,7 @@
 //	mesh: coordinator, relay, node        knows who is on it
 //	signin                                users and their tokens
 //	users  extauth  provisioners  events  health  retention  metrics
+//	audit                                 every service that changes something writes to it
 //	httpapi  lookup  pubsub  redirect  states  seal  rbac  jobtags
 //	database
 //
@@ -22,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -36,6 +38,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/apps"
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/events"
 	"github.com/codermesh/codermesh/coderd/extauth"
@@ -92,6 +95,10 @@ type Options struct {
 	// StateRetention and JobRetention are as States and Jobs in retention.Options.
 	StateRetention int
 	JobRetention   time.Duration
+	// AuditRetention and ConnectionRetention are as Audit and Connections in retention.Options.
+	AuditRetention, ConnectionRetention time.Duration
+	// AuditStream receives the audit log as JSON lines while the server runs. Nil: nothing does.
+	AuditStream io.Writer
 	// States holds the keys that Terraform's states, and users' tokens of other services, are encrypted with. Required.
 	States *states.Keyring
 	// ExternalAuth are the services that users link accounts of.
@@ -108,6 +115,8 @@ type Options struct {
 	TrustedHeaders []string
 	// Metrics gets the server's metrics. Nil: nothing does.
 	Metrics prometheus.Registerer
+	// StrictAudit is as in httpapi.Options.
+	StrictAudit bool
 }
 
 // Services are the parts of a server, each given what it needs by New. Programs reach them over HTTP and over the mesh; tests may also
@@ -127,6 +136,7 @@ type Services struct {
 	Events       *events.Service
 	Health       *health.Service
 	Retention    *retention.Service
+	Audit        *audit.Service
 	// Mux has every route of the API and the dashboard. Handler is what listeners serve: it also answers on the hosts of apps.
 	Mux     *httpapi.Mux
 	Handler http.Handler
@@ -192,7 +202,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
 	s.Workspaces = workspaces.New(workspaces.Options{DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL})
-	s.Retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention})
+	s.Retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention, Audit: opts.AuditRetention, Connections: opts.ConnectionRetention})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
 		return nil, err
 	}
@@ -201,6 +211,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh,
 	})
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs)
+	s.Audit = audit.New(opts.DB)
 	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.Mesh.Relays, Concerns: opts.Concerns})
 	s.Events = events.New(events.Options{PubSub: s.PubSub, Logger: opts.Logger, Authenticate: s.Users.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, s.Users.Session)
@@ -219,13 +230,14 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Mux = httpapi.NewMux(httpapi.Options{
 		Logger: opts.Logger, Authenticate: s.Users.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
 		TrustedProxies: opts.TrustedProxies, TrustedHeaders: opts.TrustedHeaders, Metrics: opts.Metrics,
+		Record: audit.RecordGap(opts.DB), StrictAudit: opts.StrictAudit,
 	})
 	if opts.Metrics != nil {
 		if err := opts.Metrics.Register(metrics.New(opts.DB, opts.Logger)); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Health} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Health, s.Audit} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()
@@ -283,6 +295,13 @@ func (s *Server) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, s.Keys.OnDeleted(func(id uuid.UUID) { s.keyDeleted(ctx, id) }))
 	s.running.Go(func() { s.revocations.run(ctx) })
 	s.running.Go(func() { s.activity.run(ctx) })
+	if s.opts.AuditStream != nil {
+		follow, err := s.Audit.Follow(ctx, s.PubSub, s.opts.AuditStream, s.log)
+		if err != nil {
+			return err
+		}
+		s.running.Go(follow)
+	}
 	s.Agents.Start()
 	s.Workspaces.Start()
 	s.Retention.Start()

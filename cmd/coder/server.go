@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -47,6 +48,9 @@ type serverOptions struct {
 	provisionerGrace time.Duration
 	stateRetention   int
 	jobRetention     time.Duration
+	auditRetention   flags.Days
+	accessRetention  flags.Days
+	auditStdout      bool
 	stateKeys        string
 	stateKeyFile     string
 	configDir        string
@@ -101,6 +105,9 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.DurationVar(&opts.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build continues without a connection between its provisioner and the server")
 	f.IntVar(&opts.stateRetention, "build-state-retention", retention.DefaultStates, "number of latest builds of each workspace whose Terraform states are kept; 0 for all")
 	f.DurationVar(&opts.jobRetention, "job-retention", retention.DefaultJobs, "how long to keep logs of builds, dry runs and imports that became no template; 0 means forever")
+	f.Var(&opts.auditRetention, "audit-logs-retention", "how long to keep the audit log, such as 365d; 0 means forever")
+	f.Var(&opts.accessRetention, "connection-logs-retention", "how long to keep the connection log, such as 90d; 0 means forever")
+	f.BoolVar(&opts.auditStdout, "audit-log-stdout", false, "write the audit log to standard output as it grows, one JSON object per line, for a log collector")
 	f.StringVar(&opts.stateKeys, "state-encryption-key", "", "keys to encrypt Terraform states with, each the base64 of 32 bytes, separated by commas; the first encrypts (prefer the environment variable)")
 	f.StringVar(&opts.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one per line (default state-encryption.key in the configuration folder, created on first start)")
 	f.DurationVar(&opts.shutdownDeadline, "shutdown-deadline", time.Minute, "how long to wait for running builds when the server stops")
@@ -223,6 +230,10 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	defer db.Close()
 	alone.use(db)
 
+	var auditStream io.Writer
+	if opts.auditStdout {
+		auditStream = os.Stdout
+	}
 	server, err := coderd.New(ctx, coderd.Options{
 		Logger:                 log,
 		DB:                     db,
@@ -241,6 +252,9 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		ProvisionerGrace:       opts.provisionerGrace,
 		StateRetention:         opts.stateRetention,
 		JobRetention:           opts.jobRetention,
+		AuditRetention:         time.Duration(opts.auditRetention),
+		AuditStream:            auditStream,
+		ConnectionRetention:    time.Duration(opts.accessRetention),
 		States:                 keys,
 		ExternalAuth:           logins,
 		OIDC:                   oidc,

@@ -142,7 +142,7 @@ func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener
 	s.URL = &url.URL{Scheme: "http", Host: listener.Addr().String()}
 	opts := coderd.Options{
 		Logger: s.Log, DB: traced(t, dbtest.New(t), s.Queries), AccessURL: s.URL, HTTP: listener,
-		STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: PSK, States: s.States,
+		STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: PSK, States: s.States, StrictAudit: true,
 		Evaluate: func(_ context.Context, q templates.Question) (templates.Answer, error) {
 			if s.Evaluate == nil {
 				return templates.Answer{Unknown: true}, nil

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -92,7 +93,7 @@ func New(opts Options) *Service {
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/external-auth", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.list)
 	mux.Handle("GET /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.get)
-	mux.Handle("DELETE /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Delete, rbac.ExternalAuth), s.unlink)
+	mux.Handle("DELETE /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Delete, rbac.ExternalAuth), s.unlink, audit.On(audit.Delete, audit.ExternalAuth))
 	mux.Handle("GET /external-auth/{externalauth}/callback", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.callback)
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -82,12 +83,18 @@ func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 	if strings.HasPrefix(id, SignInPrefix) {
 		return noProvider(id)
 	}
-	n, err := s.opts.DB.DeleteExternalAuthLink(r.Context(), dbsqlc.DeleteExternalAuthLinkParams{UserID: actor.UserID, ProviderID: id})
+	err := s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		n, err := q.DeleteExternalAuthLink(r.Context(), dbsqlc.DeleteExternalAuthLinkParams{UserID: actor.UserID, ProviderID: id})
+		if err == nil && n == 0 {
+			return fault.New(fault.NotFound, "You have no link with %.64q.", id)
+		}
+		if err != nil {
+			return err
+		}
+		return audit.Record(r.Context(), q, audit.Entry{ID: actor.UserID, Name: id})
+	})
 	if err != nil {
 		return fmt.Errorf("delete link: %w", err)
-	}
-	if n == 0 {
-		return fault.New(fault.NotFound, "You have no link with %.64q.", id)
 	}
 	s.log.InfoContext(r.Context(), "external login deleted", "user", actor.UserID, "provider", id)
 	return httpapi.Write(w, http.StatusOK, sdk.UnlinkExternalAuthResponse{})

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/oauth2"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/backoff"
@@ -69,7 +70,12 @@ func (s *Service) open(link dbsqlc.ExternalAuthLink) (tokens, error) {
 
 // Link stores the tokens that a provider has issued to a user, replacing any previous ones.
 func (s *Service) Link(ctx context.Context, user uuid.UUID, provider string, got *oauth2.Token) error {
-	return s.LinkIn(ctx, s.opts.DB.Queries, user, provider, got)
+	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if err := s.LinkIn(ctx, q, user, provider, got); err != nil {
+			return err
+		}
+		return audit.Record(ctx, q, audit.Entry{Action: audit.Create, Kind: audit.ExternalAuth, ID: user, Name: provider, Diff: audit.Diff{}.Secret("tokens")})
+	})
 }
 
 // LinkIn is Link within a transaction.

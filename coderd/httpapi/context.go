@@ -18,8 +18,10 @@ type (
 
 // request holds what the mux knows about a request besides its actor.
 type request struct {
-	id   string
-	addr netip.Addr
+	id        string
+	addr      netip.Addr
+	userAgent string
+	trail     Trail
 }
 
 // ActorFrom returns the sender of the request, or the zero Actor on public routes.
@@ -42,6 +44,14 @@ func ClientAddr(ctx context.Context) netip.Addr {
 		return r.addr
 	}
 	return netip.Addr{}
+}
+
+// UserAgent returns the program that sent the request, as it calls itself, or "" outside a Mux.
+func UserAgent(ctx context.Context) string {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		return r.userAgent
+	}
+	return ""
 }
 
 const (

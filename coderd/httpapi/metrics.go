@@ -18,6 +18,7 @@ type metrics struct {
 	concurrent *prometheus.GaugeVec     // method, path
 	sockets    *prometheus.GaugeVec     // path
 	socketTime *prometheus.HistogramVec // path
+	unaudited  prometheus.Counter
 }
 
 // newMetrics creates the metrics and registers them with into, unless that is nil.
@@ -34,9 +35,11 @@ func newMetrics(into prometheus.Registerer) *metrics {
 			Help: "Websockets that are open."}, []string{"path"}),
 		socketTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: space, Subsystem: part, Name: "websocket_durations_seconds",
 			Help: "How long websockets were open.", Buckets: []float64{.1, 1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600}}, []string{"path"}),
+		unaudited: prometheus.NewCounter(prometheus.CounterOpts{Namespace: space, Subsystem: part, Name: "unaudited_requests_total",
+			Help: "Requests whose handler recorded nothing in the audit log, which is a defect. The server recorded them without their difference."}),
 	}
 	if into != nil {
-		into.MustRegister(m.processed, m.latency, m.concurrent, m.sockets, m.socketTime)
+		into.MustRegister(m.processed, m.latency, m.concurrent, m.sockets, m.socketTime, m.unaudited)
 	}
 	return m
 }

@@ -53,12 +53,18 @@ type Options struct {
 	TrustedHeaders []string
 	// Metrics receives the counts of requests. Nil means that they are not registered.
 	Metrics prometheus.Registerer
+	// Record writes to the audit log what handlers did not. If nil, the mux does not watch over the log.
+	Record Recorder
+	// StrictAudit fails requests that changed something without a row in the audit log. It is for tests: a server records
+	// and counts them.
+	StrictAudit bool
 }
 
 // Route is one pattern that the mux serves.
 type Route struct {
 	Pattern    string // "GET /api/v2/users/{user}"
 	Permission rbac.Permission
+	Audit      Audit
 }
 
 // Mux routes requests. Register everything before the first request; serving is safe for concurrent use.
@@ -70,6 +76,8 @@ type Mux struct {
 	proxies      []netip.Prefix
 	headers      []string // in which proxies name the client
 	metrics      *metrics
+	record       Recorder
+	strictAudit  bool
 	mux          *http.ServeMux
 	routes       []Route
 }
@@ -84,6 +92,8 @@ func NewMux(opts Options) *Mux {
 		proxies:      opts.TrustedProxies,
 		headers:      opts.TrustedHeaders,
 		metrics:      newMetrics(opts.Metrics),
+		record:       opts.Record,
+		strictAudit:  opts.StrictAudit,
 		mux:          http.NewServeMux(),
 	}
 	if len(m.headers) == 0 {
@@ -100,22 +110,41 @@ func NewMux(opts Options) *Mux {
 	return m
 }
 
-// Handle registers a handler for a net/http pattern. It panics if no permission is declared or the pattern is already
-// registered.
-func (m *Mux) Handle(pattern string, perm rbac.Permission, h HandlerFunc) {
+// Handle registers a handler for a net/http pattern. A mutating route must also declare what it leaves in the audit log, with
+// audit.On or audit.Exempt. Handle panics if no permission is declared or the pattern is already registered.
+func (m *Mux) Handle(pattern string, perm rbac.Permission, h HandlerFunc, opts ...RouteOption) {
 	if !perm.Declared() {
 		panic("httpapi: route " + pattern + " declares no permission")
 	}
-	m.routes = append(m.routes, Route{pattern, perm})
+	route := Route{Pattern: pattern, Permission: perm}
+	for _, opt := range opts {
+		opt(&route)
+	}
+	m.routes = append(m.routes, route)
+	if route.Mutates() && !route.Audit.Declared() {
+		route.Audit = guess(route)
+	}
 	m.mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.fail(w, r, m.serve(w, r, perm, h))
+		if trail := TrailOf(r.Context()); trail != nil {
+			trail.route = route
+		}
+		res, ok := w.(*response)
+		if ok {
+			m.watch(res, r, route)
+		}
+		err := m.serve(w, r, route, h)
+		if ok && err == nil && !res.started() {
+			w.WriteHeader(http.StatusOK) // what net/http would do
+		}
+		m.fail(w, r, err)
 	}))
 }
 
 // Routes returns the registered routes in the order of registration.
 func (m *Mux) Routes() []Route { return slices.Clone(m.routes) }
 
-func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission, h HandlerFunc) error {
+func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h HandlerFunc) error {
+	perm := route.Permission
 	if perm.IsPublic() {
 		if err := m.checkOrigin(r); err != nil {
 			return err
@@ -135,6 +164,7 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission
 		return err
 	}
 	if err := perm.Check(actor); err != nil {
+		m.refused(r.WithContext(context.WithValue(r.Context(), actorKey{}, actor)), route, err)
 		return err
 	}
 	res, _ := w.(*response)
@@ -143,7 +173,9 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, perm rbac.Permission
 		return err
 	}
 	defer leave()
-	err = h(w, r.WithContext(ctx))
+	r = r.WithContext(ctx)
+	err = h(w, r)
+	m.refused(r, route, err)
 	if ended := SessionEnded(ctx); err != nil && ended != nil && fault.As(err) == nil {
 		return ended
 	}
@@ -168,7 +200,7 @@ func (m *Mux) checkOrigin(r *http.Request) error {
 func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	r = slashless(r)
-	req := &request{id: uuid.NewString(), addr: m.clientAddr(r)}
+	req := &request{id: uuid.NewString(), addr: m.clientAddr(r), userAgent: r.UserAgent()}
 	w := &response{ResponseWriter: rw}
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, req))
 	w.Header().Set("X-Coder-Build-Version", buildinfo.Version())
@@ -186,7 +218,7 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 				panic(p)
 			}
 			m.log.Error("handler panicked", "request", req.id, "method", r.Method, "path", r.URL.Path, "err", p, "stack", string(debug.Stack()))
-			if !w.started() {
+			if w.begins = nil; !w.started() {
 				writeError(w, internal(req.id))
 			}
 		}

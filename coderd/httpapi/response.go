@@ -14,6 +14,7 @@ type response struct {
 	status   int // 0: nothing written yet
 	bytes    int64
 	hijacked bool
+	begins   func(status int) // called once, before the answer's status is sent; may be nil
 
 	mu   sync.Mutex
 	conn net.Conn // guarded by mu: the hijacked connection
@@ -21,16 +22,24 @@ type response struct {
 
 func (w *response) started() bool { return w.status != 0 || w.hijacked }
 
+// begin sets the status of the answer.
+func (w *response) begin(status int) {
+	if w.begins != nil {
+		w.begins(status)
+	}
+	w.status = status
+}
+
 func (w *response) WriteHeader(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		w.status = status
+		w.begin(status)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *response) Write(p []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.begin(http.StatusOK)
 	}
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
@@ -41,7 +50,7 @@ func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *response) Flush() {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.begin(http.StatusOK)
 	}
 	// A writer that cannot flush does not buffer either.
 	_ = http.NewResponseController(w.ResponseWriter).Flush()

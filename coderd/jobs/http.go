@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -25,7 +26,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/organizations/{organization}/provisionerdaemons", rbac.Needs(rbac.Read, rbac.ProvisionerDaemon), s.listDaemons)
 	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs", rbac.Needs(rbac.Read, rbac.ProvisionerJob), s.listJobs)
 	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs/{job}", rbac.Needs(rbac.Read, rbac.ProvisionerJob), s.getJob)
-	mux.Handle("PATCH /api/v2/organizations/{organization}/provisionerjobs/{job}/cancel", rbac.Needs(rbac.Update, rbac.ProvisionerJob), s.cancelJob)
+	mux.Handle("PATCH /api/v2/organizations/{organization}/provisionerjobs/{job}/cancel", rbac.Needs(rbac.Update, rbac.ProvisionerJob), s.cancelJob, audit.On(audit.Cancel, audit.ProvisionerJob))
 }
 
 func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
@@ -182,7 +183,7 @@ func (s *Service) cancelJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Cancel(r.Context(), row.ID); err != nil {
+	if err := s.Cancel(r.Context(), row.ID, audit.Entry{ID: row.ID, Name: row.Kind, Organization: row.OrganizationID}); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The job is being canceled."})

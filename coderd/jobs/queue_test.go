@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -124,7 +125,7 @@ func TestCancel(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, nil)
 		id := w.insert(nil)
-		if err := w.service.Cancel(t.Context(), id); err != nil {
+		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
 			t.Fatal(err)
 		}
 		w.await(id, "canceled")
@@ -133,7 +134,7 @@ func TestCancel(t *testing.T) {
 		if n := p.exec.runs(); n != 1 {
 			t.Errorf("%d jobs ran, want 1", n)
 		}
-		if err := w.service.Cancel(t.Context(), id); fault.CodeOf(err) != fault.Conflict {
+		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); fault.CodeOf(err) != fault.Conflict {
 			t.Errorf("second cancel: %v, want a conflict", err)
 		}
 	})
@@ -148,7 +149,7 @@ func TestCancel(t *testing.T) {
 		}}, nil)
 		id := w.insert(nil)
 		<-began
-		if err := w.service.Cancel(t.Context(), id); err != nil {
+		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
 			t.Fatal(err)
 		}
 		w.await(id, "canceled")
@@ -167,7 +168,7 @@ func TestCancel(t *testing.T) {
 		}}, nil)
 		id := w.insert(nil)
 		<-began
-		if err := w.service.Cancel(t.Context(), id); err != nil {
+		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
 			t.Fatal(err)
 		}
 		w.await(id, "succeeded")
@@ -183,7 +184,7 @@ func TestCancel(t *testing.T) {
 		}}, nil)
 		id := w.insert(nil)
 		<-began
-		if err := w.service.Cancel(t.Context(), id); err != nil {
+		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
 			t.Fatal(err)
 		}
 		w.await(id, "canceled")
@@ -200,7 +201,7 @@ func TestCancel(t *testing.T) {
 		id := w.insert(nil)
 		<-began
 		p.link.block(true)
-		if err := w.service.Cancel(t.Context(), id); err != nil {
+		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
 			t.Fatal(err)
 		}
 		p.link.block(false)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/provisionerd"
@@ -203,7 +204,7 @@ func TestTwoReplicas(t *testing.T) {
 	if row := w.row(a); row.Status != "running" {
 		t.Fatalf("the job of the connected daemon is %s: %s", row.Status, row.Error)
 	}
-	if err := other.Cancel(t.Context(), a); err != nil {
+	if err := other.Cancel(t.Context(), a, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
 		t.Fatal(err)
 	}
 	next[*provisionerpb.ServerMessage_Cancel](here)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobtags"
@@ -239,12 +240,16 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 }
 
 // Cancel ends a waiting job at once and asks the daemon of a running job to interrupt it. It returns a Conflict for a job
-// that has ended.
-func (s *Service) Cancel(ctx context.Context, id uuid.UUID) error {
+// that has ended. The audit log gets the entry, which names what the job works on.
+func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) error {
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		job, err := q.LockJob(ctx, id)
 		if err != nil {
 			return lookup.Fault(err, rbac.ProvisionerJob, "lock job")
+		}
+		entry.Action = audit.Cancel
+		if err := audit.Record(ctx, q, entry); err != nil {
+			return err
 		}
 		switch job.Status {
 		case statusPending:

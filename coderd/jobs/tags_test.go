@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 )
 
@@ -96,7 +97,7 @@ func TestTruthTable(t *testing.T) {
 					t.Errorf("the job is %s, want pending", row.Status)
 				}
 			}
-			if err := w.service.Cancel(t.Context(), id); c.takes == (err == nil) {
+			if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); c.takes == (err == nil) {
 				t.Errorf("cancel: %v", err)
 			}
 			p.kill()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -116,8 +117,8 @@ func (s *Service) OnDeleted(fn func(id uuid.UUID)) (cancel func()) {
 // Routes registers the keys' routes.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Read, rbac.ProvisionerKey), s.list)
-	mux.Handle("POST /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Create, rbac.ProvisionerKey), s.create)
-	mux.Handle("DELETE /api/v2/organizations/{organization}/provisionerkeys/{name}", rbac.Needs(rbac.Delete, rbac.ProvisionerKey), s.delete)
+	mux.Handle("POST /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Create, rbac.ProvisionerKey), s.create, audit.On(audit.Create, audit.ProvisionerKey))
+	mux.Handle("DELETE /api/v2/organizations/{organization}/provisionerkeys/{name}", rbac.Needs(rbac.Delete, rbac.ProvisionerKey), s.delete, audit.On(audit.Delete, audit.ProvisionerKey))
 }
 
 // may returns the organization in the path if the actor may perform the action on its keys.
@@ -167,8 +168,17 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("encode tags: %w", err)
 	}
 	token, actor := secret.Token(secretPrefix+secret.Text(secretLength)), httpapi.ActorFrom(r.Context())
-	row, err := s.opts.DB.InsertProvisionerKey(r.Context(), dbsqlc.InsertProvisionerKeyParams{
-		ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, Tags: tags, SecretHash: token.Hash(), CreatedBy: actor.UserID,
+	var row dbsqlc.ProvisionerKey
+	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		var err error
+		if row, err = q.InsertProvisionerKey(r.Context(), dbsqlc.InsertProvisionerKeyParams{
+			ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, Tags: tags, SecretHash: token.Hash(), CreatedBy: actor.UserID,
+		}); err != nil {
+			return err
+		}
+		return audit.Record(r.Context(), q, audit.Entry{
+			ID: row.ID, Name: row.Name, Organization: org.ID, Diff: audit.Diff{}.Field("name", "", row.Name).Field("tags", nil, json.RawMessage(tags)).Secret("key"),
+		})
 	})
 	if database.IsUniqueViolation(err, "provisioner_keys_name") {
 		return fault.New(fault.Conflict, "A provisioner key named %q already exists.", req.Name).WithField("name", "is taken")
@@ -215,6 +225,9 @@ func (s *Service) delete(w http.ResponseWriter, r *http.Request) error {
 			return rbac.NotFound(rbac.ProvisionerKey)
 		}
 		if err != nil {
+			return err
+		}
+		if err := audit.Record(ctx, q, audit.Entry{ID: id, Name: name, Organization: org.ID}); err != nil {
 			return err
 		}
 		return q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelDeleted, Payload: id.String()})

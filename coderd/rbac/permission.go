@@ -60,6 +60,9 @@ func (p Permission) Check(a Actor) error {
 	}
 }
 
+// Resource returns the kind of object that the permission is about, or "" for Public and SignedIn.
+func (p Permission) Resource() Resource { return p.resource }
+
 func (p Permission) String() string {
 	switch p.kind {
 	case public:

@@ -32,6 +32,7 @@ type Resource string
 const (
 	Agent              Resource = "agent"
 	APIKey             Resource = "API key"
+	AuditLog           Resource = "audit log"
 	Deployment         Resource = "deployment"
 	ExternalAuth       Resource = "login elsewhere" // a user's account at a git host, and the like
 	File               Resource = "template file"

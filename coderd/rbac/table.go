@@ -139,6 +139,9 @@ var table = map[Resource]map[Action]grant{
 		Read:   {to: self | publishers},
 		Update: {to: self | publishers}, // cancel
 	},
+	AuditLog: {
+		Read: {to: auditor | orgAuditor, personal: true},
+	},
 	Deployment: {
 		Read:   {},
 		Update: {personal: true},

@@ -1,5 +1,5 @@
 // Package retention removes old data: states of all but the newest builds, job logs, dry runs, imports that did not become a
-// template version, and their archives. It knows only ages and counts; the queries know what must stay.
+// template version, and their archives; rows of the audit log and the connection log. It knows only ages and counts; the queries know what must stay.
 //
 // It works in small transactions to hold locks only briefly, each under an advisory lock so that only one server works at a
 // time.
@@ -33,7 +33,8 @@ const (
 // Batches, in rows.
 const (
 	maxRows = 100
-	maxLogs = 10 // jobs, of up to 160 000 lines each
+	maxRead = 1000 // rows of logs that are small and read by time
+	maxLogs = 10   // jobs, of up to 160 000 lines each
 )
 
 // Options configure the service. DB and Logger are required.
@@ -44,6 +45,8 @@ type Options struct {
 	States int
 	// Jobs is how long logs of jobs, dry runs and imports without a template are kept after their end. 0 keeps all.
 	Jobs time.Duration
+	// Audit and Connections are how long rows of the audit log and ended sessions of the connection log are kept. 0 keeps all.
+	Audit, Connections time.Duration
 }
 
 // Service removes old data once an hour.
@@ -111,6 +114,12 @@ func (s *Service) Run(ctx context.Context) error {
 		}},
 		{"archives", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.DeleteOldFiles(ctx, dbsqlc.DeleteOldFilesParams{Before: time.Now().Add(-max(s.opts.Jobs, fileGrace)), MaxRows: maxRows})
+		}},
+		{"audit log", s.opts.Audit <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldAuditLogs(ctx, dbsqlc.DeleteOldAuditLogsParams{Before: time.Now().Add(-s.opts.Audit), MaxRows: maxRead})
+		}},
+		{"connection log", s.opts.Connections <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldConnectionLogs(ctx, dbsqlc.DeleteOldConnectionLogsParams{Before: time.Now().Add(-s.opts.Connections), MaxRows: maxRead})
 		}},
 	}
 	for _, kind := range kinds {

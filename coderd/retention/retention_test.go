@@ -161,3 +161,29 @@ func TestJobs(t *testing.T) {
 		t.Errorf("a build afterwards: %s", got)
 	}
 }
+
+// TestLogs checks that rows of the audit log and the connection log go after their time, and that connections that are open stay.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	w.Exec(`INSERT INTO audit_logs (id, created_at, actor, action, resource_type, resource_target, status_code)
+		SELECT gen_random_uuid(), now() - n * interval '1 day', 'coder', 'write', 'template', 't', 200 FROM generate_series(0, 9) n`)
+	w.Exec(`INSERT INTO connection_logs (id, connect_time, disconnect_time, organization_id, workspace_owner_id, workspace_id, workspace_name, agent_id, agent_name, type)
+		SELECT gen_random_uuid(), now() - n * interval '1 day', CASE WHEN n % 2 = 0 THEN now() END, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'dev', gen_random_uuid(), 'main', 'ssh'
+		FROM generate_series(0, 9) n`)
+	for _, row := range []struct{ audit, connections, rows, sessions int }{{0, 0, 10, 10}, {5, 0, 5, 10}, {5, 5, 5, 8}} {
+		s := retention.New(retention.Options{
+			DB: w.DB, Logger: slog.New(slog.DiscardHandler), Audit: time.Duration(row.audit) * 24 * time.Hour, Connections: time.Duration(row.connections) * 24 * time.Hour,
+		})
+		if err := s.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.Stop()
+		if got := count(t, w, "SELECT count(*) FROM audit_logs"); got != row.rows {
+			t.Errorf("%+v: %d rows of the audit log are left", row, got)
+		}
+		if got := count(t, w, "SELECT count(*) FROM connection_logs"); got != row.sessions {
+			t.Errorf("%+v: %d connections are left", row, got)
+		}
+	}
+}

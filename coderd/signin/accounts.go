@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/oauth2"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
@@ -150,7 +151,13 @@ func (s *Service) convertTo(ctx context.Context, q *dbsqlc.Queries, who identity
 	case err != nil && !database.IsNotFound(err):
 		return dbsqlc.User{}, fmt.Errorf("look up identity: %w", err)
 	}
-	return q.UpdateUserLoginType(ctx, dbsqlc.UpdateUserLoginTypeParams{ID: userID, LoginType: string(who.LoginType)})
+	converted, err := q.UpdateUserLoginType(ctx, dbsqlc.UpdateUserLoginTypeParams{ID: userID, LoginType: string(who.LoginType)})
+	if err != nil {
+		return converted, err
+	}
+	e := audit.OfUser(user, converted)
+	e.Action, e.User = audit.Write, &audit.Account{ID: userID, Name: user.Username}
+	return converted, audit.Record(ctx, q, e)
 }
 
 // bind stores that an account belongs to an identity, and keeps the tokens of its sign-in.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
@@ -122,9 +123,11 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"/oauth2/github/callback", rbac.Public, s.githubCallback)
 	mux.Handle("GET "+v2+"/oauth2/github/device", rbac.Public, s.githubDevice)
 	mux.Handle("GET "+v2+"/{user}/login-type", rbac.Needs(rbac.Read, rbac.User), s.loginType)
-	mux.Handle("POST "+v2+"/{user}/convert-login", rbac.Needs(rbac.Update, rbac.User), s.convert)
-	mux.Handle("POST "+v2+"/otp/request", rbac.Public, s.requestPasscode)
-	mux.Handle("POST "+v2+"/otp/change-password", rbac.Public, s.changePassword)
+	mux.Handle("POST "+v2+"/{user}/convert-login", rbac.Needs(rbac.Update, rbac.User), s.convert,
+		audit.Exempt("the sign-in that completes the conversion leaves a row"))
+	mux.Handle("POST "+v2+"/otp/request", rbac.Public, s.requestPasscode,
+		audit.Exempt("must not differ for addresses without an account; the change of the password leaves a row"))
+	mux.Handle("POST "+v2+"/otp/change-password", rbac.Public, s.changePassword, audit.On(audit.Write, audit.User))
 }
 
 // Start begins to renew sign-ins and to mark dormant users.

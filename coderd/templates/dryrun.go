@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -57,12 +58,20 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 			Kind: string(sdk.JobTemplateDryRun), Org: v.OrganizationID, Initiator: actor.UserID, FileID: imports.FileID, Tags: tags,
 			Input: dryRunInput{TemplateVersionID: v.ID, WorkspaceName: database.Text(req.WorkspaceName), Parameters: values, Variables: req.UserVariableValues},
 		})
-		return err
+		if err != nil {
+			return err
+		}
+		return audit.Record(ctx, q, dryRunEntry(job, v))
 	})
 	if err != nil {
 		return fmt.Errorf("create dry run: %w", err)
 	}
 	return s.writeJob(w, r, http.StatusCreated, job.ID)
+}
+
+// dryRunEntry returns the entry of the audit log for a dry run of a version.
+func dryRunEntry(job dbsqlc.ProvisionerJob, v dbsqlc.TemplateVersion) audit.Entry {
+	return audit.Entry{ID: job.ID, Name: "dry run of " + v.Name, Organization: job.OrganizationID, Fields: map[string]any{"template_version_id": v.ID}}
 }
 
 func (s *Service) writeJob(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
@@ -141,7 +150,7 @@ func (s *Service) cancelDryRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.opts.Jobs.Cancel(r.Context(), job.ID); err != nil {
+	if err := s.opts.Jobs.Cancel(r.Context(), job.ID, audit.Entry{ID: job.ID, Name: "dry run", Organization: job.OrganizationID}); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The dry run is being canceled."})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -53,14 +54,18 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 		if _, _, err := ready(ctx, q, req.VersionID, nil); err != nil {
 			return err
 		}
-		if _, err := q.InsertTemplate(ctx, p); err != nil {
+		made, err := q.InsertTemplate(ctx, p)
+		if err != nil {
 			return err
 		}
 		n, err := q.AttachTemplateVersion(ctx, dbsqlc.AttachTemplateVersionParams{ID: req.VersionID, TemplateID: &p.ID})
 		if err == nil && n == 0 {
 			return fault.New(fault.Conflict, "This version belongs to another template.").WithField("template_version_id", "upload the source again")
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return audit.Record(ctx, q, audit.OfTemplate(dbsqlc.Template{}, made))
 	})
 	if err != nil {
 		return nameTaken(err, req.Name, "create template")
@@ -230,8 +235,11 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 		if p.DefaultTtlSeconds, err = seconds(req.DefaultTTLMillis, t.DefaultTtlSeconds); err != nil {
 			return err
 		}
-		_, err = q.UpdateTemplate(r.Context(), p)
-		return err
+		after, err := q.UpdateTemplate(r.Context(), p)
+		if err != nil {
+			return err
+		}
+		return audit.Record(r.Context(), q, audit.OfTemplate(t, after))
 	})
 	if err != nil {
 		return nameTaken(err, or(req.Name, ""), "update template")
@@ -256,7 +264,10 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 			return fault.New(fault.Conflict, "The template %q is still used by workspaces: delete them first.", t.Name).
 				WithDetail("%s", strings.Join(names, ", "))
 		}
-		return q.SoftDeleteTemplate(r.Context(), t.ID)
+		if err := q.SoftDeleteTemplate(r.Context(), t.ID); err != nil {
+			return err
+		}
+		return audit.Record(r.Context(), q, audit.OfTemplate(t, dbsqlc.Template{}))
 	})
 	if err != nil {
 		return lookup.Fault(err, rbac.Template, "delete template")
@@ -277,7 +288,16 @@ func (s *Service) updateActiveVersion(w http.ResponseWriter, r *http.Request) er
 		if _, _, err := ready(r.Context(), q, req.ID, &t.ID); err != nil {
 			return err
 		}
-		return q.UpdateTemplateActiveVersion(r.Context(), dbsqlc.UpdateTemplateActiveVersionParams{ID: t.ID, ActiveVersionID: req.ID})
+		before, err := q.LockTemplate(r.Context(), t.ID)
+		if err != nil {
+			return lookup.Fault(err, rbac.Template, "lock template")
+		}
+		if err := q.UpdateTemplateActiveVersion(r.Context(), dbsqlc.UpdateTemplateActiveVersionParams{ID: t.ID, ActiveVersionID: req.ID}); err != nil {
+			return err
+		}
+		after := before
+		after.ActiveVersionID = req.ID
+		return audit.Record(r.Context(), q, audit.OfTemplate(before, after))
 	})
 	if err != nil {
 		return fmt.Errorf("change active version: %w", err)
@@ -317,6 +337,9 @@ func (s *Service) updateACL(w http.ResponseWriter, r *http.Request) error {
 	}
 	if len(refused.Fields) > 0 {
 		return refused
+	}
+	if err := audit.Record(r.Context(), s.opts.DB.Queries, audit.OfTemplate(t, t)); err != nil {
+		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "All users can use the template."})
 }

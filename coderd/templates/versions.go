@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -145,9 +146,13 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	if err != nil {
 		return uuid.Nil, err
 	}
-	if _, err := q.InsertTemplateVersion(ctx, dbsqlc.InsertTemplateVersionParams{
+	made, err := q.InsertTemplateVersion(ctx, dbsqlc.InsertTemplateVersionParams{
 		ID: id, OrganizationID: org.ID, TemplateID: req.TemplateID, JobID: job.ID, Name: name, Message: req.Message, CreatedBy: actor.UserID,
-	}); err != nil {
+	})
+	if err != nil {
+		return uuid.Nil, err
+	}
+	if err := audit.Record(ctx, q, audit.OfTemplateVersion(dbsqlc.TemplateVersion{}, made)); err != nil {
 		return uuid.Nil, err
 	}
 	for _, v := range values {
@@ -317,7 +322,14 @@ func (s *Service) updateVersion(w http.ResponseWriter, r *http.Request) error {
 	if req.Name != "" {
 		p.Name = req.Name
 	}
-	if _, err := s.opts.DB.UpdateTemplateVersion(r.Context(), p); err != nil {
+	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		after, err := q.UpdateTemplateVersion(r.Context(), p)
+		if err != nil {
+			return err
+		}
+		return audit.Record(r.Context(), q, audit.OfTemplateVersion(v, after))
+	})
+	if err != nil {
 		if database.IsUniqueViolation(err, "template_versions_name") {
 			return fault.New(fault.Conflict, "The template already has a version named %q.", req.Name).WithField("name", "is taken")
 		}
@@ -331,7 +343,7 @@ func (s *Service) cancelVersion(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.opts.Jobs.Cancel(r.Context(), v.JobID); err != nil {
+	if err := s.opts.Jobs.Cancel(r.Context(), v.JobID, audit.OfTemplateVersion(v, v)); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The import is being canceled."})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -64,7 +65,7 @@ func firstTaken(err error) error {
 
 // CreateOwner adds an owner. It is for operators who have access to the database but no account.
 func (s *Service) CreateOwner(ctx context.Context, req sdk.CreateFirstUserRequest) (uuid.UUID, error) {
-	user, err := s.insert(ctx, newUser{
+	user, err := s.insert(audit.OnHost(ctx), newUser{
 		Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: sdk.LoginPassword,
 		Status: sdk.UserActive, Roles: []string{rbac.RoleOwner},
 	})
@@ -167,7 +168,15 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 			}
 		}
 		user, err = n.store(ctx, q, hash)
-		return err
+		if err != nil {
+			return err
+		}
+		e := audit.OfUser(dbsqlc.User{}, user)
+		e.Action = audit.Create // also without a request
+		if n.First {
+			e.User = &audit.Account{ID: user.ID, Name: user.Username}
+		}
+		return audit.Record(ctx, q, e)
 	})
 	return user, err
 }
@@ -283,7 +292,10 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := q.DeleteGitSSHKey(ctx, user.ID); err != nil {
 			return err
 		}
-		return q.DeleteUser(ctx, user.ID)
+		if err := q.DeleteUser(ctx, user.ID); err != nil {
+			return err
+		}
+		return audit.Record(ctx, q, audit.OfUser(user, dbsqlc.User{}))
 	})
 	if err != nil {
 		return fmt.Errorf("delete user: %w", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -46,7 +47,11 @@ func (s *Service) CreateFrom(ctx context.Context, q *dbsqlc.Queries, a Account) 
 	if err := n.check(); err != nil {
 		return dbsqlc.User{}, err
 	}
-	return n.store(ctx, q, "")
+	user, err := n.store(ctx, q, "")
+	if err != nil {
+		return user, err
+	}
+	return user, recordSelf(ctx, q, audit.Create, dbsqlc.User{}, user)
 }
 
 // UpdateFrom stores what the identity provider now says of a user, unless it is not valid or another user has the address.
@@ -61,7 +66,17 @@ func (s *Service) UpdateFrom(ctx context.Context, q *dbsqlc.Queries, user dbsqlc
 	if database.IsNotFound(err) { // the address is another user's
 		return user, nil
 	}
-	return updated, err
+	if err != nil {
+		return updated, err
+	}
+	return updated, recordSelf(ctx, q, audit.Write, user, updated)
+}
+
+// recordSelf records what a user's sign-in did to their own account.
+func recordSelf(ctx context.Context, q *dbsqlc.Queries, action audit.Action, before, after dbsqlc.User) error {
+	e := audit.OfUser(before, after)
+	e.Action, e.User = action, &audit.Account{ID: after.ID, Name: after.Username}
+	return audit.Record(ctx, q, e)
 }
 
 // StartSession starts a session for a user, in a transaction, and wakes the user. It returns the fault Unauthenticated if the
@@ -76,8 +91,11 @@ func (s *Service) StartSession(ctx context.Context, q *dbsqlc.Queries, user dbsq
 	if err := q.TouchUser(ctx, user.ID); err != nil {
 		return "", err
 	}
-	token, _, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, sessionLifetime)
-	return token, err
+	token, key, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, sessionLifetime)
+	if err != nil {
+		return "", err
+	}
+	return token, signedIn(ctx, q, user, key)
 }
 
 // KeepSession stores a session in the browser that sent the request.

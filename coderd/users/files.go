@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
@@ -58,8 +59,14 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	sum := sha256.Sum256(data)
-	file, err := s.db.InsertFile(r.Context(), dbsqlc.InsertFileParams{
-		ID: uuid.New(), Sha256: hex.EncodeToString(sum[:]), Mimetype: sdk.ContentTypeTar, Data: data, CreatedBy: actor.UserID,
+	var file dbsqlc.InsertFileRow
+	err = s.db.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		hash := hex.EncodeToString(sum[:])
+		file, err = q.InsertFile(r.Context(), dbsqlc.InsertFileParams{ID: uuid.New(), Sha256: hash, Mimetype: sdk.ContentTypeTar, Data: data, CreatedBy: actor.UserID})
+		if err != nil {
+			return err
+		}
+		return audit.Record(r.Context(), q, audit.Entry{ID: file.ID, Name: hash, Fields: map[string]any{"bytes": len(data)}})
 	})
 	if err != nil {
 		return fmt.Errorf("store file: %w", err)

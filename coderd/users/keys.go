@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -17,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
 )
 
 const (
@@ -85,7 +87,7 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 	if len(f.Fields) > 0 {
 		return f
 	}
-	token, _, err := newKey(r.Context(), s.db.Queries, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindToken, Name: req.TokenName}, req.Lifetime)
+	token, err := s.storeKey(r.Context(), user, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindToken, Name: req.TokenName}, req.Lifetime)
 	if database.IsUniqueViolation(err, "api_keys_token_name") {
 		return fault.New(fault.Conflict, "You already have a token named %q.", req.TokenName).WithField("token_name", "is taken")
 	}
@@ -132,11 +134,23 @@ func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
 	if err := maySignIn(user); err != nil {
 		return err
 	}
-	token, _, err := newKey(r.Context(), s.db.Queries, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, sessionLifetime)
+	token, err := s.storeKey(r.Context(), user, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, sessionLifetime)
 	if err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusCreated, sdk.CreateTokenResponse{Key: token.Reveal()})
+}
+
+// storeKey stores a new key of a user on request, and returns its token.
+func (s *Service) storeKey(ctx context.Context, user dbsqlc.User, p dbsqlc.InsertAPIKeyParams, lifetime time.Duration) (token secret.Token, err error) {
+	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		var key dbsqlc.ApiKey
+		if token, key, err = newKey(ctx, q, p, lifetime); err != nil {
+			return err
+		}
+		return audit.Record(ctx, q, audit.OfKey(user, dbsqlc.ApiKey{}, key))
+	})
+	return token, err
 }
 
 func (s *Service) tokenConfig(w http.ResponseWriter, r *http.Request) error {
@@ -177,12 +191,12 @@ func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// The deleted key may be the request's own, in which case the request ends with it: see logout.
-	n, err := s.db.DeleteAPIKey(context.WithoutCancel(r.Context()), dbsqlc.DeleteAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
+	err = s.endKey(context.WithoutCancel(r.Context()), user, r.PathValue("key"), func(ctx context.Context, q *dbsqlc.Queries, key dbsqlc.ApiKey) (dbsqlc.ApiKey, error) {
+		_, err := q.DeleteAPIKey(ctx, dbsqlc.DeleteAPIKeyParams{ID: key.ID, UserID: user.ID})
+		return dbsqlc.ApiKey{}, err
+	})
 	if err != nil {
-		return fmt.Errorf("delete key: %w", err)
-	}
-	if n == 0 {
-		return rbac.NotFound(rbac.APIKey)
+		return lookup.Fault(err, rbac.APIKey, "delete key")
 	}
 	s.notifyRevoked(user.ID)
 	w.WriteHeader(http.StatusNoContent)
@@ -195,16 +209,33 @@ func (s *Service) expireKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := s.db.ExpireAPIKey(context.WithoutCancel(r.Context()), dbsqlc.ExpireAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
+	err = s.endKey(context.WithoutCancel(r.Context()), user, r.PathValue("key"), func(ctx context.Context, q *dbsqlc.Queries, key dbsqlc.ApiKey) (dbsqlc.ApiKey, error) {
+		if _, err := q.ExpireAPIKey(ctx, dbsqlc.ExpireAPIKeyParams{ID: key.ID, UserID: user.ID}); err != nil {
+			return key, err
+		}
+		return q.GetAPIKey(ctx, dbsqlc.GetAPIKeyParams{ID: key.ID, UserID: user.ID})
+	})
 	if err != nil {
-		return fmt.Errorf("expire key: %w", err)
-	}
-	if n == 0 {
-		return rbac.NotFound(rbac.APIKey)
+		return lookup.Fault(err, rbac.APIKey, "expire key")
 	}
 	s.notifyRevoked(user.ID)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// endKey changes a user's session or token with change, which returns what is left of it.
+func (s *Service) endKey(ctx context.Context, user dbsqlc.User, id string, change func(context.Context, *dbsqlc.Queries, dbsqlc.ApiKey) (dbsqlc.ApiKey, error)) error {
+	return s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		before, err := q.GetAPIKey(ctx, dbsqlc.GetAPIKeyParams{ID: id, UserID: user.ID})
+		if err != nil {
+			return err
+		}
+		after, err := change(ctx, q, before)
+		if err != nil {
+			return err
+		}
+		return audit.Record(ctx, q, audit.OfKey(user, before, after))
+	})
 }
 
 func toKey(k dbsqlc.ApiKey) sdk.APIKey {

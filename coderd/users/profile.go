@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -30,14 +31,21 @@ func (s *Service) setProfile(w http.ResponseWriter, r *http.Request) error {
 	if len(f.Fields) > 0 {
 		return f
 	}
-	user, err = s.db.UpdateUserProfile(r.Context(), dbsqlc.UpdateUserProfileParams{ID: user.ID, Username: req.Username, Name: req.Name})
+	var changed dbsqlc.User
+	err = s.db.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		var err error
+		if changed, err = q.UpdateUserProfile(r.Context(), dbsqlc.UpdateUserProfileParams{ID: user.ID, Username: req.Username, Name: req.Name}); err != nil {
+			return err
+		}
+		return audit.Record(r.Context(), q, audit.OfUser(user, changed))
+	})
 	if database.IsNotFound(err) {
 		return rbac.NotFound(rbac.User)
 	}
 	if err := taken(err); err != nil {
 		return err
 	}
-	return s.write(w, r, http.StatusOK, user)
+	return s.write(w, r, http.StatusOK, changed)
 }
 
 func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
@@ -83,7 +91,7 @@ func (s *Service) ResetPassword(ctx context.Context, username, password string) 
 	if err != nil {
 		return err
 	}
-	return s.changePassword(ctx, user, password, "", kindSession)
+	return s.changePassword(audit.OnHost(ctx), user, password, "", kindSession)
 }
 
 // changePassword stores a password and ends the user's keys of the given kinds, except keptKey.
@@ -99,7 +107,14 @@ func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password
 		if err := q.UpdateUserPassword(ctx, dbsqlc.UpdateUserPasswordParams{ID: user.ID, PasswordHash: hash}); err != nil {
 			return err
 		}
-		return q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: ended, KeptID: keptKey})
+		if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: ended, KeptID: keptKey}); err != nil {
+			return err
+		}
+		e := audit.Entry{Action: audit.Write, Kind: audit.User, ID: user.ID, Name: user.Username, Diff: audit.Diff{}.Secret("password")}
+		if request := httpapi.RequestID(ctx); request != "" && !httpapi.ActorFrom(ctx).SignedIn() { // proven by a passcode
+			e.User = &audit.Account{ID: user.ID, Name: user.Username}
+		}
+		return audit.Record(ctx, q, e)
 	})
 	if err != nil {
 		return fmt.Errorf("store password: %w", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -177,10 +178,11 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 		return verifyErr
 	}
 	if !good || err != nil || user.LoginType != string(sdk.LoginPassword) {
-		return fault.New(fault.Unauthenticated, "The email address or the password is wrong.")
+		return s.signInFailed(ctx, user, req.Email, fault.New(fault.Unauthenticated, "The email address or the password is wrong."))
 	}
 	if s.onlyOwnersUsePasswords && !slices.Contains(user.Roles, rbac.RoleOwner) {
-		return fault.New(fault.Forbidden, "Sign-in with a password is switched off.").WithDetail("Use another way to sign in on the sign-in page, or ask an owner.")
+		return s.signInFailed(ctx, user, req.Email, fault.New(fault.Forbidden, "Sign-in with a password is switched off.").
+			WithDetail("Use another way to sign in on the sign-in page, or ask an owner."))
 	}
 	var token secret.Token
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -195,12 +197,42 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusCreated, sdk.LoginResponse{SessionToken: token.Reveal()})
 }
 
+// signedIn records a sign-in.
+func signedIn(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, key dbsqlc.ApiKey) error {
+	return audit.Record(ctx, q, audit.Entry{
+		Action: audit.Login, Kind: audit.APIKey, ID: user.ID, Name: user.Username, Status: http.StatusCreated,
+		User: &audit.Account{ID: user.ID, Name: user.Username}, Fields: map[string]any{"key_id": key.ID, "login_type": user.LoginType},
+	})
+}
+
+// signInFailed records a sign-in that failed, with the account that was named, and returns the reason. user is zero if there is
+// no such account.
+func (s *Service) signInFailed(ctx context.Context, user dbsqlc.User, named string, reason error) error {
+	e := audit.Entry{
+		Action: audit.Login, Kind: audit.APIKey, ID: user.ID, Name: named, Status: fault.CodeOf(reason).HTTPStatus(), User: &audit.Account{ID: user.ID, Name: named},
+	}
+	if user.ID != uuid.Nil {
+		e.Name, e.User.Name = user.Username, user.Username
+	}
+	if err := audit.Record(ctx, s.db.Queries, e); err != nil {
+		return err
+	}
+	return reason
+}
+
 // logout ends the session that the request carries.
 func (s *Service) logout(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
 	// The request ends with its session, and the session with the key: the answer must not depend on which end is noticed
 	// first.
-	if _, err := s.db.DeleteAPIKey(context.WithoutCancel(r.Context()), dbsqlc.DeleteAPIKeyParams{ID: actor.KeyID, UserID: actor.UserID}); err != nil {
+	ctx := context.WithoutCancel(r.Context())
+	err := s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if _, err := q.DeleteAPIKey(ctx, dbsqlc.DeleteAPIKeyParams{ID: actor.KeyID, UserID: actor.UserID}); err != nil {
+			return err
+		}
+		return audit.Record(ctx, q, audit.Entry{ID: actor.UserID, Name: actor.Username, Fields: map[string]any{"key_id": actor.KeyID}})
+	})
+	if err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
 	s.notifyRevoked(actor.UserID)

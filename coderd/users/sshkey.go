@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -91,7 +92,17 @@ func (s *Service) replaceSSHKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	row, err := s.db.ReplaceGitSSHKey(r.Context(), dbsqlc.ReplaceGitSSHKeyParams{UserID: user.ID, Sealed: s.keys.SealSecret(states.GitKeyPlace(user.ID), []byte(private)), PublicKey: public})
+	var row dbsqlc.GitSshKey
+	err = s.db.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		before, err := q.GetGitSSHKey(r.Context(), user.ID)
+		if err != nil && !database.IsNotFound(err) {
+			return err
+		}
+		if row, err = q.ReplaceGitSSHKey(r.Context(), dbsqlc.ReplaceGitSSHKeyParams{UserID: user.ID, Sealed: s.keys.SealSecret(states.GitKeyPlace(user.ID), []byte(private)), PublicKey: public}); err != nil {
+			return err
+		}
+		return audit.Record(r.Context(), q, audit.Entry{ID: user.ID, Name: user.Username, Diff: audit.Compare(before, row)})
+	})
 	if err != nil {
 		return fmt.Errorf("replace SSH key: %w", err)
 	}

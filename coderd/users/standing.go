@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -47,6 +48,7 @@ func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
 		}
 		ctx := r.Context()
 		suspend := status == sdk.UserSuspended
+		var changed dbsqlc.User
 		if suspend && user.ID == httpapi.ActorFrom(ctx).UserID {
 			return fault.New(fault.Invalid, "You cannot suspend your own account.").WithDetail("Another owner can.")
 		}
@@ -60,8 +62,10 @@ func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
 					return err
 				}
 			}
-			user, err = q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(status)})
-			return err
+			if changed, err = q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(status)}); err != nil {
+				return err
+			}
+			return audit.Record(ctx, q, audit.OfUser(user, changed))
 		})
 		if err != nil {
 			return fmt.Errorf("change the user's status: %w", err)
@@ -70,7 +74,7 @@ func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
 		if suspend {
 			s.notifyRevoked(user.ID)
 		}
-		return s.write(w, r, http.StatusOK, user)
+		return s.write(w, r, http.StatusOK, changed)
 	}
 }
 
@@ -127,19 +131,22 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx := r.Context()
+	var changed dbsqlc.User
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if !slices.Contains(roles, rbac.RoleOwner) {
 			if err := keepOwner(ctx, q, user); err != nil {
 				return err
 			}
 		}
-		user, err = q.UpdateUserRoles(ctx, dbsqlc.UpdateUserRolesParams{ID: user.ID, Roles: roles})
-		return err
+		if changed, err = q.UpdateUserRoles(ctx, dbsqlc.UpdateUserRolesParams{ID: user.ID, Roles: roles}); err != nil {
+			return err
+		}
+		return audit.Record(ctx, q, audit.OfUser(user, changed))
 	})
 	if err != nil {
 		return fmt.Errorf("change the user's roles: %w", err)
 	}
 	s.log.Info("user's roles changed", "user", user.Username, "roles", strings.Join(roles, ","))
 	s.notifyRevoked(user.ID)
-	return s.write(w, r, http.StatusOK, user)
+	return s.write(w, r, http.StatusOK, changed)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -85,35 +86,35 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"deployment/ssh", rbac.SignedIn, s.sshConfig)
 
 	mux.Handle("GET "+v2+"users/first", rbac.Public, s.hasFirst)
-	mux.Handle("POST "+v2+"users/first", rbac.Public, s.createFirst)
-	mux.Handle("POST "+v2+"users/login", rbac.Public, s.login)
-	mux.Handle("POST "+v2+"users/logout", rbac.SignedIn, s.logout)
+	mux.Handle("POST "+v2+"users/first", rbac.Public, s.createFirst, audit.On(audit.Create, audit.User))
+	mux.Handle("POST "+v2+"users/login", rbac.Public, s.login, audit.On(audit.Login, audit.APIKey))
+	mux.Handle("POST "+v2+"users/logout", rbac.SignedIn, s.logout, audit.On(audit.Logout, audit.APIKey))
 
 	mux.Handle("GET "+v2+"users", needs(rbac.Read, rbac.User), s.list)
-	mux.Handle("POST "+v2+"users", needs(rbac.Create, rbac.User), s.create)
+	mux.Handle("POST "+v2+"users", needs(rbac.Create, rbac.User), s.create, audit.On(audit.Create, audit.User))
 	mux.Handle("GET "+v2+"users/{user}", needs(rbac.Read, rbac.User), s.get)
-	mux.Handle("DELETE "+v2+"users/{user}", needs(rbac.Delete, rbac.User), s.remove)
-	mux.Handle("PUT "+v2+"users/{user}/status/suspend", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserSuspended))
-	mux.Handle("PUT "+v2+"users/{user}/status/activate", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserActive))
+	mux.Handle("DELETE "+v2+"users/{user}", needs(rbac.Delete, rbac.User), s.remove, audit.On(audit.Delete, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/status/suspend", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserSuspended), audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/status/activate", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserActive), audit.On(audit.Write, audit.User))
 	mux.Handle("GET "+v2+"users/roles", needs(rbac.Read, rbac.User), s.listRoles)
 	mux.Handle("GET "+v2+"users/{user}/roles", needs(rbac.Read, rbac.User), s.getRoles)
-	mux.Handle("PUT "+v2+"users/{user}/roles", needs(rbac.Manage, rbac.User), s.setRoles)
-	mux.Handle("PUT "+v2+"users/{user}/profile", needs(rbac.Update, rbac.User), s.setProfile)
-	mux.Handle("PUT "+v2+"users/{user}/password", needs(rbac.Update, rbac.User), s.setPassword)
+	mux.Handle("PUT "+v2+"users/{user}/roles", needs(rbac.Manage, rbac.User), s.setRoles, audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/profile", needs(rbac.Update, rbac.User), s.setProfile, audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/password", needs(rbac.Update, rbac.User), s.setPassword, audit.On(audit.Write, audit.User))
 
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens", needs(rbac.Read, rbac.APIKey), s.listTokens)
-	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken)
+	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken, audit.On(audit.Create, audit.APIKey))
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/tokenconfig", needs(rbac.Read, rbac.APIKey), s.tokenConfig)
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/{name}", needs(rbac.Read, rbac.APIKey), s.getToken)
-	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession)
+	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession, audit.On(audit.Create, audit.APIKey))
 	mux.Handle("GET "+v2+"users/{user}/keys/{key}", needs(rbac.Read, rbac.APIKey), s.getKey)
-	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey)
-	mux.Handle("PUT "+v2+"users/{user}/keys/{key}/expire", needs(rbac.Delete, rbac.APIKey), s.expireKey)
+	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey, audit.On(audit.Delete, audit.APIKey))
+	mux.Handle("PUT "+v2+"users/{user}/keys/{key}/expire", needs(rbac.Delete, rbac.APIKey), s.expireKey, audit.On(audit.Write, audit.APIKey))
 
 	mux.Handle("GET "+v2+"users/{user}/gitsshkey", needs(rbac.Read, rbac.SSHKey), s.getSSHKey)
-	mux.Handle("PUT "+v2+"users/{user}/gitsshkey", needs(rbac.Update, rbac.SSHKey), s.replaceSSHKey)
+	mux.Handle("PUT "+v2+"users/{user}/gitsshkey", needs(rbac.Update, rbac.SSHKey), s.replaceSSHKey, audit.On(audit.Write, audit.GitSSHKey))
 
-	mux.Handle("POST "+v2+"files", needs(rbac.Create, rbac.File), s.upload)
+	mux.Handle("POST "+v2+"files", needs(rbac.Create, rbac.File), s.upload, audit.On(audit.Create, audit.File))
 	mux.Handle("GET "+v2+"files/{file}", needs(rbac.Read, rbac.File), s.download)
 
 	mux.Handle("GET "+v2+"organizations", needs(rbac.Read, rbac.Organization), s.listOrganizations)

@@ -149,6 +149,9 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 			return uuid.Nil, fmt.Errorf("insert parameters: %w", err)
 		}
 	}
+	if err := s.recordRequest(ctx, q, w, n); err != nil {
+		return uuid.Nil, err
+	}
 	if err := q.NotifyWorkspace(ctx, w.ID); err != nil {
 		return uuid.Nil, fmt.Errorf("notify watchers: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
@@ -325,7 +326,10 @@ func (s *Service) putBuildState(w http.ResponseWriter, r *http.Request) error {
 		if !sdk.JobStatus(latest.JobStatus).Ended() {
 			return fault.New(fault.Conflict, "Build %d of the workspace %q is active.", b.BuildNumber, ws.Name).WithDetail("Wait until it has finished, or cancel it.")
 		}
-		return q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: s.opts.States.Seal(ws.ID, req.State)})
+		if err := q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: s.opts.States.Seal(ws.ID, req.State)}); err != nil {
+			return err
+		}
+		return s.record(r.Context(), q, audit.Entry{ID: b.ID, Diff: audit.Diff{}.Secret("state"), Fields: map[string]any{"build_number": b.BuildNumber}}, ws)
 	})
 	if err != nil {
 		return fmt.Errorf("replace state: %w", err)
@@ -339,7 +343,8 @@ func (s *Service) cancelBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.opts.Jobs.Cancel(r.Context(), b.JobID); err != nil {
+	entry := audit.Entry{ID: b.ID, Name: ws.Name, Organization: ws.OrganizationID, Fields: map[string]any{"build_number": b.BuildNumber, "workspace_name": ws.Name}}
+	if err := s.opts.Jobs.Cancel(r.Context(), b.JobID, entry); err != nil {
 		return err
 	}
 	if err := s.opts.DB.NotifyWorkspace(r.Context(), ws.ID); err != nil {

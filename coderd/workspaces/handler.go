@@ -204,6 +204,9 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 			return err
 		}
 	}
+	if err := h.recordResult(ctx, q, b, w, result); err != nil {
+		return err
+	}
 	if succeeded && sdk.Transition(b.Transition) == sdk.TransitionStop {
 		if err := h.startAgain(ctx, q, w, job); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -53,24 +54,24 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	create, read, update := rbac.Needs(rbac.Create, rbac.Workspace), rbac.Needs(rbac.Read, rbac.Workspace), rbac.Needs(rbac.Update, rbac.Workspace)
 	readBuild := rbac.Needs(rbac.Read, rbac.WorkspaceBuild)
 
-	mux.Handle("POST /api/v2/users/{user}/workspaces", create, s.create)
-	mux.Handle("POST /api/v2/organizations/{organization}/members/{user}/workspaces", create, s.create)
+	mux.Handle("POST /api/v2/users/{user}/workspaces", create, s.create, audit.On(audit.Create, audit.Workspace))
+	mux.Handle("POST /api/v2/organizations/{organization}/members/{user}/workspaces", create, s.create, audit.On(audit.Create, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces", read, s.list)
 	mux.Handle("GET /api/v2/workspaces/{workspace}", read, s.get)
-	mux.Handle("PATCH /api/v2/workspaces/{workspace}", update, s.rename)
+	mux.Handle("PATCH /api/v2/workspaces/{workspace}", update, s.rename, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET /api/v2/users/{user}/workspace/{workspacename}", read, s.getByName)
-	mux.Handle("PUT /api/v2/workspaces/{workspace}/autostart", update, s.putAutostart)
-	mux.Handle("PUT /api/v2/workspaces/{workspace}/ttl", update, s.putTTL)
-	mux.Handle("PUT /api/v2/workspaces/{workspace}/extend", update, s.putExtend)
-	mux.Handle("PUT /api/v2/workspaces/{workspace}/autoupdates", update, s.putAutomaticUpdates)
-	mux.Handle("PUT /api/v2/workspaces/{workspace}/favorite", read, s.putFavorite)
-	mux.Handle("DELETE /api/v2/workspaces/{workspace}/favorite", read, s.deleteFavorite)
-	mux.Handle("POST /api/v2/workspaces/{workspace}/usage", rbac.Needs(rbac.Connect, rbac.Workspace), s.postUsage)
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/autostart", update, s.putAutostart, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/ttl", update, s.putTTL, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/extend", update, s.putExtend, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/autoupdates", update, s.putAutomaticUpdates, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/favorite", read, s.putFavorite, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("DELETE /api/v2/workspaces/{workspace}/favorite", read, s.deleteFavorite, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("POST /api/v2/workspaces/{workspace}/usage", rbac.Needs(rbac.Connect, rbac.Workspace), s.postUsage, audit.Exempt("reports that the workspace is in use, every few seconds; the connection log has the sessions"))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch", read, s.watch)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch-ws", read, s.watchWebsocket)
 
-	mux.Handle("POST /api/v2/workspaces/{workspace}/builds", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.createBuild)
-	mux.Handle("POST /api/v2/workspaces/{workspace}/restart", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.restart)
+	mux.Handle("POST /api/v2/workspaces/{workspace}/builds", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.createBuild, audit.On(audit.Start, audit.Workspace))
+	mux.Handle("POST /api/v2/workspaces/{workspace}/restart", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.restart, audit.On(audit.Start, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/builds", readBuild, s.listBuilds)
 	mux.Handle("GET /api/v2/users/{user}/workspace/{workspacename}/builds/{buildnumber}", readBuild, s.getBuildByNumber)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}", readBuild, s.getBuild)
@@ -79,6 +80,6 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/logs", readBuild, s.getBuildLogs)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/timings", readBuild, s.getTimings)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/state", readBuild, s.getBuildState)
-	mux.Handle("PUT /api/v2/workspacebuilds/{workspacebuild}/state", readBuild, s.putBuildState)
-	mux.Handle("PATCH /api/v2/workspacebuilds/{workspacebuild}/cancel", rbac.Needs(rbac.Update, rbac.WorkspaceBuild), s.cancelBuild)
+	mux.Handle("PUT /api/v2/workspacebuilds/{workspacebuild}/state", readBuild, s.putBuildState, audit.On(audit.Write, audit.WorkspaceBuild))
+	mux.Handle("PATCH /api/v2/workspacebuilds/{workspacebuild}/cancel", rbac.Needs(rbac.Update, rbac.WorkspaceBuild), s.cancelBuild, audit.On(audit.Cancel, audit.WorkspaceBuild))
 }

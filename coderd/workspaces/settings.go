@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -34,8 +35,18 @@ func (s *Service) apply(r *http.Request, action rbac.Action, fn func(q *dbsqlc.Q
 		if err != nil {
 			return err
 		}
+		recorded := httpapi.TrailOf(r.Context()).Rows()
 		if err := fn(q, locked); err != nil {
 			return err
+		}
+		if httpapi.TrailOf(r.Context()).Rows() == recorded { // fn changed the workspace's own row only
+			after, err := q.GetWorkspace(r.Context(), ws.ID)
+			if err != nil {
+				return err
+			}
+			if err := s.record(r.Context(), q, audit.OfWorkspace(locked, after), locked); err != nil {
+				return err
+			}
 		}
 		return q.NotifyWorkspace(r.Context(), ws.ID)
 	})
@@ -167,13 +178,19 @@ func (s *Service) putAutomaticUpdates(w http.ResponseWriter, r *http.Request) er
 
 func (s *Service) putFavorite(w http.ResponseWriter, r *http.Request) error {
 	return s.change(w, r, rbac.Read, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
-		return q.FavoriteWorkspace(r.Context(), dbsqlc.FavoriteWorkspaceParams{UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID})
+		if err := q.FavoriteWorkspace(r.Context(), dbsqlc.FavoriteWorkspaceParams{UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID}); err != nil {
+			return err
+		}
+		return s.record(r.Context(), q, audit.Entry{Diff: audit.Diff{}.Field("favorite", false, true)}, ws)
 	})
 }
 
 func (s *Service) deleteFavorite(w http.ResponseWriter, r *http.Request) error {
 	return s.change(w, r, rbac.Read, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
-		return q.UnfavoriteWorkspace(r.Context(), dbsqlc.UnfavoriteWorkspaceParams{UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID})
+		if err := q.UnfavoriteWorkspace(r.Context(), dbsqlc.UnfavoriteWorkspaceParams{UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID}); err != nil {
+			return err
+		}
+		return s.record(r.Context(), q, audit.Entry{Diff: audit.Diff{}.Field("favorite", true, false)}, ws)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -121,6 +122,9 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	}
 	made, err := q.InsertWorkspace(ctx, p)
 	if err != nil {
+		return err
+	}
+	if err := s.record(ctx, q, audit.OfWorkspace(dbsqlc.Workspace{}, made), made); err != nil {
 		return err
 	}
 	_, err = s.build(ctx, q, made, buildRequest{

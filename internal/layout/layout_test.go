@@ -61,6 +61,7 @@ var law = map[string]rule{
 	"coderd/templates/tagexpr":  {},
 	"coderd/templates/formdeps": {},
 	"coderd/httpapi":            {imports: []string{"coderd/rbac"}},
+	"coderd/audit":              {imports: []string{"coderd/database", "coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/lookup":             {imports: []string{"coderd/database", "coderd/rbac"}},
 	"coderd/pubsub":             {imports: []string{"coderd/database"}},
 	"coderd/seal":               {imports: []string{"coderd/database"}},
@@ -69,38 +70,38 @@ var law = map[string]rule{
 	"coderd/retention":          {imports: []string{"coderd/database"}},
 	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/health":             {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal", "tailnet"}},
-	"coderd/users":              {imports: []string{"coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/states"}},
+	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/states"}},
 	"coderd/redirect":           {imports: []string{"coderd/seal"}},
-	"coderd/extauth":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/states"}},
+	"coderd/extauth":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/states"}},
 	"coderd/signin": {
-		imports: []string{"coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/users"},
+		imports: []string{"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/users"},
 	},
-	"coderd/provisioners": {imports: []string{"coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac"}},
+	"coderd/provisioners": {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/mesh": {
 		imports: []string{"coderd/httpapi", "coderd/jobtags", "coderd/rbac", "coderd/seal", "coordinator", "tailnet"},
 		tests:   []string{"agent/agentpb"},
 	},
-	"coderd/apps": {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal"}},
+	"coderd/apps": {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal"}},
 	"coderd/jobs": {
-		imports: []string{"coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
+		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
 		tests:   []string{"provisionerd", "provisionerd/echo", "provisionerd/job"},
 	},
 	"coderd/agents": {
 		imports: []string{
-			"coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "coderd/states",
+			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "coderd/states",
 			"agent/agentpb", "provisionerd/provisionerpb", "tailnet",
 		},
 		tests: []string{"coderd/seal"},
 	},
 	"coderd/templates": {
 		imports: []string{
-			"coderd/agents", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/rbac",
+			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/rbac",
 			"coderd/templates/formdeps", "coderd/templates/tagexpr", "provisionerd/provisionerpb",
 		},
 	},
 	"coderd/workspaces": {
 		imports: []string{
-			"coderd/agents", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac",
+			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac",
 			"coderd/states", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
 		},
 	},

@@ -34,6 +34,47 @@ type ApiKey struct {
 	EndReason       string
 }
 
+type AuditLog struct {
+	ID               uuid.UUID
+	CreatedAt        time.Time
+	OrganizationID   *uuid.UUID
+	UserID           *uuid.UUID
+	Actor            string
+	Action           string
+	ResourceType     string
+	ResourceID       *uuid.UUID
+	ResourceTarget   string
+	Diff             []byte
+	AdditionalFields []byte
+	BuildReason      string
+	StatusCode       int32
+	RequestID        *uuid.UUID
+	Ip               string
+	UserAgent        string
+}
+
+type ConnectionLog struct {
+	ID               uuid.UUID
+	ConnectTime      time.Time
+	DisconnectTime   *time.Time
+	DisconnectReason string
+	StatusCode       *int32
+	OrganizationID   uuid.UUID
+	WorkspaceOwnerID uuid.UUID
+	WorkspaceID      uuid.UUID
+	WorkspaceName    string
+	AgentID          uuid.UUID
+	AgentName        string
+	Type             string
+	SlugOrPort       string
+	UserID           *uuid.UUID
+	Ip               string
+	UserAgent        string
+	Path             string
+	BytesIn          int64
+	BytesOut         int64
+}
+
 type ExternalAuthLink struct {
 	UserID      uuid.UUID
 	ProviderID  string

@@ -162,6 +162,98 @@ export interface AgentMetadataDescription {
   timeout: number; // seconds
 }
 
+// AuditLog is one row of the audit log: who did what, when and from where.
+export interface AuditLog {
+  id: string;
+  request_id: string; // zero for what was not a request
+  time: string;
+  ip: string;
+  user_agent: string;
+  resource_type: string;
+  resource_id: string; // zero for what has no UUID
+  resource_target: string;
+  resource_icon: string;
+  action: string;
+  diff: Record<string, AuditDiffField>;
+  status_code: number;
+  additional_fields: unknown;
+  description: string;
+  resource_link: string;
+  is_deleted: boolean;
+  organization_id: string;
+  organization: MinimalOrganization | null;
+  user: User | null;
+  actor: string;
+}
+
+// AuditDiffField is a field that changed. The values of a secret are empty.
+export interface AuditDiffField {
+  old: unknown;
+  new: unknown;
+  secret: boolean;
+}
+
+// MinimalOrganization names an organization.
+export interface MinimalOrganization {
+  id: string;
+  name: string;
+  display_name: string;
+  icon: string;
+}
+
+// AuditLogsResponse is one page of the audit log, newest first. Rows are counted up to CountCap.
+export interface AuditLogsResponse {
+  audit_logs: AuditLog[];
+  count: number;
+  count_cap: number;
+}
+
+// ConnectionLog is one connection to a workspace: who reached it, when and by what.
+export interface ConnectionLog {
+  id: string;
+  connect_time: string;
+  disconnect_time?: string | null; // absent while it is open
+  disconnect_reason?: string;
+  organization: MinimalOrganization | null;
+  workspace_owner_id: string;
+  workspace_owner_username: string;
+  workspace_id: string;
+  workspace_name: string;
+  agent_name: string;
+  ip: string;
+  type: string;
+  username: string;
+  slug_or_port?: string;
+  path: string;
+  bytes_in: number; // into the workspace
+  bytes_out: number;
+  web_info?: ConnectionLogWebInfo | null;
+  ssh_info?: ConnectionLogSSHInfo | null;
+}
+
+// ConnectionLogWebInfo tells about a visit of an app.
+export interface ConnectionLogWebInfo {
+  user_agent: string;
+  user: MinimalUser | null; // null: not signed in
+  slug_or_port: string;
+  status_code: number; // of the first answer; 0 if unknown
+}
+
+// ConnectionLogSSHInfo tells about a session.
+export interface ConnectionLogSSHInfo {
+  connection_id: string;
+  disconnect_time?: string | null;
+  disconnect_reason?: string;
+  exit_code?: number | null;
+}
+
+// ConnectionLogsResponse is one page of the connection log, newest first. Connections are counted up to CountCap.
+export interface ConnectionLogsResponse {
+  connection_logs: ConnectionLog[];
+  count: number;
+  count_cap: number;
+}
+
 // WorkspaceBuild is one start, stop or delete of a workspace.
 export interface WorkspaceBuild {
   id: string;

@@ -31,3 +31,32 @@ func ParseDuration(text string) (time.Duration, error) {
 	}
 	return d, nil
 }
+
+// Days is the value of a flag that takes a duration in Go's form or in days, such as "30d". 0 is allowed.
+type Days time.Duration
+
+// Set implements pflag.Value.
+func (d *Days) Set(text string) error {
+	if text == "0" {
+		*d = 0
+		return nil
+	}
+	parsed, err := ParseDuration(text)
+	*d = Days(parsed)
+	return err
+}
+
+// String implements pflag.Value.
+func (d *Days) String() string {
+	const day = Days(24 * time.Hour)
+	switch {
+	case *d == 0:
+		return "0"
+	case *d%day == 0:
+		return strconv.Itoa(int(*d/day)) + "d"
+	}
+	return time.Duration(*d).String()
+}
+
+// Type implements pflag.Value.
+func (d *Days) Type() string { return "duration" }

@@ -1,0 +1,169 @@
+package audit
+
+import (
+	"reflect"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// Diff holds the fields that changed.
+type Diff map[string]sdk.AuditDiffField
+
+// maxValue bounds a text in a difference, in bytes.
+const maxValue = 2048
+
+// Field adds a field, unless its values are equal.
+func (d Diff) Field(name string, before, after any) Diff {
+	if !reflect.DeepEqual(before, after) {
+		d[name] = sdk.AuditDiffField{Old: value(before), New: value(after)}
+	}
+	return d
+}
+
+// Secret adds a field that changed and whose values must not be stored.
+func (d Diff) Secret(name string) Diff {
+	d[name] = sdk.AuditDiffField{Old: "", New: "", Secret: true}
+	return d
+}
+
+// secrets are words in the names of fields whose values are never stored. Fields of bytes are not stored either: they are
+// hashes, encrypted texts or archives.
+var secrets = []string{"password", "secret", "hash", "private", "sealed", "token", "credential"}
+
+// passing are fields that tell nothing about a change: ids, times of use, and what a workspace's row repeats of its builds.
+var passing = map[string]bool{
+	"id": true, "created_at": true, "updated_at": true, "last_used_at": true, "last_seen_at": true, "latest_build_id": true,
+	"latest_build_number": true, "latest_version_id": true, "latest_transition": true, "latest_reason": true, "latest_status": true,
+	"latest_ended_at": true, "autostop_tries": true, "autostop_after": true,
+}
+
+// Compare returns the fields in which two rows of one table differ. The zero value stands for a row that does not exist. A
+// field whose name or type suggests a secret is reported as changed, without its values.
+func Compare[Row any](before, after Row) Diff {
+	d := Diff{}
+	a, b := reflect.ValueOf(before), reflect.ValueOf(after)
+	for i := range a.NumField() {
+		name := snake(a.Type().Field(i).Name)
+		old, now := a.Field(i).Interface(), b.Field(i).Interface()
+		if passing[name] || equal(old, now) {
+			continue
+		}
+		if _, bytes := old.([]byte); bytes || isSecret(name) {
+			d.Secret(name)
+			continue
+		}
+		d[name] = sdk.AuditDiffField{Old: value(old), New: value(now)}
+	}
+	return d
+}
+
+func isSecret(name string) bool {
+	for _, word := range secrets {
+		if strings.Contains(name, word) {
+			return true
+		}
+	}
+	return false
+}
+
+func equal(a, b any) bool {
+	at, aok := value(a).(time.Time)
+	bt, bok := value(b).(time.Time)
+	if aok && bok {
+		return at.Equal(bt)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// value returns what a difference stores of a value: no pointer, and no long text.
+func value(v any) any {
+	if r := reflect.ValueOf(v); r.Kind() == reflect.Pointer {
+		if r.IsNil() {
+			return nil
+		}
+		v = r.Elem().Interface()
+	}
+	if text, ok := v.(string); ok {
+		if text = database.Visible(text); len(text) > maxValue {
+			text = database.Visible(text[:maxValue]) + "…"
+		}
+		return text
+	}
+	return v
+}
+
+// snake returns a Go field's name as its column is called.
+func snake(name string) string {
+	var out strings.Builder
+	runes := []rune(name)
+	for i, r := range runes {
+		if i > 0 && unicode.IsUpper(r) && (unicode.IsLower(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1])) {
+			out.WriteByte('_')
+		}
+		out.WriteRune(unicode.ToLower(r))
+	}
+	return out.String()
+}
+
+// The following return the entry of a change. For an object that is created, before is zero; for one that is deleted, after is.
+
+// OfUser returns the entry of a change of an account.
+func OfUser(before, after dbsqlc.User) Entry {
+	return Entry{Kind: User, ID: either(before.ID, after.ID), Name: named(before.Username, after.Username), Diff: Compare(before, after)}
+}
+
+// OfTemplate returns the entry of a change of a template.
+func OfTemplate(before, after dbsqlc.Template) Entry {
+	return Entry{
+		Kind: Template, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name),
+		Organization: either(before.OrganizationID, after.OrganizationID), Diff: Compare(before, after),
+	}
+}
+
+// OfTemplateVersion returns the entry of a change of a template version.
+func OfTemplateVersion(before, after dbsqlc.TemplateVersion) Entry {
+	return Entry{
+		Kind: TemplateVersion, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name),
+		Organization: either(before.OrganizationID, after.OrganizationID), Diff: Compare(before, after),
+	}
+}
+
+// OfWorkspace returns the entry of a change of a workspace.
+func OfWorkspace(before, after dbsqlc.Workspace) Entry {
+	return Entry{
+		Kind: Workspace, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name),
+		Organization: either(before.OrganizationID, after.OrganizationID), Diff: Compare(before, after),
+	}
+}
+
+// OfKey returns the entry of a change of a session or token of a user.
+func OfKey(owner dbsqlc.User, before, after dbsqlc.ApiKey) Entry {
+	name := named(before.Name, after.Name)
+	if name == "" {
+		name = named(before.ID, after.ID) // a session's public half
+	}
+	e := Entry{Kind: APIKey, ID: owner.ID, Name: name, Diff: Compare(before, after), Fields: map[string]any{"key_id": named(before.ID, after.ID), "owner": owner.Username}}
+	return e
+}
+
+func either(a, b uuid.UUID) uuid.UUID {
+	if b != uuid.Nil {
+		return b
+	}
+	return a
+}
+
+// named returns the object's name as readers know it: the former one, unless the object is new.
+func named(before, after string) string {
+	if before != "" {
+		return before
+	}
+	return after
+}

@@ -1,0 +1,110 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// keys are the filters of a search, as clients of this API know them.
+var keys = []string{
+	"resource_type", "resource_id", "resource_target", "action", "username", "email", "date_from", "date_to", "build_reason", "organization", "request_id",
+}
+
+// parse turns a search such as "action:delete username:ann" into parameters. Free text is an object's name. none reports that
+// the search names a user or an organization that does not exist.
+func parse(ctx context.Context, db *database.DB, actor rbac.Actor, q string) (p dbsqlc.ListAuditLogsParams, none bool, err error) {
+	terms, err := httpapi.ParseSearch(q, keys...)
+	if err != nil {
+		return p, false, err
+	}
+	p.ResourceType, p.Action = term(terms, "resource_type"), term(terms, "action")
+	p.ResourceTarget, p.BuildReason = term(terms, "resource_target"), term(terms, "build_reason")
+	if free := term(terms, ""); p.ResourceTarget == nil {
+		p.ResourceTarget = free
+	}
+	if p.ResourceID, err = idTerm(terms, "resource_id"); err != nil {
+		return p, false, err
+	}
+	if p.RequestID, err = idTerm(terms, "request_id"); err != nil {
+		return p, false, err
+	}
+	if p.Since, err = timeTerm(terms, "date_from", 0); err != nil {
+		return p, false, err
+	}
+	if p.Until, err = timeTerm(terms, "date_to", 24*time.Hour); err != nil {
+		return p, false, err
+	}
+	for _, key := range []string{"username", "email"} {
+		reference := term(terms, key)
+		if reference == nil {
+			continue
+		}
+		ids := []uuid.UUID{actor.UserID}
+		if *reference != sdk.Me {
+			if ids, err = db.ListUserIDs(ctx, *reference); err != nil {
+				return p, false, fmt.Errorf("look up user: %w", err)
+			}
+		}
+		if p.UserIds != nil {
+			ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return !slices.Contains(p.UserIds, id) })
+		}
+		p.UserIds, none = ids, none || len(ids) == 0
+	}
+	if name := term(terms, "organization"); name != nil {
+		org, err := db.GetOrganizationByReference(ctx, *name)
+		switch {
+		case database.IsNotFound(err):
+			none = true
+		case err != nil:
+			return p, false, fmt.Errorf("look up organization: %w", err)
+		default:
+			p.OrganizationIds = []uuid.UUID{org.ID}
+		}
+	}
+	return p, none, nil
+}
+
+func term(terms map[string]string, key string) *string {
+	if text, ok := terms[key]; ok {
+		return &text
+	}
+	return nil
+}
+
+func idTerm(terms map[string]string, key string) (*uuid.UUID, error) {
+	text, ok := terms[key]
+	if !ok {
+		return nil, nil
+	}
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "The search is invalid.").WithField("q", key+": must be a UUID")
+	}
+	return &id, nil
+}
+
+// timeTerm reads a day, whose end is day later than its beginning, or a moment.
+func timeTerm(terms map[string]string, key string, day time.Duration) (*time.Time, error) {
+	text, ok := terms[key]
+	if !ok {
+		return nil, nil
+	}
+	at, err := time.Parse(time.DateOnly, text)
+	if err == nil {
+		at = at.Add(day)
+	} else if at, err = time.Parse(time.RFC3339, text); err != nil {
+		return nil, fault.New(fault.Invalid, "The search is invalid.").WithField("q", key+": must be a day (2006-01-02) or an RFC 3339 time, in UTC")
+	}
+	return &at, nil
+}

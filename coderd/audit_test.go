@@ -1,0 +1,41 @@
+package coderd_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+)
+
+// unaudited are the mutating routes that leave no row in the audit log, on purpose. Their reasons stand where they are registered.
+var unaudited = []string{
+	"POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate",
+	"POST /api/v2/workspaceagents/me/startup-problem",
+	"POST /api/v2/workspaces/{workspace}/usage",
+}
+
+// TestMutatingRoutesAreAudited holds that no route changes something without saying what it leaves in the audit log. That its handler then
+// does so is held by StrictAudit in every other test.
+func TestMutatingRoutesAreAudited(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	exempt := map[string]bool{}
+	audited := 0
+	for _, route := range s.Mux.Routes() {
+		switch {
+		case route.Audit.Exempt != "":
+			exempt[route.Pattern] = true
+		case route.Audit.Declared():
+			audited++
+		case route.Mutates():
+			t.Errorf("%s declares neither audit.On nor audit.Exempt: see docs/audit.md", route.Pattern)
+		}
+	}
+	if got := slices.Sorted(maps.Keys(exempt)); !slices.Equal(got, slices.Sorted(slices.Values(unaudited))) {
+		t.Errorf("routes without a row in the audit log:\ngot  %q\nwant %q", got, unaudited)
+	}
+	if audited < 30 {
+		t.Errorf("only %d routes declare their event", audited)
+	}
+}
