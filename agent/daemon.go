@@ -35,6 +35,7 @@ type daemon struct {
 	forwards *forward.Forwarder
 	logs     *logship.Queue
 	reports  *reports
+	visits   *visits
 
 	sessionListener, speedListener, terminalListener, apiListener net.Listener
 
@@ -64,7 +65,7 @@ type daemon struct {
 func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	d := &daemon{
 		opts: opts, log: opts.Logger, mesh: mesh, user: proc.CurrentUser(),
-		forwards: forward.New(forward.Options{Logger: opts.Logger}), logs: logship.New(), reports: newReports(),
+		forwards: forward.New(forward.Options{Logger: opts.Logger}), logs: logship.New(), reports: newReports(), visits: newVisits(),
 		asked: make(chan string, 1), renewed: notify.NewWake(), booted: make(chan struct{}),
 	}
 	d.viewers = d.connections(maxTerminalConns, "too many viewers of terminals")
@@ -84,14 +85,14 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 		*l.listener = listening
 		open = append(open, listening)
 	}
-	d.sessionListener = listener{d.sessionListener, &d.stats}
+	d.sessionListener = listener{d.sessionListener, &d.stats, d.visits}
 	d.metadata = metadata.New(d.log, d.runMetadata)
 	d.api = d.newAPI()
 	if d.holder = opts.Terminals; d.holder == nil {
 		d.holder = ownHolder{terminal.New(terminal.Options{Logger: opts.Logger})}
 	}
-	mesh.HandleTCP(d.stats.counted(d.forwards.TCP))
-	mesh.HandleUDP(d.stats.counted(d.forwards.UDP))
+	mesh.HandleTCP(d.stats.counted(d.visits, d.forwards.TCP))
+	mesh.HandleUDP(d.stats.counted(d.visits, d.forwards.UDP))
 	return d, nil
 }
 
@@ -156,6 +157,7 @@ func (d *daemon) close() error {
 		err = errors.Join(err, w.close())
 	}
 	err = errors.Join(err, d.forwards.Close(), d.mesh.Close())
+	d.visits.close()
 	d.wg.Wait()
 	return err
 }

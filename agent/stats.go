@@ -44,18 +44,20 @@ func (s *stats) begin(kind connectionKind) (end func()) {
 const sessionTypeEnv = "CODER_SSH_SESSION_TYPE"
 
 // session counts an SSH session that identifies itself as an editor's.
-func (s *stats) session(env *proc.Env) (end func()) {
+func (s *stats) session(conn net.Conn, env *proc.Env) (end func()) {
 	switch kind, _ := env.Get(sessionTypeEnv); strings.ToLower(kind) {
 	case "vscode":
+		setKind(conn, agentpb.Connection_KIND_VSCODE)
 		return s.begin(kindVSCode)
 	case "jetbrains":
+		setKind(conn, agentpb.Connection_KIND_JETBRAINS)
 		return s.begin(kindJetBrains)
 	}
 	return func() {}
 }
 
-// counted wraps choose so that every connection counts as a forwarded port's.
-func (s *stats) counted(choose func(src, dst netip.AddrPort) (func(net.Conn), bool)) func(src, dst netip.AddrPort) (func(net.Conn), bool) {
+// counted wraps choose so that every connection counts as a forwarded port's, and is one of the visits.
+func (s *stats) counted(v *visits, choose func(src, dst netip.AddrPort) (func(net.Conn), bool)) func(src, dst netip.AddrPort) (func(net.Conn), bool) {
 	return func(src, dst netip.AddrPort) (func(net.Conn), bool) {
 		serve, ok := choose(src, dst)
 		if !ok {
@@ -63,21 +65,23 @@ func (s *stats) counted(choose func(src, dst netip.AddrPort) (func(net.Conn), bo
 		}
 		return func(conn net.Conn) {
 			defer s.begin(kindForward)()
-			serve(conn)
+			serve(v.forwarded(conn, src.Addr(), dst.Port()))
 		}, true
 	}
 }
 
-// listener records connections that end before the next report.
+// listener records connections that end before the next report, and who visits.
 type listener struct {
 	net.Listener
-	stats *stats
+	stats  *stats
+	visits *visits
 }
 
 func (l listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err == nil {
 		l.stats.ever.Store(true)
+		conn = l.visits.session(conn)
 	}
 	return conn, err
 }

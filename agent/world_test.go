@@ -56,6 +56,10 @@ type world struct {
 	gitKey    *agentpb.GitSSHKeyResponse    // nil: the server refuses
 	login     *agentpb.ExternalAuthResponse // nil: no provider matches the request
 	asked     []*agentpb.ExternalAuthRequest
+
+	connections       map[uuid.UUID]*agentpb.Connection // the last report of each
+	firsts            int                               // reports of a new process
+	refuseConnections bool
 }
 
 func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
@@ -64,6 +68,7 @@ func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
 		dir: t.TempDir(), changed: make(chan struct{}), shutdown: make(chan string, 1), renewed: make(chan struct{}, 1),
 		done: make(map[string]*agentpb.ScriptDoneRequest), lines: make(map[string][]string),
 		conns: make(map[net.Conn]struct{}), ports: make(map[uint16]net.Listener), health: make(map[string][]agentpb.Health),
+		connections: make(map[uuid.UUID]*agentpb.Connection),
 	}
 	id := uuid.New()
 	w.manifest = &agentpb.ManifestResponse{
@@ -260,6 +265,24 @@ func (w *world) AppHealth(_ context.Context, r *connect.Request[agentpb.AppHealt
 func (w *world) Stats(_ context.Context, r *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error) {
 	w.update(func() { w.stats = append(w.stats, r.Msg) })
 	return connect.NewResponse(&agentpb.StatsResponse{}), nil
+}
+
+func (w *world) Connections(_ context.Context, r *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error) {
+	var err error
+	w.update(func() {
+		if w.refuseConnections {
+			err = connect.NewError(connect.CodeUnavailable, errors.New("try again"))
+			return
+		}
+		w.firsts += map[bool]int{true: 1}[r.Msg.GetFirst()]
+		for _, c := range r.Msg.GetConnections() {
+			w.connections[uuid.UUID(c.GetId())] = c
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&agentpb.ConnectionsResponse{}), nil
 }
 
 func (w *world) Listen(port uint16) (net.Listener, error) {

@@ -152,12 +152,15 @@ type Server struct {
 	// revocations end what sessions have open when they end.
 	revocations *revocations
 	activity    activity
+	connections *audit.Connections
 	http        *http.Server
 	builtIn     []*provisionerd.Participant
 
 	failed  chan error // capacity 1
 	running sync.WaitGroup
 	cancel  context.CancelFunc
+	// endSessions makes the recorder of connections store what is left. Nil before Start.
+	endSessions context.CancelFunc
 }
 
 // New makes the services. It blocks for a few queries.
@@ -196,9 +199,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.Jobs = jobs.New(jobs.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh})
+	s.connections = audit.NewConnections(opts.DB, opts.Logger)
 	s.Agents = agents.New(agents.Options{
 		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth,
-		Accounts: agentOwners{s.Users, opts.DB}, Mesh: s.Mesh, Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
+		Accounts: agentOwners{s.Users, opts.DB}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.connections,
+		Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
 	s.Workspaces = workspaces.New(workspaces.Options{DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL})
@@ -208,7 +213,8 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.Apps = apps.New(apps.Options{
 		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
-		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh,
+		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.connections,
+		Clients: httpapi.Clients{Proxies: opts.TrustedProxies, Headers: opts.TrustedHeaders},
 	})
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs)
 	s.Audit = audit.New(opts.DB)
@@ -295,6 +301,9 @@ func (s *Server) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, s.Keys.OnDeleted(func(id uuid.UUID) { s.keyDeleted(ctx, id) }))
 	s.running.Go(func() { s.revocations.run(ctx) })
 	s.running.Go(func() { s.activity.run(ctx) })
+	sessions, endSessions := context.WithCancel(context.WithoutCancel(ctx)) // the last connections are recorded while the server stops
+	s.endSessions = endSessions
+	s.running.Go(func() { s.connections.Run(sessions) })
 	if s.opts.AuditStream != nil {
 		follow, err := s.Audit.Follow(ctx, s.PubSub, s.opts.AuditStream, s.log)
 		if err != nil {
@@ -398,6 +407,9 @@ func (s *Server) Stop(ctx context.Context) error {
 		errs = append(errs, s.http.Close())
 	}
 	s.SignIn.Stop() // no request can give it work any more
+	if s.endSessions != nil {
+		s.endSessions()
+	}
 	s.running.Wait()
 	s.ExternalAuth.Close()
 	s.PubSub.Close()

@@ -34,7 +34,7 @@ func (k meshKeys) Authenticate(ctx context.Context, key secret.Token) (mesh.Prov
 	return mesh.ProvisionerKey{ID: found.ID, Name: found.Name, Tags: found.Tags}, err
 }
 
-// meshDaemons are the provisioners on the mesh as the queue knows them.
+// meshDaemons are the participants of the mesh as the queue and the agents know them.
 type meshDaemons struct{ *mesh.Service }
 
 // calling is the daemon that holds a mesh address.
@@ -52,4 +52,10 @@ type agentOwners struct {
 func (o agentOwners) GitSSHKey(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error) {
 	key, err := o.SSHKey(ctx, o.db.Queries, user)
 	return key.Public, key.Private, err
+}
+
+// peer is a participant of the mesh as agents' connections know it.
+func (d meshDaemons) peer(addr netip.Addr) (agents.Peer, bool) {
+	p, ok := d.Peer(addr)
+	return agents.Peer(p), ok
 }

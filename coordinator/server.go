@@ -27,10 +27,11 @@ const (
 // Principal is the owner of a connection, established from its credential.
 type Principal struct {
 	Kind    Kind
-	ID      uuid.UUID // of the participant: for KindClient tailnet.ClientID of its key
-	Name    string    // for logs and lists
-	Subject uuid.UUID // for KindClient: the user. Nil for others
-	Session string    // for KindClient: the id of the session that it joined with. Empty for others
+	ID      uuid.UUID  // of the participant: for KindClient tailnet.ClientID of its key
+	Name    string     // for logs and lists
+	Subject uuid.UUID  // for KindClient: the user. Nil for others
+	Session string     // for KindClient: the id of the session that it joined with. Empty for others
+	Addr    netip.Addr // for KindClient: where it joined from, for logs; invalid if unknown. Zero for others
 }
 
 func (p Principal) same(other Principal) bool {

@@ -202,6 +202,61 @@ func (Health) EnumDescriptor() ([]byte, []int) {
 	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
 }
 
+type Connection_Kind int32
+
+const (
+	Connection_KIND_UNSPECIFIED     Connection_Kind = 0
+	Connection_KIND_SSH             Connection_Kind = 1
+	Connection_KIND_VSCODE          Connection_Kind = 2
+	Connection_KIND_JETBRAINS       Connection_Kind = 3
+	Connection_KIND_PORT_FORWARDING Connection_Kind = 4 // all connections of one client to one port, until there is none for 30 s
+)
+
+// Enum value maps for Connection_Kind.
+var (
+	Connection_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_SSH",
+		2: "KIND_VSCODE",
+		3: "KIND_JETBRAINS",
+		4: "KIND_PORT_FORWARDING",
+	}
+	Connection_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED":     0,
+		"KIND_SSH":             1,
+		"KIND_VSCODE":          2,
+		"KIND_JETBRAINS":       3,
+		"KIND_PORT_FORWARDING": 4,
+	}
+)
+
+func (x Connection_Kind) Enum() *Connection_Kind {
+	p := new(Connection_Kind)
+	*p = x
+	return p
+}
+
+func (x Connection_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Connection_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_agentpb_agent_proto_enumTypes[3].Descriptor()
+}
+
+func (Connection_Kind) Type() protoreflect.EnumType {
+	return &file_agent_agentpb_agent_proto_enumTypes[3]
+}
+
+func (x Connection_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Connection_Kind.Descriptor instead.
+func (Connection_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25, 0}
+}
+
 type Path_Way int32
 
 const (
@@ -235,11 +290,11 @@ func (x Path_Way) String() string {
 }
 
 func (Path_Way) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_agentpb_agent_proto_enumTypes[3].Descriptor()
+	return file_agent_agentpb_agent_proto_enumTypes[4].Descriptor()
 }
 
 func (Path_Way) Type() protoreflect.EnumType {
-	return &file_agent_agentpb_agent_proto_enumTypes[3]
+	return &file_agent_agentpb_agent_proto_enumTypes[4]
 }
 
 func (x Path_Way) Number() protoreflect.EnumNumber {
@@ -248,7 +303,7 @@ func (x Path_Way) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Path_Way.Descriptor instead.
 func (Path_Way) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31, 0}
 }
 
 type ManifestRequest struct {
@@ -1805,6 +1860,218 @@ func (*StatsResponse) Descriptor() ([]byte, []int) {
 	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
 }
 
+type ConnectionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Connections   []*Connection          `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"` // at most 256
+	First         bool                   `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`            // the agent's process is new: every other connection of the agent has ended
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConnectionsRequest) Reset() {
+	*x = ConnectionsRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectionsRequest) ProtoMessage() {}
+
+func (x *ConnectionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectionsRequest.ProtoReflect.Descriptor instead.
+func (*ConnectionsRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ConnectionsRequest) GetConnections() []*Connection {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+func (x *ConnectionsRequest) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
+}
+
+type Connection struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Id             []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // a UUID that the agent chooses
+	Kind           Connection_Kind        `protobuf:"varint,2,opt,name=kind,proto3,enum=codermesh.agent.v1.Connection_Kind" json:"kind,omitempty"`
+	PeerAddress    []byte                 `protobuf:"bytes,3,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"` // of the client in the mesh: 16 bytes
+	Port           uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`                                 // for KIND_PORT_FORWARDING
+	ConnectedAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
+	DisconnectedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=disconnected_at,json=disconnectedAt,proto3" json:"disconnected_at,omitempty"` // absent while it is open
+	Reason         string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`                                       // why it ended, at most 256 bytes
+	Way            Path_Way               `protobuf:"varint,8,opt,name=way,proto3,enum=codermesh.agent.v1.Path_Way" json:"way,omitempty"`
+	Endpoint       string                 `protobuf:"bytes,9,opt,name=endpoint,proto3" json:"endpoint,omitempty"`                // the client's end of a direct path: address and port
+	BytesIn        int64                  `protobuf:"varint,10,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"` // into the workspace
+	BytesOut       int64                  `protobuf:"varint,11,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Connection) Reset() {
+	*x = Connection{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Connection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Connection) ProtoMessage() {}
+
+func (x *Connection) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Connection.ProtoReflect.Descriptor instead.
+func (*Connection) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Connection) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *Connection) GetKind() Connection_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Connection_KIND_UNSPECIFIED
+}
+
+func (x *Connection) GetPeerAddress() []byte {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return nil
+}
+
+func (x *Connection) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Connection) GetConnectedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ConnectedAt
+	}
+	return nil
+}
+
+func (x *Connection) GetDisconnectedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DisconnectedAt
+	}
+	return nil
+}
+
+func (x *Connection) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Connection) GetWay() Path_Way {
+	if x != nil {
+		return x.Way
+	}
+	return Path_WAY_UNSPECIFIED
+}
+
+func (x *Connection) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *Connection) GetBytesIn() int64 {
+	if x != nil {
+		return x.BytesIn
+	}
+	return 0
+}
+
+func (x *Connection) GetBytesOut() int64 {
+	if x != nil {
+		return x.BytesOut
+	}
+	return 0
+}
+
+type ConnectionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConnectionsResponse) Reset() {
+	*x = ConnectionsResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectionsResponse) ProtoMessage() {}
+
+func (x *ConnectionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectionsResponse.ProtoReflect.Descriptor instead.
+func (*ConnectionsResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
+}
+
 type ListeningPortsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1813,7 +2080,7 @@ type ListeningPortsRequest struct {
 
 func (x *ListeningPortsRequest) Reset() {
 	*x = ListeningPortsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +2092,7 @@ func (x *ListeningPortsRequest) String() string {
 func (*ListeningPortsRequest) ProtoMessage() {}
 
 func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2105,7 @@ func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsRequest.ProtoReflect.Descriptor instead.
 func (*ListeningPortsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
 }
 
 type ListeningPortsResponse struct {
@@ -1850,7 +2117,7 @@ type ListeningPortsResponse struct {
 
 func (x *ListeningPortsResponse) Reset() {
 	*x = ListeningPortsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +2129,7 @@ func (x *ListeningPortsResponse) String() string {
 func (*ListeningPortsResponse) ProtoMessage() {}
 
 func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +2142,7 @@ func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsResponse.ProtoReflect.Descriptor instead.
 func (*ListeningPortsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListeningPortsResponse) GetPorts() []*ListeningPort {
@@ -1893,7 +2160,7 @@ type PathsRequest struct {
 
 func (x *PathsRequest) Reset() {
 	*x = PathsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2172,7 @@ func (x *PathsRequest) String() string {
 func (*PathsRequest) ProtoMessage() {}
 
 func (x *PathsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2185,7 @@ func (x *PathsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsRequest.ProtoReflect.Descriptor instead.
 func (*PathsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
 }
 
 type PathsResponse struct {
@@ -1930,7 +2197,7 @@ type PathsResponse struct {
 
 func (x *PathsResponse) Reset() {
 	*x = PathsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2209,7 @@ func (x *PathsResponse) String() string {
 func (*PathsResponse) ProtoMessage() {}
 
 func (x *PathsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2222,7 @@ func (x *PathsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsResponse.ProtoReflect.Descriptor instead.
 func (*PathsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PathsResponse) GetPaths() []*Path {
@@ -1978,7 +2245,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2257,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2270,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Path) GetPeer() []byte {
@@ -2052,7 +2319,7 @@ type ListeningPort struct {
 
 func (x *ListeningPort) Reset() {
 	*x = ListeningPort{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2331,7 @@ func (x *ListeningPort) String() string {
 func (*ListeningPort) ProtoMessage() {}
 
 func (x *ListeningPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2344,7 @@ func (x *ListeningPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPort.ProtoReflect.Descriptor instead.
 func (*ListeningPort) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListeningPort) GetProcessName() string {
@@ -2109,7 +2376,7 @@ type WatchMetadataRequest struct {
 
 func (x *WatchMetadataRequest) Reset() {
 	*x = WatchMetadataRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2388,7 @@ func (x *WatchMetadataRequest) String() string {
 func (*WatchMetadataRequest) ProtoMessage() {}
 
 func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2401,7 @@ func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataRequest.ProtoReflect.Descriptor instead.
 func (*WatchMetadataRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
 }
 
 type WatchMetadataResponse struct {
@@ -2146,7 +2413,7 @@ type WatchMetadataResponse struct {
 
 func (x *WatchMetadataResponse) Reset() {
 	*x = WatchMetadataResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2425,7 @@ func (x *WatchMetadataResponse) String() string {
 func (*WatchMetadataResponse) ProtoMessage() {}
 
 func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2438,7 @@ func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataResponse.ProtoReflect.Descriptor instead.
 func (*WatchMetadataResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchMetadataResponse) GetValues() []*MetadataValue {
@@ -2193,7 +2460,7 @@ type MetadataValue struct {
 
 func (x *MetadataValue) Reset() {
 	*x = MetadataValue{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2472,7 @@ func (x *MetadataValue) String() string {
 func (*MetadataValue) ProtoMessage() {}
 
 func (x *MetadataValue) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2485,7 @@ func (x *MetadataValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataValue.ProtoReflect.Descriptor instead.
 func (*MetadataValue) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MetadataValue) GetKey() string {
@@ -2257,7 +2524,7 @@ type GitSSHKeyRequest struct {
 
 func (x *GitSSHKeyRequest) Reset() {
 	*x = GitSSHKeyRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2536,7 @@ func (x *GitSSHKeyRequest) String() string {
 func (*GitSSHKeyRequest) ProtoMessage() {}
 
 func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2549,7 @@ func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyRequest.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{36}
 }
 
 type GitSSHKeyResponse struct {
@@ -2295,7 +2562,7 @@ type GitSSHKeyResponse struct {
 
 func (x *GitSSHKeyResponse) Reset() {
 	*x = GitSSHKeyResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2574,7 @@ func (x *GitSSHKeyResponse) String() string {
 func (*GitSSHKeyResponse) ProtoMessage() {}
 
 func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2587,7 @@ func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyResponse.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GitSSHKeyResponse) GetPublicKey() string {
@@ -2350,7 +2617,7 @@ type ExternalAuthRequest struct {
 
 func (x *ExternalAuthRequest) Reset() {
 	*x = ExternalAuthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2629,7 @@ func (x *ExternalAuthRequest) String() string {
 func (*ExternalAuthRequest) ProtoMessage() {}
 
 func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2642,7 @@ func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthRequest.ProtoReflect.Descriptor instead.
 func (*ExternalAuthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExternalAuthRequest) GetOf() isExternalAuthRequest_Of {
@@ -2432,7 +2699,7 @@ type ExternalAuthResponse struct {
 
 func (x *ExternalAuthResponse) Reset() {
 	*x = ExternalAuthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2444,7 +2711,7 @@ func (x *ExternalAuthResponse) String() string {
 func (*ExternalAuthResponse) ProtoMessage() {}
 
 func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2457,7 +2724,7 @@ func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthResponse.ProtoReflect.Descriptor instead.
 func (*ExternalAuthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{36}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExternalAuthResponse) GetProviderId() string {
@@ -2616,7 +2883,31 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\tjetbrains\x18\x03 \x01(\rR\tjetbrains\x12)\n" +
 	"\x10reconnecting_pty\x18\x04 \x01(\rR\x0freconnectingPty\x12!\n" +
 	"\fport_forward\x18\x05 \x01(\rR\vportForward\"\x0f\n" +
-	"\rStatsResponse\"\x17\n" +
+	"\rStatsResponse\"l\n" +
+	"\x12ConnectionsRequest\x12@\n" +
+	"\vconnections\x18\x01 \x03(\v2\x1e.codermesh.agent.v1.ConnectionR\vconnections\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\bR\x05first\"\x97\x04\n" +
+	"\n" +
+	"Connection\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x127\n" +
+	"\x04kind\x18\x02 \x01(\x0e2#.codermesh.agent.v1.Connection.KindR\x04kind\x12!\n" +
+	"\fpeer_address\x18\x03 \x01(\fR\vpeerAddress\x12\x12\n" +
+	"\x04port\x18\x04 \x01(\rR\x04port\x12=\n" +
+	"\fconnected_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vconnectedAt\x12C\n" +
+	"\x0fdisconnected_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0edisconnectedAt\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12.\n" +
+	"\x03way\x18\b \x01(\x0e2\x1c.codermesh.agent.v1.Path.WayR\x03way\x12\x1a\n" +
+	"\bendpoint\x18\t \x01(\tR\bendpoint\x12\x19\n" +
+	"\bbytes_in\x18\n" +
+	" \x01(\x03R\abytesIn\x12\x1b\n" +
+	"\tbytes_out\x18\v \x01(\x03R\bbytesOut\"i\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
+	"\bKIND_SSH\x10\x01\x12\x0f\n" +
+	"\vKIND_VSCODE\x10\x02\x12\x12\n" +
+	"\x0eKIND_JETBRAINS\x10\x03\x12\x18\n" +
+	"\x14KIND_PORT_FORWARDING\x10\x04\"\x15\n" +
+	"\x13ConnectionsResponse\"\x17\n" +
 	"\x15ListeningPortsRequest\"Q\n" +
 	"\x16ListeningPortsResponse\x127\n" +
 	"\x05ports\x18\x01 \x03(\v2!.codermesh.agent.v1.ListeningPortR\x05ports\"\x0e\n" +
@@ -2686,7 +2977,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13HEALTH_INITIALIZING\x10\x01\x12\x12\n" +
 	"\x0eHEALTH_HEALTHY\x10\x02\x12\x14\n" +
-	"\x10HEALTH_UNHEALTHY\x10\x032\xa0\x06\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x032\x80\a\n" +
 	"\fAgentService\x12U\n" +
 	"\bManifest\x12#.codermesh.agent.v1.ManifestRequest\x1a$.codermesh.agent.v1.ManifestResponse\x12R\n" +
 	"\aConnect\x12 .codermesh.agent.v1.AgentMessage\x1a!.codermesh.agent.v1.ServerMessage(\x010\x01\x12X\n" +
@@ -2697,7 +2988,8 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\tGitSSHKey\x12$.codermesh.agent.v1.GitSSHKeyRequest\x1a%.codermesh.agent.v1.GitSSHKeyResponse\x12a\n" +
 	"\fExternalAuth\x12'.codermesh.agent.v1.ExternalAuthRequest\x1a(.codermesh.agent.v1.ExternalAuthResponse\x12X\n" +
 	"\tAppHealth\x12$.codermesh.agent.v1.AppHealthRequest\x1a%.codermesh.agent.v1.AppHealthResponse\x12L\n" +
-	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse2\xa9\x02\n" +
+	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse\x12^\n" +
+	"\vConnections\x12&.codermesh.agent.v1.ConnectionsRequest\x1a'.codermesh.agent.v1.ConnectionsResponse2\xa9\x02\n" +
 	"\bAgentAPI\x12g\n" +
 	"\x0eListeningPorts\x12).codermesh.agent.v1.ListeningPortsRequest\x1a*.codermesh.agent.v1.ListeningPortsResponse\x12L\n" +
 	"\x05Paths\x12 .codermesh.agent.v1.PathsRequest\x1a!.codermesh.agent.v1.PathsResponse\x12f\n" +
@@ -2715,106 +3007,117 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 	return file_agent_agentpb_agent_proto_rawDescData
 }
 
-var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_agent_agentpb_agent_proto_goTypes = []any{
 	(LifecycleState)(0),            // 0: codermesh.agent.v1.LifecycleState
 	(LogLevel)(0),                  // 1: codermesh.agent.v1.LogLevel
 	(Health)(0),                    // 2: codermesh.agent.v1.Health
-	(Path_Way)(0),                  // 3: codermesh.agent.v1.Path.Way
-	(*ManifestRequest)(nil),        // 4: codermesh.agent.v1.ManifestRequest
-	(*ManifestResponse)(nil),       // 5: codermesh.agent.v1.ManifestResponse
-	(*Metadata)(nil),               // 6: codermesh.agent.v1.Metadata
-	(*App)(nil),                    // 7: codermesh.agent.v1.App
-	(*Script)(nil),                 // 8: codermesh.agent.v1.Script
-	(*AgentMessage)(nil),           // 9: codermesh.agent.v1.AgentMessage
-	(*Hello)(nil),                  // 10: codermesh.agent.v1.Hello
-	(*Heartbeat)(nil),              // 11: codermesh.agent.v1.Heartbeat
-	(*ServerMessage)(nil),          // 12: codermesh.agent.v1.ServerMessage
-	(*ManifestChanged)(nil),        // 13: codermesh.agent.v1.ManifestChanged
-	(*HeartbeatAck)(nil),           // 14: codermesh.agent.v1.HeartbeatAck
-	(*Shutdown)(nil),               // 15: codermesh.agent.v1.Shutdown
-	(*LifecycleRequest)(nil),       // 16: codermesh.agent.v1.LifecycleRequest
-	(*LifecycleResponse)(nil),      // 17: codermesh.agent.v1.LifecycleResponse
-	(*LogLine)(nil),                // 18: codermesh.agent.v1.LogLine
-	(*LogsRequest)(nil),            // 19: codermesh.agent.v1.LogsRequest
-	(*LogsResponse)(nil),           // 20: codermesh.agent.v1.LogsResponse
-	(*ScriptDoneRequest)(nil),      // 21: codermesh.agent.v1.ScriptDoneRequest
-	(*ScriptDoneResponse)(nil),     // 22: codermesh.agent.v1.ScriptDoneResponse
-	(*AppHealthRequest)(nil),       // 23: codermesh.agent.v1.AppHealthRequest
-	(*AppState)(nil),               // 24: codermesh.agent.v1.AppState
-	(*AppHealthResponse)(nil),      // 25: codermesh.agent.v1.AppHealthResponse
-	(*StatsRequest)(nil),           // 26: codermesh.agent.v1.StatsRequest
-	(*StatsResponse)(nil),          // 27: codermesh.agent.v1.StatsResponse
-	(*ListeningPortsRequest)(nil),  // 28: codermesh.agent.v1.ListeningPortsRequest
-	(*ListeningPortsResponse)(nil), // 29: codermesh.agent.v1.ListeningPortsResponse
-	(*PathsRequest)(nil),           // 30: codermesh.agent.v1.PathsRequest
-	(*PathsResponse)(nil),          // 31: codermesh.agent.v1.PathsResponse
-	(*Path)(nil),                   // 32: codermesh.agent.v1.Path
-	(*ListeningPort)(nil),          // 33: codermesh.agent.v1.ListeningPort
-	(*WatchMetadataRequest)(nil),   // 34: codermesh.agent.v1.WatchMetadataRequest
-	(*WatchMetadataResponse)(nil),  // 35: codermesh.agent.v1.WatchMetadataResponse
-	(*MetadataValue)(nil),          // 36: codermesh.agent.v1.MetadataValue
-	(*GitSSHKeyRequest)(nil),       // 37: codermesh.agent.v1.GitSSHKeyRequest
-	(*GitSSHKeyResponse)(nil),      // 38: codermesh.agent.v1.GitSSHKeyResponse
-	(*ExternalAuthRequest)(nil),    // 39: codermesh.agent.v1.ExternalAuthRequest
-	(*ExternalAuthResponse)(nil),   // 40: codermesh.agent.v1.ExternalAuthResponse
-	nil,                            // 41: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),  // 42: google.protobuf.Timestamp
+	(Connection_Kind)(0),           // 3: codermesh.agent.v1.Connection.Kind
+	(Path_Way)(0),                  // 4: codermesh.agent.v1.Path.Way
+	(*ManifestRequest)(nil),        // 5: codermesh.agent.v1.ManifestRequest
+	(*ManifestResponse)(nil),       // 6: codermesh.agent.v1.ManifestResponse
+	(*Metadata)(nil),               // 7: codermesh.agent.v1.Metadata
+	(*App)(nil),                    // 8: codermesh.agent.v1.App
+	(*Script)(nil),                 // 9: codermesh.agent.v1.Script
+	(*AgentMessage)(nil),           // 10: codermesh.agent.v1.AgentMessage
+	(*Hello)(nil),                  // 11: codermesh.agent.v1.Hello
+	(*Heartbeat)(nil),              // 12: codermesh.agent.v1.Heartbeat
+	(*ServerMessage)(nil),          // 13: codermesh.agent.v1.ServerMessage
+	(*ManifestChanged)(nil),        // 14: codermesh.agent.v1.ManifestChanged
+	(*HeartbeatAck)(nil),           // 15: codermesh.agent.v1.HeartbeatAck
+	(*Shutdown)(nil),               // 16: codermesh.agent.v1.Shutdown
+	(*LifecycleRequest)(nil),       // 17: codermesh.agent.v1.LifecycleRequest
+	(*LifecycleResponse)(nil),      // 18: codermesh.agent.v1.LifecycleResponse
+	(*LogLine)(nil),                // 19: codermesh.agent.v1.LogLine
+	(*LogsRequest)(nil),            // 20: codermesh.agent.v1.LogsRequest
+	(*LogsResponse)(nil),           // 21: codermesh.agent.v1.LogsResponse
+	(*ScriptDoneRequest)(nil),      // 22: codermesh.agent.v1.ScriptDoneRequest
+	(*ScriptDoneResponse)(nil),     // 23: codermesh.agent.v1.ScriptDoneResponse
+	(*AppHealthRequest)(nil),       // 24: codermesh.agent.v1.AppHealthRequest
+	(*AppState)(nil),               // 25: codermesh.agent.v1.AppState
+	(*AppHealthResponse)(nil),      // 26: codermesh.agent.v1.AppHealthResponse
+	(*StatsRequest)(nil),           // 27: codermesh.agent.v1.StatsRequest
+	(*StatsResponse)(nil),          // 28: codermesh.agent.v1.StatsResponse
+	(*ConnectionsRequest)(nil),     // 29: codermesh.agent.v1.ConnectionsRequest
+	(*Connection)(nil),             // 30: codermesh.agent.v1.Connection
+	(*ConnectionsResponse)(nil),    // 31: codermesh.agent.v1.ConnectionsResponse
+	(*ListeningPortsRequest)(nil),  // 32: codermesh.agent.v1.ListeningPortsRequest
+	(*ListeningPortsResponse)(nil), // 33: codermesh.agent.v1.ListeningPortsResponse
+	(*PathsRequest)(nil),           // 34: codermesh.agent.v1.PathsRequest
+	(*PathsResponse)(nil),          // 35: codermesh.agent.v1.PathsResponse
+	(*Path)(nil),                   // 36: codermesh.agent.v1.Path
+	(*ListeningPort)(nil),          // 37: codermesh.agent.v1.ListeningPort
+	(*WatchMetadataRequest)(nil),   // 38: codermesh.agent.v1.WatchMetadataRequest
+	(*WatchMetadataResponse)(nil),  // 39: codermesh.agent.v1.WatchMetadataResponse
+	(*MetadataValue)(nil),          // 40: codermesh.agent.v1.MetadataValue
+	(*GitSSHKeyRequest)(nil),       // 41: codermesh.agent.v1.GitSSHKeyRequest
+	(*GitSSHKeyResponse)(nil),      // 42: codermesh.agent.v1.GitSSHKeyResponse
+	(*ExternalAuthRequest)(nil),    // 43: codermesh.agent.v1.ExternalAuthRequest
+	(*ExternalAuthResponse)(nil),   // 44: codermesh.agent.v1.ExternalAuthResponse
+	nil,                            // 45: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),  // 46: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	41, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
-	8,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
-	6,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
-	7,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
-	10, // 4: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
-	11, // 5: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
-	14, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
-	15, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
-	13, // 8: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
+	45, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	9,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
+	7,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
+	8,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
+	11, // 4: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
+	12, // 5: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
+	15, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
+	16, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
+	14, // 8: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
 	0,  // 9: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	42, // 10: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	42, // 11: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	46, // 10: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	46, // 11: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
 	1,  // 12: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
-	18, // 13: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	42, // 14: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	42, // 15: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
-	24, // 16: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
+	19, // 13: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
+	46, // 14: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	46, // 15: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	25, // 16: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
 	2,  // 17: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
-	33, // 18: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
-	32, // 19: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
-	3,  // 20: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
-	36, // 21: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	42, // 22: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
-	4,  // 23: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
-	9,  // 24: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
-	16, // 25: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
-	19, // 26: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
-	21, // 27: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
-	37, // 28: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
-	39, // 29: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
-	23, // 30: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
-	26, // 31: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
-	28, // 32: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	30, // 33: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
-	34, // 34: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	5,  // 35: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	12, // 36: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	17, // 37: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	20, // 38: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	22, // 39: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	38, // 40: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
-	40, // 41: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
-	25, // 42: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	27, // 43: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	29, // 44: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	31, // 45: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
-	35, // 46: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	35, // [35:47] is the sub-list for method output_type
-	23, // [23:35] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	30, // 18: codermesh.agent.v1.ConnectionsRequest.connections:type_name -> codermesh.agent.v1.Connection
+	3,  // 19: codermesh.agent.v1.Connection.kind:type_name -> codermesh.agent.v1.Connection.Kind
+	46, // 20: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
+	46, // 21: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
+	4,  // 22: codermesh.agent.v1.Connection.way:type_name -> codermesh.agent.v1.Path.Way
+	37, // 23: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
+	36, // 24: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
+	4,  // 25: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
+	40, // 26: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
+	46, // 27: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	5,  // 28: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
+	10, // 29: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
+	17, // 30: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
+	20, // 31: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
+	22, // 32: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
+	41, // 33: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
+	43, // 34: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
+	24, // 35: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	27, // 36: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	29, // 37: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
+	32, // 38: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	34, // 39: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
+	38, // 40: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	6,  // 41: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	13, // 42: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	18, // 43: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	21, // 44: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	23, // 45: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	42, // 46: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	44, // 47: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
+	26, // 48: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	28, // 49: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	31, // 50: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
+	33, // 51: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	35, // 52: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
+	39, // 53: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	41, // [41:54] is the sub-list for method output_type
+	28, // [28:41] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_agent_agentpb_agent_proto_init() }
@@ -2831,7 +3134,7 @@ func file_agent_agentpb_agent_proto_init() {
 		(*ServerMessage_Shutdown)(nil),
 		(*ServerMessage_ManifestChanged)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[35].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[38].OneofWrappers = []any{
 		(*ExternalAuthRequest_Url)(nil),
 		(*ExternalAuthRequest_ProviderId)(nil),
 	}
@@ -2840,8 +3143,8 @@ func file_agent_agentpb_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   38,
+			NumEnums:      5,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -36,9 +36,9 @@ type Options struct {
 	Logger *slog.Logger // nil discards
 	// Environment is called once per session. It must not block.
 	Environment func() Environment
-	// Session is called for every program that the server starts, with the variables that the client sent; the returned function is called
+	// Session is called for every program that the server starts, with its connection and the variables that the client sent; the returned function is called
 	// when the program has ended. If Session is nil, the server calls neither.
-	Session func(env *proc.Env) (end func())
+	Session func(conn net.Conn, env *proc.Env) (end func())
 }
 
 // Server serves connections that carry SSH channels. Serve may be called for several listeners.

@@ -181,7 +181,7 @@ func (s *session) hangUp() {
 // runProgram runs a command, or the login shell if it is empty, to its end.
 func (s *session) runProgram(command string) {
 	if count := s.conn.server.opts.Session; count != nil {
-		defer count(s.env)()
+		defer count(s.conn.raw, s.env)()
 	}
 	env := s.conn.server.opts.Environment()
 	spec := s.spec(env, command)

@@ -154,6 +154,9 @@ func Revoke(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, kept []
 		return fmt.Errorf("revoke agents: %w", err)
 	}
 	for _, id := range ids {
+		if _, err := q.EndConnections(ctx, dbsqlc.EndConnectionsParams{AgentID: id, Reason: "the workspace stopped", Kept: []uuid.UUID{}}); err != nil {
+			return fmt.Errorf("end connections in the log: %w", err)
+		}
 		if err := errors.Join(q.NotifyAgentRevoked(ctx, id), q.NotifyAgent(ctx, id)); err != nil {
 			return fmt.Errorf("notify agent: %w", err)
 		}

@@ -5,12 +5,14 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
@@ -49,6 +51,10 @@ type Options struct {
 	RelayRegion string
 	// Mesh reaches the agents. Nil means that no agent is reachable.
 	Mesh Mesh
+	// Peers returns the participant that holds a mesh address. Nil means that none is known.
+	Peers func(netip.Addr) (Peer, bool)
+	// Connections receives the terminals that this server proxies. Nil means that they are not recorded.
+	Connections *audit.Connections
 	// Accounts returns data of the agents' owners. Nil means that all are active, and none has a key.
 	Accounts Accounts
 	// ExternalAuth has the tokens that sign users in at Git hosts. Nil means that there are none.
@@ -67,6 +73,13 @@ type Mesh interface {
 	AgentContested(agent uuid.UUID) bool
 	// RevokeAgents takes the agents off the mesh. One goroutine calls it, possibly more than once for an agent.
 	RevokeAgents(agents ...uuid.UUID)
+}
+
+// Peer is a participant of the mesh that is connected to an agent.
+type Peer struct {
+	User   uuid.UUID  // who joined; Nil for a server
+	Addr   netip.Addr // from where; invalid if unknown
+	Server bool
 }
 
 // Accounts returns data of the agents' owners.
@@ -135,6 +148,9 @@ func New(opts Options) *Service {
 	}
 	if opts.Silence == 0 {
 		opts.Silence = defaultSilence
+	}
+	if opts.Peers == nil {
+		opts.Peers = func(netip.Addr) (Peer, bool) { return Peer{}, false }
 	}
 	if opts.Mesh == nil {
 		opts.Mesh = nowhere{}

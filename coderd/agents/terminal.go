@@ -2,6 +2,7 @@ package agents
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -70,6 +72,10 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 		return nil // already answered
 	}
 
+	session := s.opts.Connections.Begin(audit.Connection{
+		Type: audit.Terminal, Agent: a.ID, User: httpapi.ActorFrom(ctx).UserID, Addr: httpapi.ClientAddr(ctx), UserAgent: r.UserAgent(),
+	})
+	conn = audit.Counted(conn, session)
 	var typing sync.WaitGroup
 	typing.Go(func() {
 		defer cancel()
@@ -83,6 +89,7 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	}
 	err = ws.Close(status, reason)
 	typing.Wait()
+	session.End(cmp.Or(reason, "closed by the client"), 0)
 	return err
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -34,7 +35,7 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// Options configure the service. All fields are required.
+// Options configure the service. All fields are required unless they say otherwise.
 type Options struct {
 	DB        *database.DB
 	Logger    *slog.Logger
@@ -49,6 +50,11 @@ type Options struct {
 	Accounts Accounts
 	Agents   Agents
 	Mesh     Mesh
+
+	// Connections receives the visits of apps, for the connection log. Nil means that they are not recorded.
+	Connections *audit.Connections
+	// Clients finds the addresses of visitors.
+	Clients httpapi.Clients
 }
 
 // Accounts identify visitors. Their errors are faults, Unauthenticated for a session that does not exist or has ended.
@@ -84,6 +90,8 @@ type Service struct {
 	holders *memo.Cache[string, rbac.Actor]
 	touched *memo.Cache[uuid.UUID, struct{}] // workspaces whose use was recorded
 
+	recorded recorder
+
 	mu     sync.Mutex
 	visits map[*visit]struct{} // guarded by mu: requests that are being served
 	closed bool                // guarded by mu
@@ -112,6 +120,7 @@ func New(opts Options) *Service {
 		places: remember[place, found](placeFresh), holders: remember[string, rbac.Actor](holderFresh), touched: remember[uuid.UUID, struct{}](touchEvery),
 		visits: map[*visit]struct{}{},
 	}
+	s.recorded = recorder{to: opts.Connections, sessions: map[sessionKey]*session{}}
 	s.transport = newTransport(opts.Mesh.DialAgent)
 	s.proxy = s.newProxy()
 	return s
@@ -152,6 +161,7 @@ func (s *Service) Stop() {
 		v.cancel()
 	}
 	s.mu.Unlock()
+	s.recorded.stop()
 	s.transport.CloseIdleConnections()
 }
 

@@ -47,7 +47,8 @@ type routeKey struct{}
 // route holds what the proxy needs to know about a request.
 type route struct {
 	mode
-	app app
+	app     app
+	session *session // nil if the visit is not recorded
 }
 
 func newTransport(dial func(context.Context, uuid.UUID, uint16) (net.Conn, error)) *http.Transport {
@@ -88,6 +89,7 @@ func (s *Service) newProxy() *httputil.ReverseProxy {
 		Rewrite:       s.rewrite,
 		ModifyResponse: func(resp *http.Response) error {
 			s.confine(resp)
+			resp.Request.Context().Value(routeKey{}).(route).session.answered(resp)
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { s.fail(w, r, s.explain(r, err)) },
@@ -115,8 +117,10 @@ func (s *Service) forward(w http.ResponseWriter, r *http.Request, who visitor, a
 	}
 	defer leave()
 	s.used(ctx, who, a)
+	session, done := s.recorded.request(s.sessionOf(r, who, a))
+	defer done()
 	httpapi.UnboundBody(r) // the size of a visitor's request to an app has no known limit
-	s.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, routeKey{}, route{m, a})))
+	s.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, routeKey{}, route{m, a, session})))
 	return nil
 }
 
@@ -146,6 +150,7 @@ func (s *Service) rewrite(p *httputil.ProxyRequest) {
 	} else { // the server has already parsed it
 		p.Out.URL = &url.URL{Scheme: scheme, Path: "/"}
 	}
+	to.session.asks(p.Out)
 	p.Out.URL.Host = net.JoinHostPort(to.app.agentID.String(), strconv.Itoa(int(to.app.port)))
 	p.Out.URL.RawQuery = withoutParams(p.In.URL.RawQuery)
 	p.Out.Host = p.In.Host

@@ -1,5 +1,5 @@
-// Package audit owns the audit log: who did what to which object, when and from where. It writes rows for the other services,
-// serves and exports the log, and streams it to a log collector. It knows objects only by kind, id, name and the fields that
+// Package audit owns the audit log: who did what to which object, when and from where; and the connection log: who reached which
+// workspace. It writes rows for the other services, serves and exports the logs, and streams the audit log to a log collector. It knows objects only by kind, id, name and the fields that
 // changed, and must not know what they mean.
 //
 // # How a change gets its row

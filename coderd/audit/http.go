@@ -24,7 +24,7 @@ const (
 	exportPage = 500
 )
 
-// Service serves the log.
+// Service serves the logs.
 type Service struct {
 	db *database.DB
 }
@@ -37,6 +37,9 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	read := rbac.Needs(rbac.Read, rbac.AuditLog)
 	mux.Handle("GET /api/v2/audit", read, s.list)
 	mux.Handle("GET /api/v2/audit/export", read, s.export)
+	readConnections := rbac.Needs(rbac.Read, rbac.ConnectionLog)
+	mux.Handle("GET /api/v2/connectionlog", readConnections, s.listConnections)
+	mux.Handle("GET /api/v2/connectionlog/export", readConnections, s.exportConnections)
 }
 
 // search returns what the request's q selects among the rows that the actor may read. none reports that it selects nothing.

@@ -45,34 +45,53 @@ func parse(ctx context.Context, db *database.DB, actor rbac.Actor, q string) (p 
 	if p.Until, err = timeTerm(terms, "date_to", 24*time.Hour); err != nil {
 		return p, false, err
 	}
-	for _, key := range []string{"username", "email"} {
-		reference := term(terms, key)
-		if reference == nil {
+	if p.UserIds, err = userTerms(ctx, db, actor, terms, "username", "email"); err != nil {
+		return p, false, err
+	}
+	if p.OrganizationIds, err = organizationTerm(ctx, db, terms); err != nil {
+		return p, false, err
+	}
+	none = p.UserIds != nil && len(p.UserIds) == 0 || p.OrganizationIds != nil && len(p.OrganizationIds) == 0
+	return p, none, nil
+}
+
+// userTerms returns the users whom all of the terms name: nil if there is no such term, empty if there is no such user.
+func userTerms(ctx context.Context, db *database.DB, actor rbac.Actor, terms map[string]string, keys ...string) ([]uuid.UUID, error) {
+	var all []uuid.UUID
+	for _, key := range keys {
+		reference, ok := terms[key]
+		if !ok {
 			continue
 		}
 		ids := []uuid.UUID{actor.UserID}
-		if *reference != sdk.Me {
-			if ids, err = db.ListUserIDs(ctx, *reference); err != nil {
-				return p, false, fmt.Errorf("look up user: %w", err)
+		if reference != sdk.Me {
+			var err error
+			if ids, err = db.ListUserIDs(ctx, reference); err != nil {
+				return nil, fmt.Errorf("look up user: %w", err)
 			}
 		}
-		if p.UserIds != nil {
-			ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return !slices.Contains(p.UserIds, id) })
+		if all != nil {
+			ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return !slices.Contains(all, id) })
 		}
-		p.UserIds, none = ids, none || len(ids) == 0
+		all = ids
 	}
-	if name := term(terms, "organization"); name != nil {
-		org, err := db.GetOrganizationByReference(ctx, *name)
-		switch {
-		case database.IsNotFound(err):
-			none = true
-		case err != nil:
-			return p, false, fmt.Errorf("look up organization: %w", err)
-		default:
-			p.OrganizationIds = []uuid.UUID{org.ID}
-		}
+	return all, nil
+}
+
+// organizationTerm returns the organization that the terms name: nil if there is no such term, empty if there is none.
+func organizationTerm(ctx context.Context, db *database.DB, terms map[string]string) ([]uuid.UUID, error) {
+	name, ok := terms["organization"]
+	if !ok {
+		return nil, nil
 	}
-	return p, none, nil
+	org, err := db.GetOrganizationByReference(ctx, name)
+	if database.IsNotFound(err) {
+		return []uuid.UUID{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up organization: %w", err)
+	}
+	return []uuid.UUID{org.ID}, nil
 }
 
 func term(terms map[string]string, key string) *string {

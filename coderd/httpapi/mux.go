@@ -73,8 +73,7 @@ type Mux struct {
 	authenticate func(*http.Request) (rbac.Actor, error)
 	sessions     *Sessions
 	crossOrigin  *http.CrossOriginProtection
-	proxies      []netip.Prefix
-	headers      []string // in which proxies name the client
+	clients      Clients
 	metrics      *metrics
 	record       Recorder
 	strictAudit  bool
@@ -89,15 +88,11 @@ func NewMux(opts Options) *Mux {
 		authenticate: opts.Authenticate,
 		sessions:     opts.Sessions,
 		crossOrigin:  http.NewCrossOriginProtection(),
-		proxies:      opts.TrustedProxies,
-		headers:      opts.TrustedHeaders,
+		clients:      Clients{Proxies: opts.TrustedProxies, Headers: opts.TrustedHeaders},
 		metrics:      newMetrics(opts.Metrics),
 		record:       opts.Record,
 		strictAudit:  opts.StrictAudit,
 		mux:          http.NewServeMux(),
-	}
-	if len(m.headers) == 0 {
-		m.headers = []string{"X-Forwarded-For"}
 	}
 	if m.authenticate == nil {
 		m.authenticate = func(*http.Request) (rbac.Actor, error) { return rbac.Actor{}, nil }
@@ -200,7 +195,7 @@ func (m *Mux) checkOrigin(r *http.Request) error {
 func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	r = slashless(r)
-	req := &request{id: uuid.NewString(), addr: m.clientAddr(r), userAgent: r.UserAgent()}
+	req := &request{id: uuid.NewString(), addr: m.clients.Addr(r), userAgent: r.UserAgent()}
 	w := &response{ResponseWriter: rw}
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, req))
 	w.Header().Set("X-Coder-Build-Version", buildinfo.Version())

@@ -52,7 +52,7 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 	if err := rbac.Needs(rbac.Connect, rbac.Agent).Check(actor); err != nil {
 		return coordinator.Principal{}, err
 	}
-	return coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(hello.Key), Name: actor.Username, Subject: actor.UserID, Session: actor.KeyID}, nil
+	return coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(hello.Key), Name: actor.Username, Subject: actor.UserID, Session: actor.KeyID, Addr: httpapi.ClientAddr(r.Context())}, nil
 }
 
 // signedIn returns the user of a request. Only a token that the client sends explicitly counts: no page of another site can

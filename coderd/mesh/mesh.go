@@ -378,6 +378,19 @@ func (s *Service) actor(ctx context.Context, client coordinator.Principal) (rbac
 	return actor, rbac.Needs(rbac.Connect, rbac.Agent).Check(actor)
 }
 
+// Peer is a participant that is connected to an agent.
+type Peer struct {
+	User   uuid.UUID  // of a client; Nil for others
+	Addr   netip.Addr // where a client joined from; invalid if unknown
+	Server bool
+}
+
+// Peer returns the participant that holds a mesh address.
+func (s *Service) Peer(addr netip.Addr) (Peer, bool) {
+	p, ok := s.coord.Lookup(addr)
+	return Peer{User: p.Subject, Addr: p.Addr, Server: p.Kind == coordinator.KindServer}, ok
+}
+
 // CallingAgent returns the agent that holds a mesh address.
 func (s *Service) CallingAgent(addr netip.Addr) (uuid.UUID, bool) {
 	p, ok := s.coord.Lookup(addr)

@@ -33,6 +33,7 @@ const (
 	Agent              Resource = "agent"
 	APIKey             Resource = "API key"
 	AuditLog           Resource = "audit log"
+	ConnectionLog      Resource = "connection log"
 	Deployment         Resource = "deployment"
 	ExternalAuth       Resource = "login elsewhere" // a user's account at a git host, and the like
 	File               Resource = "template file"

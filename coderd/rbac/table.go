@@ -142,6 +142,9 @@ var table = map[Resource]map[Action]grant{
 	AuditLog: {
 		Read: {to: auditor | orgAuditor, personal: true},
 	},
+	ConnectionLog: {
+		Read: {personal: true},
+	},
 	Deployment: {
 		Read:   {},
 		Update: {personal: true},

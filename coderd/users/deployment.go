@@ -17,9 +17,9 @@ var features = map[string]bool{
 	"access_control":               true, // a template may require its active version
 	"advanced_template_scheduling": false,
 	"appearance":                   false,
-	"audit_log":                    false,
+	"audit_log":                    true,
 	"browser_only":                 false,
-	"connection_log":               false,
+	"connection_log":               true,
 	// Ports are always private to their owner. Without this feature, clients assume the level public, and refuse to keep the
 	// current one.
 	"control_shared_ports":         true,

@@ -57,6 +57,9 @@ const (
 	AgentServiceAppHealthProcedure = "/codermesh.agent.v1.AgentService/AppHealth"
 	// AgentServiceStatsProcedure is the fully-qualified name of the AgentService's Stats RPC.
 	AgentServiceStatsProcedure = "/codermesh.agent.v1.AgentService/Stats"
+	// AgentServiceConnectionsProcedure is the fully-qualified name of the AgentService's Connections
+	// RPC.
+	AgentServiceConnectionsProcedure = "/codermesh.agent.v1.AgentService/Connections"
 	// AgentAPIListeningPortsProcedure is the fully-qualified name of the AgentAPI's ListeningPorts RPC.
 	AgentAPIListeningPortsProcedure = "/codermesh.agent.v1.AgentAPI/ListeningPorts"
 	// AgentAPIPathsProcedure is the fully-qualified name of the AgentAPI's Paths RPC.
@@ -89,6 +92,9 @@ type AgentServiceClient interface {
 	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
 	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
 	Stats(context.Context, *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error)
+	// Connections reports who is connected to the workspace over the mesh: each connection once it is open, and again when it has
+	// ended. A report may be sent again after a lost answer. Servers before 2026-11-22 do not know it (UNIMPLEMENTED).
+	Connections(context.Context, *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error)
 }
 
 // NewAgentServiceClient constructs a client for the codermesh.agent.v1.AgentService service. By
@@ -156,6 +162,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("Stats")),
 			connect.WithClientOptions(opts...),
 		),
+		connections: connect.NewClient[agentpb.ConnectionsRequest, agentpb.ConnectionsResponse](
+			httpClient,
+			baseURL+AgentServiceConnectionsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("Connections")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -170,6 +182,7 @@ type agentServiceClient struct {
 	externalAuth *connect.Client[agentpb.ExternalAuthRequest, agentpb.ExternalAuthResponse]
 	appHealth    *connect.Client[agentpb.AppHealthRequest, agentpb.AppHealthResponse]
 	stats        *connect.Client[agentpb.StatsRequest, agentpb.StatsResponse]
+	connections  *connect.Client[agentpb.ConnectionsRequest, agentpb.ConnectionsResponse]
 }
 
 // Manifest calls codermesh.agent.v1.AgentService.Manifest.
@@ -217,6 +230,11 @@ func (c *agentServiceClient) Stats(ctx context.Context, req *connect.Request[age
 	return c.stats.CallUnary(ctx, req)
 }
 
+// Connections calls codermesh.agent.v1.AgentService.Connections.
+func (c *agentServiceClient) Connections(ctx context.Context, req *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error) {
+	return c.connections.CallUnary(ctx, req)
+}
+
 // AgentServiceHandler is an implementation of the codermesh.agent.v1.AgentService service.
 type AgentServiceHandler interface {
 	// Manifest says what the agent is to run. Called once per connection, before anything else, and after each ManifestChanged.
@@ -241,6 +259,9 @@ type AgentServiceHandler interface {
 	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
 	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
 	Stats(context.Context, *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error)
+	// Connections reports who is connected to the workspace over the mesh: each connection once it is open, and again when it has
+	// ended. A report may be sent again after a lost answer. Servers before 2026-11-22 do not know it (UNIMPLEMENTED).
+	Connections(context.Context, *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -304,6 +325,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("Stats")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceConnectionsHandler := connect.NewUnaryHandler(
+		AgentServiceConnectionsProcedure,
+		svc.Connections,
+		connect.WithSchema(agentServiceMethods.ByName("Connections")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/codermesh.agent.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentServiceManifestProcedure:
@@ -324,6 +351,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceAppHealthHandler.ServeHTTP(w, r)
 		case AgentServiceStatsProcedure:
 			agentServiceStatsHandler.ServeHTTP(w, r)
+		case AgentServiceConnectionsProcedure:
+			agentServiceConnectionsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -367,6 +396,10 @@ func (UnimplementedAgentServiceHandler) AppHealth(context.Context, *connect.Requ
 
 func (UnimplementedAgentServiceHandler) Stats(context.Context, *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.Stats is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) Connections(context.Context, *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.Connections is not implemented"))
 }
 
 // AgentAPIClient is a client for the codermesh.agent.v1.AgentAPI service.

@@ -1,0 +1,205 @@
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/notify"
+)
+
+// ConnectionType is by what a workspace was reached.
+type ConnectionType string
+
+const (
+	SSH            ConnectionType = "ssh"
+	VSCode         ConnectionType = "vscode"
+	JetBrains      ConnectionType = "jetbrains"
+	Terminal       ConnectionType = "reconnecting_pty"
+	App            ConnectionType = "workspace_app"
+	PortForwarding ConnectionType = "port_forwarding"
+)
+
+// Paths of connections.
+const (
+	PathDirect  = "direct"
+	PathRelayed = "relayed"
+	pathProxied = "proxied" // a server is between the client and the agent
+)
+
+const (
+	// maxWaiting bounds the reports that wait for the database. Any more are dropped and counted in the log.
+	maxWaiting = 4096
+	// connectionBatch is how many reports are stored in one transaction.
+	connectionBatch = 100
+	// gather is how long a report waits for others.
+	gather = 500 * time.Millisecond
+	// storeTimeout bounds one transaction, and storing what is left when the server stops.
+	storeTimeout = 10 * time.Second
+)
+
+// Connections records the connections that this server proxies. Its methods do not block: rows are stored in batches in the
+// background, so that the database never delays a session.
+type Connections struct {
+	db   *database.DB
+	log  *slog.Logger
+	wake notify.Wake
+
+	mu      sync.Mutex                      // guards the fields below
+	waiting []dbsqlc.ReportConnectionParams // oldest first
+	dropped int
+}
+
+// NewConnections returns a recorder. Nothing is stored until Run.
+func NewConnections(db *database.DB, log *slog.Logger) *Connections {
+	return &Connections{db: db, log: log, wake: notify.NewWake()}
+}
+
+// Connection describes who reaches what.
+type Connection struct {
+	Type      ConnectionType
+	Agent     uuid.UUID
+	User      uuid.UUID // Nil: not signed in
+	Target    string    // the app's slug, or the port
+	Addr      netip.Addr
+	UserAgent string
+}
+
+// Open is a connection that is being recorded.
+type Open struct {
+	to      *Connections
+	row     dbsqlc.ReportConnectionParams
+	once    sync.Once
+	In, Out atomic.Int64 // bytes into and out of the workspace so far
+}
+
+// Begin records that a connection is open. The caller calls End once. A nil Connections records nothing.
+func (c *Connections) Begin(what Connection) *Open {
+	o := &Open{to: c, row: dbsqlc.ReportConnectionParams{
+		ID: uuid.New(), ConnectTime: time.Now().Truncate(time.Microsecond), Type: string(what.Type), SlugOrPort: bounded(what.Target), UserID: optional(what.User),
+		UserAgent: bounded(what.UserAgent), Path: pathProxied, AgentID: what.Agent,
+	}}
+	if what.Addr.IsValid() {
+		o.row.Ip = what.Addr.String()
+	}
+	c.add(o.row)
+	return o
+}
+
+// End records that the connection has ended. status is 0 if there is none. Only the first call counts.
+func (o *Open) End(reason string, status int) {
+	o.once.Do(func() {
+		row := o.row
+		end := time.Now().Truncate(time.Microsecond)
+		row.DisconnectTime, row.DisconnectReason, row.BytesIn, row.BytesOut = &end, bounded(reason), o.In.Load(), o.Out.Load()
+		if status != 0 {
+			code := int32(status)
+			row.StatusCode = &code
+		}
+		o.to.add(row)
+	})
+}
+
+func (c *Connections) add(row dbsqlc.ReportConnectionParams) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) >= maxWaiting {
+		c.dropped++
+		return
+	}
+	c.waiting = append(c.waiting, row)
+	c.wake.Poke()
+}
+
+// Run stores what is recorded until ctx ends, and then what is left, for at most ten seconds.
+func (c *Connections) Run(ctx context.Context) {
+	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	for {
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+			defer cancel()
+			if err := c.store(last); err != nil {
+				c.log.Warn("cannot store connections", "err", err)
+			}
+			return
+		}
+		if backoff.Sleep(ctx, gather, nil) != nil {
+			c.wake.Poke()
+			continue
+		}
+		for err := c.store(ctx); err != nil && ctx.Err() == nil; err = c.store(ctx) {
+			c.log.Warn("cannot store connections, trying again", "err", err)
+			if retry.Wait(ctx) != nil {
+				break
+			}
+		}
+		retry.Reset()
+	}
+}
+
+// store stores everything that waits, batch by batch.
+func (c *Connections) store(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		batch := c.waiting[:min(len(c.waiting), connectionBatch)]
+		dropped := c.dropped
+		c.dropped = 0
+		c.mu.Unlock()
+		if dropped > 0 {
+			c.log.Error("connections are missing in the log: too many at once", "rows", dropped)
+		}
+		if len(batch) == 0 {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+		err := c.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+			for _, row := range batch {
+				if _, err := q.ReportConnection(ctx, row); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		cancel()
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.waiting = c.waiting[len(batch):]
+		c.mu.Unlock()
+	}
+}
+
+// Counted returns conn, to the workspace, with its bytes counted in o.
+func Counted(conn net.Conn, o *Open) net.Conn { return counted{conn, o} }
+
+type counted struct {
+	net.Conn
+	open *Open
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.open.Out.Add(int64(n))
+	return n, err
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.open.In.Add(int64(n))
+	return n, err
+}
