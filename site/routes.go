@@ -27,6 +27,8 @@ var routes = []string{
 	"/templates/:template/versions/:version",
 	"/provisioners",
 	"/users",
+	"/audit",
+	"/connectionlog",
 	"/account",
 	"/external-auth/:id",
 	"/health",

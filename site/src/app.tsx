@@ -26,6 +26,8 @@ const TemplatePage = lazy(() => import("./pages/template"));
 const VersionPage = lazy(() => import("./pages/version"));
 const Provisioners = lazy(() => import("./pages/provisioners"));
 const Users = lazy(() => import("./pages/users"));
+const Audit = lazy(() => import("./pages/audit"));
+const ConnectionLog = lazy(() => import("./pages/connection-log"));
 const Account = lazy(() => import("./pages/account"));
 const ExternalAuth = lazy(() => import("./pages/external-auth"));
 const Health = lazy(() => import("./pages/health"));
@@ -117,6 +119,8 @@ function Pages() {
           <Route path="/templates/:template/:tab?">{(p) => <TemplatePage name={p.template} tab={p.tab} />}</Route>
           <Route path="/provisioners" component={Provisioners} />
           <Route path="/users" component={Users} />
+          <Route path="/audit" component={Audit} />
+          <Route path="/connectionlog" component={ConnectionLog} />
           <Route path="/account" component={Account} />
           <Route path="/external-auth/:id">{(p) => <ExternalAuth key={p.id} id={p.id} />}</Route>
           <Route path="/health" component={Health} />

@@ -9,6 +9,9 @@ export const org = "organizations/default";
 // Rows per request of a long list. Pages are fetched as the user scrolls.
 export const pageSize = 100;
 
+// Rows per page of the audit log and the connection log.
+export const logPageSize = 25;
+
 // The list's search before the user changes it.
 export const firstSearch = "owner:me";
 
@@ -39,6 +42,17 @@ export const queries = {
   buildInfo: () => ask<t.BuildInfo>(["buildinfo"], "buildinfo"),
   sshConfig: () => ask<t.SSHConfig>(["sshconfig"], "deployment/ssh"),
   appsHost: () => ask<{ host: string }>(["appshost"], "applications/host"),
+
+  audit: (search: string, page: number) =>
+    ask<t.AuditLogsResponse>(
+      ["audit", search, page],
+      `audit?q=${segment(search)}&limit=${logPageSize}&offset=${page * logPageSize}`,
+    ),
+  connectionLog: (search: string, page: number) =>
+    ask<t.ConnectionLogsResponse>(
+      ["connectionlog", search, page],
+      `connectionlog?q=${segment(search)}&limit=${logPageSize}&offset=${page * logPageSize}`,
+    ),
 
   workspaces: (search: string, page = 0) =>
     ask<t.WorkspacesResponse>(

@@ -18,6 +18,8 @@ const everyone = [
 const operators = [
   { to: "/provisioners", label: "Provisioners" },
   { to: "/users", label: "Users" },
+  { to: "/audit", label: "Audit" },
+  { to: "/connectionlog", label: "Connections" },
   { to: "/health", label: "Health" },
 ];
 

@@ -1,0 +1,92 @@
+// What the pages of the audit log and the connection log share: a search, pages of rows, and an export.
+import { type UseQueryResult } from "@tanstack/react-query";
+import { Download } from "lucide-react";
+import { type ReactNode, useState } from "react";
+import { useLocation, useSearch } from "wouter";
+import { segment } from "~/api/client";
+import { logPageSize } from "~/api/queries";
+import { plural } from "~/lib/format";
+import { useTitle } from "~/lib/hooks";
+import { SearchInput } from "./form";
+import { Button, buttonClass, Card, Empty, Page, Pending } from "./ui";
+
+// useLogSearch keeps the search and the page in the address, so that a link shows the same rows.
+export function useLogSearch() {
+  const [path, go] = useLocation();
+  const params = new URLSearchParams(useSearch());
+  const q = params.get("q") ?? "";
+  const page = Math.max(0, Math.trunc(Number(params.get("page") ?? 0)) || 0);
+  const set = (next: string, to = 0) => {
+    const out = new URLSearchParams();
+    if (next) out.set("q", next);
+    if (to > 0) out.set("page", String(to));
+    go(path + (out.size ? `?${out}` : ""), { replace: true });
+  };
+  return { q, page, set };
+}
+
+interface LogPageProps {
+  title: string;
+  what: string; // of the rows
+  example: string;
+  exportPath: string;
+  search: ReturnType<typeof useLogSearch>;
+  query: UseQueryResult<{ count: number; count_cap: number }>;
+  rows: number; // shown
+  children: ReactNode;
+}
+
+export function LogPage({ title, what, example, exportPath, search, query, rows, children }: LogPageProps) {
+  useTitle(title);
+  const [text, setText] = useState(search.q);
+  const data = query.data;
+  const first = search.page * logPageSize;
+  const total = data && (data.count >= data.count_cap ? `more than ${data.count_cap - 1} ${what}s` : plural(data.count, what));
+  return (
+    <Page
+      title={title}
+      subtitle={total}
+      actions={
+        <a className={buttonClass()} href={`/api/v2/${exportPath}?q=${segment(search.q)}`} download>
+          <Download /> Export
+        </a>
+      }
+    >
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          search.set(text.trim());
+        }}
+        className="flex gap-2"
+      >
+        <div className="min-w-0 flex-1">
+          <SearchInput label={`Search the ${title.toLowerCase()}`} placeholder={example} value={text} onChange={setText} />
+        </div>
+        <Button type="submit">Search</Button>
+      </form>
+      <Pending query={query} what={`${what}s`} />
+      {data && (
+        <Card flush>
+          {rows === 0 ? (
+            <Empty title={`No ${what}s found`}>{search.q && "Change the search to see more."}</Empty>
+          ) : (
+            children
+          )}
+        </Card>
+      )}
+      {data && (first > 0 || first + rows < data.count) && (
+        <nav aria-label="Pages" className="flex items-center justify-between gap-2">
+          <Button disabled={search.page === 0} onClick={() => search.set(search.q, search.page - 1)}>
+            Newer
+          </Button>
+          <span className="text-muted">
+            {rows === 0 ? "End" : `${first + 1}–${first + rows}`}
+          </span>
+          <Button disabled={first + rows >= data.count} onClick={() => search.set(search.q, search.page + 1)}>
+            Older
+          </Button>
+        </nav>
+      )}
+    </Page>
+  );
+}
