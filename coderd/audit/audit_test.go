@@ -205,24 +205,66 @@ func TestBuilds(t *testing.T) {
 	}
 }
 
-func TestOnlyOwnersRead(t *testing.T) {
+// TestWhoReads checks that members and other administrators do not read the logs, that auditors do, and that an organization's auditor
+// reads those of that organization only.
+func TestWhoReads(t *testing.T) {
 	t.Parallel()
 	s := coderdtest.New(t)
 	s.Template("docker", nil)
-	for _, user := range []string{"ann", "tom"} {
-		if got, err := s.As(user).AuditLogs(t.Context(), sdk.LogQuery{}); fault.CodeOf(err) != fault.Forbidden {
-			t.Errorf("%s reads the log: %+v, %v", user, got, err)
+	s.Exec("UPDATE users SET roles = '{auditor}' WHERE id = $1", s.User("audrey"))
+	s.Exec("UPDATE organization_members SET roles = '{organization-auditor}' WHERE user_id = $1", s.User("otto"))
+	elsewhere := uuid.New()
+	s.Exec("INSERT INTO organizations (id, name) VALUES ($1, 'elsewhere')", elsewhere)
+	for _, org := range []uuid.UUID{s.Org, elsewhere} {
+		if err := audit.Record(t.Context(), s.DB.Queries, audit.Entry{Action: audit.Write, Kind: audit.Template, Name: "x", Organization: org}); err != nil {
+			t.Fatal(err)
+		}
+		s.Exec(`INSERT INTO connection_logs (id, connect_time, organization_id, workspace_owner_id, workspace_id, workspace_name, agent_id, agent_name, type)
+			VALUES (gen_random_uuid(), now(), $1, gen_random_uuid(), gen_random_uuid(), 'dev', gen_random_uuid(), 'main', 'ssh')`, org)
+	}
+	if err := audit.Record(t.Context(), s.DB.Queries, audit.Entry{Action: audit.Write, Kind: audit.User, Name: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"ann", "tom", ""} {
+		want := fault.Forbidden
+		if user == "" {
+			want = fault.Unauthenticated
+		}
+		if got, err := s.As(user).AuditLogs(t.Context(), sdk.LogQuery{}); fault.CodeOf(err) != want {
+			t.Errorf("%s reads the audit log: %+v, %v", user, got, err)
+		}
+		if got, err := s.As(user).ConnectionLogs(t.Context(), sdk.LogQuery{}); fault.CodeOf(err) != want {
+			t.Errorf("%s reads the connection log: %+v, %v", user, got, err)
 		}
 		var out bytes.Buffer
-		if err := s.As(user).ExportAuditLogs(t.Context(), &out, sdk.LogQuery{}); fault.CodeOf(err) != fault.Forbidden || out.Len() > 0 {
-			t.Errorf("%s exports the log: %s, %v", user, out.String(), err)
+		if err := s.As(user).ExportAuditLogs(t.Context(), &out, sdk.LogQuery{}); fault.CodeOf(err) != want || out.Len() > 0 {
+			t.Errorf("%s exports the audit log: %s, %v", user, out.String(), err)
+		}
+		if err := s.As(user).ExportConnectionLogs(t.Context(), &out, sdk.LogQuery{}); fault.CodeOf(err) != want || out.Len() > 0 {
+			t.Errorf("%s exports the connection log: %s, %v", user, out.String(), err)
 		}
 	}
-	if _, err := s.With("").AuditLogs(t.Context(), sdk.LogQuery{}); fault.CodeOf(err) != fault.Unauthenticated {
-		t.Errorf("without a session: %v", err)
-	}
-	if len(find(t, s, "")) == 0 {
-		t.Error("an owner sees nothing")
+	for user, want := range map[string][3]bool{"olga": {true, true, true}, "audrey": {true, true, true}, "otto": {true, false, false}} {
+		logs, err := s.As(user).AuditLogs(t.Context(), sdk.LogQuery{})
+		if err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
+		var got [3]bool
+		for _, row := range logs.AuditLogs {
+			got[0] = got[0] || row.OrganizationID == s.Org
+			got[1] = got[1] || row.OrganizationID == elsewhere
+			got[2] = got[2] || row.OrganizationID == uuid.Nil
+		}
+		if got != want {
+			t.Errorf("%s reads rows of the organization, another and the deployment: %v, want %v", user, got, want)
+		}
+		connections, err := s.As(user).ConnectionLogs(t.Context(), sdk.LogQuery{})
+		if n := map[bool]int{true: 2, false: 1}[want[1]]; err != nil || len(connections.ConnectionLogs) != n || connections.Count != n {
+			t.Errorf("%s reads %d connections of %d, %v; want %d", user, len(connections.ConnectionLogs), connections.Count, err, n)
+		}
+		if other, err := s.As(user).AuditLogs(t.Context(), sdk.LogQuery{Q: "organization:elsewhere"}); err != nil || (len(other.AuditLogs) > 0) != want[1] {
+			t.Errorf("%s searches in another organization: %+v, %v", user, other, err)
+		}
 	}
 }
 

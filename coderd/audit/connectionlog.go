@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -18,10 +16,13 @@ import (
 
 func (s *Service) searchConnections(r *http.Request) (p dbsqlc.ListConnectionLogsParams, none bool, err error) {
 	actor := httpapi.ActorFrom(r.Context())
-	if err := actor.May(rbac.Read, rbac.Of(rbac.ConnectionLog, uuid.Nil)); err != nil {
+	extent, err := extentOf(actor, rbac.ConnectionLog)
+	if err != nil {
 		return p, false, err
 	}
-	return parseConnections(r.Context(), s.db, actor, r.URL.Query().Get("q"))
+	p, none, err = parseConnections(r.Context(), s.db, actor, r.URL.Query().Get("q"))
+	p.OrganizationIds, none = within(extent, p.OrganizationIds, none)
+	return p, none, err
 }
 
 // connectionKeys are the filters of a search, as clients of this API know them.

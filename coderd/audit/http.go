@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -45,10 +47,34 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 // search returns what the request's q selects among the rows that the actor may read. none reports that it selects nothing.
 func (s *Service) search(r *http.Request) (p dbsqlc.ListAuditLogsParams, none bool, err error) {
 	actor := httpapi.ActorFrom(r.Context())
-	if err := actor.May(rbac.Read, rbac.Of(rbac.AuditLog, uuid.Nil)); err != nil {
+	extent, err := extentOf(actor, rbac.AuditLog)
+	if err != nil {
 		return p, false, err
 	}
-	return parse(r.Context(), s.db, actor, r.URL.Query().Get("q"))
+	p, none, err = parse(r.Context(), s.db, actor, r.URL.Query().Get("q"))
+	p.OrganizationIds, none = within(extent, p.OrganizationIds, none)
+	return p, none, err
+}
+
+// extentOf returns which rows of a log the actor may read: all, or those of some organizations.
+func extentOf(actor rbac.Actor, log rbac.Resource) (rbac.Extent, error) {
+	e := actor.Extent(log)
+	if !e.All && len(e.Organizations) == 0 {
+		return e, fault.New(fault.Forbidden, "You do not have permission to read this log.").WithDetail("This needs the role %s.", rbac.RoleAuditor)
+	}
+	return e, nil
+}
+
+// within limits a search for organizations, nil for all, to those of an extent.
+func within(e rbac.Extent, wanted []uuid.UUID, none bool) ([]uuid.UUID, bool) {
+	switch {
+	case e.All:
+		return wanted, none
+	case wanted == nil:
+		return e.Organizations, none
+	}
+	kept := slices.DeleteFunc(wanted, func(id uuid.UUID) bool { return !slices.Contains(e.Organizations, id) })
+	return kept, none || len(kept) == 0
 }
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {

@@ -143,7 +143,7 @@ var table = map[Resource]map[Action]grant{
 		Read: {to: auditor | orgAuditor, personal: true},
 	},
 	ConnectionLog: {
-		Read: {personal: true},
+		Read: {to: auditor | orgAuditor, personal: true},
 	},
 	Deployment: {
 		Read:   {},

@@ -27,7 +27,8 @@ export function useLogSearch() {
 
 interface LogPageProps {
   title: string;
-  what: string; // of the rows
+  what: string; // one row
+  whats: string; // several
   example: string;
   exportPath: string;
   search: ReturnType<typeof useLogSearch>;
@@ -36,12 +37,14 @@ interface LogPageProps {
   children: ReactNode;
 }
 
-export function LogPage({ title, what, example, exportPath, search, query, rows, children }: LogPageProps) {
+export function LogPage({ title, what, whats, example, exportPath, search, query, rows, children }: LogPageProps) {
   useTitle(title);
   const [text, setText] = useState(search.q);
   const data = query.data;
   const first = search.page * logPageSize;
-  const total = data && (data.count >= data.count_cap ? `more than ${data.count_cap - 1} ${what}s` : plural(data.count, what));
+  const total =
+    data &&
+    (data.count >= data.count_cap ? `more than ${data.count_cap - 1} ${whats}` : plural(data.count, what, whats));
   return (
     <Page
       title={title}
@@ -60,15 +63,20 @@ export function LogPage({ title, what, example, exportPath, search, query, rows,
         className="flex gap-2"
       >
         <div className="min-w-0 flex-1">
-          <SearchInput label={`Search the ${title.toLowerCase()}`} placeholder={example} value={text} onChange={setText} />
+          <SearchInput
+            label={`Search the ${title.toLowerCase()}`}
+            placeholder={example}
+            value={text}
+            onChange={setText}
+          />
         </div>
         <Button type="submit">Search</Button>
       </form>
-      <Pending query={query} what={`${what}s`} />
+      <Pending query={query} what={whats} />
       {data && (
         <Card flush>
           {rows === 0 ? (
-            <Empty title={`No ${what}s found`}>{search.q && "Change the search to see more."}</Empty>
+            <Empty title={`No ${whats} found`}>{search.q && "Change the search to see more."}</Empty>
           ) : (
             children
           )}
@@ -79,9 +87,7 @@ export function LogPage({ title, what, example, exportPath, search, query, rows,
           <Button disabled={search.page === 0} onClick={() => search.set(search.q, search.page - 1)}>
             Newer
           </Button>
-          <span className="text-muted">
-            {rows === 0 ? "End" : `${first + 1}–${first + rows}`}
-          </span>
+          <span className="text-muted">{rows === 0 ? "End" : `${first + 1}–${first + rows}`}</span>
           <Button disabled={first + rows >= data.count} onClick={() => search.set(search.q, search.page + 1)}>
             Older
           </Button>

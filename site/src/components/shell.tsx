@@ -8,7 +8,7 @@ import { queries } from "~/api/queries";
 import { Item, Menu, MenuLabel, Separator } from "./menu";
 import { setTheme, type Theme, useTheme } from "./theme";
 import { Avatar, cx, IconButton } from "./ui";
-import { isOwner, useMe } from "./user";
+import { isOwner, mayReadLogs, useMe } from "./user";
 
 const everyone = [
   { to: "/workspaces", label: "Workspaces" },
@@ -18,15 +18,18 @@ const everyone = [
 const operators = [
   { to: "/provisioners", label: "Provisioners" },
   { to: "/users", label: "Users" },
+  { to: "/health", label: "Health" },
+];
+
+const logs = [
   { to: "/audit", label: "Audit" },
   { to: "/connectionlog", label: "Connections" },
-  { to: "/health", label: "Health" },
 ];
 
 export function Shell({ children }: { children: ReactNode }) {
   const me = useMe();
   const [path] = useLocation();
-  const links = isOwner(me) ? [...everyone, ...operators] : [...everyone, operators[0]!];
+  const links = [...everyone, ...(isOwner(me) ? operators : operators.slice(0, 1)), ...(mayReadLogs(me) ? logs : [])];
   return (
     <>
       <a

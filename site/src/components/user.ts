@@ -15,3 +15,4 @@ const has = (user: User, ...roles: string[]) => user.roles.some((r) => roles.inc
 // These decide what pages offer. The server enforces permissions.
 export const isOwner = (user: User) => has(user, "owner");
 export const mayEditTemplates = (user: User) => has(user, "owner", "template-admin");
+export const mayReadLogs = (user: User) => has(user, "owner", "auditor");

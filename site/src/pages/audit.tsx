@@ -18,6 +18,7 @@ export default function Audit() {
     <LogPage
       title="Audit log"
       what="entry"
+      whats="entries"
       example="action:delete username:ada date_from:2030-01-01"
       exportPath="audit/export"
       search={search}
@@ -92,7 +93,8 @@ function Details({ row }: { row: AuditLog }) {
                   <td className="text-muted">changed, and not shown</td>
                 ) : (
                   <td className="break-all">
-                    <del className="text-bad">{shown(d.old)}</del> → <ins className="text-ok no-underline">{shown(d.new)}</ins>
+                    <del className="text-bad">{shown(d.old)}</del> →{" "}
+                    <ins className="text-ok no-underline">{shown(d.new)}</ins>
                   </td>
                 )}
               </tr>
@@ -108,7 +110,7 @@ function Details({ row }: { row: AuditLog }) {
           ["Object", `${words(row.resource_type)} ${row.resource_target}`],
           ["Organization", row.organization?.display_name || row.organization?.name || "none"],
           ["Program", row.user_agent || "none"],
-          ["Request", <span className={mono}>{row.request_id}</span>],
+          ["Request", row.request_id.startsWith("00000000-") ? "none" : row.request_id],
         ]}
       />
     </div>

@@ -25,6 +25,7 @@ export default function ConnectionLog() {
     <LogPage
       title="Connection log"
       what="connection"
+      whats="connections"
       example="workspace_owner:ada type:ssh status:ongoing"
       exportPath="connectionlog/export"
       search={search}
