@@ -141,7 +141,7 @@ func TestTerminalIsRecorded(t *testing.T) {
 	s := agents.New(w.opts)
 	s.Start()
 	t.Cleanup(s.Stop)
-	ws := dialWS(t, api(t, s, w), w.Token("ann"), id.String()+"/pty?reconnect="+uuid.NewString())
+	ws := dialWS(t, w.Serve(s), w.Token("ann"), id.String()+"/pty?reconnect="+uuid.NewString())
 	conn, _ := f.accept(t)
 	row := func(q string) *sdk.ConnectionLog {
 		got, err := w.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Q: q})
