@@ -11,6 +11,8 @@ import (
 // unaudited are the mutating routes that leave no row in the audit log, on purpose. Their reasons stand where they are registered.
 var unaudited = []string{
 	"POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate",
+	"POST /api/v2/users/otp/request",
+	"POST /api/v2/users/{user}/convert-login",
 	"POST /api/v2/workspaceagents/me/startup-problem",
 	"POST /api/v2/workspaces/{workspace}/usage",
 }

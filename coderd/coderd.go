@@ -152,7 +152,8 @@ type Server struct {
 	// revocations end what sessions have open when they end.
 	revocations *revocations
 	activity    activity
-	connections *audit.Connections
+	// Connections records who reaches which workspace.
+	Connections *audit.Connections
 	http        *http.Server
 	builtIn     []*provisionerd.Participant
 
@@ -199,10 +200,10 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.Jobs = jobs.New(jobs.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh})
-	s.connections = audit.NewConnections(opts.DB, opts.Logger)
+	s.Connections = audit.NewConnections(opts.DB, opts.Logger)
 	s.Agents = agents.New(agents.Options{
 		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth,
-		Accounts: agentOwners{s.Users, opts.DB}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.connections,
+		Accounts: agentOwners{s.Users, opts.DB}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
 		Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
@@ -213,7 +214,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.Apps = apps.New(apps.Options{
 		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
-		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.connections,
+		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections,
 		Clients: httpapi.Clients{Proxies: opts.TrustedProxies, Headers: opts.TrustedHeaders},
 	})
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs)
@@ -303,7 +304,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.running.Go(func() { s.activity.run(ctx) })
 	sessions, endSessions := context.WithCancel(context.WithoutCancel(ctx)) // the last connections are recorded while the server stops
 	s.endSessions = endSessions
-	s.running.Go(func() { s.connections.Run(sessions) })
+	s.running.Go(func() { s.Connections.Run(sessions) })
 	if s.opts.AuditStream != nil {
 		follow, err := s.Audit.Follow(ctx, s.PubSub, s.opts.AuditStream, s.log)
 		if err != nil {

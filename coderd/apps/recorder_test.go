@@ -6,22 +6,16 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/apps"
-	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 // TestVisitsAreRecorded checks that all requests of a visitor to an app are one row of the connection log, which ends with the server.
 func TestVisitsAreRecorded(t *testing.T) {
 	t.Parallel()
-	var recorded *audit.Connections
 	ctx, cancel := context.WithCancel(t.Context())
 	stored := make(chan struct{})
-	w := newWorld(t, func(o *apps.Options) {
-		recorded = audit.NewConnections(o.DB, o.Logger)
-		o.Connections = recorded
-	})
-	go func() { defer close(stored); recorded.Run(ctx) }()
+	w := newWorld(t)
+	go func() { defer close(stored); w.Connections.Run(ctx) }()
 	w.answers(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.WriteHeader(http.StatusTeapot)
 		rw.Write([]byte("hello"))
