@@ -20,6 +20,7 @@
 package coderd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/coderd/metrics"
+	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/provisioners"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -113,6 +115,12 @@ type Options struct {
 	// TrustedProxies and TrustedHeaders are as in httpapi.Options.
 	TrustedProxies []netip.Prefix
 	TrustedHeaders []string
+	// QuietHours are those of users without their own: a daily schedule with one time. Empty means policy.DefaultQuietHours.
+	QuietHours string
+	// FixedQuietHours denies users their own quiet hours.
+	FixedQuietHours bool
+	// Now is as in workspaces.Options.
+	Now func() time.Time
 	// Metrics gets the server's metrics. Nil: nothing does.
 	Metrics prometheus.Registerer
 	// StrictAudit is as in httpapi.Options.
@@ -181,7 +189,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read default organization: %w", err)
 	}
-	s.Users = users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords})
+	quiet, err := policy.ParseQuietHours(cmp.Or(opts.QuietHours, policy.DefaultQuietHours))
+	if err != nil {
+		return nil, err
+	}
+	s.Users = users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours})
 	sealer, err := seal.Load(ctx, opts.DB)
 	if err != nil {
 		return nil, err
@@ -207,7 +219,10 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
-	s.Workspaces = workspaces.New(workspaces.Options{DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL})
+	s.Workspaces = workspaces.New(workspaces.Options{
+		DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Logger: opts.Logger,
+		AccessURL: accessURL, QuietHours: quiet, CustomQuietHours: !opts.FixedQuietHours, Now: opts.Now,
+	})
 	s.Retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention, Audit: opts.AuditRetention, Connections: opts.ConnectionRetention})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/jobtags"
 	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -182,6 +183,13 @@ func (s *Service) cancelJob(w http.ResponseWriter, r *http.Request) error {
 	row, err := s.job(r, rbac.Update)
 	if err != nil {
 		return err
+	}
+	cancelable, err := s.opts.DB.GetJobCancelable(r.Context(), row.ID)
+	if err != nil {
+		return fmt.Errorf("read whether builds may be canceled: %w", err)
+	}
+	if !cancelable && httpapi.ActorFrom(r.Context()).May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil).In(row.OrganizationID)) != nil {
+		return fault.New(fault.Forbidden, "The template does not let users cancel builds.").WithDetail("Ask a template admin.")
 	}
 	if err := s.Cancel(r.Context(), row.ID, audit.Entry{ID: row.ID, Name: row.Kind, Organization: row.OrganizationID}); err != nil {
 		return err

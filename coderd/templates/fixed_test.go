@@ -49,21 +49,10 @@ func TestFixedSettings(t *testing.T) {
 	w := coderdtest.New(t)
 	template := w.Template("process", found())
 	path := "/api/v2/templates/" + template.ID.String()
-	week := []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
-	days := func(d []string, more map[string]any) map[string]any {
-		out := map[string]any{"days_of_week": d}
-		for k, v := range more {
-			out[k] = v
-		}
-		return out
-	}
 	for field, value := range map[string]any{
-		"activity_bump_ms": 1, "allow_user_autostart": false, "allow_user_autostop": false, "allow_user_cancel_workspace_jobs": false,
-		"failure_ttl_ms": 3600_000, "dormant_ttl_ms": 86400_000, "time_til_dormant_ms": 86400_000, "delete_ttl_ms": 1, "time_til_dormant_autodelete_ms": 1,
 		"disable_everyone_group_access": true, "max_port_share_level": "public", "cors_behavior": "passthru",
 		"use_classic_parameter_flow": false, "template_use_classic_parameter_flow": false,
-		"update_workspace_last_used_at": true, "update_workspace_dormant_at": true, "disable_module_cache": true,
-		"autostop_requirement": days(nil, map[string]any{"weeks": 2}), "autostart_requirement": days(week[:5], nil),
+		"disable_module_cache": true,
 	} {
 		if status, fields := raw(t, w, "tom", "PATCH", path, map[string]any{field: value, "description": "changed"}); status != 400 || len(fields) != 1 || fields[field] == "" {
 			t.Errorf("PATCH %s=%v: %d %v", field, value, status, fields)
@@ -73,26 +62,16 @@ func TestFixedSettings(t *testing.T) {
 			t.Errorf("POST %s=%v: %d %v", field, value, status, fields)
 		}
 	}
-	for _, value := range []map[string]any{days([]string{"monday"}, map[string]any{"weeks": 1}), days([]string{"monday"}, nil)} {
-		if status, fields := raw(t, w, "tom", "PATCH", path, map[string]any{"autostop_requirement": value}); status != 400 || fields["autostop_requirement"] == "" {
-			t.Errorf("%v: %d %v", value, status, fields)
-		}
-	}
-	if status, fields := raw(t, w, "tom", "PATCH", path, map[string]any{"autostart_requirement": days([]string{}, nil)}); status != 400 || fields["autostart_requirement"] == "" {
-		t.Errorf("no day at all: %d %v", status, fields)
-	}
 
 	// Clients that manage templates may send back the template's own values, in any order and with nulls.
 	defaults := map[string]any{
-		"description": "kept", "activity_bump_ms": 3600_000, "allow_user_autostart": true, "allow_user_autostop": true, "allow_user_cancel_workspace_jobs": true,
-		"failure_ttl_ms": 0, "time_til_dormant_ms": 0, "time_til_dormant_autodelete_ms": 0, "disable_everyone_group_access": false,
+		"description": "kept", "disable_everyone_group_access": false,
 		"max_port_share_level": "owner", "cors_behavior": nil, "use_classic_parameter_flow": nil,
-		"autostop_requirement": days([]string{}, map[string]any{"weeks": 1}), "autostart_requirement": days([]string{week[6], week[0], week[1], week[2], week[3], week[4], week[5]}, nil),
 	}
 	if status, fields := raw(t, w, "tom", "PATCH", path, defaults); status != 200 {
 		t.Errorf("defaults: %d %v", status, fields)
 	}
-	if status, fields := raw(t, w, "tom", "PATCH", path, map[string]any{"autostart_requirement": days(nil, nil), "max_port_share_level": ""}); status != 200 {
+	if status, fields := raw(t, w, "tom", "PATCH", path, map[string]any{"autostart_requirement": map[string]any{"days_of_week": nil}, "max_port_share_level": ""}); status != 200 {
 		t.Errorf("nothing named: %d %v", status, fields)
 	}
 	got, err := w.As("tom").Template(t.Context(), template.ID)

@@ -3,6 +3,7 @@ package templates
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -18,9 +19,6 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
-
-// activityBump is how much longer a workspace lives when it is used. It is the same for all templates.
-const activityBump = time.Hour
 
 func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
@@ -47,7 +45,7 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 	if p.DefaultTtlSeconds, err = seconds(req.DefaultTTLMillis, 0); err != nil {
 		return err
 	}
-	if err := checkFixed(req.FixedTemplateSettings, req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
+	if err := checkFixed(req.FixedTemplateSettings); err != nil {
 		return err
 	}
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -58,6 +56,10 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
+		policies, err := setPolicy(ctx, q, p.ID, p.DefaultTtlSeconds, req.TemplatePolicy)
+		if err != nil {
+			return err
+		}
 		n, err := q.AttachTemplateVersion(ctx, dbsqlc.AttachTemplateVersionParams{ID: req.VersionID, TemplateID: &p.ID})
 		if err == nil && n == 0 {
 			return fault.New(fault.Conflict, "This version belongs to another template.").WithField("template_version_id", "upload the source again")
@@ -65,7 +67,9 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return audit.Record(ctx, q, audit.OfTemplate(dbsqlc.Template{}, made))
+		entry := audit.OfTemplate(dbsqlc.Template{}, made)
+		maps.Copy(entry.Diff, policies)
+		return audit.Record(ctx, q, entry)
 	})
 	if err != nil {
 		return nameTaken(err, req.Name, "create template")
@@ -126,15 +130,16 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 
 func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 	t := row.Template
-	return sdk.Template{
+	out := sdk.Template{
 		ID: t.ID, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, OrganizationID: t.OrganizationID, OrganizationName: row.OrganizationName,
 		OrganizationDisplayName: row.OrganizationDisplayName, Name: t.Name, DisplayName: t.DisplayName, Description: t.Description, Icon: t.Icon,
 		Provisioner: sdk.ProvisionerTerraform, ActiveVersionID: t.ActiveVersionID, ActiveUserCount: int(row.ActiveUsers),
 		Deprecated: t.Deprecated != "", DeprecationMessage: t.Deprecated, DefaultTTLMillis: t.DefaultTtlSeconds * 1000,
-		ActivityBumpMillis: activityBump.Milliseconds(), CreatedByID: t.CreatedBy, CreatedByName: row.Creator, AllowUserAutostart: true, AllowUserAutostop: true,
-		AllowUserCancelWorkspaceJobs: true, RequireActiveVersion: t.RequireActiveVersion, MaxPortShareLevel: sdk.ShareOwner, UseClassicParameterFlow: true,
-		AutostopRequirement: sdk.AutostopRequirement{Weeks: 1}, AutostartRequirement: sdk.AutostartRequirement{DaysOfWeek: allDays}, CORSBehavior: corsSimple,
+		CreatedByID: t.CreatedBy, CreatedByName: row.Creator, RequireActiveVersion: t.RequireActiveVersion, MaxPortShareLevel: sdk.ShareOwner,
+		UseClassicParameterFlow: true, CORSBehavior: corsSimple,
 	}
+	showPolicy(&out, row.TemplatePolicy)
+	return out
 }
 
 // writeTemplate answers with the current template.
@@ -213,7 +218,7 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	if err := checkFixed(req.FixedTemplateSettings, req.ActivityBumpMillis, req.AllowUserAutostart, req.AllowUserAutostop, req.AllowUserCancelWorkspaceJobs); err != nil {
+	if err := checkFixed(req.FixedTemplateSettings); err != nil {
 		return err
 	}
 	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
@@ -235,11 +240,20 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 		if p.DefaultTtlSeconds, err = seconds(req.DefaultTTLMillis, t.DefaultTtlSeconds); err != nil {
 			return err
 		}
+		if err := restartClocks(r.Context(), q, t.ID, req); err != nil {
+			return err
+		}
+		policies, err := setPolicy(r.Context(), q, t.ID, p.DefaultTtlSeconds, req.TemplatePolicy)
+		if err != nil {
+			return err
+		}
 		after, err := q.UpdateTemplate(r.Context(), p)
 		if err != nil {
 			return err
 		}
-		return audit.Record(r.Context(), q, audit.OfTemplate(t, after))
+		entry := audit.OfTemplate(t, after)
+		maps.Copy(entry.Diff, policies)
+		return audit.Record(r.Context(), q, entry)
 	})
 	if err != nil {
 		return nameTaken(err, or(req.Name, ""), "update template")
@@ -395,8 +409,8 @@ func seconds(millis *int64, unchanged int64) (int64, error) {
 	if millis == nil {
 		return unchanged, nil
 	}
-	if *millis < 0 || *millis > (365*24*time.Hour).Milliseconds() {
-		return 0, fault.New(fault.Invalid, "The autostop duration is invalid.").WithField("default_ttl_ms", "must be from 0 to a year")
+	if *millis < 0 || *millis > (365*24*time.Hour).Milliseconds() || *millis%1000 != 0 {
+		return 0, fault.New(fault.Invalid, "The autostop duration is invalid.").WithField("default_ttl_ms", "must be from 0 to a year, in whole seconds")
 	}
 	return *millis / 1000, nil
 }

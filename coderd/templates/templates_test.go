@@ -180,7 +180,7 @@ func TestTemplates(t *testing.T) {
 	if err != nil || updated.DisplayName != "Process" || updated.DefaultTTLMillis != 3600_000 || updated.Name != "process" {
 		t.Errorf("update: %+v, %v", updated, err)
 	}
-	if _, err := tom.UpdateTemplate(t.Context(), template.ID, sdk.UpdateTemplateRequest{AllowUserAutostop: ptr(false)}); fault.CodeOf(err) != fault.Invalid {
+	if _, err := tom.UpdateTemplate(t.Context(), template.ID, sdk.UpdateTemplateRequest{FixedTemplateSettings: sdk.FixedTemplateSettings{DisableModuleCache: ptr(true)}}); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("a setting that there is not: %v, want invalid", err)
 	}
 	for q, want := range map[string]int{"": 1, "name:proc": 1, "exact_name:proc": 0, "exact_name:process": 1, "deprecated:true": 0, "organization:default": 1, "organization:x": 0} {

@@ -15,7 +15,7 @@ import (
 // uses the feature without its own explanation, and fails with our message or, worse, assumes that it worked.
 var features = map[string]bool{
 	"access_control":               true, // a template may require its active version
-	"advanced_template_scheduling": false,
+	"advanced_template_scheduling": true,
 	"appearance":                   false,
 	"audit_log":                    true,
 	"browser_only":                 false,

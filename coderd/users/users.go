@@ -4,6 +4,7 @@
 package users
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
+	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -33,6 +35,10 @@ type Options struct {
 	AccessURL *url.URL
 	// OnlyOwnersUsePasswords refuses passwords of users who are not owners of the deployment.
 	OnlyOwnersUsePasswords bool
+	// QuietHours are those of users without their own. Empty means policy.DefaultQuietHours.
+	QuietHours string
+	// CustomQuietHours lets users set their own.
+	CustomQuietHours bool
 }
 
 // Service serves accounts. Safe for concurrent use.
@@ -45,6 +51,8 @@ type Service struct {
 	tries     *tries
 
 	onlyOwnersUsePasswords bool
+	quietHours             string
+	customQuietHours       bool
 
 	mu      sync.Mutex
 	revoked []func(uuid.UUID) // guarded by mu
@@ -52,7 +60,10 @@ type Service struct {
 
 // New returns the service.
 func New(d Options) *Service {
-	return &Service{db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries(), onlyOwnersUsePasswords: d.OnlyOwnersUsePasswords}
+	return &Service{
+		db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries(),
+		onlyOwnersUsePasswords: d.OnlyOwnersUsePasswords, quietHours: cmp.Or(d.QuietHours, policy.DefaultQuietHours), customQuietHours: d.CustomQuietHours,
+	}
 }
 
 // OnRevoked registers fn, which is called after the change is stored, with a user who was suspended or deleted, whose roles
@@ -101,6 +112,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("PUT "+v2+"users/{user}/roles", needs(rbac.Manage, rbac.User), s.setRoles, audit.On(audit.Write, audit.User))
 	mux.Handle("PUT "+v2+"users/{user}/profile", needs(rbac.Update, rbac.User), s.setProfile, audit.On(audit.Write, audit.User))
 	mux.Handle("PUT "+v2+"users/{user}/password", needs(rbac.Update, rbac.User), s.setPassword, audit.On(audit.Write, audit.User))
+	mux.Handle("GET "+v2+"users/{user}/quiet-hours", needs(rbac.Read, rbac.User), s.getQuietHours)
+	mux.Handle("PUT "+v2+"users/{user}/quiet-hours", needs(rbac.Update, rbac.User), s.setQuietHours, audit.On(audit.Write, audit.User))
 
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens", needs(rbac.Read, rbac.APIKey), s.listTokens)
 	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken, audit.On(audit.Create, audit.APIKey))

@@ -83,6 +83,9 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 				WithDetail("Build %d (%s) is %s. Wait until it has finished, or cancel it.", latest.BuildNumber, latest.Transition, status)
 		}
 	}
+	if w.DormantAt != nil && req.transition == sdk.TransitionStart {
+		return next{}, refuseDormant(w)
+	}
 	t, err := q.GetTemplate(ctx, w.TemplateID)
 	if err != nil {
 		return next{}, fmt.Errorf("read template: %w", err)
@@ -151,6 +154,11 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	}
 	if err := s.recordRequest(ctx, q, w, n); err != nil {
 		return uuid.Nil, err
+	}
+	if req.priority == priorityPerson {
+		if err := q.TouchWorkspaceNow(ctx, w.ID); err != nil {
+			return uuid.Nil, fmt.Errorf("note use: %w", err)
+		}
 	}
 	if err := q.NotifyWorkspace(ctx, w.ID); err != nil {
 		return uuid.Nil, fmt.Errorf("notify watchers: %w", err)

@@ -1,6 +1,7 @@
 package workspaces
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -343,6 +344,9 @@ func (s *Service) cancelBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.mayCancel(r.Context(), ws); err != nil {
+		return err
+	}
 	entry := audit.Entry{ID: b.ID, Name: ws.Name, Organization: ws.OrganizationID, Fields: map[string]any{"build_number": b.BuildNumber, "workspace_name": ws.Name}}
 	if err := s.opts.Jobs.Cancel(r.Context(), b.JobID, entry); err != nil {
 		return err
@@ -351,4 +355,16 @@ func (s *Service) cancelBuild(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("notify watchers: %w", err)
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The build is being canceled."})
+}
+
+// mayCancel returns a fault if the template does not let its users cancel builds, and the actor does not manage templates.
+func (s *Service) mayCancel(ctx context.Context, ws dbsqlc.Workspace) error {
+	p, err := s.opts.DB.GetTemplatePolicy(ctx, ws.TemplateID)
+	if err != nil {
+		return fmt.Errorf("read policy: %w", err)
+	}
+	if !p.AllowCancel && !mayChangeTemplates(httpapi.ActorFrom(ctx), ws.OrganizationID) {
+		return fault.New(fault.Forbidden, "The template does not let users cancel builds.").WithDetail("Ask a template admin.")
+	}
+	return nil
 }

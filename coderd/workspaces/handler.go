@@ -3,7 +3,6 @@ package workspaces
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -234,14 +233,12 @@ func (h buildHandler) storeResources(ctx context.Context, q *dbsqlc.Queries, b d
 func (h buildHandler) succeeded(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace) error {
 	switch sdk.Transition(b.Transition) {
 	case sdk.TransitionStart:
-		if w.TtlSeconds == nil {
-			return nil
+		_, f, err := h.factsOf(ctx, q, w.ID)
+		if err != nil {
+			return err
 		}
-		deadline := time.Now().Add(time.Duration(*w.TtlSeconds) * time.Second)
-		if err := q.UpdateBuildDeadline(ctx, dbsqlc.UpdateBuildDeadlineParams{ID: b.ID, Deadline: &deadline}); err != nil {
-			return fmt.Errorf("store deadline: %w", err)
-		}
-		return nil
+		bounds, deadline := f.Started(h.opts.Now())
+		return storeBounds(ctx, q, b.ID, f, bounds, deadline)
 	case sdk.TransitionDelete:
 		if err := q.MarkWorkspaceDeleted(ctx, w.ID); err != nil {
 			return fmt.Errorf("mark workspace deleted: %w", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -209,9 +210,12 @@ func BenchmarkList25of10000(b *testing.B) {
 			}
 		}
 	})
-	b.Run("overdue", func(b *testing.B) {
+	b.Run("nothing due", func(b *testing.B) {
+		if err := w.Workspaces.RunSchedule(b.Context(), time.Now()); err != nil {
+			b.Fatal(err)
+		}
 		for b.Loop() {
-			if got, err := w.DB.ListOverdueWorkspaces(b.Context(), time.Now()); err != nil || len(got) != 0 {
+			if got, err := w.DB.ListPolicyDue(b.Context(), dbsqlc.ListPolicyDueParams{At: time.Now(), MaxRows: 200}); err != nil || len(got) != 0 {
 				b.Fatal(len(got), err)
 			}
 		}

@@ -87,7 +87,7 @@ func TestFailedAutostopIsTriedAgain(t *testing.T) {
 	broken()
 	run(now.Add(48*time.Hour), 6)
 	var tries int
-	if err := w.DB.Pool.QueryRow(t.Context(), `SELECT autostop_tries FROM workspaces WHERE id = $1`, ws.ID).Scan(&tries); err != nil || tries != 0 {
+	if err := w.DB.Pool.QueryRow(t.Context(), `SELECT tries FROM workspace_policy WHERE workspace_id = $1`, ws.ID).Scan(&tries); err != nil || tries != 0 {
 		t.Errorf("%d tries after a build by a person, %v", tries, err)
 	}
 }

@@ -3,6 +3,7 @@ package workspaces
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/audit"
@@ -10,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/states"
@@ -17,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Options configure the service. All fields are required.
+// Options configure the service. All fields are required except those that say what their zero value means.
 type Options struct {
 	DB     *database.DB
 	Jobs   *jobs.Service
@@ -29,6 +31,14 @@ type Options struct {
 	ExternalAuth *extauth.Service
 	Logger       *slog.Logger
 	AccessURL    string // the server's public URL, as templates see it
+	// QuietHours are those of users without their own. The zero value means policy.DefaultQuietHours.
+	QuietHours policy.QuietHours
+	// CustomQuietHours honors the quiet hours that users chose.
+	CustomQuietHours bool
+	// Announcer tells users what policy does. Nil: they see it on pages and in the command line only.
+	Announcer Announcer
+	// Now returns the time. Nil means time.Now.
+	Now func() time.Time
 }
 
 // Service serves workspaces and their builds. Safe for concurrent use.
@@ -38,11 +48,17 @@ type Service struct {
 
 	life    context.Context // ends with Stop
 	stop    context.CancelFunc
-	stopped chan struct{} // closed when the scheduler has ended; nil before Start
+	stopped chan struct{} // closed when the loop has ended; nil before Start
 }
 
 // New returns a service that is not started, and registers it as the jobs' handler of builds.
 func New(opts Options) *Service {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.QuietHours.Location() == nil {
+		opts.QuietHours = policy.MustParseQuietHours(policy.DefaultQuietHours)
+	}
 	s := &Service{opts: opts, log: opts.Logger}
 	s.life, s.stop = context.WithCancel(context.Background())
 	opts.Jobs.Handle(string(sdk.JobWorkspaceBuild), buildHandler{s})
@@ -67,6 +83,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("PUT /api/v2/workspaces/{workspace}/favorite", read, s.putFavorite, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("DELETE /api/v2/workspaces/{workspace}/favorite", read, s.deleteFavorite, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("POST /api/v2/workspaces/{workspace}/usage", rbac.Needs(rbac.Connect, rbac.Workspace), s.postUsage, audit.Exempt("reports that the workspace is in use, every few seconds; the connection log has the sessions"))
+	mux.Handle("PUT /api/v2/workspaces/{workspace}/dormant", update, s.putDormant, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("GET /api/v2/workspaces/{workspace}/resolve-autostart", read, s.resolveAutostart)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch", read, s.watch)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch-ws", read, s.watchWebsocket)
 

@@ -9,6 +9,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -84,12 +85,16 @@ func (s *Service) putAutostart(w http.ResponseWriter, r *http.Request) error {
 	if req.Schedule != nil && *req.Schedule == "" {
 		req.Schedule = nil
 	}
-	if req.Schedule != nil {
-		if _, err := parseSchedule(*req.Schedule); err != nil {
-			return err
-		}
-	}
 	return s.change(w, r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
+		if req.Schedule != nil {
+			p, err := q.GetTemplatePolicy(r.Context(), ws.TemplateID)
+			if err != nil {
+				return err
+			}
+			if err := checkAutostart(p, *req.Schedule); err != nil {
+				return err
+			}
+		}
 		return q.UpdateWorkspaceAutostart(r.Context(), dbsqlc.UpdateWorkspaceAutostartParams{ID: ws.ID, AutostartSchedule: req.Schedule})
 	})
 }
@@ -117,14 +122,19 @@ func (s *Service) putTTL(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.change(w, r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
-		if err := q.UpdateWorkspaceTTL(r.Context(), dbsqlc.UpdateWorkspaceTTLParams{ID: ws.ID, TtlSeconds: seconds}); err != nil || seconds != nil {
-			return err // a new time to live counts from the next start
-		}
-		latest, err := q.GetLatestBuild(r.Context(), ws.ID)
+		row, f, err := s.factsOf(r.Context(), q, ws.ID)
 		if err != nil {
 			return err
 		}
-		return q.UpdateBuildDeadline(r.Context(), dbsqlc.UpdateBuildDeadlineParams{ID: latest.ID})
+		if err := checkTTL(row.DefaultTtlSeconds, row.TemplatePolicy, seconds); err != nil {
+			return err
+		}
+		if err := q.UpdateWorkspaceTTL(r.Context(), dbsqlc.UpdateWorkspaceTTLParams{ID: ws.ID, TtlSeconds: seconds}); err != nil || seconds != nil {
+			return err // a new time to live counts from the next start
+		}
+		bounds := f.Build.Bounds
+		bounds.TTL, bounds.TTLFrom = 0, policy.TTLNone
+		return storeBounds(r.Context(), q, row.BuildID, f, bounds, bounds.Max)
 	})
 }
 
@@ -142,13 +152,13 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 		if !running || latest.Deadline == nil {
 			return fault.New(fault.Conflict, "The workspace %q is not set to stop.", ws.Name).WithDetail("Start it, or set autostop for later starts: coder schedule stop %s 8h", ws.Name)
 		}
-		if !req.Deadline.After(time.Now()) || req.Deadline.After(time.Now().Add(maxTTL)) {
+		if now := s.opts.Now(); !req.Deadline.After(now) || req.Deadline.After(now.Add(maxTTL)) {
 			return fault.New(fault.Invalid, "The deadline is invalid.").WithField("deadline", "must be within the next 30 days")
 		}
 		if latest.MaxDeadline != nil && req.Deadline.After(*latest.MaxDeadline) {
-			return fault.New(fault.Invalid, "The deadline is invalid.").WithField("deadline", "must not be after "+latest.MaxDeadline.Format(time.RFC3339))
+			return fault.New(fault.Invalid, "The deadline is invalid.").WithField("deadline", "must not be after "+latest.MaxDeadline.UTC().Format(time.RFC3339)+", when the template requires a stop")
 		}
-		return q.UpdateBuildDeadline(r.Context(), dbsqlc.UpdateBuildDeadlineParams{ID: latest.ID, Deadline: &req.Deadline})
+		return q.ExtendBuild(r.Context(), dbsqlc.ExtendBuildParams{ID: latest.ID, Deadline: &req.Deadline})
 	})
 	if err != nil {
 		return err

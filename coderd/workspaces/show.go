@@ -3,7 +3,6 @@ package workspaces
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -23,20 +22,35 @@ func (s *Service) show(ctx context.Context, rows []dbsqlc.ListWorkspaceRowsRow) 
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	shown := make([]uuid.UUID, len(rows))
+	for i, row := range rows {
+		shown[i] = row.Workspace.ID
+	}
+	facts, err := s.opts.DB.ListPolicyFacts(ctx, shown)
+	if err != nil {
+		return nil, fmt.Errorf("read policies: %w", err)
+	}
+	byID := make(map[uuid.UUID]dbsqlc.ListPolicyFactsRow, len(facts))
+	for _, f := range facts {
+		byID[f.ID] = f
+	}
+	now := s.opts.Now()
 	out := make([]sdk.Workspace, len(rows))
 	for i, row := range rows {
-		out[i] = workspaceJSON(now, row, builds[row.LatestBuildID])
+		out[i] = workspaceJSON(row, builds[row.LatestBuildID])
+		if f, ok := byID[row.Workspace.ID]; ok {
+			s.showPolicy(now, &out[i], f)
+		}
 	}
 	return out, nil
 }
 
-func workspaceJSON(now time.Time, row dbsqlc.ListWorkspaceRowsRow, latest sdk.WorkspaceBuild) sdk.Workspace {
+func workspaceJSON(row dbsqlc.ListWorkspaceRowsRow, latest sdk.WorkspaceBuild) sdk.Workspace {
 	w := row.Workspace
 	out := sdk.Workspace{
 		ID: w.ID, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, OwnerID: w.OwnerID, OwnerName: row.OwnerName, OrganizationID: w.OrganizationID,
 		OrganizationName: row.OrganizationName, TemplateID: w.TemplateID, TemplateName: row.TemplateName, TemplateDisplayName: row.TemplateDisplayName,
-		TemplateIcon: row.TemplateIcon, TemplateAllowUserCancelWorkspaceJobs: true, TemplateActiveVersionID: row.TemplateActiveVersionID,
+		TemplateIcon: row.TemplateIcon, TemplateActiveVersionID: row.TemplateActiveVersionID,
 		TemplateRequireActiveVersion: row.TemplateRequireActiveVersion, TemplateUseClassicParameterFlow: true, LatestBuild: latest,
 		Outdated: latest.TemplateVersionID != row.TemplateActiveVersionID, Name: w.Name, AutostartSchedule: w.AutostartSchedule,
 		LastUsedAt: w.LastUsedAt, Health: health(latest), AutomaticUpdates: sdk.AutomaticUpdates(w.AutomaticUpdates), AllowRenames: true, Favorite: row.Favorite,
@@ -44,12 +58,6 @@ func workspaceJSON(now time.Time, row dbsqlc.ListWorkspaceRowsRow, latest sdk.Wo
 	if w.TtlSeconds != nil {
 		ms := *w.TtlSeconds * 1000
 		out.TTLMillis = &ms
-	}
-	if w.AutostartSchedule != nil && latest.Status == sdk.WorkspaceStopped {
-		if schedule, err := parseSchedule(*w.AutostartSchedule); err == nil {
-			next := schedule.Next(now)
-			out.NextStartAt = &next
-		}
 	}
 	return out
 }
@@ -112,7 +120,7 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 			WorkspaceOwnerID: row.WorkspaceOwnerID, WorkspaceOwnerName: row.WorkspaceOwnerName, TemplateVersionID: row.TemplateVersionID,
 			TemplateVersionPresetID: row.TemplateVersionPresetID, TemplateVersionName: row.TemplateVersionName, BuildNumber: row.BuildNumber, Transition: sdk.Transition(row.Transition),
 			InitiatorID: row.InitiatorID, InitiatorName: row.InitiatorName, Job: job, Reason: sdk.BuildReason(row.Reason), Resources: resources[row.JobID],
-			Deadline: row.Deadline, MaxDeadline: row.MaxDeadline, Status: sdk.Transition(row.Transition).Status(job.Status), DailyCost: row.DailyCost,
+			Deadline: row.Deadline, MaxDeadline: row.MaxDeadline, Explanation: row.Explanation, Status: sdk.Transition(row.Transition).Status(job.Status), DailyCost: row.DailyCost,
 			UnknownResources: row.UnknownResources, TaintedResources: row.TaintedResources,
 		}
 		if m, ok := matched[row.JobID]; ok {

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
+	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -27,7 +28,7 @@ const (
 	maxPages = 1 << 30
 	// maxList bounds the workspaces in one answer, without a limit or with a greater one. The answer's count includes all.
 	maxList = 1000
-	minTTL  = time.Minute
+	minTTL  = policy.MinTTL
 	maxTTL  = 30 * 24 * time.Hour
 )
 
@@ -100,8 +101,12 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	p := dbsqlc.InsertWorkspaceParams{
 		ID: id, OrganizationID: t.OrganizationID, OwnerID: owner.ID, TemplateID: t.ID, Name: req.Name, AutomaticUpdates: string(sdk.UpdatesNever),
 	}
+	rules, err := q.GetTemplatePolicy(ctx, t.ID)
+	if err != nil {
+		return fmt.Errorf("read policy: %w", err)
+	}
 	if req.AutostartSchedule != nil && *req.AutostartSchedule != "" {
-		if _, err := parseSchedule(*req.AutostartSchedule); err != nil {
+		if err := checkAutostart(rules, *req.AutostartSchedule); err != nil {
 			return err
 		}
 		p.AutostartSchedule = req.AutostartSchedule
@@ -109,6 +114,9 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	switch {
 	case req.TTLMillis != nil:
 		if p.TtlSeconds, err = ttl(req.TTLMillis); err != nil {
+			return err
+		}
+		if err := checkTTL(t.DefaultTtlSeconds, rules, p.TtlSeconds); err != nil {
 			return err
 		}
 	case t.DefaultTtlSeconds > 0:
@@ -266,7 +274,7 @@ func readable(actor rbac.Actor) dbsqlc.ListWorkspaceRowsParams {
 // filter turns a search into a query.
 func filter(actor rbac.Actor, search string) (dbsqlc.ListWorkspaceRowsParams, error) {
 	p := readable(actor)
-	terms, err := httpapi.ParseSearch(search, "owner", "name", "template", "status", "id", "outdated", "deleted")
+	terms, err := httpapi.ParseSearch(search, "owner", "name", "template", "status", "id", "outdated", "deleted", "dormant", "is-dormant")
 	if err != nil {
 		return p, err
 	}
@@ -294,9 +302,16 @@ func filter(actor rbac.Actor, search string) (dbsqlc.ListWorkspaceRowsParams, er
 		}
 		p.Ids = []uuid.UUID{id}
 	}
+	// Lists leave dormant workspaces out unless the search names them.
+	dormant := false
+	if p.Dormant = &dormant; p.Ids != nil {
+		p.Dormant = nil
+	}
 	for key, set := range map[string]func(bool){
-		"outdated": func(b bool) { p.Outdated = &b },
-		"deleted":  func(b bool) { p.IncludeDeleted = b },
+		"dormant":    func(b bool) { p.Dormant = &b },
+		"is-dormant": func(b bool) { p.Dormant = &b },
+		"outdated":   func(b bool) { p.Outdated = &b },
+		"deleted":    func(b bool) { p.IncludeDeleted = b },
 	} {
 		if text := terms[key]; text != "" {
 			b, err := strconv.ParseBool(text)
@@ -308,6 +323,9 @@ func filter(actor rbac.Actor, search string) (dbsqlc.ListWorkspaceRowsParams, er
 	}
 	if p.Status == string(sdk.WorkspaceDeleted) {
 		p.IncludeDeleted = true
+	}
+	if p.IncludeDeleted && terms["dormant"]+terms["is-dormant"] == "" {
+		p.Dormant = nil // a deleted workspace may have been dormant
 	}
 	return p, nil
 }

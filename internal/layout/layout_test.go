@@ -57,6 +57,7 @@ var law = map[string]rule{
 	"coderd/database":           {imports: []string{"coderd/rbac"}}, // stored sharing and powers
 	"coderd/rbac":               {},
 	"coderd/jobtags":            {},
+	"coderd/policy":             {},
 	"coderd/slim":               {},
 	"coderd/templates/tagexpr":  {},
 	"coderd/templates/formdeps": {},
@@ -70,7 +71,7 @@ var law = map[string]rule{
 	"coderd/retention":          {imports: []string{"coderd/database"}},
 	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/health":             {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal", "tailnet"}},
-	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/states"}},
+	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/policy", "coderd/rbac", "coderd/states"}},
 	"coderd/redirect":           {imports: []string{"coderd/seal"}},
 	"coderd/extauth":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/states"}},
 	"coderd/signin": {
@@ -96,13 +97,13 @@ var law = map[string]rule{
 	"coderd/templates": {
 		imports: []string{
 			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/rbac",
-			"coderd/templates/formdeps", "coderd/templates/tagexpr", "provisionerd/provisionerpb",
+			"coderd/policy", "coderd/templates/formdeps", "coderd/templates/tagexpr", "provisionerd/provisionerpb",
 		},
 	},
 	"coderd/workspaces": {
 		imports: []string{
 			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac",
-			"coderd/states", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
+			"coderd/policy", "coderd/states", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
 		},
 	},
 	"coderd/coderdtest": {imports: []string{"coderd/...", "coordinator", "provisionerd", "provisionerd/echo", "provisionerd/provisionerpb", "tailnet"}},
@@ -194,6 +195,7 @@ var unknown = map[string]struct {
 	"coderd/jobs":                     {"must not know templates or workspaces", []string{"coderd/templates", "coderd/workspaces", "coderd/agents", "coderd/mesh"}},
 	"coderd/jobtags":                  {"knows no job, no daemon and no database", []string{"coderd/jobs", "coderd/database", "provisionerd"}},
 	"coderd/mesh":                     {"knows neither jobs nor templates", []string{"coderd/jobs", "coderd/templates"}},
+	"coderd/policy":                   {"must not know the database, HTTP or how builds are made", []string{"coderd/database", "coderd/httpapi", "coderd/workspaces"}},
 	"coderd/provisioners":             {"knows neither the mesh nor the queue", []string{"coderd/mesh", "coderd/jobs", "coordinator", "tailnet"}},
 	"coderd/pubsub":                   {"knows no feature", []string{"coderd/httpapi", "internal/sdk"}},
 	"coderd/redirect":                 {"knows neither users nor providers", []string{"coderd/users", "coderd/extauth", "coderd/signin"}},

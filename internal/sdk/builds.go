@@ -32,9 +32,11 @@ type WorkspaceBuild struct {
 	Resources               List[WorkspaceResource] `json:"resources"`
 	Deadline                *time.Time              `json:"deadline,omitempty"`
 	MaxDeadline             *time.Time              `json:"max_deadline,omitempty"`
-	Status                  WorkspaceStatus         `json:"status"`
-	DailyCost               int32                   `json:"daily_cost"`
-	MatchedProvisioners     *MatchedProvisioners    `json:"matched_provisioners,omitempty"`
+	// Explanation is a sentence on why the server made the build; "" if a person did.
+	Explanation         string               `json:"explanation"`
+	Status              WorkspaceStatus      `json:"status"`
+	DailyCost           int32                `json:"daily_cost"`
+	MatchedProvisioners *MatchedProvisioners `json:"matched_provisioners,omitempty"`
 	// UnknownResources lists the addresses of resources that this build, or one before it, began to change, and that may exist without
 	// being in the state. TaintedResources were begun, are in the state, and are recreated by the next build. A build that succeeds leaves
 	// none.

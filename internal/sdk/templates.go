@@ -35,6 +35,8 @@ type Template struct {
 	DeprecationMessage           string               `json:"deprecation_message"`
 	Deleted                      bool                 `json:"deleted"`
 	DefaultTTLMillis             int64                `json:"default_ttl_ms"`
+	MaxTTLMillis                 int64                `json:"max_ttl_ms"`
+	AutostopNotifyMillis         int64                `json:"time_til_autostop_notify_ms"`
 	ActivityBumpMillis           int64                `json:"activity_bump_ms"`
 	AutostopRequirement          AutostopRequirement  `json:"autostop_requirement"`
 	AutostartRequirement         AutostartRequirement `json:"autostart_requirement"`
@@ -58,63 +60,55 @@ type BuildTimeStat struct {
 	P95 *int64 `json:"P95"`
 }
 
+// AutostopRequirement names the days on which a running workspace must stop when its owner's quiet hours begin. No day: none.
 type AutostopRequirement struct {
 	DaysOfWeek List[string] `json:"days_of_week"`
-	Weeks      int64        `json:"weeks"`
+	Weeks      int64        `json:"weeks"` // in every which week, 1 to 16; 0 means 1
 }
 
+// AutostartRequirement names the days on which schedules start workspaces.
 type AutostartRequirement struct {
 	DaysOfWeek List[string] `json:"days_of_week"`
 }
 
 type CreateTemplateRequest struct {
-	Name                         string    `json:"name"`
-	DisplayName                  string    `json:"display_name,omitempty"`
-	Description                  string    `json:"description,omitempty"`
-	Icon                         string    `json:"icon,omitempty"`
-	VersionID                    uuid.UUID `json:"template_version_id"`
-	DefaultTTLMillis             *int64    `json:"default_ttl_ms,omitempty"`
-	ActivityBumpMillis           *int64    `json:"activity_bump_ms,omitempty"`
-	AllowUserAutostart           *bool     `json:"allow_user_autostart,omitempty"`
-	AllowUserAutostop            *bool     `json:"allow_user_autostop,omitempty"`
-	AllowUserCancelWorkspaceJobs *bool     `json:"allow_user_cancel_workspace_jobs,omitempty"`
-	RequireActiveVersion         bool      `json:"require_active_version,omitempty"`
+	Name                 string    `json:"name"`
+	DisplayName          string    `json:"display_name,omitempty"`
+	Description          string    `json:"description,omitempty"`
+	Icon                 string    `json:"icon,omitempty"`
+	VersionID            uuid.UUID `json:"template_version_id"`
+	DefaultTTLMillis     *int64    `json:"default_ttl_ms,omitempty"`
+	RequireActiveVersion bool      `json:"require_active_version,omitempty"`
+	TemplatePolicy
 	FixedTemplateSettings
 }
 
 // FixedTemplateSettings are settings of the API that a template has here with one value only. A request may name that value, and
-// is refused with any other. Two of them have one name when a template is made and another when it is changed.
+// is refused with any other. One of them has another name when a template is created.
 type FixedTemplateSettings struct {
-	AutostopRequirement        *AutostopRequirement  `json:"autostop_requirement,omitempty"`
-	AutostartRequirement       *AutostartRequirement `json:"autostart_requirement,omitempty"`
-	FailureTTLMillis           *int64                `json:"failure_ttl_ms,omitempty"`
-	DormantTTLMillis           *int64                `json:"dormant_ttl_ms,omitempty"`
-	TimeTilDormantMillis       *int64                `json:"time_til_dormant_ms,omitempty"`
-	DeleteTTLMillis            *int64                `json:"delete_ttl_ms,omitempty"`
-	TimeTilDormantDeleteMillis *int64                `json:"time_til_dormant_autodelete_ms,omitempty"`
-	DisableEveryoneGroupAccess *bool                 `json:"disable_everyone_group_access,omitempty"`
-	MaxPortShareLevel          *AppShare             `json:"max_port_share_level,omitempty"`
-	CORSBehavior               *string               `json:"cors_behavior,omitempty"`
-	UseClassicParameterFlow    *bool                 `json:"use_classic_parameter_flow,omitempty"`
-	ClassicParameterFlow       *bool                 `json:"template_use_classic_parameter_flow,omitempty"`
-	UpdateWorkspaceLastUsedAt  *bool                 `json:"update_workspace_last_used_at,omitempty"`
-	UpdateWorkspaceDormantAt   *bool                 `json:"update_workspace_dormant_at,omitempty"`
-	DisableModuleCache         *bool                 `json:"disable_module_cache,omitempty"`
+	DisableEveryoneGroupAccess *bool     `json:"disable_everyone_group_access,omitempty"`
+	MaxPortShareLevel          *AppShare `json:"max_port_share_level,omitempty"`
+	CORSBehavior               *string   `json:"cors_behavior,omitempty"`
+	UseClassicParameterFlow    *bool     `json:"use_classic_parameter_flow,omitempty"`
+	ClassicParameterFlow       *bool     `json:"template_use_classic_parameter_flow,omitempty"`
+	DisableModuleCache         *bool     `json:"disable_module_cache,omitempty"`
 }
 
 // UpdateTemplateRequest changes the fields that are set.
 type UpdateTemplateRequest struct {
-	Name                         *string `json:"name,omitempty"`
-	DisplayName                  *string `json:"display_name,omitempty"`
-	Description                  *string `json:"description,omitempty"`
-	Icon                         *string `json:"icon,omitempty"`
-	DefaultTTLMillis             *int64  `json:"default_ttl_ms,omitempty"`
-	ActivityBumpMillis           *int64  `json:"activity_bump_ms,omitempty"`
-	AllowUserAutostart           *bool   `json:"allow_user_autostart,omitempty"`
-	AllowUserAutostop            *bool   `json:"allow_user_autostop,omitempty"`
-	AllowUserCancelWorkspaceJobs *bool   `json:"allow_user_cancel_workspace_jobs,omitempty"`
-	RequireActiveVersion         *bool   `json:"require_active_version,omitempty"`
-	DeprecationMessage           *string `json:"deprecation_message,omitempty"` // "": no longer deprecated
+	Name                 *string `json:"name,omitempty"`
+	DisplayName          *string `json:"display_name,omitempty"`
+	Description          *string `json:"description,omitempty"`
+	Icon                 *string `json:"icon,omitempty"`
+	DefaultTTLMillis     *int64  `json:"default_ttl_ms,omitempty"`
+	RequireActiveVersion *bool   `json:"require_active_version,omitempty"`
+	DeprecationMessage   *string `json:"deprecation_message,omitempty"` // "": no longer deprecated
+	// UpdateWorkspaceLastUsedAt counts all workspaces of the template as used now, so that a new dormancy limit does not affect them at once.
+	UpdateWorkspaceLastUsedAt *bool `json:"update_workspace_last_used_at,omitempty"`
+	// UpdateWorkspaceDormantAt counts all dormant workspaces of the template as dormant since now, so that a new deletion time does not
+	// affect them at once.
+	UpdateWorkspaceDormantAt *bool `json:"update_workspace_dormant_at,omitempty"`
+	TemplatePolicy
 	FixedTemplateSettings
 }
 

@@ -41,6 +41,8 @@ type Workspace struct {
 	Favorite                             bool             `json:"favorite"`
 	NextStartAt                          *time.Time       `json:"next_start_at"`
 	IsPrebuild                           bool             `json:"is_prebuild"`
+	// Consequences are what happens to the workspace if nothing changes, the earliest first.
+	Consequences List[ScheduledConsequence] `json:"consequences"`
 }
 
 // FullName returns "owner/name".

@@ -309,7 +309,7 @@ func (q *Queries) ListBuildParameters(ctx context.Context, workspaceBuildID uuid
 
 const listBuildRows = `-- name: ListBuildRows :many
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -352,6 +352,7 @@ type ListBuildRowsRow struct {
 	UpdatedAt               time.Time
 	UnknownResources        []string
 	TaintedResources        []string
+	Explanation             string
 	TemplateVersionName     string
 	WorkspaceName           string
 	WorkspaceOwnerID        uuid.UUID
@@ -397,6 +398,7 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 			&i.UpdatedAt,
 			&i.UnknownResources,
 			&i.TaintedResources,
+			&i.Explanation,
 			&i.TemplateVersionName,
 			&i.WorkspaceName,
 			&i.WorkspaceOwnerID,

@@ -266,6 +266,23 @@ type Template struct {
 	Sharing              rbac.Sharing
 }
 
+type TemplatePolicy struct {
+	TemplateID      uuid.UUID
+	MaxTtlMs        int64
+	ActivityBumpMs  int64
+	NotifyMs        int64
+	FailureTtlMs    int64
+	DormantMs       int64
+	DeleteMs        int64
+	AutostartDays   int16
+	AutostopDays    int16
+	AutostopWeeks   int16
+	AllowAutostart  bool
+	AllowAutostop   bool
+	AllowCancel     bool
+	BoundsChangedAt time.Time
+}
+
 type TemplateVersion struct {
 	ID                        uuid.UUID
 	OrganizationID            uuid.UUID
@@ -348,6 +365,12 @@ type UserLink struct {
 	UpdatedAt time.Time
 }
 
+type UserQuietHour struct {
+	UserID    uuid.UUID
+	Schedule  string
+	ChangedAt time.Time
+}
+
 type Workspace struct {
 	ID                uuid.UUID
 	OrganizationID    uuid.UUID
@@ -372,6 +395,7 @@ type Workspace struct {
 	AutostopTries     int32
 	AutostopAfter     *time.Time
 	Sharing           rbac.Sharing
+	DormantAt         *time.Time
 }
 
 type WorkspaceAgent struct {
@@ -453,6 +477,12 @@ type WorkspaceAgentScript struct {
 	EndedAt          *time.Time
 }
 
+type WorkspaceAnnouncement struct {
+	WorkspaceID uuid.UUID
+	Event       string
+	DueAt       time.Time
+}
+
 type WorkspaceApp struct {
 	ID                   uuid.UUID
 	AgentID              uuid.UUID
@@ -497,6 +527,13 @@ type WorkspaceBuild struct {
 	TaintedResources        []string
 	StateRemovedAt          *time.Time
 	TemplateVersionPresetID *uuid.UUID
+	Explanation             string
+	TtlMs                   int64
+	TtlFrom                 string
+	MaxFrom                 string
+	BoundedAt               *time.Time
+	Extensions              int32
+	BumpedAt                *time.Time
 }
 
 type WorkspaceBuildParameter struct {
@@ -508,6 +545,13 @@ type WorkspaceBuildParameter struct {
 type WorkspaceFavorite struct {
 	UserID      uuid.UUID
 	WorkspaceID uuid.UUID
+}
+
+type WorkspacePolicy struct {
+	WorkspaceID uuid.UUID
+	LookAt      *time.Time
+	Tries       int32
+	RetryAt     *time.Time
 }
 
 type WorkspaceResource struct {

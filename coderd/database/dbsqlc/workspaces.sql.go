@@ -7,17 +7,19 @@ package dbsqlc
 
 import (
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 )
 
 const bumpWorkspaceDeadline = `-- name: BumpWorkspaceDeadline :execrows
-UPDATE workspace_builds SET deadline = LEAST(now() + interval '1 hour', max_deadline), updated_at = now()
-WHERE id = $1 AND transition = 'start' AND deadline < now() + interval '59 minutes' AND (max_deadline IS NULL OR deadline < max_deadline)
+UPDATE workspace_builds b SET deadline = LEAST(now() + make_interval(secs => p.activity_bump_ms / 1000.0), b.max_deadline), bumped_at = now(), updated_at = now()
+FROM workspaces w JOIN template_policies p ON p.template_id = w.template_id
+WHERE b.id = $1 AND w.id = b.workspace_id AND b.transition = 'start' AND p.activity_bump_ms > 0
+	AND b.deadline < now() + make_interval(secs => GREATEST(p.activity_bump_ms / 1000.0 - 60, p.activity_bump_ms / 2000.0)) AND (b.max_deadline IS NULL OR b.deadline < b.max_deadline)
 `
 
-// A workspace in use lives for at least another hour, within the bound it was given.
+// A workspace in use lives for at least the template's activity bump longer, within its maximum. At most one write a minute; a shorter
+// bump is written when half of it has passed.
 func (q *Queries) BumpWorkspaceDeadline(ctx context.Context, id uuid.UUID) (int64, error) {
 	result, err := q.db.Exec(ctx, bumpWorkspaceDeadline, id)
 	if err != nil {
@@ -51,7 +53,7 @@ func (q *Queries) FavoriteWorkspace(ctx context.Context, arg FavoriteWorkspacePa
 }
 
 const getWorkspace = `-- name: GetWorkspace :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing FROM workspaces WHERE id = $1
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at FROM workspaces WHERE id = $1
 `
 
 // Deleted ones too.
@@ -82,12 +84,13 @@ func (q *Queries) GetWorkspace(ctx context.Context, id uuid.UUID) (Workspace, er
 		&i.AutostopTries,
 		&i.AutostopAfter,
 		&i.Sharing,
+		&i.DormantAt,
 	)
 	return i, err
 }
 
 const getWorkspaceByOwnerAndName = `-- name: GetWorkspaceByOwnerAndName :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing FROM workspaces
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at FROM workspaces
 WHERE owner_id = $1 AND lower(name) = lower($2::text) AND (deleted_at IS NULL OR $3::boolean)
 ORDER BY deleted_at DESC NULLS FIRST LIMIT 1
 `
@@ -126,6 +129,7 @@ func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspa
 		&i.AutostopTries,
 		&i.AutostopAfter,
 		&i.Sharing,
+		&i.DormantAt,
 	)
 	return i, err
 }
@@ -133,7 +137,7 @@ func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspa
 const insertWorkspace = `-- name: InsertWorkspace :one
 INSERT INTO workspaces (id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-RETURNING id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing
+RETURNING id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at
 `
 
 type InsertWorkspaceParams struct {
@@ -183,87 +187,9 @@ func (q *Queries) InsertWorkspace(ctx context.Context, arg InsertWorkspaceParams
 		&i.AutostopTries,
 		&i.AutostopAfter,
 		&i.Sharing,
+		&i.DormantAt,
 	)
 	return i, err
-}
-
-const listAutostartWorkspaces = `-- name: ListAutostartWorkspaces :many
-SELECT w.id, w.owner_id, w.autostart_schedule, w.latest_ended_at AS completed_at FROM workspaces w
-JOIN users u ON u.id = w.owner_id
-WHERE w.deleted_at IS NULL AND w.autostart_schedule IS NOT NULL AND w.latest_transition = 'stop' AND w.latest_status = 'succeeded'
-	AND u.status <> 'suspended' AND u.deleted_at IS NULL
-`
-
-type ListAutostartWorkspacesRow struct {
-	ID                uuid.UUID
-	OwnerID           uuid.UUID
-	AutostartSchedule *string
-	CompletedAt       *time.Time
-}
-
-// Stopped workspaces with a schedule, and since when they are stopped.
-func (q *Queries) ListAutostartWorkspaces(ctx context.Context) ([]ListAutostartWorkspacesRow, error) {
-	rows, err := q.db.Query(ctx, listAutostartWorkspaces)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ListAutostartWorkspacesRow{}
-	for rows.Next() {
-		var i ListAutostartWorkspacesRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.OwnerID,
-			&i.AutostartSchedule,
-			&i.CompletedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listOverdueWorkspaces = `-- name: ListOverdueWorkspaces :many
-(SELECT id, latest_deadline AS since FROM workspaces
-	WHERE deleted_at IS NULL AND latest_transition = 'start' AND latest_status = 'succeeded' AND latest_deadline <= $1::timestamptz
-		AND (autostop_after IS NULL OR autostop_after <= $1::timestamptz)
-	ORDER BY latest_deadline LIMIT 100)
-UNION ALL
-(SELECT id, autostop_after AS since FROM workspaces
-	WHERE deleted_at IS NULL AND latest_transition = 'stop' AND latest_status = 'failed' AND latest_reason = 'autostop'
-		AND autostop_after <= $1::timestamptz
-	ORDER BY autostop_after LIMIT 100)
-`
-
-type ListOverdueWorkspacesRow struct {
-	ID    uuid.UUID
-	Since *time.Time
-}
-
-// Workspaces to stop, a batch of them: running ones whose time is over, and ones whose automatic stop failed. One that could not be
-// stopped before comes again at its time (PostponeAutostop), so that a batch of such does not keep the others running.
-func (q *Queries) ListOverdueWorkspaces(ctx context.Context, at time.Time) ([]ListOverdueWorkspacesRow, error) {
-	rows, err := q.db.Query(ctx, listOverdueWorkspaces, at)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ListOverdueWorkspacesRow{}
-	for rows.Next() {
-		var i ListOverdueWorkspacesRow
-		if err := rows.Scan(&i.ID, &i.Since); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const listWorkspaceRows = `-- name: ListWorkspaceRows :many
@@ -285,16 +211,17 @@ WITH matching AS (
 		AND ($10::text = '' OR lower(u.username) = lower($10::text))
 		AND ($11::text = '' OR strpos(lower(w.name), lower($11::text)) > 0)
 		AND ($12::text = '' OR lower(t.name) = lower($12::text))
-		AND ($13::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = $13)
-		AND ($14::text = '' OR $14::text = CASE w.latest_status
+		AND ($13::boolean IS NULL OR (w.dormant_at IS NOT NULL) = $13)
+		AND ($14::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = $14)
+		AND ($15::text = '' OR $15::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
 			ELSE w.latest_status END)
 ), page AS (
 	SELECT id, favorite FROM matching ORDER BY favorite DESC, running DESC, owner_key, name_key, id
-	LIMIT NULLIF($16::int, 0) OFFSET $15::int
+	LIMIT NULLIF($17::int, 0) OFFSET $16::int
 )
-SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
+SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
 	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
 	w.latest_build_id::uuid AS latest_build_id, page.favorite::boolean AS favorite, (SELECT count(*) FROM matching) AS total
 FROM page
@@ -318,6 +245,7 @@ type ListWorkspaceRowsParams struct {
 	OwnerName           string
 	Name                string
 	TemplateName        string
+	Dormant             *bool
 	Outdated            *bool
 	Status              string
 	PageOffset          int32
@@ -354,6 +282,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 		arg.OwnerName,
 		arg.Name,
 		arg.TemplateName,
+		arg.Dormant,
 		arg.Outdated,
 		arg.Status,
 		arg.PageOffset,
@@ -390,6 +319,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 			&i.Workspace.AutostopTries,
 			&i.Workspace.AutostopAfter,
 			&i.Workspace.Sharing,
+			&i.Workspace.DormantAt,
 			&i.OwnerName,
 			&i.OrganizationName,
 			&i.TemplateName,
@@ -412,7 +342,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 }
 
 const lockWorkspace = `-- name: LockWorkspace :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing FROM workspaces WHERE id = $1 FOR UPDATE
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at FROM workspaces WHERE id = $1 FOR UPDATE
 `
 
 // Held while a build is made: builds of one workspace are numbered one after another.
@@ -443,6 +373,7 @@ func (q *Queries) LockWorkspace(ctx context.Context, id uuid.UUID) (Workspace, e
 		&i.AutostopTries,
 		&i.AutostopAfter,
 		&i.Sharing,
+		&i.DormantAt,
 	)
 	return i, err
 }
@@ -464,30 +395,6 @@ SELECT pg_notify('workspace:' || $1::uuid::text, $1::uuid::text)
 func (q *Queries) NotifyWorkspace(ctx context.Context, workspaceID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, notifyWorkspace, workspaceID)
 	return err
-}
-
-const postponeAutostop = `-- name: PostponeAutostop :one
-UPDATE workspaces SET autostop_tries = autostop_tries + 1,
-	autostop_after = $2::timestamptz + LEAST(make_interval(mins => 1) * power(2, LEAST(autostop_tries, 10)), make_interval(hours => 6))
-WHERE id = $1 RETURNING autostop_tries, autostop_after::timestamptz AS autostop_after
-`
-
-type PostponeAutostopParams struct {
-	ID uuid.UUID
-	At time.Time
-}
-
-type PostponeAutostopRow struct {
-	AutostopTries int32
-	AutostopAfter time.Time
-}
-
-// An automatic stop was tried, or could not be: the next try of this workspace, should it need one, is later each time.
-func (q *Queries) PostponeAutostop(ctx context.Context, arg PostponeAutostopParams) (PostponeAutostopRow, error) {
-	row := q.db.QueryRow(ctx, postponeAutostop, arg.ID, arg.At)
-	var i PostponeAutostopRow
-	err := row.Scan(&i.AutostopTries, &i.AutostopAfter)
-	return i, err
 }
 
 const renameWorkspace = `-- name: RenameWorkspace :exec

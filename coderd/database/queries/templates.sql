@@ -19,9 +19,10 @@ SELECT * FROM templates WHERE organization_id = $1 AND lower(name) = lower(sqlc.
 
 -- name: ListTemplateRows :many
 -- Everything a template's JSON shows. ids NULL: all that match the filters.
-SELECT sqlc.embed(t), u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
+SELECT sqlc.embed(t), sqlc.embed(p), u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
 	(SELECT count(DISTINCT w.owner_id) FROM workspaces w WHERE w.template_id = t.id AND w.deleted_at IS NULL) AS active_users
 FROM templates t
+JOIN template_policies p ON p.template_id = t.id
 JOIN users u ON u.id = t.created_by
 JOIN organizations o ON o.id = t.organization_id
 WHERE t.deleted_at IS NULL

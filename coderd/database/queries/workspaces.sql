@@ -38,6 +38,7 @@ WITH matching AS (
 		AND (sqlc.arg(owner_name)::text = '' OR lower(u.username) = lower(sqlc.arg(owner_name)::text))
 		AND (sqlc.arg(name)::text = '' OR strpos(lower(w.name), lower(sqlc.arg(name)::text)) > 0)
 		AND (sqlc.arg(template_name)::text = '' OR lower(t.name) = lower(sqlc.arg(template_name)::text))
+		AND (sqlc.narg(dormant)::boolean IS NULL OR (w.dormant_at IS NOT NULL) = sqlc.narg(dormant))
 		AND (sqlc.narg(outdated)::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = sqlc.narg(outdated))
 		AND (sqlc.arg(status)::text = '' OR sqlc.arg(status)::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
@@ -74,9 +75,12 @@ UPDATE workspaces SET automatic_updates = $2, updated_at = now() WHERE id = $1;
 UPDATE workspaces SET last_used_at = now() WHERE id = $1 AND last_used_at < now() - interval '1 minute';
 
 -- name: BumpWorkspaceDeadline :execrows
--- A workspace in use lives for at least another hour, within the bound it was given.
-UPDATE workspace_builds SET deadline = LEAST(now() + interval '1 hour', max_deadline), updated_at = now()
-WHERE id = $1 AND transition = 'start' AND deadline < now() + interval '59 minutes' AND (max_deadline IS NULL OR deadline < max_deadline);
+-- A workspace in use lives for at least the template's activity bump longer, within its maximum. At most one write a minute; a shorter
+-- bump is written when half of it has passed.
+UPDATE workspace_builds b SET deadline = LEAST(now() + make_interval(secs => p.activity_bump_ms / 1000.0), b.max_deadline), bumped_at = now(), updated_at = now()
+FROM workspaces w JOIN template_policies p ON p.template_id = w.template_id
+WHERE b.id = $1 AND w.id = b.workspace_id AND b.transition = 'start' AND p.activity_bump_ms > 0
+	AND b.deadline < now() + make_interval(secs => GREATEST(p.activity_bump_ms / 1000.0 - 60, p.activity_bump_ms / 2000.0)) AND (b.max_deadline IS NULL OR b.deadline < b.max_deadline);
 
 -- name: FavoriteWorkspace :exec
 INSERT INTO workspace_favorites (user_id, workspace_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
@@ -94,29 +98,3 @@ SELECT pg_notify('workspace:' || sqlc.arg(workspace_id)::uuid::text, sqlc.arg(wo
 -- name: DeleteWorkspaceKeys :exec
 -- The session tokens that builds of this workspace were given.
 DELETE FROM api_keys WHERE workspace_id = $1 AND kind = 'workspace';
-
--- name: ListOverdueWorkspaces :many
--- Workspaces to stop, a batch of them: running ones whose time is over, and ones whose automatic stop failed. One that could not be
--- stopped before comes again at its time (PostponeAutostop), so that a batch of such does not keep the others running.
-(SELECT id, latest_deadline AS since FROM workspaces
-	WHERE deleted_at IS NULL AND latest_transition = 'start' AND latest_status = 'succeeded' AND latest_deadline <= sqlc.arg(at)::timestamptz
-		AND (autostop_after IS NULL OR autostop_after <= sqlc.arg(at)::timestamptz)
-	ORDER BY latest_deadline LIMIT 100)
-UNION ALL
-(SELECT id, autostop_after AS since FROM workspaces
-	WHERE deleted_at IS NULL AND latest_transition = 'stop' AND latest_status = 'failed' AND latest_reason = 'autostop'
-		AND autostop_after <= sqlc.arg(at)::timestamptz
-	ORDER BY autostop_after LIMIT 100);
-
--- name: PostponeAutostop :one
--- An automatic stop was tried, or could not be: the next try of this workspace, should it need one, is later each time.
-UPDATE workspaces SET autostop_tries = autostop_tries + 1,
-	autostop_after = sqlc.arg(at)::timestamptz + LEAST(make_interval(mins => 1) * power(2, LEAST(autostop_tries, 10)), make_interval(hours => 6))
-WHERE id = $1 RETURNING autostop_tries, autostop_after::timestamptz AS autostop_after;
-
--- name: ListAutostartWorkspaces :many
--- Stopped workspaces with a schedule, and since when they are stopped.
-SELECT w.id, w.owner_id, w.autostart_schedule, w.latest_ended_at AS completed_at FROM workspaces w
-JOIN users u ON u.id = w.owner_id
-WHERE w.deleted_at IS NULL AND w.autostart_schedule IS NOT NULL AND w.latest_transition = 'stop' AND w.latest_status = 'succeeded'
-	AND u.status <> 'suspended' AND u.deleted_at IS NULL;

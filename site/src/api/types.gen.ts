@@ -276,6 +276,7 @@ export interface WorkspaceBuild {
   resources: WorkspaceResource[];
   deadline?: string | null;
   max_deadline?: string | null;
+  explanation: string;
   status: WorkspaceStatus;
   daily_cost: number;
   matched_provisioners?: MatchedProvisioners | null;
@@ -592,6 +593,60 @@ export interface Validation {
   detail: string;
 }
 
+// TemplatePolicy holds the settings by which a template schedules and cleans up its workspaces, as requests change them: nil leaves a
+// setting as it is. Durations are in milliseconds and 0 turns a rule off. Two settings have another name when a template is created, and
+// are accepted under both.
+export interface TemplatePolicy {
+  max_ttl_ms?: number | null;
+  activity_bump_ms?: number | null;
+  time_til_autostop_notify_ms?: number | null;
+  autostop_requirement?: AutostopRequirement | null;
+  autostart_requirement?: AutostartRequirement | null;
+  allow_user_autostart?: boolean | null;
+  allow_user_autostop?: boolean | null;
+  allow_user_cancel_workspace_jobs?: boolean | null;
+  failure_ttl_ms?: number | null;
+  dormant_ttl_ms?: number | null;
+  time_til_dormant_ms?: number | null;
+  delete_ttl_ms?: number | null;
+  time_til_dormant_autodelete_ms?: number | null;
+}
+
+// ScheduledAction is what happens to a workspace without anyone asking.
+export type ScheduledAction = "start" | "stop" | "dormancy" | "delete";
+
+// ScheduledConsequence is one thing that happens to a workspace if nothing changes, and why.
+export interface ScheduledConsequence {
+  action: ScheduledAction;
+  at: string | null;
+  explanation: string; // one sentence
+}
+
+// UpdateDormancyRequest makes a workspace dormant or wakes it.
+export interface UpdateDormancyRequest {
+  dormant: boolean;
+}
+
+// ResolveAutostartResponse reports whether the next automatic start lacks a parameter that only a person can give.
+export interface ResolveAutostartResponse {
+  parameter_mismatch: boolean;
+}
+
+// QuietHours are when a user's quiet hours begin. Workspaces that must stop from time to time stop then.
+export interface QuietHours {
+  raw_schedule: string; // CRON_TZ=Europe/Berlin 0 22 * * *
+  user_set: boolean; // false: the deployment's
+  user_can_set: boolean;
+  time: string; // HH:MM
+  timezone: string;
+  next: string;
+}
+
+// UpdateQuietHoursRequest sets a user's quiet hours; "" returns to the deployment's.
+export interface UpdateQuietHoursRequest {
+  schedule: string;
+}
+
 // ProvisionerJob is one unit of work for a provisioner: a template import, a dry run or a workspace build.
 export interface ProvisionerJob {
   id: string;
@@ -769,6 +824,8 @@ export interface Template {
   deprecation_message: string;
   deleted: boolean;
   default_ttl_ms: number;
+  max_ttl_ms: number;
+  time_til_autostop_notify_ms: number;
   activity_bump_ms: number;
   autostop_requirement: AutostopRequirement;
   autostart_requirement: AutostartRequirement;
@@ -792,11 +849,13 @@ export interface BuildTimeStat {
   P95: number | null;
 }
 
+// AutostopRequirement names the days on which a running workspace must stop when its owner's quiet hours begin. No day: none.
 export interface AutostopRequirement {
   days_of_week: string[];
-  weeks: number;
+  weeks: number; // in every which week, 1 to 16; 0 means 1
 }
 
+// AutostartRequirement names the days on which schedules start workspaces.
 export interface AutostartRequirement {
   days_of_week: string[];
 }
@@ -808,30 +867,17 @@ export interface CreateTemplateRequest extends FixedTemplateSettings {
   icon?: string;
   template_version_id: string;
   default_ttl_ms?: number | null;
-  activity_bump_ms?: number | null;
-  allow_user_autostart?: boolean | null;
-  allow_user_autostop?: boolean | null;
-  allow_user_cancel_workspace_jobs?: boolean | null;
   require_active_version?: boolean;
 }
 
 // FixedTemplateSettings are settings of the API that a template has here with one value only. A request may name that value, and
-// is refused with any other. Two of them have one name when a template is made and another when it is changed.
+// is refused with any other. One of them has another name when a template is created.
 export interface FixedTemplateSettings {
-  autostop_requirement?: AutostopRequirement | null;
-  autostart_requirement?: AutostartRequirement | null;
-  failure_ttl_ms?: number | null;
-  dormant_ttl_ms?: number | null;
-  time_til_dormant_ms?: number | null;
-  delete_ttl_ms?: number | null;
-  time_til_dormant_autodelete_ms?: number | null;
   disable_everyone_group_access?: boolean | null;
   max_port_share_level?: AppShare | null;
   cors_behavior?: string | null;
   use_classic_parameter_flow?: boolean | null;
   template_use_classic_parameter_flow?: boolean | null;
-  update_workspace_last_used_at?: boolean | null;
-  update_workspace_dormant_at?: boolean | null;
   disable_module_cache?: boolean | null;
 }
 
@@ -842,12 +888,10 @@ export interface UpdateTemplateRequest extends FixedTemplateSettings {
   description?: string | null;
   icon?: string | null;
   default_ttl_ms?: number | null;
-  activity_bump_ms?: number | null;
-  allow_user_autostart?: boolean | null;
-  allow_user_autostop?: boolean | null;
-  allow_user_cancel_workspace_jobs?: boolean | null;
   require_active_version?: boolean | null;
   deprecation_message?: string | null; // "": no longer deprecated
+  update_workspace_last_used_at?: boolean | null;
+  update_workspace_dormant_at?: boolean | null;
 }
 
 // UpdateActiveVersionRequest makes a version of the template the active one.
@@ -1286,6 +1330,7 @@ export interface Workspace {
   favorite: boolean;
   next_start_at: string | null;
   is_prebuild: boolean;
+  consequences: ScheduledConsequence[];
 }
 
 export interface WorkspaceHealth {

@@ -1,4 +1,4 @@
-package workspaces
+package policy
 
 import (
 	"testing"
@@ -25,44 +25,20 @@ func TestParseSchedule(t *testing.T) {
 		{"@every 1s", time.Time{}},
 		{"CRON_TZ=Nowhere/Atall 0 9 * * *", time.Time{}},
 	} {
-		schedule, err := parseSchedule(tt.text)
+		schedule, err := ParseSchedule(tt.text)
 		if tt.want.IsZero() {
 			if fault.CodeOf(err) != fault.Invalid {
-				t.Errorf("parseSchedule(%q): error %v, want one of code invalid", tt.text, err)
+				t.Errorf("ParseSchedule(%q): error %v, want one of code invalid", tt.text, err)
 			}
 			continue
 		}
 		if err != nil {
-			t.Errorf("parseSchedule(%q): %v", tt.text, err)
+			t.Errorf("ParseSchedule(%q): %v", tt.text, err)
 			continue
 		}
 		if got := schedule.Next(now); !got.Equal(tt.want) {
-			t.Errorf("parseSchedule(%q).Next = %v, want %v", tt.text, got, tt.want)
+			t.Errorf("ParseSchedule(%q).Next = %v, want %v", tt.text, got, tt.want)
 		}
-	}
-}
-
-func TestStartDue(t *testing.T) {
-	t.Parallel()
-	at := func(hour, minute int) time.Time { return time.Date(2026, 1, 5, hour, minute, 0, 0, time.UTC) }
-	const schedule = "30 9 * * *"
-	for _, tt := range []struct {
-		name         string
-		now, stopped time.Time
-		want         bool
-	}{
-		{"before", at(9, 29), at(8, 0), false},
-		{"at the minute", at(9, 30), at(8, 0), true},
-		{"a little late", at(9, 45), at(8, 0), true},
-		{"too late", at(10, 31), at(8, 0), false},
-		{"stopped after it", at(9, 45), at(9, 31), false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			if got := startDue(tt.now, schedule, tt.stopped); got != tt.want {
-				t.Errorf("startDue = %t, want %t", got, tt.want)
-			}
-		})
 	}
 }
 
@@ -102,7 +78,7 @@ func TestScheduleWhenClocksAreTurned(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			schedule, err := parseSchedule(tt.text)
+			schedule, err := ParseSchedule(tt.text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +101,7 @@ func TestScheduleComesOnceADay(t *testing.T) {
 	t.Parallel()
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Africa/Cairo", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kathmandu"} {
 		for _, hour := range []string{"0 0", "30 0", "15 1", "45 1", "15 2", "30 2", "0 3", "30 23"} {
-			schedule, err := parseSchedule("CRON_TZ=" + zone + " " + hour + " * * *")
+			schedule, err := ParseSchedule("CRON_TZ=" + zone + " " + hour + " * * *")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -146,17 +122,17 @@ func TestScheduleComesOnceADay(t *testing.T) {
 func FuzzParseSchedule(f *testing.F) {
 	f.Add("CRON_TZ=Europe/Berlin 30 9 * * 1-5")
 	f.Fuzz(func(t *testing.T, text string) {
-		schedule, err := parseSchedule(text)
+		schedule, err := ParseSchedule(text)
 		if err != nil {
 			if fault.CodeOf(err) != fault.Invalid {
-				t.Errorf("parseSchedule(%q): %v", text, err)
+				t.Errorf("ParseSchedule(%q): %v", text, err)
 			}
 			return
 		}
 		for at, n := time.Unix(1_772_000_000, 0), 0; n < 10; n++ {
 			next := schedule.Next(at)
 			if !next.After(at) {
-				t.Fatalf("parseSchedule(%q): comes at %s after %s", text, next, at)
+				t.Fatalf("ParseSchedule(%q): comes at %s after %s", text, next, at)
 			}
 			at = next
 		}

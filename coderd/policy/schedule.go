@@ -1,4 +1,4 @@
-package workspaces
+package policy
 
 import (
 	"strings"
@@ -9,11 +9,11 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// parseSchedule parses a weekly schedule in cron's form, "CRON_TZ=Europe/Berlin 30 9 * * 1-5": minute, hour, and days of the
-// week; the month and the day of the month are always *. Without a time zone it is UTC.
-func parseSchedule(text string) (wallClock, error) {
-	refuse := func(detail string) (wallClock, error) {
-		return wallClock{}, fault.New(fault.Invalid, "The schedule %q is invalid.", text).WithField("schedule", detail)
+// ParseSchedule parses a weekly schedule in cron's form, "CRON_TZ=Europe/Berlin 30 9 * * 1-5": minute, hour, and days of the
+// week; the month and the day of the month are always *. Without a time zone it is UTC. Its errors are faults.
+func ParseSchedule(text string) (Schedule, error) {
+	refuse := func(detail string) (Schedule, error) {
+		return Schedule{}, fault.New(fault.Invalid, "The schedule %q is invalid.", text).WithField("schedule", detail)
 	}
 	fields := strings.Fields(text)
 	zone := "CRON_TZ=UTC"
@@ -34,7 +34,7 @@ func parseSchedule(text string) (wallClock, error) {
 	if !ok {
 		return refuse("must set minutes, hours and days of the week")
 	}
-	schedule := wallClock{location: spec.Location, spec: *spec}
+	schedule := Schedule{location: spec.Location, spec: *spec}
 	schedule.spec.Location = time.UTC
 	if schedule.Next(time.Now()).IsZero() {
 		return refuse("never comes")
@@ -42,9 +42,9 @@ func parseSchedule(text string) (wallClock, error) {
 	return schedule, nil
 }
 
-// wallClock is a schedule in local time. A time that the clock skips when summer begins runs at the end of the gap; a time
+// Schedule is a weekly schedule in local time. A time that the clock skips when summer begins runs at the end of the gap; a time
 // that the clock shows twice runs the first time only. So a daily schedule runs once on each day.
-type wallClock struct {
+type Schedule struct {
 	location *time.Location
 	spec     cron.SpecSchedule // in local times, as if they were UTC
 }
@@ -53,7 +53,7 @@ type wallClock struct {
 const maxOffset = 26 * time.Hour
 
 // Next returns the first time of the schedule after t, or zero if there is none within five years.
-func (s wallClock) Next(t time.Time) time.Time {
+func (s Schedule) Next(t time.Time) time.Time {
 	_, offset := t.In(s.location).Zone()
 	// Start a little earlier: when clocks are turned back, local times before t's come after it.
 	wall := t.UTC().Add(time.Duration(offset)*time.Second - 3*time.Hour)
@@ -69,7 +69,7 @@ func (s wallClock) Next(t time.Time) time.Time {
 
 // instant returns when the clock first shows a local time, or the end of the gap that skips it. The local time is given as
 // if it were UTC.
-func (s wallClock) instant(wall time.Time) time.Time {
+func (s Schedule) instant(wall time.Time) time.Time {
 	for t := wall.Add(-maxOffset).In(s.location); ; {
 		_, offset := t.Zone()
 		_, end := t.ZoneBounds() // zero: this offset never ends
@@ -83,4 +83,20 @@ func (s wallClock) instant(wall time.Time) time.Time {
 		}
 		t = end.In(s.location)
 	}
+}
+
+// Location returns the schedule's time zone.
+func (s Schedule) Location() *time.Location { return s.location }
+
+// NextOn returns the first time of the schedule after t on one of the days, or zero if there is none.
+func (s Schedule) NextOn(t time.Time, days Days) time.Time {
+	for range 8 { // a schedule of one day a week tries that day each time
+		at := s.Next(t)
+		if at.IsZero() || days.Has(at.In(s.location).Weekday()) {
+			return at
+		}
+		year, month, day := at.In(s.location).Date()
+		t = s.instant(time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)).Add(-time.Nanosecond)
+	}
+	return time.Time{}
 }
