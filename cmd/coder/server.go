@@ -25,6 +25,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/retention"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -51,6 +52,8 @@ type serverOptions struct {
 	auditRetention   flags.Days
 	accessRetention  flags.Days
 	auditStdout      bool
+	quietHours       string
+	customQuiet      bool
 	stateKeys        string
 	stateKeyFile     string
 	configDir        string
@@ -108,6 +111,8 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.Var(&opts.auditRetention, "audit-logs-retention", "how long to keep the audit log, such as 365d; 0 means forever")
 	f.Var(&opts.accessRetention, "connection-logs-retention", "how long to keep the connection log, such as 90d; 0 means forever")
 	f.BoolVar(&opts.auditStdout, "audit-log-stdout", false, "write the audit log to standard output as it grows, one JSON object per line, for a log collector")
+	f.StringVar(&opts.quietHours, "default-quiet-hours-schedule", policy.DefaultQuietHours, "daily schedule at which the quiet hours of users begin who chose none; workspaces that must stop stop then")
+	f.BoolVar(&opts.customQuiet, "allow-custom-quiet-hours", true, "let users choose their quiet hours")
 	f.StringVar(&opts.stateKeys, "state-encryption-key", "", "keys to encrypt Terraform states with, each the base64 of 32 bytes, separated by commas; the first encrypts (prefer the environment variable)")
 	f.StringVar(&opts.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one per line (default state-encryption.key in the configuration folder, created on first start)")
 	f.DurationVar(&opts.shutdownDeadline, "shutdown-deadline", time.Minute, "how long to wait for running builds when the server stops")
@@ -120,6 +125,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
 	flags.SetEnv(f.Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
+	flags.SetEnv(f.Lookup("default-quiet-hours-schedule"), "CODER_QUIET_HOURS_DEFAULT_SCHEDULE")
 	cmd.AddCommand(serverAdminCmds()...)
 	return cli.Daemon(cmd)
 }
@@ -255,6 +261,8 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		AuditRetention:         time.Duration(opts.auditRetention),
 		AuditStream:            auditStream,
 		ConnectionRetention:    time.Duration(opts.accessRetention),
+		QuietHours:             opts.quietHours,
+		FixedQuietHours:        !opts.customQuiet,
 		States:                 keys,
 		ExternalAuth:           logins,
 		OIDC:                   oidc,
