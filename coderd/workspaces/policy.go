@@ -130,6 +130,9 @@ func (s *Service) showPolicy(now time.Time, ws *sdk.Workspace, row dbsqlc.ListPo
 		shown := sdk.ScheduledConsequence{Action: c.Action, Explanation: c.Sentence(now)}
 		if at := c.At; !at.IsZero() {
 			shown.At = &at
+			if announce := c.AnnounceAt; !announce.IsZero() {
+				shown.AnnounceAt = &announce
+			}
 			if c.Action == sdk.ScheduledStart && ws.NextStartAt == nil {
 				ws.NextStartAt = &at
 			}

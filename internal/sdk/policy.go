@@ -41,7 +41,9 @@ const (
 type ScheduledConsequence struct {
 	Action ScheduledAction `json:"action"`
 	// At is nil if the action was asked for and does not happen; the explanation says why.
-	At          *time.Time `json:"at"`
+	At *time.Time `json:"at"`
+	// AnnounceAt is when users are told; nil for never.
+	AnnounceAt  *time.Time `json:"announce_at"`
 	Explanation string     `json:"explanation"` // one sentence
 }
 

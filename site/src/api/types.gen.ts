@@ -619,6 +619,7 @@ export type ScheduledAction = "start" | "stop" | "dormancy" | "delete";
 export interface ScheduledConsequence {
   action: ScheduledAction;
   at: string | null;
+  announce_at: string | null;
   explanation: string; // one sentence
 }
 

@@ -104,6 +104,12 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	case !opts.Autostart:
 		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is stopped", ws.FullName()), "coder start %s", ws.FullName())
 	}
+	if ws.DormantAt != nil {
+		fmt.Fprintf(opts.Streams.Err, "The workspace %s is dormant. Waking it.\n", ws.FullName())
+		if err := client.UpdateDormancy(ctx, ws.ID, sdk.UpdateDormancyRequest{}); err != nil {
+			return ws, err
+		}
+	}
 	fmt.Fprintf(opts.Streams.Err, "The workspace %s is stopped. Starting it.\n", ws.FullName())
 	build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, Reason: opts.Reason})
 	if err != nil {

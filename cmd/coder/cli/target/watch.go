@@ -18,19 +18,25 @@ const (
 
 // Watch blocks until connections to the target's agent have ended for good, and returns the reason: its workspace was stopped or deleted,
 // another process is the agent now, or the session is over. It returns nil if ctx ends. It waits for an agent that only lost its
-// connection, since sessions resume when it returns; note receives a message about that for the user.
+// connection, since sessions resume when it returns; note receives messages for the user
+// about that, and about a stop that comes soon.
 func (t *Target) Watch(ctx context.Context, note func(string)) error {
 	key, known := t.Mesh.Key(t.Agent.ID)
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	var left, asked time.Time // when the agent was first missed; when the server was last asked
 	noted := false
+	var announced notices
+	for _, text := range announced.look(t.Workspace, time.Now()) {
+		note(text)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
+		announced.ask(ctx, t, note)
 		now, ok := t.Mesh.Key(t.Agent.ID)
 		switch {
 		case ok && (!known || now == key):

@@ -17,6 +17,7 @@ type editOptions struct {
 	name, display, description, icon, deprecated string
 	ttl                                          time.Duration
 	active                                       bool // require the active version
+	policy                                       policyOptions
 }
 
 func templatesEditCmd(g *global.Flags) *cobra.Command {
@@ -36,6 +37,7 @@ func templatesEditCmd(g *global.Flags) *cobra.Command {
 	f.StringVar(&opts.deprecated, "deprecated", "", "reason not to create new workspaces from the template; empty removes it")
 	f.DurationVar(&opts.ttl, "default-ttl", 0, "default time after each start when workspaces stop, such as 8h; 0 means never")
 	f.BoolVar(&opts.active, "require-active-version", false, "require the active version to start workspaces")
+	opts.policy.flags(f)
 	return cmd
 }
 
@@ -74,6 +76,7 @@ func runEdit(g *global.Flags, cmd *cobra.Command, name string, opts *editOptions
 	if given("require-active-version") {
 		req.RequireActiveVersion = &opts.active
 	}
+	opts.policy.apply(given, t, &req)
 	if !changed {
 		return exit.Try(fault.New(fault.Invalid, "no changes given"), "coder templates edit --help")
 	}

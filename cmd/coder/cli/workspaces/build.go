@@ -99,6 +99,12 @@ func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.
 			return sdk.WorkspaceBuild{}, err
 		}
 	}
+	if ws.DormantAt != nil {
+		fmt.Fprintf(g.Streams().Err, "The workspace %s is dormant. Waking it.\n", ws.FullName())
+		if err := client.UpdateDormancy(ctx, ws.ID, sdk.UpdateDormancyRequest{}); err != nil {
+			return sdk.WorkspaceBuild{}, err
+		}
+	}
 	build, err := post(ctx, ws.ID, req)
 	if err != nil && fault.CodeOf(err) == fault.Invalid && !ask {
 		if err := startParameters(g, cmd, client, ws, opts, version, &req); err != nil {

@@ -38,6 +38,12 @@ var workspaceColumns = []output.Column[sdk.Workspace]{
 		}
 		return (time.Duration(*w.TTLMillis) * time.Millisecond).String()
 	}),
+	output.Col("dormant at", func(w sdk.Workspace) string {
+		if w.DormantAt == nil {
+			return ""
+		}
+		return output.Ago(*w.DormantAt)
+	}),
 	output.Col("waiting for", func(w sdk.Workspace) string { return w.LatestBuild.Job.WaitingReason }),
 	output.Col("favorite", func(w sdk.Workspace) string { return strconv.FormatBool(w.Favorite) }),
 	output.Col("id", func(w sdk.Workspace) string { return w.ID.String() }),
@@ -77,14 +83,16 @@ func listCmd(g *global.Flags) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List workspaces",
-		Long:    `List workspaces. The column "path" shows how connected clients reach each workspace, directly or relayed, and the round trip.`,
+		Long: `List workspaces. The column "path" shows how connected clients reach each workspace, directly or relayed, and the round trip.
+Dormant workspaces are listed only if the search says dormant:true.`,
 		Example: `  coder list
-  coder list --all --search status:running -o json`,
+  coder list --all --search status:running -o json
+  coder list --search "owner:me dormant:true"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runList(g, cmd, &opts) },
 	}
 	cmd.Flags().BoolVarP(&opts.all, "all", "a", false, "include other users' workspaces")
-	cmd.Flags().StringVar(&opts.search, "search", "owner:me", "filter, such as owner:me name:x template:y status:running")
+	cmd.Flags().StringVar(&opts.search, "search", "owner:me", "filter, such as owner:me name:x template:y status:running dormant:true")
 	opts.out.Flags(cmd)
 	return cmd
 }

@@ -2,6 +2,7 @@ package workspaces
 
 import (
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 func scheduleCmd(g *global.Flags) *cobra.Command {
@@ -21,7 +23,7 @@ func scheduleCmd(g *global.Flags) *cobra.Command {
 		Short:   "Schedule automatic start and stop",
 		Example: "  coder schedule start dev 9:30 Mon-Fri Europe/Berlin\n  coder schedule stop dev 8h",
 	}
-	cmd.AddCommand(scheduleShowCmd(g), scheduleStartCmd(g), scheduleStopCmd(g), scheduleExtendCmd(g))
+	cmd.AddCommand(scheduleShowCmd(g), scheduleStartCmd(g), scheduleStopCmd(g), scheduleExtendCmd(g), scheduleQuietHoursCmd(g))
 	return cmd
 }
 
@@ -43,11 +45,28 @@ func scheduleShowCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return out.Print(g.Streams().Out, []sdk.Workspace{ws})
+			if err := out.Print(g.Streams().Out, []sdk.Workspace{ws}); err != nil || out.Format != "table" {
+				return err
+			}
+			printConsequences(g.Streams().Err, ws)
+			return nil
 		},
 	}
 	out.Flags(cmd)
 	return cmd
+}
+
+// printConsequences lists what happens to the workspace if nothing changes, and why its last automatic build was made.
+func printConsequences(out io.Writer, ws sdk.Workspace) {
+	if ws.LatestBuild.Explanation != "" {
+		fmt.Fprintln(out, tty.Clean(ws.LatestBuild.Explanation))
+	}
+	if ws.DormantAt != nil {
+		fmt.Fprintf(out, "Dormant since %s. Wake it: coder start %s\n", ws.DormantAt.Local().Format("Mon 2006-01-02 15:04"), ws.FullName())
+	}
+	for _, c := range ws.Consequences {
+		fmt.Fprintln(out, tty.Clean(c.Explanation))
+	}
 }
 
 func startsAt(schedule *string) string {

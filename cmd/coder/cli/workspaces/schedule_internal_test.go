@@ -49,3 +49,22 @@ func TestReadableSchedule(t *testing.T) {
 		}
 	}
 }
+
+func TestParseQuietHours(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ words, want string }{
+		{"22:00", "CRON_TZ=Asia/Tokyo 0 22 * * *"}, {"9:30pm Europe/Berlin", "CRON_TZ=Europe/Berlin 30 21 * * *"}, {"0:00 UTC", "CRON_TZ=UTC 0 0 * * *"},
+	} {
+		if got, err := parseQuietHours(strings.Split(c.words, " "), "Asia/Tokyo"); err != nil || got != c.want {
+			t.Errorf("%q: %q, %v, want %q", c.words, got, err, c.want)
+		}
+	}
+	for _, bad := range []string{"late", "25:00 UTC", "22:00 Berlin"} {
+		if got, err := parseQuietHours(strings.Split(bad, " "), "UTC"); err == nil {
+			t.Errorf("%q: %q, want an error", bad, got)
+		}
+	}
+	if got, err := parseQuietHours([]string{"default"}, "UTC"); err != nil || got != "" {
+		t.Errorf("default: %q, %v", got, err)
+	}
+}

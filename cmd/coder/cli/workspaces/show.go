@@ -67,6 +67,7 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 		fmt.Fprintf(out, "The build failed: %s\n", tty.Clean(ws.LatestBuild.Job.Error))
 	}
 	printUnsettled(out, ws.LatestBuild)
+	printConsequences(out, ws)
 	fmt.Fprintln(out)
 	table := tty.Table{Header: []string{"resource", "agent", "status", "version", "directory", "access"}}
 	for _, r := range ws.LatestBuild.Resources {
