@@ -107,13 +107,16 @@ func writeDoc(out *bytes.Buffer, doc string) {
 	}
 }
 
-// fields returns a structure's fields as TypeScript, and the name of the structure that it extends.
+// fields returns a structure's fields as TypeScript, and the structures that it extends.
 func (d *declared) fields(of *ast.StructType) (body, extends string, err error) {
 	var lines strings.Builder
 	for _, field := range of.Fields.List {
 		if len(field.Names) == 0 {
 			if embedded, ok := field.Type.(*ast.Ident); ok && embedded.IsExported() {
-				extends = " extends " + embedded.Name
+				if extends += ", "; extends == ", " {
+					extends = " extends "
+				}
+				extends += embedded.Name
 			}
 			continue
 		}

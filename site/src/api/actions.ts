@@ -3,7 +3,7 @@ import { type QueryClient, useMutation, useMutationState, useQueryClient } from 
 import { useMemo } from "react";
 import { get, send } from "./client";
 import { putWorkspace } from "./queries";
-import type { CreateBuildRequest, ParameterValue, Workspace, WorkspaceBuild } from "./types";
+import type { CreateBuildRequest, ParameterValue, UpdateDormancyRequest, Workspace, WorkspaceBuild } from "./types";
 
 export const createBuild = (workspace: string, request: CreateBuildRequest) =>
   send<WorkspaceBuild>("POST", `workspaces/${workspace}/builds`, { ...request, reason: "dashboard" });
@@ -20,11 +20,18 @@ export const restart = (workspace: string, values?: ParameterValue[]) =>
 export const reread = async (client: QueryClient, workspace: string) =>
   putWorkspace(client, await get<Workspace>(`workspaces/${workspace}`));
 
-export type Action = "start" | "stop" | "restart" | "update" | "delete" | "forget" | "cancel" | "favorite";
+// wake ends a workspace's dormancy. It can be started then.
+const wake = (w: Workspace) =>
+  send<Workspace>("PUT", `workspaces/${w.id}/dormant`, { dormant: false } satisfies UpdateDormancyRequest);
+
+export type Action = "start" | "stop" | "restart" | "update" | "delete" | "forget" | "cancel" | "favorite" | "wake";
 
 function perform(w: Workspace, action: Action): Promise<unknown> {
   switch (action) {
+    case "wake":
+      return wake(w);
     case "start":
+      return (w.dormant_at ? wake(w) : Promise.resolve()).then(() => createBuild(w.id, { transition: "start" }));
     case "stop":
     case "delete":
       return createBuild(w.id, { transition: action });

@@ -861,7 +861,7 @@ export interface AutostartRequirement {
   days_of_week: string[];
 }
 
-export interface CreateTemplateRequest extends FixedTemplateSettings {
+export interface CreateTemplateRequest extends TemplatePolicy, FixedTemplateSettings {
   name: string;
   display_name?: string;
   description?: string;
@@ -883,7 +883,7 @@ export interface FixedTemplateSettings {
 }
 
 // UpdateTemplateRequest changes the fields that are set.
-export interface UpdateTemplateRequest extends FixedTemplateSettings {
+export interface UpdateTemplateRequest extends TemplatePolicy, FixedTemplateSettings {
   name?: string | null;
   display_name?: string | null;
   description?: string | null;

@@ -1,6 +1,6 @@
 // The buttons and the menu that start, stop, update and delete a workspace. A page has one useWorkspaceActions and one
 // ActionDialogs, however many workspaces it lists.
-import { CircleStop, Play, RefreshCw, Rocket, Star, Trash2, X } from "lucide-react";
+import { CircleStop, Play, RefreshCw, Rocket, Star, Sunrise, Trash2, X } from "lucide-react";
 import { type ReactNode, useCallback, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
@@ -57,13 +57,17 @@ export function useWorkspaceActions() {
 }
 
 // can lists what is possible now. busy: the server has not answered the last request yet.
-function can({ latest_build: { status, job } }: Workspace, busy: boolean) {
+function can(w: Workspace, busy: boolean) {
+  const { status, job } = w.latest_build;
   const idle = !isBusy(status) && !busy;
   return {
     idle,
     start: idle && status !== "running" && status !== "deleted",
     stop: idle && (status === "running" || status === "failed" || status === "canceled"),
-    cancel: !busy && (job.status === "pending" || job.status === "running"),
+    cancel:
+      !busy &&
+      w.template_allow_user_cancel_workspace_jobs !== false &&
+      (job.status === "pending" || job.status === "running"),
   };
 }
 
@@ -93,6 +97,15 @@ export function PrimaryAction({ workspace: w, act, busy, small = false }: Action
       <>
         <X /> Cancel
       </>,
+    );
+  if (may.idle && w.dormant_at)
+    return button(
+      "wake",
+      "Wake",
+      <>
+        <Sunrise /> Wake
+      </>,
+      true,
     );
   if (may.start)
     return button(

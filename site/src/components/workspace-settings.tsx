@@ -35,7 +35,7 @@ export function WorkspaceSettings({ workspace: w }: { workspace: Workspace }) {
   );
 }
 
-const zones = () => (Intl.supportedValuesOf?.("timeZone") ?? []).concat("UTC");
+export const zones = () => (Intl.supportedValuesOf?.("timeZone") ?? []).concat("UTC");
 
 function Autostart({ workspace: w }: { workspace: Workspace }) {
   const known = w.autostart_schedule ? parseSchedule(w.autostart_schedule) : undefined;

@@ -13,6 +13,7 @@ import type {
 import { CopyLine } from "~/components/copy";
 import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
 import { Field, Form, Select, TextField, useFields } from "~/components/form";
+import { QuietHours } from "~/components/quiet-hours";
 import { mono, Table } from "~/components/table";
 import {
   Ago,
@@ -41,6 +42,7 @@ export default function Account() {
       <div className="grid items-start gap-4 lg:grid-cols-2">
         <Profile />
         <Password />
+        <QuietHours />
       </div>
       <Tokens />
       <LinkedAccounts />

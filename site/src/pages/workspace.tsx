@@ -6,6 +6,7 @@ import { useBuildLog } from "~/api/logs";
 import { gone, queries } from "~/api/queries";
 import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent-card";
+import { Consequences, Dormancy } from "~/components/consequences";
 import { JobLogView } from "~/components/job-log";
 import { agentsOf, isBusy, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
@@ -89,6 +90,8 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       ) : (
         reason && w.latest_build.status === "pending" && <Note tone="warn" title={`Waiting: ${reason}`} />
       )}
+      <Dormancy workspace={w} />
+      <Consequences workspace={w} />
       {w.outdated && !isBusy(w.latest_build.status) && (
         <Note tone="accent" title="Update available">
           {w.template_require_active_version

@@ -31,6 +31,7 @@ const filters = [
   { label: "Stopped", term: "status:stopped" },
   { label: "Failed", term: "status:failed" },
   { label: "Outdated", term: "outdated:true" },
+  { label: "Dormant", term: "dormant:true" },
 ];
 
 export default function Workspaces() {
@@ -86,7 +87,7 @@ export default function Workspaces() {
           aria-label="Status"
           className="w-auto! max-sm:flex-1"
           value={term}
-          onChange={(e) => replace(/\b(status|outdated):\S+/g, e.target.value)}
+          onChange={(e) => replace(/\b(status|outdated|dormant):\S+/g, e.target.value)}
         >
           {filters.map((f) => (
             <option key={f.label} value={f.term}>
