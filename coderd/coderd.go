@@ -11,7 +11,7 @@
 //	signin                                users and their tokens
 //	users  extauth  provisioners  events  health  retention  metrics
 //	audit                                 every service that changes something writes to it
-//	httpapi  lookup  pubsub  redirect  states  seal  rbac  jobtags
+//	httpapi  lookup  policy  pubsub  redirect  states  seal  rbac  jobtags
 //	database
 //
 // A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know as an

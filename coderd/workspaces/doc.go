@@ -9,5 +9,8 @@
 //
 // What a workspace is doing follows from the latest build alone: its transition and its job's status.
 //
+// One loop carries out what package policy decides: scheduled starts and stops, dormancy, deletion and clean-up. Its queue is the table
+// workspace_policy, which triggers wake, and a workspace is claimed by its row, so any number of servers may run it.
+//
 // The package must not know how jobs reach a provisioner, nor how agents connect.
 package workspaces
