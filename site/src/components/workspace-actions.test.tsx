@@ -69,3 +69,13 @@ it("asks before it stops a workspace, in one dialog for all", async () => {
   fireEvent.click(within(dialog).getByRole("button", { name: "Stop" }));
   await vi.waitFor(() => expect(asked).toEqual(["POST /api/v2/workspaces/three/builds"]));
 });
+
+it("wakes a dormant workspace instead of starting it", async () => {
+  list.push({ ...workspace("four", "stopped"), dormant_at: "2026-11-01T00:00:00Z" } as Workspace);
+  show();
+  expect(screen.queryByRole("button", { name: "Start four" })).toBeNull();
+  fireEvent.click(screen.getByRole("button", { name: "Wake four" }));
+  await screen.findByRole("button", { name: "Working…" });
+  expect(asked).toEqual(["PUT /api/v2/workspaces/four/dormant"]);
+  list.pop();
+});
