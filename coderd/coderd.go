@@ -119,8 +119,9 @@ type Options struct {
 	QuietHours string
 	// FixedQuietHours denies users their own quiet hours.
 	FixedQuietHours bool
-	// Now is as in workspaces.Options.
-	Now func() time.Time
+	// Announcer and Now are as in workspaces.Options.
+	Announcer workspaces.Announcer
+	Now       func() time.Time
 	// Metrics gets the server's metrics. Nil: nothing does.
 	Metrics prometheus.Registerer
 	// StrictAudit is as in httpapi.Options.
@@ -221,7 +222,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
 	s.Workspaces = workspaces.New(workspaces.Options{
 		DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Logger: opts.Logger,
-		AccessURL: accessURL, QuietHours: quiet, CustomQuietHours: !opts.FixedQuietHours, Now: opts.Now,
+		AccessURL: accessURL, QuietHours: quiet, CustomQuietHours: !opts.FixedQuietHours, Announcer: opts.Announcer, Now: opts.Now,
 	})
 	s.Retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention, Audit: opts.AuditRetention, Connections: opts.ConnectionRetention})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {

@@ -32,7 +32,7 @@ func TestUpgradeGivesPolicies(t *testing.T) {
 	if err := db.Pool.QueryRow(t.Context(), `SELECT
 		(SELECT count(*) FROM template_policies WHERE (max_ttl_ms, failure_ttl_ms, dormant_ms, delete_ms, autostop_days) = (0, 0, 0, 0, 0)
 			AND activity_bump_ms = 3600000 AND autostart_days = 127 AND allow_autostart AND allow_autostop AND allow_cancel),
-		(SELECT count(*) FROM workspace_policy WHERE look_at IS NULL)`).Scan(&policies, &workspaces); err != nil || policies != 2 || workspaces != 1 {
+		(SELECT count(*) FROM workspace_policy WHERE look_at = '-infinity')`).Scan(&policies, &workspaces); err != nil || policies != 2 || workspaces != 1 {
 		t.Errorf("%d policies, %d workspaces to look at, %v; want 2 and 1", policies, workspaces, err)
 	}
 }

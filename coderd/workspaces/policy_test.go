@@ -2,6 +2,7 @@ package workspaces_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/workspaces"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -375,4 +378,71 @@ func TestTwoServersScheduleOnce(t *testing.T) {
 	if err := w.DB.Pool.QueryRow(t.Context(), `SELECT count(*), count(*) - count(DISTINCT workspace_id) FROM workspace_builds WHERE transition = 'stop'`).Scan(&stops, &twice); err != nil || stops != 60 || twice != 0 {
 		t.Errorf("%d stops, %d of them twice, %v; want 60 and 0", stops, twice, err)
 	}
+}
+
+// recorder keeps announcements, and refuses those that it is told to.
+type recorder struct {
+	mu     sync.Mutex
+	got    []workspaces.Announcement
+	broken bool
+}
+
+func (r *recorder) Announce(_ context.Context, _ *dbsqlc.Queries, a workspaces.Announcement) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.broken {
+		return errors.New("cannot be announced")
+	}
+	r.got = append(r.got, a)
+	return nil
+}
+
+func (r *recorder) take() (got []workspaces.Announcement) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	got, r.got = r.got, nil
+	return got
+}
+
+// TestAnnouncer checks that a stop is announced to its owner once, again when it was postponed, and that it is not recorded as announced
+// if that failed.
+func TestAnnouncer(t *testing.T) {
+	t.Parallel()
+	told := &recorder{}
+	w := coderdtest.New(t, func(o *coderd.Options) { o.Announcer = told })
+	template := w.Template("process", process())
+	edit(t, w, template.ID, sdk.TemplatePolicy{AutostopNotifyMillis: ptr(hour / 2)}, func(r *sdk.UpdateTemplateRequest) { r.DefaultTTLMillis = ptr(8 * hour) })
+	ws, _ := w.Running("ann", "dev", template.ID)
+	end := *w.Get(ws.ID).LatestBuild.Deadline
+	expect := func(when string, at time.Time, want ...bool) []workspaces.Announcement {
+		t.Helper()
+		schedule(t, w, at)
+		got := told.take()
+		if len(got) != len(want) {
+			t.Fatalf("%s: %d announcements, want %d", when, len(got), len(want))
+		}
+		for i, a := range got {
+			if a.Done != want[i] || a.Action != sdk.ScheduledStop || a.UserID != w.User("ann") || a.WorkspaceID != ws.ID || a.WorkspaceName != "dev" || a.TemplateID != template.ID {
+				t.Errorf("%s: %+v", when, a)
+			}
+		}
+		return got
+	}
+	expect("31 minutes before", end.Add(-31*time.Minute))
+	told.broken = true
+	schedule(t, w, end.Add(-30*time.Minute))
+	told.broken = false
+	expect("at once after it failed", end.Add(-30*time.Minute))
+	got := expect("a minute later", end.Add(-29*time.Minute), false)
+	if !got[0].At.Equal(end) || !strings.HasSuffix(got[0].Explanation, "because the template's default is 8 h.") {
+		t.Errorf("announcement: %+v", got[0])
+	}
+	expect("before the end", end.Add(-time.Minute))
+	later := end.Add(2 * time.Hour).Truncate(time.Second)
+	if err := w.As("ann").ExtendWorkspace(t.Context(), ws.ID, sdk.ExtendRequest{Deadline: later}); err != nil {
+		t.Fatal(err)
+	}
+	expect("extended", end)
+	expect("before the new end", later.Add(-10*time.Minute), false)
+	expect("at the end", later, true)
 }

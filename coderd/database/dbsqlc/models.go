@@ -549,7 +549,7 @@ type WorkspaceFavorite struct {
 
 type WorkspacePolicy struct {
 	WorkspaceID uuid.UUID
-	LookAt      *time.Time
+	LookAt      time.Time
 	Tries       int32
 	RetryAt     *time.Time
 }

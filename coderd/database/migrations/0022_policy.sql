@@ -48,17 +48,17 @@ ALTER TABLE workspace_builds
 	ADD COLUMN extensions integer NOT NULL DEFAULT 0, -- how often a user changed the deadline
 	ADD COLUMN bumped_at timestamptz; -- when use last postponed the deadline
 
--- The queue of the policy loop: when to look at each workspace. Triggers clear look_at when something changes that could make an action
+-- The queue of the policy loop: when to look at each workspace. Triggers reset look_at when something changes that could make an action
 -- due earlier; the loop then looks at once and writes the next time. tries counts automatic builds that failed or were refused since the
 -- last build by a person, and retry_at is the earliest time of the next.
 CREATE TABLE workspace_policy (
 	workspace_id uuid PRIMARY KEY REFERENCES workspaces ON DELETE CASCADE,
-	look_at timestamptz,
+	look_at timestamptz NOT NULL DEFAULT '-infinity',
 	tries integer NOT NULL DEFAULT 0,
 	retry_at timestamptz
 );
 INSERT INTO workspace_policy (workspace_id) SELECT id FROM workspaces WHERE deleted_at IS NULL;
-CREATE INDEX workspace_policy_look ON workspace_policy (look_at NULLS FIRST, workspace_id);
+CREATE INDEX workspace_policy_look ON workspace_policy (look_at, workspace_id);
 
 -- What was announced to a workspace's owner, each event once for each time at which it is due.
 CREATE TABLE workspace_announcements (
@@ -84,11 +84,11 @@ BEGIN
 	IF NEW.deleted_at IS NOT NULL THEN
 		DELETE FROM workspace_policy WHERE workspace_id = NEW.id;
 	ELSIF NEW.latest_build_id IS DISTINCT FROM OLD.latest_build_id AND NEW.latest_reason NOT IN ('autostart', 'autostop', 'dormancy', 'autodelete') THEN
-		UPDATE workspace_policy SET look_at = NULL, tries = 0, retry_at = NULL WHERE workspace_id = NEW.id;
+		UPDATE workspace_policy SET look_at = '-infinity', tries = 0, retry_at = NULL WHERE workspace_id = NEW.id;
 	ELSIF NEW.latest_status = 'succeeded' AND OLD.latest_status <> 'succeeded' THEN
-		UPDATE workspace_policy SET look_at = NULL, tries = 0, retry_at = NULL WHERE workspace_id = NEW.id;
+		UPDATE workspace_policy SET look_at = '-infinity', tries = 0, retry_at = NULL WHERE workspace_id = NEW.id;
 	ELSE
-		UPDATE workspace_policy SET look_at = NULL WHERE workspace_id = NEW.id AND look_at IS NOT NULL;
+		UPDATE workspace_policy SET look_at = '-infinity' WHERE workspace_id = NEW.id AND look_at > '-infinity';
 	END IF;
 	RETURN NULL;
 END $$;
@@ -105,7 +105,7 @@ CREATE TRIGGER workspace_policy_look AFTER UPDATE ON workspaces FOR EACH ROW
 -- +goose StatementBegin
 CREATE FUNCTION template_policies_look() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-	UPDATE workspace_policy SET look_at = NULL WHERE workspace_id IN (
+	UPDATE workspace_policy SET look_at = '-infinity' WHERE workspace_id IN (
 		SELECT p.workspace_id FROM workspace_policy p JOIN workspaces w ON w.id = p.workspace_id
 		WHERE w.template_id = NEW.template_id AND w.deleted_at IS NULL ORDER BY p.workspace_id FOR UPDATE OF p);
 	RETURN NULL;
@@ -116,7 +116,7 @@ CREATE TRIGGER template_policies_look AFTER UPDATE ON template_policies FOR EACH
 
 -- +goose StatementBegin
 CREATE FUNCTION owners_look(owner uuid) RETURNS void LANGUAGE sql AS $$
-	UPDATE workspace_policy SET look_at = NULL WHERE workspace_id IN (
+	UPDATE workspace_policy SET look_at = '-infinity' WHERE workspace_id IN (
 		SELECT p.workspace_id FROM workspace_policy p JOIN workspaces w ON w.id = p.workspace_id
 		WHERE w.owner_id = owner AND w.deleted_at IS NULL ORDER BY p.workspace_id FOR UPDATE OF p);
 $$;

@@ -46,13 +46,13 @@ WHERE w.id = ANY (sqlc.arg(ids)::uuid[]);
 -- name: ListPolicyDue :many
 -- Workspaces to look at, those that wait longest first. Workspaces without a build have nothing to decide about.
 SELECT q.workspace_id, w.owner_id FROM workspace_policy q JOIN workspaces w ON w.id = q.workspace_id
-WHERE (q.look_at IS NULL OR q.look_at <= sqlc.arg(at)::timestamptz) AND w.latest_build_id IS NOT NULL AND w.deleted_at IS NULL
-ORDER BY q.look_at NULLS FIRST, q.workspace_id LIMIT sqlc.arg(max_rows);
+WHERE q.look_at <= sqlc.arg(at)::timestamptz AND w.latest_build_id IS NOT NULL AND w.deleted_at IS NULL
+ORDER BY q.look_at, q.workspace_id LIMIT sqlc.arg(max_rows);
 
 -- name: ClaimPolicy :one
 -- Locks a workspace that is still due, and returns no row if another server has it.
 SELECT w.* FROM workspaces w JOIN workspace_policy q ON q.workspace_id = w.id
-WHERE w.id = sqlc.arg(id) AND (q.look_at IS NULL OR q.look_at <= sqlc.arg(at)::timestamptz) AND w.deleted_at IS NULL
+WHERE w.id = sqlc.arg(id) AND q.look_at <= sqlc.arg(at)::timestamptz AND w.deleted_at IS NULL
 FOR UPDATE OF w SKIP LOCKED;
 
 -- name: SetPolicyLook :exec

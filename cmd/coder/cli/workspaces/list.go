@@ -129,8 +129,7 @@ func runList(g *global.Flags, cmd *cobra.Command, opts *listOptions) error {
 		opts.out.Initial = append(opts.out.Initial, pathColumn)
 	}
 	if len(workspaces) == 0 && opts.out.Format == "table" {
-		fmt.Fprintln(g.Streams().Err, "There are no workspaces. Create one: coder create")
-		return nil
+		return explainEmpty(ctx, g, client, opts.search)
 	}
 	if err := opts.out.Print(g.Streams().Out, workspaces); err != nil || opts.out.Format != "table" {
 		return err
@@ -140,5 +139,22 @@ func runList(g *global.Flags, cmd *cobra.Command, opts *listOptions) error {
 			fmt.Fprintf(g.Streams().Err, "%s: %s\n", ws.FullName(), line)
 		}
 	}
+	return nil
+}
+
+// explainEmpty tells the user what to do about an empty list. Dormant workspaces are not listed, but they are there.
+func explainEmpty(ctx context.Context, g *global.Flags, client *sdk.Client, search string) error {
+	if !strings.Contains(search, "dormant:") {
+		q := strings.TrimSpace(search + " dormant:true")
+		dormant, err := client.Workspaces(ctx, sdk.WorkspacesQuery{Q: q, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if dormant.Count > 0 {
+			fmt.Fprintf(g.Streams().Err, "All matching workspaces are dormant. List them: coder list --search %q\n", q)
+			return nil
+		}
+	}
+	fmt.Fprintln(g.Streams().Err, "There are no workspaces. Create one: coder create")
 	return nil
 }
