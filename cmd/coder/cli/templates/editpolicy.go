@@ -8,42 +8,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 // policyOptions are the flags of a template's schedule, dormancy and clean-up.
 type policyOptions struct {
-	maxTTL, bump, notify, failure, dormancy, deletion period
+	maxTTL, bump, notify, failure, dormancy, deletion flags.Days
 	autostart, autostop                               []string
 	weeks                                             int64
 	allowAutostart, allowAutostop, allowCancel        bool
 	restartUse, restartDormancy                       bool
-}
-
-// period is a duration flag that also knows days, such as 30d.
-type period time.Duration
-
-func (p *period) String() string {
-	if p == nil || *p == 0 {
-		return "0"
-	}
-	return time.Duration(*p).String()
-}
-
-func (p *period) Type() string { return "duration" }
-
-func (p *period) Set(text string) error {
-	if d, err := time.ParseDuration(text); err == nil && d == 0 {
-		*p = 0
-		return nil
-	}
-	if text == "" {
-		return fault.New(fault.Invalid, "the duration is empty: use 0 to turn the rule off")
-	}
-	d, err := flags.ParseDuration(text)
-	*p = period(d)
-	return err
 }
 
 var everyDay = []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
@@ -84,7 +58,7 @@ func days(given []string) []string {
 func (o *policyOptions) apply(given func(flag string) bool, t sdk.Template, req *sdk.UpdateTemplateRequest) {
 	for flag, field := range map[string]struct {
 		into **int64
-		from period
+		from flags.Days
 	}{
 		"max-ttl": {&req.MaxTTLMillis, o.maxTTL}, "activity-bump": {&req.ActivityBumpMillis, o.bump}, "autostop-notice": {&req.AutostopNotifyMillis, o.notify},
 		"failure-ttl": {&req.FailureTTLMillis, o.failure}, "dormancy-threshold": {&req.TimeTilDormantMillis, o.dormancy},
