@@ -81,12 +81,9 @@ func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRe
 }
 
 func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {
-	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
-	ws, err := s.workspace(r, rbac.Read)
+	actor := httpapi.ActorFrom(r.Context())
+	ws, err := s.buildable(r)
 	if err != nil {
-		return err
-	}
-	if err := actor.May(rbac.Create, object(ws).As(rbac.WorkspaceBuild)); err != nil {
 		return err
 	}
 	var req sdk.CreateBuildRequest
@@ -102,16 +99,33 @@ func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return s.createLocked(w, r, ws, func(ctx context.Context, q *dbsqlc.Queries, locked dbsqlc.Workspace) (uuid.UUID, error) {
+		return s.build(ctx, q, locked, build)
+	})
+}
+
+// buildable returns the workspace that a request names, if the actor may build it.
+func (s *Service) buildable(r *http.Request) (dbsqlc.Workspace, error) {
+	ws, err := s.workspace(r, rbac.Read)
+	if err != nil {
+		return ws, err
+	}
+	return ws, httpapi.ActorFrom(r.Context()).May(rbac.Create, object(ws).As(rbac.WorkspaceBuild))
+}
+
+// createLocked creates a build in a transaction that has locked its workspace, and writes the build.
+func (s *Service) createLocked(w http.ResponseWriter, r *http.Request, ws dbsqlc.Workspace, create func(context.Context, *dbsqlc.Queries, dbsqlc.Workspace) (uuid.UUID, error)) error {
+	ctx := r.Context()
 	if err := s.opts.ExternalAuth.Freshen(ctx, ws.OwnerID); err != nil {
 		return err
 	}
 	var id uuid.UUID
-	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		locked, err := q.LockWorkspace(ctx, ws.ID)
 		if err != nil {
 			return err
 		}
-		id, err = s.build(ctx, q, locked, build)
+		id, err = create(ctx, q, locked)
 		return err
 	})
 	if err != nil {

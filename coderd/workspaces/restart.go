@@ -11,7 +11,6 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -52,12 +51,8 @@ func (a startAgain) request() buildRequest {
 // restart stops a workspace and starts it again once the stop has succeeded. It checks the start first: a refused request
 // leaves the workspace as it is. It answers with the build that runs now: the stop, or the start of a stopped workspace.
 func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
-	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
-	ws, err := s.workspace(r, rbac.Read)
+	ws, err := s.buildable(r)
 	if err != nil {
-		return err
-	}
-	if err := actor.May(rbac.Create, object(ws).As(rbac.WorkspaceBuild)); err != nil {
 		return err
 	}
 	var req sdk.CreateBuildRequest
@@ -71,36 +66,22 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 	if len(req.ProvisionerState) > 0 {
 		return fault.New(fault.Invalid, "The restart request is invalid.").WithField("state", "cannot be given with a restart")
 	}
-	start, err := buildRequestOf(actor, ws, req)
+	start, err := buildRequestOf(httpapi.ActorFrom(r.Context()), ws, req)
 	if err != nil {
 		return err
 	}
-	if err := s.opts.ExternalAuth.Freshen(ctx, ws.OwnerID); err != nil {
-		return err
-	}
-	var id uuid.UUID
-	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		locked, err := q.LockWorkspace(ctx, ws.ID)
-		if err != nil {
-			return err
-		}
+	return s.createLocked(w, r, ws, func(ctx context.Context, q *dbsqlc.Queries, locked dbsqlc.Workspace) (uuid.UUID, error) {
 		planned, err := s.plan(ctx, q, locked, start)
 		if err != nil {
-			return err
+			return uuid.Nil, err
 		}
 		if stopped(planned.latest) {
-			id, err = s.queue(ctx, q, locked, planned)
-			return err
+			return s.queue(ctx, q, locked, planned)
 		}
-		id, err = s.build(ctx, q, locked, buildRequest{
+		return s.build(ctx, q, locked, buildRequest{
 			transition: sdk.TransitionStop, initiator: start.initiator, reason: start.reason, logLevel: start.logLevel, priority: priorityPerson, then: start.again(),
 		})
-		return err
 	})
-	if err != nil {
-		return fmt.Errorf("restart workspace: %w", err)
-	}
-	return s.writeBuild(w, r, http.StatusCreated, id)
 }
 
 func stopped(b dbsqlc.GetLatestBuildRow) bool {
