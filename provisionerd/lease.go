@@ -114,6 +114,11 @@ func (l *lease) Log(line *provisionerpb.LogLine) {
 		}
 	}
 	l.addLocked(line, size)
+	l.unlockAndSend()
+}
+
+// unlockAndSend sends what waits: at once if it fills a batch, else soon. Called with mu held, which it releases.
+func (l *lease) unlockAndSend() {
 	now := l.waiting >= batchBytes
 	l.mu.Unlock()
 	if now {
@@ -148,13 +153,7 @@ func (l *lease) Change(change *provisionerpb.Change) {
 	}
 	l.changes = append(l.changes, change)
 	l.waiting += len(change.GetAddress()) + lineCost
-	now := l.waiting >= batchBytes
-	l.mu.Unlock()
-	if now {
-		l.flush()
-		return
-	}
-	l.dirty.Poke()
+	l.unlockAndSend()
 }
 
 // Checkpoint journals a state, which is on disk when Checkpoint returns unless the disk fails.

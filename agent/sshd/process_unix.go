@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/internal/netio"
 )
 
 func init() {
@@ -101,8 +102,8 @@ func (p *process) open(spec processSpec) (theirs []*os.File, err error) {
 	}
 	theirs = []*os.File{in[0], out[1], errs[1]}
 	p.ours = []*os.File{in[1], out[0], errs[0]}
-	growPipe(in[1])
-	growPipe(out[0])
+	netio.GrowPipe(in[1], pipeSize)
+	netio.GrowPipe(out[0], pipeSize)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in[0], out[1], errs[1]
 	p.stdin, p.stdout, p.stderr = in[1], out[0], errs[0]
 	return theirs, nil
@@ -191,7 +192,7 @@ func (p *process) signal(sig syscall.Signal) error {
 }
 
 func (p *process) foreground() (group int) {
-	_ = p.control(func(fd int) error {
+	_ = netio.Control(p.ours[0], func(fd int) error {
 		var err error
 		group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 		return err
@@ -225,23 +226,10 @@ func (p *process) resize(win windowChange) error {
 		return nil
 	}
 	size := &unix.Winsize{Row: clamp(win.Rows), Col: clamp(win.Columns), Xpixel: clamp(win.WidthPixels), Ypixel: clamp(win.HeightPx)}
-	return p.control(func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) })
+	return netio.Control(p.ours[0], func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) })
 }
 
 func clamp(n uint32) uint16 { return uint16(min(n, 1<<16-1)) }
-
-// control runs f on the terminal's descriptor, which stays open meanwhile.
-func (p *process) control(f func(fd int) error) error {
-	raw, err := p.ours[0].SyscallConn()
-	if err != nil {
-		return err
-	}
-	var ctlErr error
-	if err := raw.Control(func(fd uintptr) { ctlErr = f(int(fd)) }); err != nil {
-		return err
-	}
-	return ctlErr
-}
 
 // isEnd reports whether an error just means the end of the program's output.
 func (p *process) isEnd(err error) bool {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/internal/ptywire"
 )
 
@@ -277,7 +278,7 @@ func (t *terminal) wholeLine(pos int64) int64 {
 
 // redraw asks the program in the foreground to redraw: the scrollback does not restore a full-screen program. Called with mu held.
 func (t *terminal) redraw() {
-	_ = t.control(func(fd int) error {
+	_ = netio.Control(t.master, func(fd int) error {
 		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 		if err == nil && group > 1 {
 			err = syscall.Kill(-group, syscall.SIGWINCH)
@@ -381,22 +382,9 @@ func (t *terminal) resize(size ptywire.Size) {
 	if size.Height == 0 || size.Width == 0 {
 		return
 	}
-	if err := t.control(func(fd int) error {
+	if err := netio.Control(t.master, func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
 	}); err != nil {
 		t.holder.log.Debug("cannot resize terminal", "err", err)
 	}
-}
-
-// control runs f on the terminal's descriptor, which stays open meanwhile.
-func (t *terminal) control(f func(fd int) error) error {
-	raw, err := t.master.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var ctlErr error
-	if err := raw.Control(func(fd uintptr) { ctlErr = f(int(fd)) }); err != nil {
-		return err
-	}
-	return ctlErr
 }

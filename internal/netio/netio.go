@@ -1,4 +1,4 @@
-// Package netio copies bytes between connections: one way, or both ways with half-close.
+// Package netio copies bytes between connections, one way or both ways with half-close, and reaches the descriptors below them.
 //
 // It knows neither the mesh nor SSH: a connection is what it implements of io and net.
 package netio
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"syscall"
 )
 
 const (
@@ -106,4 +107,17 @@ func Abort(conn io.Closer) {
 		_ = tcp.SetLinger(0) // fails only on a closed connection
 	}
 	conn.Close()
+}
+
+// Control calls f with the descriptor of a file or connection, which stays open meanwhile, and returns its error.
+func Control(c syscall.Conn, f func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = f(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
@@ -24,18 +25,14 @@ func admitJob(uid int, pidFiles []string) func(*net.UnixConn) error {
 		uid = os.Geteuid()
 	}
 	return func(conn *net.UnixConn) error {
-		raw, err := conn.SyscallConn()
-		if err != nil {
-			return err
-		}
 		var peer *unix.Ucred
-		var peerErr, fdErr error
+		var fdErr error
 		handle := -1
-		err = raw.Control(func(fd uintptr) {
-			peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-			handle, fdErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-		})
-		if err := errors.Join(err, peerErr); err != nil {
+		if err := netio.Control(conn, func(fd int) (err error) {
+			peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+			handle, fdErr = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+			return err
+		}); err != nil {
 			return fmt.Errorf("ask who connects: %w", err)
 		}
 		if fdErr == nil {

@@ -11,19 +11,16 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/codermesh/codermesh/internal/netio"
 )
 
 // passConn sends a connection over another one to a process that receives it with receivedConns.
 func passConn(over, conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
+	return netio.Control(conn, func(fd int) error {
+		_, _, err := over.WriteMsgUnix([]byte{0}, unix.UnixRights(fd), nil)
 		return err
-	}
-	var sent error
-	err = raw.Control(func(fd uintptr) {
-		_, _, sent = over.WriteMsgUnix([]byte{0}, unix.UnixRights(int(fd)), nil)
 	})
-	return errors.Join(err, sent)
 }
 
 // Accept waits for the next connection; it returns io.EOF after the last.

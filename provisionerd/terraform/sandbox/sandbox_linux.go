@@ -18,6 +18,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/codermesh/codermesh/internal/netio"
 )
 
 // Exec is the program's hidden command "sandbox-exec": its arguments are the name of a policy file and the arguments of the policy's program.
@@ -425,17 +427,12 @@ func GroupAlive(p Process) bool {
 
 // PeerAccount returns the account of the process at the other end of a unix socket.
 func PeerAccount(conn *net.UnixConn) (int, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, fmt.Errorf("identify caller: %w", err)
-	}
 	var peer *unix.Ucred
-	var perr error
-	if err := raw.Control(func(fd uintptr) { peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := netio.Control(conn, func(fd int) (err error) {
+		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	}); err != nil {
 		return 0, fmt.Errorf("identify caller: %w", err)
-	}
-	if perr != nil {
-		return 0, fmt.Errorf("identify caller: %w", perr)
 	}
 	return int(peer.Uid), nil
 }

@@ -6,12 +6,17 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/sshmux/bridge"
 )
+
+// pipeSize is what a pipe on standard input or output is enlarged to, in bytes.
+const pipeSize = 1 << 20
 
 // StartBridge serves SSH to OpenSSH on the standard streams, with the host key of the configuration folder. It does not wait for the
 // handshake. Unless knownHosts is "", it writes the key for host to that file first.
@@ -25,8 +30,11 @@ func StartBridge(streams *tty.Streams, logger *slog.Logger, dir config.Dir, know
 			return nil, err
 		}
 	}
-	widenPipe(streams.In)
-	widenPipe(streams.Out)
+	for _, stream := range []any{streams.In, streams.Out} {
+		if f, ok := stream.(*os.File); ok {
+			netio.GrowPipe(f, pipeSize)
+		}
+	}
 	return bridge.Start(standardStreams{streams.In, streams.Out}, bridge.Options{HostKey: key, Logger: logger}), nil
 }
 
