@@ -126,20 +126,20 @@ func (c *Client) Key(agent uuid.UUID) (tailnet.PublicKey, bool) {
 
 // Dial connects to a port of an agent that was introduced. network is "tcp" or "udp". It does not wait for a direct path.
 func (c *Client) Dial(ctx context.Context, network string, agent uuid.UUID, port uint16) (net.Conn, error) {
+	return c.dial(ctx, agent, port, func(ctx context.Context, node *tailnet.Node, addr netip.AddrPort) (net.Conn, error) {
+		return node.Dial(ctx, network, addr)
+	})
+}
+
+// dial calls open with a deadline, and explains its error.
+func (c *Client) dial(ctx context.Context, agent uuid.UUID, port uint16, open func(context.Context, *tailnet.Node, netip.AddrPort) (net.Conn, error)) (net.Conn, error) {
 	node, err := c.Node()
 	if err != nil {
 		return nil, err
 	}
-	dial, cancel := context.WithTimeout(ctx, dialTimeout)
+	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return explain(ctx, port, func() (net.Conn, error) {
-		return node.Dial(dial, network, netip.AddrPortFrom(tailnet.Addr(agent), port))
-	})
-}
-
-// explain dials, and explains an error.
-func explain(ctx context.Context, port uint16, dial func() (net.Conn, error)) (net.Conn, error) {
-	conn, err := dial()
+	conn, err := open(limited, node, netip.AddrPortFrom(tailnet.Addr(agent), port))
 	switch {
 	case err == nil:
 		return conn, nil
@@ -154,14 +154,8 @@ func explain(ctx context.Context, port uint16, dial func() (net.Conn, error)) (n
 // DialStream is like Dial for a TCP port, but does not wait if the agent supports streams: the first written data travels with the request,
 // and errors of Dial are returned by Read and Write.
 func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
-	node, err := c.Node()
-	if err != nil {
-		return nil, err
-	}
-	dial, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	return explain(ctx, port, func() (net.Conn, error) {
-		return node.Open(dial, netip.AddrPortFrom(tailnet.Addr(agent), port))
+	return c.dial(ctx, agent, port, func(ctx context.Context, node *tailnet.Node, addr netip.AddrPort) (net.Conn, error) {
+		return node.Open(ctx, addr)
 	})
 }
 

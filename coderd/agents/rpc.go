@@ -192,15 +192,20 @@ func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.H
 	defer cancel()
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		n, err := q.UpdateAgentHello(ctx, dbsqlc.UpdateAgentHelloParams{ID: c.agent, ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText)})
-		if err != nil || n == 0 {
-			return err
-		}
-		a, err := q.GetAgentOwner(ctx, c.agent)
-		if err != nil {
-			return err
-		}
-		return announce(ctx, q, c.agent, &a.WorkspaceID)
+		return announceChange(ctx, q, c.agent, n, err)
 	})
+}
+
+// announceChange announces an agent after a statement that changed n rows of it.
+func announceChange(ctx context.Context, q *dbsqlc.Queries, agent uuid.UUID, n int64, err error) error {
+	if err != nil || n == 0 {
+		return err
+	}
+	a, err := q.GetAgentOwner(ctx, agent)
+	if err != nil {
+		return err
+	}
+	return announce(ctx, q, agent, &a.WorkspaceID)
 }
 
 // open makes c the agent's connection and ends a former one. returning is true for the agent's first connection since the
@@ -282,14 +287,7 @@ func (s *Service) disconnected(ctx context.Context, c *connection) {
 	defer cancel()
 	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		n, err := q.AgentDisconnected(ctx, dbsqlc.AgentDisconnectedParams{ID: c.agent, ConnectedAt: c.began, At: now()})
-		if err != nil || n == 0 {
-			return err
-		}
-		a, err := q.GetAgentOwner(ctx, c.agent)
-		if err != nil {
-			return err
-		}
-		return announce(ctx, q, c.agent, &a.WorkspaceID)
+		return announceChange(ctx, q, c.agent, n, err)
 	})
 	if err != nil {
 		s.log.WarnContext(ctx, "cannot store agent's disconnection", "agent", c.agent, "err", err)

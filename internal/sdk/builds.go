@@ -165,17 +165,7 @@ func (c *Client) CancelBuild(ctx context.Context, id uuid.UUID) error {
 
 // BuildState copies the build's Terraform state to w.
 func (c *Client) BuildState(ctx context.Context, id uuid.UUID, w io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
-	defer cancel()
-	resp, err := c.roundTrip(ctx, http.MethodGet, "workspacebuilds/"+id.String()+"/state", "", nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		return c.unreachable(ctx, err)
-	}
-	return nil
+	return c.download(ctx, "workspacebuilds/"+id.String()+"/state", w)
 }
 
 func (c *Client) UpdateBuildState(ctx context.Context, id uuid.UUID, req UpdateStateRequest) error {

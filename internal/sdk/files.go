@@ -35,12 +35,17 @@ func (c *Client) Upload(ctx context.Context, contentType string, r io.Reader) (u
 
 // Download copies a stored file to w: format "" as it was uploaded, "zip" or "tar" converted.
 func (c *Client) Download(ctx context.Context, id uuid.UUID, format string, w io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
-	defer cancel()
 	path := "files/" + id.String()
 	if format != "" {
 		path += "?format=" + seg(format)
 	}
+	return c.download(ctx, path, w)
+}
+
+// download copies the body of an answer to w.
+func (c *Client) download(ctx context.Context, path string, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
 	resp, err := c.roundTrip(ctx, http.MethodGet, path, "", nil)
 	if err != nil {
 		return err
