@@ -120,7 +120,10 @@ var law = map[string]rule{
 	"cmd/coder/cli/follow":  {imports: []string{"cmd/coder/cli/exit"}},
 	"cmd/coder/cli/form":    {imports: []string{"cmd/coder/cli/flags"}},
 	"cmd/coder/cli/forward": {imports: []string{"cmd/coder/cli/exit"}},
-	"cmd/coder/cli/target":  {imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/follow", "cmd/coder/cli/output", "meshclient"}},
+	"cmd/coder/cli/target": {
+		imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/follow", "cmd/coder/cli/output", "meshclient"},
+		tests:   []string{"coordinator", "tailnet"},
+	},
 	"cmd/coder/cli/session": {
 		imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/forward", "cmd/coder/cli/target", "sshmux", "tailnet"},
 	},
