@@ -126,6 +126,7 @@ var law = map[string]rule{
 	},
 	"cmd/coder/cli/session": {
 		imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/forward", "cmd/coder/cli/target", "sshmux", "tailnet"},
+		tests:   []string{"meshclient"},
 	},
 	"cmd/coder/cli/global": {imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/follow"}},
 	"cmd/coder/cli/account": {
