@@ -180,12 +180,12 @@ func TestProvisionerKilled(t *testing.T) {
 		}
 	}
 
-	// The daemon is not restarted: its heir reports how the build ended.
-	create := d.background("create", "heir", "-t", "chain", "-y")
-	d.inFlight("heir")
+	// The daemon is not restarted: its successor reports how the build ended.
+	create := d.background("create", "successor", "-t", "chain", "-y")
+	d.inFlight("successor")
 	killed := time.Now()
 	p.kill()
-	w := d.expectState("heir", "failed", "first")
+	w := d.expectState("successor", "failed", "first")
 	took := time.Since(killed)
 	t.Logf("the build ended %s after its provisioner was killed", took)
 	if took > 30*time.Second {
@@ -195,23 +195,23 @@ func TestProvisionerKilled(t *testing.T) {
 	if err := <-create.done; err == nil {
 		t.Error("coder create: got success, want the failure of its build")
 	}
-	await(t, "the heir has left", func() bool { return len(p.heirs()) == 0 })
+	await(t, "the successor has left", func() bool { return len(p.successors()) == 0 })
 
 	// Server and daemon are killed together, and the daemon is started again at once.
-	d.release("heir")
+	d.release("successor")
 	p.start()
-	if show := d.coder("show", "heir"); !strings.Contains(show, "outside of the Terraform state: terraform_data.second") && !strings.Contains(show, "by the next build: terraform_data.second") {
+	if show := d.coder("show", "successor"); !strings.Contains(show, "outside of the Terraform state: terraform_data.second") && !strings.Contains(show, "by the next build: terraform_data.second") {
 		t.Errorf("coder show does not name what was in flight:\n%s", show)
 	}
-	d.coder("start", "heir", "-y")
-	if log := d.coder("logs", "heir"); !strings.Contains(log, "may be made a second time: terraform_data.second.") && !strings.Contains(log, "They are made anew: terraform_data.second.") {
+	d.coder("start", "successor", "-y")
+	if log := d.coder("logs", "successor"); !strings.Contains(log, "may be made a second time: terraform_data.second.") && !strings.Contains(log, "They are made anew: terraform_data.second.") {
 		t.Errorf("the next start does not name what may be there twice:\n%s", log)
 	}
-	if show := d.coder("show", "heir"); strings.Contains(show, "May exist") || strings.Contains(show, "Incomplete, replaced") {
+	if show := d.coder("show", "successor"); strings.Contains(show, "May exist") || strings.Contains(show, "Incomplete, replaced") {
 		t.Errorf("coder show still names it after a start that succeeded:\n%s", show)
 	}
-	d.expectState("heir", "succeeded", "first second third")
-	if got := d.made("heir"); got != "first second third" {
+	d.expectState("successor", "succeeded", "first second third")
+	if got := d.made("successor"); got != "first second third" {
 		t.Errorf("made %q, want each resource once", got)
 	}
 	d.background("create", "both", "-t", "chain", "-y")
@@ -227,11 +227,11 @@ func TestProvisionerKilled(t *testing.T) {
 	said(d.expectState("both", "failed", "first"))
 	d.coder("delete", "both", "-y")
 
-	// The daemon and its heir are killed, as when a machine dies; the daemon comes back.
+	// The daemon and its successor are killed, as when a machine dies; the daemon comes back.
 	p.says("provisioner started", 3)
 	d.background("create", "all", "-t", "chain", "-y")
 	d.inFlight("all")
-	for _, pid := range p.heirs() {
+	for _, pid := range p.successors() {
 		signal(t, pid, syscall.SIGKILL)
 	}
 	p.kill()
@@ -256,12 +256,12 @@ func TestProvisionerLinkDown(t *testing.T) {
 	far := d.provisioner("far", "--url", cable.url(), "--disable-direct-connections", "--tag", "where=far")
 	d.pushChain("chain", "", "--provisioner-tag", "where=far")
 
-	// This daemon dies with its heir, as when a machine dies, and stays away until its lease has ended.
+	// This daemon dies with its successor, as when a machine dies, and stays away until its lease has ended.
 	dead := d.provisioner("dead", "--tag", "where=grave")
 	d.pushChain("grave", "", "--provisioner-tag", "where=grave")
 	d.background("create", "lost", "-t", "grave", "-y")
 	d.inFlight("lost")
-	for _, pid := range dead.heirs() {
+	for _, pid := range dead.successors() {
 		signal(t, pid, syscall.SIGKILL)
 	}
 	dead.kill()

@@ -121,15 +121,15 @@ func (p *daemon) ends() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// kill kills the daemon with SIGKILL; its heir survives.
+// kill kills the daemon with SIGKILL; its successor survives.
 func (p *daemon) kill() {
 	p.d.t.Helper()
 	signal(p.d.t, p.cmd.Process.Pid, syscall.SIGKILL)
 	p.ends()
 }
 
-// heirs returns the processes that wait for the daemon's death, or act for it.
-func (p *daemon) heirs() (pids []int) {
+// successors returns the processes that wait for the daemon's death, or act for it.
+func (p *daemon) successors() (pids []int) {
 	for pid, environ := range p.d.processes() {
 		if strings.Contains(environ, "CODER_PROVISIONER_HEIR=") && strings.Contains(environ, "config-provisioner-"+p.name+"\x00") {
 			pids = append(pids, pid)
@@ -400,8 +400,8 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	if code := p.ends(); code != 0 {
 		t.Errorf("a drained daemon ended with code %d\n%s", code, p.text())
 	}
-	if heirs := p.heirs(); len(heirs) > 0 {
-		t.Errorf("the drained daemon left heirs: %v", heirs)
+	if successors := p.successors(); len(successors) > 0 {
+		t.Errorf("the drained daemon left successors: %v", successors)
 	}
 	if got := d.workspace("seven").LatestBuild.Job.Status; got != "pending" {
 		t.Errorf("the build after SIGTERM: %s, want pending", got)

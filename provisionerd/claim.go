@@ -17,18 +17,19 @@ import (
 
 const (
 	claimName = "owner"
-	heirMark  = "heir "
-	// yieldTime bounds how long a daemon waits for its predecessor's heir to leave the mesh and exit.
+	// successorMark precedes the process id of a successor in the file. Daemons of all versions read it.
+	successorMark = "heir "
+	// yieldTime bounds how long a daemon waits for the successor of a killed daemon to leave the mesh and exit.
 	yieldTime = 30 * time.Second
 )
 
 // Claim is one process's exclusive hold on a daemon's folder.
 type Claim struct{ file *os.File }
 
-// ClaimFolder claims the folder of a daemon for this process, until Release or the end of the process. It asks the heir of
-// a killed daemon (Options.Heir) to leave, and waits until it has. It fails with a conflict if another daemon holds the
-// folder, or, for an heir, if any process does.
-func ClaimFolder(ctx context.Context, dir string, heir bool) (*Claim, error) {
+// ClaimFolder claims the folder of a daemon for this process, until Release or the end of the process. It asks the successor of
+// a killed daemon (Options.Successor) to leave, and waits until it has. It fails with a conflict if another daemon holds the
+// folder, or, for a successor, if any process does.
+func ClaimFolder(ctx context.Context, dir string, successor bool) (*Claim, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err)
 	}
@@ -36,12 +37,12 @@ func ClaimFolder(ctx context.Context, dir string, heir bool) (*Claim, error) {
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be used: %w", err)
 	}
-	if err := waitForFolder(ctx, file, dir, heir); err != nil {
+	if err := waitForFolder(ctx, file, dir, successor); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	text := ""
-	if heir {
-		text = heirMark + strconv.Itoa(os.Getpid())
+	if successor {
+		text = successorMark + strconv.Itoa(os.Getpid())
 	}
 	err = file.Truncate(0)
 	if err == nil {
@@ -56,7 +57,7 @@ func ClaimFolder(ctx context.Context, dir string, heir bool) (*Claim, error) {
 // Release gives up the claim.
 func (c *Claim) Release() error { return c.file.Close() }
 
-func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) error {
+func waitForFolder(ctx context.Context, file *os.File, dir string, successor bool) error {
 	ctx, cancel := context.WithTimeout(ctx, yieldTime)
 	defer cancel()
 	again := time.NewTicker(20 * time.Millisecond)
@@ -67,13 +68,13 @@ func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) er
 		if taken == nil {
 			return nil
 		}
-		pid, isHeir := heirOf(file)
-		if heir || !isHeir {
+		pid, isSuccessor := successorOf(file)
+		if successor || !isSuccessor {
 			return fault.New(fault.Conflict, "A provisioner with this name runs on this machine already: it uses the folder %s", dir).
 				WithDetail("Give each provisioner on this machine its own --name.")
 		}
 		if pid != asked {
-			// The heir may have exited since; then the lock is free.
+			// The successor may have exited since; then the lock is free.
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Signal(syscall.SIGTERM)
 			}
@@ -87,13 +88,13 @@ func waitForFolder(ctx context.Context, file *os.File, dir string, heir bool) er
 	}
 }
 
-// heirOf reads the id of the process that holds the folder.
-func heirOf(file *os.File) (pid int, ok bool) {
+// successorOf reads the id of the process that holds the folder.
+func successorOf(file *os.File) (pid int, ok bool) {
 	text, err := io.ReadAll(io.NewSectionReader(file, 0, 64))
 	if err != nil {
 		return 0, false
 	}
-	number, ok := strings.CutPrefix(string(text), heirMark)
+	number, ok := strings.CutPrefix(string(text), successorMark)
 	if !ok {
 		return 0, false
 	}

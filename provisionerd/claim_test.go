@@ -20,9 +20,9 @@ func TestFolderHasOneOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, heir := range []bool{false, true} {
-		if _, err := provisionerd.ClaimFolder(t.Context(), dir, heir); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "with this name") {
-			t.Errorf("a second claim (heir: %v): got %v, want a conflict", heir, err)
+	for _, successor := range []bool{false, true} {
+		if _, err := provisionerd.ClaimFolder(t.Context(), dir, successor); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "with this name") {
+			t.Errorf("a second claim (successor: %v): got %v, want a conflict", successor, err)
 		}
 	}
 	if err := first.Release(); err != nil {
@@ -37,39 +37,39 @@ func TestFolderHasOneOwner(t *testing.T) {
 	}
 }
 
-// TestHeirGivesWay checks that a daemon asks an heir to end, and waits for it.
-func TestHeirGivesWay(t *testing.T) {
+// TestSuccessorGivesWay checks that a daemon asks a successor to end, and waits for it.
+func TestSuccessorGivesWay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	owner := filepath.Join(dir, "owner")
-	// This process holds the lock, claims to be an heir, and ends when asked to.
-	heir := exec.CommandContext(t.Context(), "flock", "--no-fork", owner, "sh", "-c", `printf 'heir %d' $$ >`+owner+`; echo ready; read line`)
-	stdin, err := heir.StdinPipe()
+	// This process holds the lock, claims to be a successor, and ends when asked to.
+	successor := exec.CommandContext(t.Context(), "flock", "--no-fork", owner, "sh", "-c", `printf 'heir %d' $$ >`+owner+`; echo ready; read line`)
+	stdin, err := successor.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stdin.Close()
-	stdout, err := heir.StdoutPipe()
+	stdout, err := successor.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := heir.Start(); err != nil {
+	if err := successor.Start(); err != nil {
 		t.Fatal(err)
 	}
 	var word string
 	if _, err := fmt.Fscan(stdout, &word); err != nil || word != "ready" {
-		t.Fatalf("the heir said %q: %v", word, err)
+		t.Fatalf("the successor said %q: %v", word, err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- heir.Wait() }()
+	go func() { ended <- successor.Wait() }()
 	claim, err := provisionerd.ClaimFolder(t.Context(), dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer claim.Release()
 	<-ended
-	if status, ok := heir.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
-		t.Errorf("the heir ended with %v, want SIGTERM", heir.ProcessState)
+	if status, ok := successor.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
+		t.Errorf("the successor ended with %v, want SIGTERM", successor.ProcessState)
 	}
 	if text, err := os.ReadFile(owner); err != nil || len(text) != 0 {
 		t.Errorf("the new owner's mark: %q, %v", text, err)

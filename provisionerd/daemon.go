@@ -42,8 +42,8 @@ type Options struct {
 	Dial func(context.Context) (net.Conn, error)
 	// StopGrace is how long a job may take to end gracefully before it is killed. 0 means DefaultStopGrace.
 	StopGrace time.Duration
-	// Heir makes a daemon that takes no jobs, but delivers what a killed one left in StateDir. See Delivered.
-	Heir bool
+	// Successor makes a daemon that takes no jobs, but delivers what a killed one left in StateDir. See Delivered.
+	Successor bool
 	// PieceBytes is how much of a state one message carries; a smaller state is sent whole. 0 means 4 MiB, which is also
 	// the maximum. Tests use smaller values.
 	PieceBytes int
@@ -111,7 +111,7 @@ func New(opts Options) *Daemon {
 	if opts.Name != "" {
 		d.log = d.log.With("peer", opts.Name)
 	}
-	d.draining = opts.Heir
+	d.draining = opts.Successor
 	d.metrics = newMetrics(opts.Metrics, d)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d

@@ -36,7 +36,7 @@ type RunOptions struct {
 	OnStarted func()
 }
 
-// Run joins the mesh with a new key and serves until ctx ends, and then drains. An heir serves until everything is
+// Run joins the mesh with a new key and serves until ctx ends, and then drains. A successor serves until everything is
 // delivered. Run waits while the server is unreachable. It returns a fault if the coordinator or the server refuses the
 // daemon for good.
 func Run(ctx context.Context, opts RunOptions) (err error) {
@@ -58,7 +58,7 @@ func Run(ctx context.Context, opts RunOptions) (err error) {
 		}
 	})
 	delivered := make(chan struct{})
-	if opts.Heir {
+	if opts.Successor {
 		waiting, cancel := context.WithCancel(ctx)
 		defer cancel()
 		helpers.Go(func() {

@@ -17,7 +17,7 @@ func main() {
 		}
 		return
 	}
-	if err := awaitInheritance(); err != nil {
+	if err := awaitSuccession(); err != nil {
 		fmt.Fprintln(os.Stderr, "coder:", err)
 		os.Exit(1)
 	}

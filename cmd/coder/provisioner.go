@@ -118,8 +118,8 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 		return err
 	}
 	state := filepath.Join(configDir, "provisionerd", opts.name)
-	claim, err := provisionerd.ClaimFolder(ctx, state, isHeir())
-	if err != nil && isHeir() {
+	claim, err := provisionerd.ClaimFolder(ctx, state, isSuccessor())
+	if err != nil && isSuccessor() {
 		return nil // a new daemon delivers
 	}
 	if err != nil {
@@ -138,7 +138,7 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	defer forget()
 	run := provisionerd.RunOptions{
 		Options: provisionerd.Options{
-			Logger: log, Name: opts.name, StateDir: filepath.Join(state, "journal"), Slots: opts.concurrency, StopGrace: opts.cancelGrace, Heir: isHeir(),
+			Logger: log, Name: opts.name, StateDir: filepath.Join(state, "journal"), Slots: opts.concurrency, StopGrace: opts.cancelGrace, Successor: isSuccessor(),
 		},
 		URL:       server.URL,
 		Header:    func(context.Context) (http.Header, error) { return header.Clone(), nil },
@@ -148,17 +148,17 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 		OnStarted: func() { log.Info("provisioner started", "peer", opts.name, "url", server.URL.String()) },
 	}
 	warm := opts.concurrency
-	if isHeir() {
+	if isSuccessor() {
 		if left, err := provisionerd.Undelivered(run.StateDir); err != nil || !left {
 			return err
 		}
 		log.Warn("provisioner was killed, delivering its results", "peer", opts.name)
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, heirGrace)
+		ctx, cancel = context.WithTimeout(ctx, successorGrace)
 		defer cancel()
 		warm = -1
 	}
-	if opts.metrics != "" && !isHeir() {
+	if opts.metrics != "" && !isSuccessor() {
 		metrics, err := serveMetrics(opts.metrics, log)
 		if err != nil {
 			return err
@@ -172,12 +172,12 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, executors.close()) }()
 	run.Executor = executors.each[0]
-	if !isHeir() {
-		heir, err := leaveHeir()
+	if !isSuccessor() {
+		successor, err := startSuccessor()
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, heir.dismiss()) }()
+		defer func() { err = errors.Join(err, successor.dismiss()) }()
 	}
 	return provisionerd.Run(ctx, run)
 }
