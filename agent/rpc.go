@@ -91,7 +91,7 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	var wg sync.WaitGroup
 	part := func(f func() error) { wg.Go(func() { cancel(f()) }) }
 	changed, hellos := notify.NewWake(), make(chan *agentpb.Hello)
-	part(func() error { return d.beat(ctx, stream, hellos) })
+	part(func() error { return d.heartbeat(ctx, stream, hellos) })
 	part(func() error { return d.listen(stream, func() { limit.Reset(silence) }, changed) })
 	part(func() error { return d.renew(ctx, client, changed, hellos) })
 	part(func() error { return d.reports.run(ctx, client, d.log) })
@@ -160,8 +160,8 @@ func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
 
 type connectStream = connect.BidiStreamForClient[agentpb.AgentMessage, agentpb.ServerMessage]
 
-// beat sends heartbeats and hellos. It is the stream's only writer.
-func (d *daemon) beat(ctx context.Context, stream *connectStream, hellos <-chan *agentpb.Hello) error {
+// heartbeat sends heartbeats and hellos. It is the stream's only writer.
+func (d *daemon) heartbeat(ctx context.Context, stream *connectStream, hellos <-chan *agentpb.Hello) error {
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	for nonce := uint64(1); ; nonce++ {

@@ -21,14 +21,14 @@ func TestConnection(t *testing.T) {
 	s := agents.New(w.opts)
 	c := serve(t, s).client(id)
 	st := hello(t, c)
-	beat(t, st, 1)
+	heartbeat(t, st, 1)
 	a := w.agent(id)
 	if agents.Status(time.Now(), a) != sdk.AgentConnected || a.Version != "v2.31.0" || a.Architecture != "arm64" {
 		t.Errorf("connected agent: got %+v", a)
 	}
 	before := queries.Count()
 	for n := range uint64(200) {
-		beat(t, st, n)
+		heartbeat(t, st, n)
 	}
 	if got := queries.Count() - before; got != 0 {
 		t.Errorf("200 heartbeats made %d queries, want none", got)
@@ -37,7 +37,7 @@ func TestConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	coderdtest.Await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
-	beat(t, hello(t, c), 1)
+	heartbeat(t, hello(t, c), 1)
 	if !w.is(id, sdk.AgentConnected)(t.Context()) {
 		t.Error("the agent is back and not connected")
 	}
@@ -48,13 +48,13 @@ func TestSecondStreamReplacesTheFirst(t *testing.T) {
 	w, _, id := running(t)
 	c := serve(t, agents.New(w.opts)).client(id)
 	first := hello(t, c)
-	beat(t, first, 1)
+	heartbeat(t, first, 1)
 	second := hello(t, c)
-	beat(t, second, 1)
+	heartbeat(t, second, 1)
 	if _, err := first.Receive(); connect.CodeOf(err) != connect.CodeAborted {
 		t.Errorf("first stream: %v, want aborted", err)
 	}
-	beat(t, second, 2)
+	heartbeat(t, second, 2)
 	if !w.is(id, sdk.AgentConnected)(t.Context()) {
 		t.Error("the end of the replaced stream disconnected the agent")
 	}
@@ -80,7 +80,7 @@ func TestShutdownAndRevocation(t *testing.T) {
 	s.Start()
 	c := serve(t, s).client(id)
 	st := hello(t, c)
-	beat(t, st, 1)
+	heartbeat(t, st, 1)
 	if err := w.DB.InTx(t.Context(), func(q *dbsqlc.Queries) error { return agents.Shutdown(t.Context(), q, b.Workspace) }); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestLostRevocationIsFound(t *testing.T) {
 	s := agents.New(w.opts)
 	s.Start()
 	st := hello(t, serve(t, s).client(id))
-	beat(t, st, 1)
+	heartbeat(t, st, 1)
 	w.Exec(`UPDATE workspace_agents SET token_hash = NULL WHERE workspace_id = $1`, b.Workspace) // without a notification
 	if err := w.PubSub.Publish(t.Context(), "agents_revoked", ""); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestRestart(t *testing.T) {
 	sv := serve(t, before)
 	for _, id := range []uuid.UUID{here, gone} {
 		st := hello(t, sv.client(id))
-		beat(t, st, 1)
+		heartbeat(t, st, 1)
 		defer st.CloseResponse()
 	}
 	before.Stop()
@@ -143,7 +143,7 @@ func TestRestart(t *testing.T) {
 	opts.ReturnGrace = 300 * time.Millisecond
 	after := agents.New(opts)
 	st := hello(t, serve(t, after).client(here))
-	beat(t, st, 1)
+	heartbeat(t, st, 1)
 	after.Start()
 	coderdtest.Await(t, "the sweep", w.is(gone, sdk.AgentDisconnected))
 	if !w.is(here, sdk.AgentConnected)(t.Context()) {

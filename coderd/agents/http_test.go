@@ -192,7 +192,7 @@ func TestStartupProblem(t *testing.T) {
 		t.Errorf("log: %+v, sources %+v", lines, a.LogSources)
 	}
 	c := serve(t, s).client(id)
-	beat(t, hello(t, c), 1)
+	heartbeat(t, hello(t, c), 1)
 	var there sdk.WorkspaceAgent
 	get(t, u, w.Token("ann"), id.String(), &there)
 	if !there.Health.Healthy {

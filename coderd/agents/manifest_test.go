@@ -86,7 +86,7 @@ func TestManifestIsWholeOrWithheld(t *testing.T) {
 		}
 	}
 	st := say(&agentpb.Hello{Incarnation: uint64(b.Number), ManifestPending: true})
-	beat(t, st, 1)
+	heartbeat(t, st, 1)
 	coderdtest.Await(t, "connection", w.is(id, sdk.AgentConnected))
 	w.store(b, false, resource(id, func(a *provisionerpb.Agent) { a.Complete = true }))
 	told(st)

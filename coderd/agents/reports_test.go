@@ -261,7 +261,7 @@ func TestStats(t *testing.T) {
 	c := serve(t, s).client(id)
 	w.Exec(`UPDATE workspaces SET last_used_at = now() - interval '1 hour' WHERE id = $1`, b.Workspace)
 	w.Exec(`UPDATE workspace_builds SET deadline = now() + interval '10 minutes' WHERE workspace_id = $1`, b.Workspace)
-	beat(t, hello(t, c), 1)
+	heartbeat(t, hello(t, c), 1)
 	if _, err := c.Stats(t.Context(), connect.NewRequest(&agentpb.StatsRequest{Ssh: 2, ReconnectingPty: 1})); err != nil {
 		t.Fatal(err)
 	}

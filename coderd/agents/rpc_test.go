@@ -71,8 +71,8 @@ func hello(t *testing.T, c agentpbconnect.AgentServiceClient) *stream {
 	return st
 }
 
-// beat sends a heartbeat and waits for its answer.
-func beat(t *testing.T, st *stream, nonce uint64) {
+// heartbeat sends a heartbeat and waits for its answer.
+func heartbeat(t *testing.T, st *stream, nonce uint64) {
 	t.Helper()
 	if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Heartbeat{Heartbeat: &agentpb.Heartbeat{Nonce: nonce, RelayLatencyUs: 1500}}}); err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@
 //
 // Several servers may use one database. Each dispatches to the daemons connected to it (claims skip each other's rows), a
 // cancel reaches the server with the daemon by notification, and a lease is given up only when no server has had its daemon
-// for the grace period. Each server writes a beat every few seconds and corrects what the database says of its daemons; the
-// daemons of a server with an old beat are offline. So a flag that an outage kept from being cleared cannot hold a lease
+// for the grace period. Each server writes a heartbeat every few seconds and corrects what the database says of its daemons; the
+// daemons of a server with an old heartbeat are offline. So a flag that an outage kept from being cleared cannot hold a lease
 // forever.
 //
 // Lock order: Service.mu is held for map operations only; no query, send or handler runs under it.

@@ -13,17 +13,17 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 )
 
-// DefaultBeat is the interval at which a server renews its row.
-const DefaultBeat = 5 * time.Second
+// DefaultHeartbeat is the interval at which a server renews its row.
+const DefaultHeartbeat = 5 * time.Second
 
-// lostAfter is the number of missed beats after which a server counts as gone.
+// lostAfter is the number of missed heartbeats after which a server counts as gone.
 const lostAfter = 6
 
 var errForgotten = errors.New("the daemon's row belongs to another session")
 
-// beats renews this server's row until the service stops, so that other servers know that its daemons still have a server.
-func (s *Service) beats() {
-	ticker := time.NewTicker(s.opts.Beat)
+// heartbeats renews this server's row until the service stops, so that other servers know that its daemons still have a server.
+func (s *Service) heartbeats() {
+	ticker := time.NewTicker(s.opts.Heartbeat)
 	defer ticker.Stop()
 	for {
 		select {
@@ -33,16 +33,16 @@ func (s *Service) beats() {
 		case <-ticker.C:
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
-		err := s.beat(ctx)
+		err := s.heartbeat(ctx)
 		cancel()
 		if s.ctx.Err() == nil {
-			s.beating(err)
+			s.logHeartbeats(err)
 		}
 	}
 }
 
-// beating logs when beats start to fail and when they succeed again, not every failure in between.
-func (s *Service) beating(err error) {
+// logHeartbeats logs when heartbeats start to fail and when they succeed again, not every failure in between.
+func (s *Service) logHeartbeats(err error) {
 	switch {
 	case err != nil && !s.silent:
 		s.log.Warn("cannot store heartbeat, trying again", "err", err)
@@ -52,10 +52,10 @@ func (s *Service) beating(err error) {
 	s.silent = err != nil
 }
 
-// beat renews this server's row, corrects what the database says of its daemons, and marks those of lost servers as offline.
-func (s *Service) beat(ctx context.Context) error {
-	if err := s.opts.DB.Beat(ctx, s.id); err != nil {
-		return fmt.Errorf("store beat: %w", err)
+// heartbeat renews this server's row, corrects what the database says of its daemons, and marks those of lost servers as offline.
+func (s *Service) heartbeat(ctx context.Context) error {
+	if err := s.opts.DB.Heartbeat(ctx, s.id); err != nil {
+		return fmt.Errorf("store heartbeat: %w", err)
 	}
 	s.mu.Lock()
 	connected := slices.Collect(maps.Keys(s.opening))
@@ -65,7 +65,7 @@ func (s *Service) beat(ctx context.Context) error {
 	if err := s.opts.DB.ReconcileProvisioners(ctx, dbsqlc.ReconcileProvisionersParams{ServerID: &s.id, Connected: nonNil(connected)}); err != nil {
 		return fmt.Errorf("reconcile provisioners: %w", err)
 	}
-	if err := s.opts.DB.CloseLostProvisioners(ctx, (lostAfter * s.opts.Beat).Seconds()); err != nil {
+	if err := s.opts.DB.CloseLostProvisioners(ctx, (lostAfter * s.opts.Heartbeat).Seconds()); err != nil {
 		return fmt.Errorf("mark lost provisioners offline: %w", err)
 	}
 	if err := s.opts.DB.DeleteOldServers(ctx); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// quick is a server that beats and gives up quickly.
-func quick(d *jobs.Options) { d.Grace, d.Beat = 200*time.Millisecond, 20*time.Millisecond }
+// quick is a server with short intervals between heartbeats, which gives up quickly.
+func quick(d *jobs.Options) { d.Grace, d.Heartbeat = 200*time.Millisecond, 20*time.Millisecond }
 
 func (w *world) online(daemon uuid.UUID) (online bool) {
 	w.T.Helper()
@@ -151,16 +151,16 @@ func TestSecondServer(t *testing.T) {
 // one whose row is gone is asked to reconnect.
 func TestBrokenDaemonStarvesNobody(t *testing.T) {
 	t.Parallel()
-	for name, beat := range map[string]time.Duration{"before the beat": time.Hour, "after the beat": 20 * time.Millisecond} {
+	for name, heartbeat := range map[string]time.Duration{"before the heartbeat": time.Hour, "after the heartbeat": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(d *jobs.Options) { d.Beat = beat })
+			w := newWorld(t, func(d *jobs.Options) { d.Heartbeat = heartbeat })
 			bad := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "a-bad"})
 			next[*provisionerpb.ServerMessage_Welcome](bad)
 			good := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "good"})
 			next[*provisionerpb.ServerMessage_Welcome](good)
 			w.Exec("DELETE FROM provisioner_daemons WHERE name = 'a-bad'") // its claims break a foreign key
-			if beat < time.Second {
+			if heartbeat < time.Second {
 				for range bad.messages { // until it is cut
 				}
 			} else {

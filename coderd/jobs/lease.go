@@ -145,8 +145,8 @@ func (s *Service) waitOn(ctx context.Context, daemon uuid.UUID, d deadline) (tim
 	}
 	unseen := time.Duration(row.UnseenSeconds * float64(time.Second))
 	switch {
-	case row.Online && unseen < lostAfter*s.opts.Beat:
-		return s.patience(), nil // its server still beats
+	case row.Online && unseen < lostAfter*s.opts.Heartbeat:
+		return s.patience(), nil // its server still sends heartbeats
 	case d.reason != "":
 		return 0, nil // it lost its access
 	default:

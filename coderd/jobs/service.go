@@ -87,8 +87,8 @@ type Options struct {
 	Fence time.Duration
 	// CancelGrace is how long a canceled job may take to end in order. 0 means DefaultCancelGrace.
 	CancelGrace time.Duration
-	// Beat is the interval at which the server renews its row. 0 means DefaultBeat.
-	Beat time.Duration
+	// Heartbeat is the interval at which the server renews its row. 0 means DefaultHeartbeat.
+	Heartbeat time.Duration
 	// Mesh connects the daemons. Nil means that their paths are unknown.
 	Mesh Mesh
 }
@@ -104,7 +104,7 @@ type Service struct {
 	opts     Options
 	log      *slog.Logger
 	id       uuid.UUID          // of this process, among the servers of the database
-	silent   bool               // the last beat was not stored; used by beats only
+	silent   bool               // the last heartbeat was not stored; used by heartbeats only
 	handlers map[string]Handler // set before Start
 
 	wake    notify.Wake // a daemon may have a job to take
@@ -142,8 +142,8 @@ func New(opts Options) *Service {
 		opts.Fence = DefaultFence
 	}
 	opts.Fence = max(opts.Fence, 0)
-	if opts.Beat == 0 {
-		opts.Beat = DefaultBeat
+	if opts.Heartbeat == 0 {
+		opts.Heartbeat = DefaultHeartbeat
 	}
 	if opts.CancelGrace == 0 {
 		opts.CancelGrace = DefaultCancelGrace
@@ -162,7 +162,7 @@ func (s *Service) Handle(kind string, h Handler) { s.handlers[kind] = h }
 // Start begins to dispatch jobs. Jobs that were running when the server ended keep their leases: from now on their daemons
 // have the grace period to come back. It blocks for a few queries.
 func (s *Service) Start(ctx context.Context) error {
-	if err := s.beat(ctx); err != nil {
+	if err := s.heartbeat(ctx); err != nil {
 		return err
 	}
 	if err := s.opts.DB.DeleteStaleProvisioners(ctx); err != nil {
@@ -184,7 +184,7 @@ func (s *Service) Start(ctx context.Context) error {
 		s.dispatch()
 	})
 	s.running.Go(s.expire)
-	s.running.Go(s.beats)
+	s.running.Go(s.heartbeats)
 	s.wake.Poke()
 	return nil
 }

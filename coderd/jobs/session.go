@@ -288,7 +288,7 @@ func (s *Service) store(ctx context.Context, x *session, hello *provisionerpb.He
 	default:
 		return row, done, nil
 	}
-	done() // the next beat corrects a commit whose answer was lost
+	done() // the next heartbeat corrects a commit whose answer was lost
 	return row, nil, err
 }
 

@@ -71,7 +71,7 @@ type AgentConnectedParams struct {
 	At                time.Time
 }
 
-// A connection began.
+// Records that a connection began.
 func (q *Queries) AgentConnected(ctx context.Context, arg AgentConnectedParams) (int64, error) {
 	result, err := q.db.Exec(ctx, agentConnected,
 		arg.ID,
@@ -99,7 +99,7 @@ type AgentDisconnectedParams struct {
 	ConnectedAt time.Time
 }
 
-// The connection that began at a given time ended. Another one has its own time.
+// Records that the connection that began at the given time ended. A newer connection has another time and is not affected.
 func (q *Queries) AgentDisconnected(ctx context.Context, arg AgentDisconnectedParams) (int64, error) {
 	result, err := q.db.Exec(ctx, agentDisconnected, arg.ID, arg.At, arg.ConnectedAt)
 	if err != nil {
@@ -164,7 +164,7 @@ type DeleteResourcesExceptParams struct {
 	Ids        []uuid.UUID
 }
 
-// Resources that were reported on the way and are gone at the end.
+// Deletes the resources that the job reported while it ran and that no longer existed at its end.
 func (q *Queries) DeleteResourcesExcept(ctx context.Context, arg DeleteResourcesExceptParams) error {
 	_, err := q.db.Exec(ctx, deleteResourcesExcept, arg.JobID, arg.Transition, arg.Ids)
 	return err
@@ -243,9 +243,9 @@ type GetAdmittedAgentRow struct {
 	UserData      bool
 }
 
-// The agent that a token, or an id, stands for while it may be on the mesh: its workspace lives, its owner is not suspended, and
-// the newest build that has begun is a start that is running or has succeeded. While a start runs, an agent of the build
-// before may still be there.
+// Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended, and the
+// newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
+// stay.
 func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentParams) (GetAdmittedAgentRow, error) {
 	row := q.db.QueryRow(ctx, getAdmittedAgent, arg.TokenHash, arg.ID)
 	var i GetAdmittedAgentRow
@@ -367,7 +367,7 @@ type GetAgentManifestRow struct {
 	OwnerEmail     string
 }
 
-// What an agent is to know about itself and its workspace.
+// Returns what an agent's manifest contains about it and its workspace.
 func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentManifestRow, error) {
 	row := q.db.QueryRow(ctx, getAgentManifest, id)
 	var i GetAgentManifestRow
@@ -432,7 +432,7 @@ type GetAgentOwnerRow struct {
 	OwnerName          string
 }
 
-// Whose agent it is. Agents of imports and dry runs are nobody's and not found here.
+// Returns the owner of an agent. Agents of imports and dry runs have no owner, and no row.
 func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwnerRow, error) {
 	row := q.db.QueryRow(ctx, getAgentOwner, id)
 	var i GetAgentOwnerRow
@@ -472,7 +472,7 @@ type GetReachableAgentRow struct {
 	OwnerName     string
 }
 
-// The workspace of an agent that a user may connect to: as its owner, or because it is shared with them; see rbac.Actor.Reaches.
+// Returns the workspace of an agent if the user may connect to it, as its owner or because it is shared with them; see rbac.Actor.Reaches.
 func (q *Queries) GetReachableAgent(ctx context.Context, arg GetReachableAgentParams) (GetReachableAgentRow, error) {
 	row := q.db.QueryRow(ctx, getReachableAgent, arg.UserID, arg.ID)
 	var i GetReachableAgentRow
@@ -547,7 +547,7 @@ const isStartRunning = `-- name: IsStartRunning :one
 SELECT EXISTS (SELECT 1 FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id WHERE wb.transition = 'start' AND j.status = 'running')
 `
 
-// Whether any workspace is being started now: its agent may come before the build has told of it.
+// Reports whether any workspace is being started: its agent may connect before the build reports it.
 func (q *Queries) IsStartRunning(ctx context.Context) (bool, error) {
 	row := q.db.QueryRow(ctx, isStartRunning)
 	var exists bool
@@ -569,7 +569,7 @@ WHERE a.id = ANY ($1::uuid[]) AND a.token_hash IS NOT NULL
 	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
 `
 
-// Those of the given agents that may be on the mesh, by the rule of GetAdmittedAgent.
+// Returns those of the given agents that may be on the mesh, by the rule of GetAdmittedAgent.
 func (q *Queries) ListAdmittedAgents(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listAdmittedAgents, ids)
 	if err != nil {
@@ -608,7 +608,7 @@ type ListAgentIDsByNameParams struct {
 	AgentName     string
 }
 
-// Up to two of the agents that names stand for in a workspace of a user. An empty agent_name stands for all.
+// Returns up to two agents of a user's workspace that match a name. An empty agent_name matches all of them.
 func (q *Queries) ListAgentIDsByName(ctx context.Context, arg ListAgentIDsByNameParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listAgentIDsByName,
 		arg.OwnerID,
@@ -645,7 +645,7 @@ type ListAgentLogsBeforeParams struct {
 	PageLimit int32
 }
 
-// In the order they were stored, between two ids.
+// Lists lines between two ids, in the order in which they were stored.
 func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBeforeParams) ([]WorkspaceAgentLog, error) {
 	rows, err := q.db.Query(ctx, listAgentLogsBefore,
 		arg.AgentID,
@@ -688,7 +688,7 @@ type ListAgentOwnersRow struct {
 	OwnerID uuid.UUID
 }
 
-// Who owns the workspaces of agents.
+// Returns the owners of the workspaces of agents.
 func (q *Queries) ListAgentOwners(ctx context.Context, ids []uuid.UUID) ([]ListAgentOwnersRow, error) {
 	rows, err := q.db.Query(ctx, listAgentOwners, ids)
 	if err != nil {
@@ -866,8 +866,8 @@ type ListOldTailRow struct {
 	Bytes int64
 }
 
-// Of the tail of a source's log those lines, oldest first, without which at most keep bytes are left. A line costs its text and an
-// overhead.
+// Lists the oldest lines of the tail of a source's log that must go so that at most keep bytes remain. A line counts with its text and
+// an overhead.
 func (q *Queries) ListOldTail(ctx context.Context, arg ListOldTailParams) ([]ListOldTailRow, error) {
 	rows, err := q.db.Query(ctx, listOldTail, arg.LogSourceID, arg.LineOverhead, arg.Keep)
 	if err != nil {
@@ -969,7 +969,7 @@ const listWorkspaceAgentIDs = `-- name: ListWorkspaceAgentIDs :many
 SELECT id FROM workspace_agents WHERE workspace_id = $1 AND token_hash IS NOT NULL ORDER BY id
 `
 
-// The agents of a workspace that may still be there.
+// Lists the agents of a workspace that have not ended.
 func (q *Queries) ListWorkspaceAgentIDs(ctx context.Context, workspaceID *uuid.UUID) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listWorkspaceAgentIDs, workspaceID)
 	if err != nil {
@@ -1000,7 +1000,7 @@ type LockAgentLogsRow struct {
 	LogsOverflowed bool
 }
 
-// Taken before the log source's lock: builds take them in this order too.
+// Locks the agent. Take this lock before the log source's, as builds do.
 func (q *Queries) LockAgentLogs(ctx context.Context, id uuid.UUID) (LockAgentLogsRow, error) {
 	row := q.db.QueryRow(ctx, lockAgentLogs, id)
 	var i LockAgentLogsRow
@@ -1025,7 +1025,7 @@ type LockLogSourceRow struct {
 	GapID     *int64
 }
 
-// Held while lines are stored: the batches of one source come one after another.
+// Locks a log source while lines are stored, so that its batches are stored one after another.
 func (q *Queries) LockLogSource(ctx context.Context, arg LockLogSourceParams) (LockLogSourceRow, error) {
 	row := q.db.QueryRow(ctx, lockLogSource, arg.ID, arg.AgentID)
 	var i LockLogSourceRow
@@ -1052,7 +1052,7 @@ const notifyAgentManifest = `-- name: NotifyAgentManifest :exec
 SELECT pg_notify('agents_manifest', $1::uuid::text)
 `
 
-// The agent is told to ask for its manifest when the transaction commits.
+// Makes the agent request its manifest when the transaction commits.
 func (q *Queries) NotifyAgentManifest(ctx context.Context, agentID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, notifyAgentManifest, agentID)
 	return err
@@ -1062,7 +1062,7 @@ const notifyAgentRevoked = `-- name: NotifyAgentRevoked :exec
 SELECT pg_notify('agents_revoked', $1::uuid::text)
 `
 
-// The agent's mesh access ends when the transaction commits.
+// Makes servers end the agent's mesh access when the transaction commits.
 func (q *Queries) NotifyAgentRevoked(ctx context.Context, agentID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, notifyAgentRevoked, agentID)
 	return err
@@ -1072,7 +1072,7 @@ const notifyAgentShutdown = `-- name: NotifyAgentShutdown :exec
 SELECT pg_notify('agents_shutdown', $1::uuid::text)
 `
 
-// The agent is asked to run its stop scripts when the transaction commits.
+// Makes the agent run its stop scripts when the transaction commits.
 func (q *Queries) NotifyAgentShutdown(ctx context.Context, agentID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, notifyAgentShutdown, agentID)
 	return err
@@ -1085,7 +1085,7 @@ UPDATE workspace_agents SET created_at = now(), first_connected_at = NULL, last_
 WHERE id = $1
 `
 
-// The agent of a new build has not been seen yet.
+// Resets an agent that a new build has kept: it has not connected since.
 func (q *Queries) ResetAgentConnection(ctx context.Context, id uuid.UUID) error {
 	_, err := q.db.Exec(ctx, resetAgentConnection, id)
 	return err
@@ -1141,7 +1141,7 @@ type RevokeAgentsParams struct {
 	Kept        []uuid.UUID
 }
 
-// Ends the agents of a workspace that its newest build did not keep: their tokens are worth nothing, they are gone.
+// Ends the agents of a workspace that its newest build did not keep, and invalidates their tokens.
 func (q *Queries) RevokeAgents(ctx context.Context, arg RevokeAgentsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, revokeAgents, arg.WorkspaceID, arg.Kept)
 	if err != nil {
@@ -1171,7 +1171,7 @@ type SetLogGapParams struct {
 	Output string
 }
 
-// The line that tells what is left out. It stays where the first of those lines was.
+// Stores the line that reports what was left out, in the place of the first of those lines.
 func (q *Queries) SetLogGap(ctx context.Context, arg SetLogGapParams) error {
 	_, err := q.db.Exec(ctx, setLogGap, arg.ID, arg.Output)
 	return err
@@ -1187,7 +1187,7 @@ type SetStartupProblemParams struct {
 	StartupProblem string
 }
 
-// Only while the agent is not there: what it says itself is newer.
+// Affects only a disconnected agent: a connected agent's own report is newer.
 func (q *Queries) SetStartupProblem(ctx context.Context, arg SetStartupProblemParams) (int64, error) {
 	result, err := q.db.Exec(ctx, setStartupProblem, arg.ID, arg.StartupProblem)
 	if err != nil {
@@ -1213,7 +1213,7 @@ type SweepAgentsRow struct {
 	WorkspaceID *uuid.UUID
 }
 
-// Agents that were connected when the server ended and have not come back.
+// Marks agents as disconnected that were connected when the server ended and have not returned.
 func (q *Queries) SweepAgents(ctx context.Context, arg SweepAgentsParams) ([]SweepAgentsRow, error) {
 	rows, err := q.db.Query(ctx, sweepAgents, arg.At, arg.Before, arg.Connected)
 	if err != nil {
@@ -1243,7 +1243,7 @@ type UpdateAgentHelloParams struct {
 	ExpandedDirectory string
 }
 
-// What a connected agent says of itself once it has its manifest.
+// Stores what a connected agent reports about itself once it has its manifest.
 func (q *Queries) UpdateAgentHello(ctx context.Context, arg UpdateAgentHelloParams) (int64, error) {
 	result, err := q.db.Exec(ctx, updateAgentHello, arg.ID, arg.ExpandedDirectory)
 	if err != nil {
@@ -1265,7 +1265,7 @@ type UpdateAgentLifecycleParams struct {
 	At             time.Time
 }
 
-// An older change than the stored one is ignored. "shutting_down" and what follows it is the last word of a build.
+// Ignores a change that is older than the stored one. From "shutting_down" on, the states are final for the build.
 func (q *Queries) UpdateAgentLifecycle(ctx context.Context, arg UpdateAgentLifecycleParams) (int64, error) {
 	result, err := q.db.Exec(ctx, updateAgentLifecycle, arg.ID, arg.LifecycleState, arg.At)
 	if err != nil {
@@ -1287,7 +1287,7 @@ type UpdateAppHealthParams struct {
 	Healths []string
 }
 
-// Apps of one agent that have a health check and another health than before.
+// Stores the health of those of an agent's apps that have a health check and whose health has changed.
 func (q *Queries) UpdateAppHealth(ctx context.Context, arg UpdateAppHealthParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, updateAppHealth, arg.AgentID, arg.Ids, arg.Healths)
 	if err != nil {
@@ -1343,8 +1343,8 @@ type UpsertAgentParams struct {
 	Complete                 bool
 }
 
-// An agent of a build. The same agent of an earlier build moves here: its states start anew, except that one which is still
-// connected stays so. 0 rows: the id belongs to another workspace.
+// Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
+// connected. Affects no row if the id belongs to another workspace.
 func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64, error) {
 	result, err := q.db.Exec(ctx, upsertAgent,
 		arg.ID,
@@ -1408,7 +1408,7 @@ type UpsertAppParams struct {
 	Tooltip              string
 }
 
-// 0 rows: the id is another agent's. The health survives as long as the check stays the same.
+// Affects no row if the id belongs to another agent. Keeps the health as long as the check stays the same.
 func (q *Queries) UpsertApp(ctx context.Context, arg UpsertAppParams) (int64, error) {
 	result, err := q.db.Exec(ctx, upsertApp,
 		arg.ID,
@@ -1450,7 +1450,7 @@ type UpsertLogSourceParams struct {
 	Icon        string
 }
 
-// 0 rows: the id is another agent's.
+// Affects no row if the id belongs to another agent.
 func (q *Queries) UpsertLogSource(ctx context.Context, arg UpsertLogSourceParams) (int64, error) {
 	result, err := q.db.Exec(ctx, upsertLogSource,
 		arg.ID,
@@ -1489,7 +1489,7 @@ type UpsertScriptParams struct {
 	Position         int32
 }
 
-// 0 rows: the id is another agent's.
+// Affects no row if the id belongs to another agent.
 func (q *Queries) UpsertScript(ctx context.Context, arg UpsertScriptParams) (int64, error) {
 	result, err := q.db.Exec(ctx, upsertScript,
 		arg.ID,

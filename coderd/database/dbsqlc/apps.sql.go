@@ -75,8 +75,8 @@ type GetAppAgentRow struct {
 	OwnerName      string
 }
 
-// The agent that an app's address names: of the workspace's newest build, the first one when none is named. Names are hosts' too,
-// which know no case.
+// Returns the agent that an app's address names, or the first agent of the workspace's newest build if the address names none. Names
+// also occur in host names, so case does not matter.
 func (q *Queries) GetAppAgent(ctx context.Context, arg GetAppAgentParams) (GetAppAgentRow, error) {
 	row := q.db.QueryRow(ctx, getAppAgent, arg.Owner, arg.Workspace, arg.Agent)
 	var i GetAppAgentRow
@@ -105,7 +105,7 @@ type GetKeyHolderRow struct {
 	Actor Actor
 }
 
-// Who holds a key that has not ended.
+// Returns the holder of a key that has not ended.
 func (q *Queries) GetKeyHolder(ctx context.Context, id string) (GetKeyHolderRow, error) {
 	row := q.db.QueryRow(ctx, getKeyHolder, id)
 	var i GetKeyHolderRow

@@ -21,7 +21,7 @@ type CountStateKeysRow struct {
 	States   int64
 }
 
-// How many states are encrypted with which key; the empty id is of those that are not encrypted.
+// Counts the states by the key that they are encrypted with; the empty id counts those that are not encrypted.
 func (q *Queries) CountStateKeys(ctx context.Context) ([]CountStateKeysRow, error) {
 	rows, err := q.db.Query(ctx, countStateKeys)
 	if err != nil {
@@ -62,7 +62,7 @@ type GetBuildRow struct {
 	CreatedAt         time.Time
 }
 
-// All but the state.
+// Returns everything except the state.
 func (q *Queries) GetBuild(ctx context.Context, id uuid.UUID) (GetBuildRow, error) {
 	row := q.db.QueryRow(ctx, getBuild, id)
 	var i GetBuildRow
@@ -138,7 +138,7 @@ const getBuildTags = `-- name: GetBuildTags :one
 SELECT provisioner_tags FROM workspace_builds WHERE id = $1
 `
 
-// What was asked of the provisioner with the build itself.
+// Returns the provisioner tags that the build itself asked for.
 func (q *Queries) GetBuildTags(ctx context.Context, id uuid.UUID) ([]byte, error) {
 	row := q.db.QueryRow(ctx, getBuildTags, id)
 	var provisioner_tags []byte
@@ -187,7 +187,7 @@ const getStateRemoved = `-- name: GetStateRemoved :one
 SELECT state_removed_at FROM workspace_builds WHERE id = $1
 `
 
-// When the state was removed because newer builds have theirs; null: it was not.
+// Returns when retention removed the state; null if it did not.
 func (q *Queries) GetStateRemoved(ctx context.Context, id uuid.UUID) (*time.Time, error) {
 	row := q.db.QueryRow(ctx, getStateRemoved, id)
 	var state_removed_at *time.Time
@@ -209,7 +209,7 @@ type GetUnsettledBeforeRow struct {
 	TaintedResources []string
 }
 
-// What the build before the given number left unsettled.
+// Returns what the build before the given number left unsettled.
 func (q *Queries) GetUnsettledBefore(ctx context.Context, arg GetUnsettledBeforeParams) (GetUnsettledBeforeRow, error) {
 	row := q.db.QueryRow(ctx, getUnsettledBefore, arg.WorkspaceID, arg.BuildNumber)
 	var i GetUnsettledBeforeRow
@@ -240,7 +240,7 @@ type InsertBuildParams struct {
 	State                   []byte
 }
 
-// The state starts as the previous build's: it is carried over even when this job never reports one.
+// Copies the previous build's state, so that it is kept even if this job never reports one.
 func (q *Queries) InsertBuild(ctx context.Context, arg InsertBuildParams) (uuid.UUID, error) {
 	row := q.db.QueryRow(ctx, insertBuild,
 		arg.ID,
@@ -364,7 +364,7 @@ type ListBuildRowsRow struct {
 	JobStartedAt            *time.Time
 }
 
-// What a build's JSON shows besides its job and resources, newest first. page_limit 0: all.
+// Lists what the JSON of builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
 func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([]ListBuildRowsRow, error) {
 	rows, err := q.db.Query(ctx, listBuildRows,
 		arg.Ids,
@@ -435,7 +435,7 @@ type ListPreviousBuildParametersRow struct {
 	Value string
 }
 
-// The parameters of the build before the given number.
+// Returns the parameters of the build before the given number.
 func (q *Queries) ListPreviousBuildParameters(ctx context.Context, arg ListPreviousBuildParametersParams) ([]ListPreviousBuildParametersRow, error) {
 	rows, err := q.db.Query(ctx, listPreviousBuildParameters, arg.WorkspaceID, arg.BuildNumber)
 	if err != nil {
@@ -465,7 +465,7 @@ type ListStatesNotUnderParams struct {
 	MaxRows  int32
 }
 
-// Builds whose state is not encrypted with a key.
+// Lists builds whose state is not encrypted with the given key.
 func (q *Queries) ListStatesNotUnder(ctx context.Context, arg ListStatesNotUnderParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listStatesNotUnder, arg.StateKey, arg.MaxRows)
 	if err != nil {
@@ -511,7 +511,7 @@ type ReencryptBuildStateParams struct {
 	State []byte
 }
 
-// The same state, encrypted anew: not a change of the build.
+// Stores the same state, re-encrypted. This does not count as a change of the build.
 func (q *Queries) ReencryptBuildState(ctx context.Context, arg ReencryptBuildStateParams) error {
 	_, err := q.db.Exec(ctx, reencryptBuildState, arg.ID, arg.State)
 	return err
@@ -569,7 +569,7 @@ type UpdateBuildUnsettledParams struct {
 	Tainted []string
 }
 
-// What the build, or one before it, began and left unsettled.
+// Stores the resources that the build, or an earlier one, began to change and left unsettled.
 func (q *Queries) UpdateBuildUnsettled(ctx context.Context, arg UpdateBuildUnsettledParams) error {
 	_, err := q.db.Exec(ctx, updateBuildUnsettled, arg.ID, arg.Unknown, arg.Tainted)
 	return err

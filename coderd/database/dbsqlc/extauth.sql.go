@@ -22,7 +22,7 @@ type DeleteExternalAuthLinkParams struct {
 	ProviderID string
 }
 
-// The user's pages are told.
+// Deletes a link. A trigger notifies the user's pages.
 func (q *Queries) DeleteExternalAuthLink(ctx context.Context, arg DeleteExternalAuthLinkParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteExternalAuthLink, arg.UserID, arg.ProviderID)
 	if err != nil {
@@ -52,7 +52,7 @@ type FailExternalAuthLinkParams struct {
 	Seen       time.Time
 }
 
-// Only if the tokens are still those that were found to be of no use.
+// Marks the link as failed, unless its tokens have been replaced since.
 func (q *Queries) FailExternalAuthLink(ctx context.Context, arg FailExternalAuthLinkParams) error {
 	_, err := q.db.Exec(ctx, failExternalAuthLink,
 		arg.UserID,
@@ -126,7 +126,7 @@ SELECT user_id, provider_id, tokens, refreshable, expires_at, failure, created_a
 ORDER BY user_id, provider_id
 `
 
-// Links whose tokens do not begin with the header of a key.
+// Lists links whose tokens are not encrypted with the key of the given header.
 func (q *Queries) ListExternalAuthLinksNotUnder(ctx context.Context, header []byte) ([]ExternalAuthLink, error) {
 	rows, err := q.db.Query(ctx, listExternalAuthLinksNotUnder, header)
 	if err != nil {
@@ -165,7 +165,7 @@ type LockExternalAuthLinkParams struct {
 	ProviderID string
 }
 
-// Until the transaction ends: one refresh at a time, over all servers.
+// Locks the link until the transaction ends: one server refreshes it at a time.
 func (q *Queries) LockExternalAuthLink(ctx context.Context, arg LockExternalAuthLinkParams) (ExternalAuthLink, error) {
 	row := q.db.QueryRow(ctx, lockExternalAuthLink, arg.UserID, arg.ProviderID)
 	var i ExternalAuthLink
@@ -193,7 +193,7 @@ type ReencryptExternalAuthLinkParams struct {
 	Before     []byte
 }
 
-// The same tokens under another key; nothing when they were changed meanwhile.
+// Stores the same tokens, re-encrypted, unless they have changed meanwhile.
 func (q *Queries) ReencryptExternalAuthLink(ctx context.Context, arg ReencryptExternalAuthLinkParams) error {
 	_, err := q.db.Exec(ctx, reencryptExternalAuthLink,
 		arg.UserID,
@@ -257,7 +257,7 @@ type UpsertExternalAuthLinkParams struct {
 	ExpiresAt   *time.Time
 }
 
-// A new sign-in replaces the old link. The user's pages are told.
+// Replaces the old link after a new sign-in. A trigger notifies the user's pages.
 func (q *Queries) UpsertExternalAuthLink(ctx context.Context, arg UpsertExternalAuthLinkParams) error {
 	_, err := q.db.Exec(ctx, upsertExternalAuthLink,
 		arg.UserID,

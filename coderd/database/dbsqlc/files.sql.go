@@ -48,7 +48,7 @@ type InsertFileRow struct {
 	Inserted bool
 }
 
-// The same bytes of the same user are one file, as new as its last upload. inserted says whether they are new.
+// Stores a file once for each user and content, and updates the time of its upload. inserted reports whether it is new.
 func (q *Queries) InsertFile(ctx context.Context, arg InsertFileParams) (InsertFileRow, error) {
 	row := q.db.QueryRow(ctx, insertFile,
 		arg.ID,

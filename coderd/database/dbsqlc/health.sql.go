@@ -20,7 +20,7 @@ type GetServerFactsRow struct {
 	InRecovery bool
 }
 
-// What PostgreSQL says of itself.
+// Returns PostgreSQL's version, and whether it is a standby.
 func (q *Queries) GetServerFacts(ctx context.Context) (GetServerFactsRow, error) {
 	row := q.db.QueryRow(ctx, getServerFacts)
 	var i GetServerFactsRow
@@ -38,7 +38,7 @@ type GetWaitingJobsRow struct {
 	OldestSeconds float64
 }
 
-// How many jobs nobody has taken, and for how long the oldest has waited.
+// Counts the pending jobs, and returns how long the oldest has waited.
 func (q *Queries) GetWaitingJobs(ctx context.Context, organizationID uuid.UUID) (GetWaitingJobsRow, error) {
 	row := q.db.QueryRow(ctx, getWaitingJobs, organizationID)
 	var i GetWaitingJobsRow
@@ -50,7 +50,7 @@ const probeWrite = `-- name: ProbeWrite :exec
 INSERT INTO settings (key, value) VALUES ('health_probe', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value
 `
 
-// Writes what a full disk or a standby refuses.
+// Writes a row, which fails on a full disk and on a standby.
 func (q *Queries) ProbeWrite(ctx context.Context, value []byte) error {
 	_, err := q.db.Exec(ctx, probeWrite, value)
 	return err

@@ -24,7 +24,7 @@ type AdvanceJobParams struct {
 	Overflowed bool
 }
 
-// Records the last event that was applied.
+// Records the last applied event.
 func (q *Queries) AdvanceJob(ctx context.Context, arg AdvanceJobParams) error {
 	_, err := q.db.Exec(ctx, advanceJob,
 		arg.ID,
@@ -96,11 +96,11 @@ type ClaimJobParams struct {
 	Untagged       bool
 }
 
-// Leases the next job that a daemon with these tags may take: its tags are a subset of the daemon's, and a job without tags of
-// its own runs only on a daemon without. Jobs that people wait for come first. Among those it is the turn of the initiator for whom
-// the fewest jobs run, then of the one whose last job began the longest ago, and the oldest of that initiator's jobs is next. Walks
-// the distinct tag sets and initiators that wait (few), and looks at the heads of their queues only, so that a long queue costs
-// nothing. Rows that another server is claiming are passed over.
+// Leases the next job that a daemon with these tags may take: the job's tags are a subset of the daemon's, and a job without tags of
+// its own runs only on a daemon without. Jobs that people wait for come first. Among those, the initiator with the fewest running jobs is
+// served first, then the one whose last job began the longest ago; each initiator's jobs start in order of age. The query walks the
+// distinct tag sets and initiators that wait, which are few, and reads only the heads of their queues, so its cost does not depend on the
+// length of the queue. It skips rows that another server is claiming.
 func (q *Queries) ClaimJob(ctx context.Context, arg ClaimJobParams) (ProvisionerJob, error) {
 	row := q.db.QueryRow(ctx, claimJob,
 		arg.WorkerID,
@@ -139,7 +139,7 @@ const countStatePieces = `-- name: CountStatePieces :one
 SELECT COALESCE(sum(size), 0)::bigint FROM provisioner_job_state_pieces WHERE job_id = $1
 `
 
-// How many bytes of a state have come.
+// Returns how many bytes of a state have been stored.
 func (q *Queries) CountStatePieces(ctx context.Context, jobID uuid.UUID) (int64, error) {
 	row := q.db.QueryRow(ctx, countStatePieces, jobID)
 	var column_1 int64
@@ -178,7 +178,7 @@ type EndJobParams struct {
 	ErrorCode string
 }
 
-// The job's last change.
+// Ends a job. Nothing changes it afterwards.
 func (q *Queries) EndJob(ctx context.Context, arg EndJobParams) error {
 	_, err := q.db.Exec(ctx, endJob,
 		arg.ID,
@@ -193,7 +193,7 @@ const getFileSHA256 = `-- name: GetFileSHA256 :one
 SELECT sha256 FROM files WHERE id = $1
 `
 
-// The hash by which provisioners cache a source archive.
+// Returns the hash under which provisioners cache a source archive.
 func (q *Queries) GetFileSHA256(ctx context.Context, id uuid.UUID) (string, error) {
 	row := q.db.QueryRow(ctx, getFileSHA256, id)
 	var sha256 string
@@ -244,7 +244,7 @@ type GetSourceChunkParams struct {
 	Size      int32
 }
 
-// A piece of a job's source archive, from a byte on (the first is 1); empty behind its end.
+// Returns a piece of a job's source archive from a byte on, where the first byte is 1; empty after the end.
 func (q *Queries) GetSourceChunk(ctx context.Context, arg GetSourceChunkParams) ([]byte, error) {
 	row := q.db.QueryRow(ctx, getSourceChunk, arg.ID, arg.FirstByte, arg.Size)
 	var data []byte
@@ -337,7 +337,7 @@ type InsertJobLogsParams struct {
 	Outputs   []string
 }
 
-// Lines, as one array a column.
+// Stores lines, given as one array for each column.
 func (q *Queries) InsertJobLogs(ctx context.Context, arg InsertJobLogsParams) error {
 	_, err := q.db.Exec(ctx, insertJobLogs,
 		arg.JobID,
@@ -412,7 +412,7 @@ type ListJobLogsParams struct {
 	MaxRows int32
 }
 
-// Lines between two ids, both left out, oldest first.
+// Lists lines between two ids, exclusive, oldest first.
 func (q *Queries) ListJobLogs(ctx context.Context, arg ListJobLogsParams) ([]ProvisionerJobLog, error) {
 	rows, err := q.db.Query(ctx, listJobLogs,
 		arg.JobID,
@@ -473,7 +473,7 @@ type ListJobMetadataRow struct {
 	WorkspaceBuildID    *uuid.UUID
 }
 
-// The template and workspace that jobs are for. A dry run names its version in its input.
+// Returns the template and workspace that jobs are for. A dry run names its version in its input.
 func (q *Queries) ListJobMetadata(ctx context.Context, ids []uuid.UUID) ([]ListJobMetadataRow, error) {
 	rows, err := q.db.Query(ctx, listJobMetadata, ids)
 	if err != nil {
@@ -522,7 +522,7 @@ type ListJobsParams struct {
 	MaxRows        int32
 }
 
-// The organization's jobs, newest first. A filter that is empty or null does not filter; tags are those that a job has at least.
+// Lists the organization's jobs, newest first. Empty and null filters match all jobs; tags match jobs that have at least those.
 func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]ProvisionerJob, error) {
 	rows, err := q.db.Query(ctx, listJobs,
 		arg.OrganizationID,
@@ -623,7 +623,7 @@ SELECT DISTINCT ON (worker_id) id, organization_id, initiator_id, kind, file_id,
 ORDER BY worker_id, completed_at DESC
 `
 
-// The last job that each daemon ended.
+// Returns the last job that each daemon ended.
 func (q *Queries) ListLastJobs(ctx context.Context, workerIds []uuid.UUID) ([]ProvisionerJob, error) {
 	rows, err := q.db.Query(ctx, listLastJobs, workerIds)
 	if err != nil {
@@ -670,7 +670,7 @@ const listLeasedJobs = `-- name: ListLeasedJobs :many
 SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE status IN ('running', 'canceling')
 `
 
-// Jobs that some daemon is running.
+// Lists the jobs that daemons are running.
 func (q *Queries) ListLeasedJobs(ctx context.Context) ([]ProvisionerJob, error) {
 	rows, err := q.db.Query(ctx, listLeasedJobs)
 	if err != nil {
@@ -734,8 +734,8 @@ type ListPendingPositionsRow struct {
 	Size     int64
 }
 
-// Where jobs stand in the queue of their tags, from 1, and how long that queue is: as ClaimJob would take them if every job took
-// the same time.
+// Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which ClaimJob would
+// lease them if all jobs took the same time.
 func (q *Queries) ListPendingPositions(ctx context.Context, ids []uuid.UUID) ([]ListPendingPositionsRow, error) {
 	rows, err := q.db.Query(ctx, listPendingPositions, ids)
 	if err != nil {
@@ -789,7 +789,7 @@ const listWorkerJobs = `-- name: ListWorkerJobs :many
 SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
 `
 
-// Jobs that one daemon is running.
+// Lists the jobs that one daemon is running.
 func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]ProvisionerJob, error) {
 	rows, err := q.db.Query(ctx, listWorkerJobs, workerID)
 	if err != nil {
@@ -836,7 +836,7 @@ const lockJob = `-- name: LockJob :one
 SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE id = $1 FOR UPDATE
 `
 
-// The job's row, for a transaction that changes it.
+// Locks a job, for a transaction that changes it.
 func (q *Queries) LockJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, error) {
 	row := q.db.QueryRow(ctx, lockJob, id)
 	var i ProvisionerJob
@@ -871,7 +871,7 @@ SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, 
 ORDER BY created_at LIMIT 100 FOR UPDATE SKIP LOCKED
 `
 
-// Jobs that have waited for a moment and whose log does not say why yet.
+// Locks the jobs that have waited for a while and whose log does not contain the reason yet.
 func (q *Queries) LockSilentJobs(ctx context.Context, seconds float64) ([]ProvisionerJob, error) {
 	rows, err := q.db.Query(ctx, lockSilentJobs, seconds)
 	if err != nil {
@@ -924,7 +924,7 @@ type RequeueJobParams struct {
 	Epoch int64
 }
 
-// Gives a job back that nobody accepted. The epoch stays grown.
+// Requeues a job that its daemon did not accept. The epoch keeps its new value.
 func (q *Queries) RequeueJob(ctx context.Context, arg RequeueJobParams) (int64, error) {
 	result, err := q.db.Exec(ctx, requeueJob, arg.ID, arg.Epoch)
 	if err != nil {
@@ -947,7 +947,7 @@ type UpsertJobChangesParams struct {
 	Ended     []string
 }
 
-// The last step of each resource that a job changes. No address may come twice.
+// Stores the last step of each resource that a job changes. Addresses must be distinct.
 func (q *Queries) UpsertJobChanges(ctx context.Context, arg UpsertJobChangesParams) error {
 	_, err := q.db.Exec(ctx, upsertJobChanges,
 		arg.JobID,

@@ -21,7 +21,7 @@ type CountSSHKeyKeysRow struct {
 	Keys  int64
 }
 
-// How many private SSH keys are encrypted with which key.
+// Counts the private SSH keys by the key that they are encrypted with.
 func (q *Queries) CountSSHKeyKeys(ctx context.Context) ([]CountSSHKeyKeysRow, error) {
 	rows, err := q.db.Query(ctx, countSSHKeyKeys)
 	if err != nil {
@@ -81,7 +81,7 @@ const deleteGitSSHKeysUnder = `-- name: DeleteGitSSHKeysUnder :exec
 DELETE FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) = $1::bytea
 `
 
-// Keys for git that are encrypted with the key of a header.
+// Deletes the Git keys that are encrypted with the key of the given header.
 func (q *Queries) DeleteGitSSHKeysUnder(ctx context.Context, header []byte) error {
 	_, err := q.db.Exec(ctx, deleteGitSSHKeysUnder, header)
 	return err
@@ -97,7 +97,7 @@ type DeleteUserKeysParams struct {
 	KeptID string
 }
 
-// Of the named kinds, but keep one ("": none).
+// Deletes a user's keys of the given kinds, except keep; "" keeps none.
 func (q *Queries) DeleteUserKeys(ctx context.Context, arg DeleteUserKeysParams) error {
 	_, err := q.db.Exec(ctx, deleteUserKeys, arg.UserID, arg.Kinds, arg.KeptID)
 	return err
@@ -112,7 +112,7 @@ type ExpireAPIKeyParams struct {
 	UserID uuid.UUID
 }
 
-// Ends a key and keeps its row; a trigger tells every server. A key that has expired before keeps its time.
+// Ends a key and keeps its row; a trigger notifies every server. A key that has already expired keeps its time.
 func (q *Queries) ExpireAPIKey(ctx context.Context, arg ExpireAPIKeyParams) (int64, error) {
 	result, err := q.db.Exec(ctx, expireAPIKey, arg.ID, arg.UserID)
 	if err != nil {
@@ -125,7 +125,7 @@ const forgetStateKey = `-- name: ForgetStateKey :exec
 INSERT INTO forgotten_state_keys (key_id) VALUES ($1) ON CONFLICT DO NOTHING
 `
 
-// The server may lack this key from now on.
+// Records that the server may lack this key from now on.
 func (q *Queries) ForgetStateKey(ctx context.Context, keyID []byte) error {
 	_, err := q.db.Exec(ctx, forgetStateKey, keyID)
 	return err
@@ -176,7 +176,7 @@ type GetCredentialRow struct {
 	Actor           Actor
 }
 
-// All that decides whether a token is good, and what its user may do.
+// Returns everything that decides whether a token is valid, and what its user may do.
 func (q *Queries) GetCredential(ctx context.Context, id string) (GetCredentialRow, error) {
 	row := q.db.QueryRow(ctx, getCredential, id)
 	var i GetCredentialRow
@@ -296,7 +296,7 @@ type InsertGitSSHKeyOnceParams struct {
 	PublicKey string
 }
 
-// The first pair stays; read it back.
+// Stores a key pair unless there is one; read the result back.
 func (q *Queries) InsertGitSSHKeyOnce(ctx context.Context, arg InsertGitSSHKeyOnceParams) error {
 	_, err := q.db.Exec(ctx, insertGitSSHKeyOnce, arg.UserID, arg.Sealed, arg.PublicKey)
 	return err
@@ -306,7 +306,7 @@ const listForgottenStateKeys = `-- name: ListForgottenStateKeys :many
 SELECT key_id FROM forgotten_state_keys
 `
 
-// Ids of keys that the server may lack.
+// Lists the ids of keys that the server may lack.
 func (q *Queries) ListForgottenStateKeys(ctx context.Context) ([][]byte, error) {
 	rows, err := q.db.Query(ctx, listForgottenStateKeys)
 	if err != nil {
@@ -331,7 +331,7 @@ const listGitSSHKeysNotUnder = `-- name: ListGitSSHKeysNotUnder :many
 SELECT user_id FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) <> $1::bytea ORDER BY user_id
 `
 
-// Users whose private key is not encrypted with the key of a header.
+// Lists users whose private key is not encrypted with the key of the given header.
 func (q *Queries) ListGitSSHKeysNotUnder(ctx context.Context, header []byte) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listGitSSHKeysNotUnder, header)
 	if err != nil {
@@ -368,7 +368,7 @@ type ListTokensRow struct {
 	Username string
 }
 
-// Long-lived tokens, of one user or (null) of all: those that are still good, or the expired ones too.
+// Lists long-lived tokens, of one user or, for null, of all: the valid ones, or also the expired ones.
 func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListTokensRow, error) {
 	rows, err := q.db.Query(ctx, listTokens, arg.IncludeExpired, arg.UserID)
 	if err != nil {
@@ -411,7 +411,7 @@ type ListUsersWithExpiredKeysParams struct {
 	Until time.Time
 }
 
-// Whose keys ended by time after one moment and not after another.
+// Lists the users whose keys expired between two moments.
 func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWithExpiredKeysParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listUsersWithExpiredKeys, arg.After, arg.Until)
 	if err != nil {
@@ -452,7 +452,7 @@ const nextKeyExpiry = `-- name: NextKeyExpiry :one
 SELECT coalesce(min(expires_at), $1::timestamptz + interval '1 day')::timestamptz AS at FROM api_keys WHERE expires_at > $1::timestamptz
 `
 
-// When the next key ends after a moment; far off when none does.
+// Returns when the next key expires after a moment, or a day after that moment if none does.
 func (q *Queries) NextKeyExpiry(ctx context.Context, after time.Time) (time.Time, error) {
 	row := q.db.QueryRow(ctx, nextKeyExpiry, after)
 	var at time.Time
@@ -494,7 +494,7 @@ type SealGitSSHKeyParams struct {
 	Sealed []byte
 }
 
-// The same key, encrypted: not a change for its user.
+// Stores the same key, encrypted. This does not count as a change for its user.
 func (q *Queries) SealGitSSHKey(ctx context.Context, arg SealGitSSHKeyParams) error {
 	_, err := q.db.Exec(ctx, sealGitSSHKey, arg.UserID, arg.Sealed)
 	return err
@@ -513,8 +513,8 @@ type TouchAPIKeysParams struct {
 	Every float64
 }
 
-// A session lives on while it is used; a token keeps its end. A key that has ended, or whose user is suspended, stays as it is; so does one
-// whose use was noted a moment ago. Returns the users of the others.
+// Records that keys are in use, and extends sessions; tokens keep their end. It skips keys that have ended, whose user is suspended, or
+// whose use was recorded recently, and returns the users of the others.
 func (q *Queries) TouchAPIKeys(ctx context.Context, arg TouchAPIKeysParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, touchAPIKeys, arg.Ids, arg.Every)
 	if err != nil {

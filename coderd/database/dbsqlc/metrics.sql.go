@@ -32,7 +32,7 @@ type CountAgentsUpRow struct {
 	Up              int64
 }
 
-// Connected agents of each workspace that has agents: zero where none is connected.
+// Counts the connected agents of each workspace that has agents, including zeros.
 func (q *Queries) CountAgentsUp(ctx context.Context) ([]CountAgentsUpRow, error) {
 	rows, err := q.db.Query(ctx, countAgentsUp)
 	if err != nil {
@@ -74,7 +74,7 @@ type CountForMetricsRow struct {
 	ProvisionersOnline int64
 }
 
-// Numbers of the whole deployment.
+// Returns counts for the whole deployment.
 func (q *Queries) CountForMetrics(ctx context.Context) (CountForMetricsRow, error) {
 	row := q.db.QueryRow(ctx, countForMetrics)
 	var i CountForMetricsRow
@@ -110,7 +110,7 @@ type CountLatestBuildsRow struct {
 	Workspaces      int64
 }
 
-// Living workspaces by what became of their latest build.
+// Counts workspaces that are not deleted, by the outcome of their latest build.
 func (q *Queries) CountLatestBuilds(ctx context.Context) ([]CountLatestBuildsRow, error) {
 	rows, err := q.db.Query(ctx, countLatestBuilds)
 	if err != nil {

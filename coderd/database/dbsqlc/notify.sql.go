@@ -18,7 +18,7 @@ type NotifyParams struct {
 	Payload string
 }
 
-// Tells whoever listens on the channel, when the transaction commits.
+// Notifies the listeners on the channel when the transaction commits.
 func (q *Queries) Notify(ctx context.Context, arg NotifyParams) error {
 	_, err := q.db.Exec(ctx, notify, arg.Channel, arg.Payload)
 	return err

@@ -20,7 +20,7 @@ type AddOrganizationMemberParams struct {
 	UserID         uuid.UUID
 }
 
-// Adds a user without roles. A member stays as they are.
+// Adds a user without roles. It does not change an existing member.
 func (q *Queries) AddOrganizationMember(ctx context.Context, arg AddOrganizationMemberParams) error {
 	_, err := q.db.Exec(ctx, addOrganizationMember, arg.OrganizationID, arg.UserID)
 	return err
@@ -58,7 +58,7 @@ type ListOrganizationsParams struct {
 	Ids       []uuid.UUID
 }
 
-// Those that an actor may see; see rbac.Extent.
+// Lists the organizations that an actor may see; see rbac.Extent.
 func (q *Queries) ListOrganizations(ctx context.Context, arg ListOrganizationsParams) ([]Organization, error) {
 	rows, err := q.db.Query(ctx, listOrganizations, arg.AllOfThem, arg.Ids)
 	if err != nil {

@@ -12,16 +12,6 @@ import (
 	"github.com/google/uuid"
 )
 
-const beat = `-- name: Beat :exec
-INSERT INTO servers (id) VALUES ($1) ON CONFLICT (id) DO UPDATE SET beat_at = now()
-`
-
-// A server says that it runs.
-func (q *Queries) Beat(ctx context.Context, id uuid.UUID) error {
-	_, err := q.db.Exec(ctx, beat, id)
-	return err
-}
-
 const closeLostProvisioners = `-- name: CloseLostProvisioners :exec
 UPDATE provisioner_daemons d SET online = false, last_seen_at = coalesce((SELECT s.beat_at FROM servers s WHERE s.id = d.server_id), now())
 WHERE d.online AND NOT EXISTS (
@@ -29,7 +19,7 @@ WHERE d.online AND NOT EXISTS (
 )
 `
 
-// Marks the daemons of servers that no longer write their rows as offline since the last beat.
+// Marks the daemons of servers without a recent heartbeat as offline since the last one.
 func (q *Queries) CloseLostProvisioners(ctx context.Context, lifeSeconds float64) error {
 	_, err := q.db.Exec(ctx, closeLostProvisioners, lifeSeconds)
 	return err
@@ -45,7 +35,7 @@ type CloseProvisionerParams struct {
 	LastSeenAt *time.Time
 }
 
-// A daemon's session ended, unless a newer one has begun since the one that began at the given time.
+// Records that the daemon's session that began at the given time ended, unless a newer one has begun.
 func (q *Queries) CloseProvisioner(ctx context.Context, arg CloseProvisionerParams) error {
 	_, err := q.db.Exec(ctx, closeProvisioner, arg.ID, arg.ServerID, arg.LastSeenAt)
 	return err
@@ -55,7 +45,7 @@ const deleteOldServers = `-- name: DeleteOldServers :exec
 DELETE FROM servers WHERE beat_at < now() - interval '1 day'
 `
 
-// Servers that ended without a word long ago.
+// Removes servers whose heartbeats stopped long ago.
 func (q *Queries) DeleteOldServers(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, deleteOldServers)
 	return err
@@ -81,7 +71,7 @@ const deleteServer = `-- name: DeleteServer :exec
 DELETE FROM servers WHERE id = $1
 `
 
-// A server stops in order: its daemons' sessions have ended.
+// Removes a server that stops in order: its daemons' sessions have ended.
 func (q *Queries) DeleteServer(ctx context.Context, id uuid.UUID) error {
 	_, err := q.db.Exec(ctx, deleteServer, id)
 	return err
@@ -92,7 +82,7 @@ DELETE FROM provisioner_daemons d WHERE NOT d.online AND d.last_seen_at < now() 
 	AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.worker_id = d.id AND j.completed_at IS NULL)
 `
 
-// Daemons that were not seen for a week and run no job. Lost ones are to be closed first (CloseLostProvisioners).
+// Deletes daemons that have not been seen for a week and run no job. Call CloseLostProvisioners first.
 func (q *Queries) DeleteStaleProvisioners(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, deleteStaleProvisioners)
 	return err
@@ -109,7 +99,7 @@ type ForgetProvisionerNameParams struct {
 	KeepID         uuid.UUID
 }
 
-// Frees the name of a daemon that is offline and runs nothing, for one that joins with another credential.
+// Frees the name of an idle offline daemon for one that joins with another credential.
 func (q *Queries) ForgetProvisionerName(ctx context.Context, arg ForgetProvisionerNameParams) error {
 	_, err := q.db.Exec(ctx, forgetProvisionerName, arg.OrganizationID, arg.Name, arg.KeepID)
 	return err
@@ -119,7 +109,7 @@ const getProvisionerKeyBySecret = `-- name: GetProvisionerKeyBySecret :one
 SELECT id, organization_id, name, tags, secret_hash, created_by, created_at FROM provisioner_keys WHERE secret_hash = $1
 `
 
-// The key that a daemon shows.
+// Returns the key that a daemon presents.
 func (q *Queries) GetProvisionerKeyBySecret(ctx context.Context, secretHash []byte) (ProvisionerKey, error) {
 	row := q.db.QueryRow(ctx, getProvisionerKeyBySecret, secretHash)
 	var i ProvisionerKey
@@ -145,12 +135,22 @@ type GetProvisionerUnseenRow struct {
 	UnseenSeconds float64
 }
 
-// For how many seconds a daemon has not been seen: since its server's last beat, or since it went offline.
+// Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline.
 func (q *Queries) GetProvisionerUnseen(ctx context.Context, id uuid.UUID) (GetProvisionerUnseenRow, error) {
 	row := q.db.QueryRow(ctx, getProvisionerUnseen, id)
 	var i GetProvisionerUnseenRow
 	err := row.Scan(&i.Online, &i.UnseenSeconds)
 	return i, err
+}
+
+const heartbeat = `-- name: Heartbeat :exec
+INSERT INTO servers (id) VALUES ($1) ON CONFLICT (id) DO UPDATE SET beat_at = now()
+`
+
+// Records a server's heartbeat.
+func (q *Queries) Heartbeat(ctx context.Context, id uuid.UUID) error {
+	_, err := q.db.Exec(ctx, heartbeat, id)
+	return err
 }
 
 const insertProvisionerKey = `-- name: InsertProvisionerKey :one
@@ -192,7 +192,7 @@ const listExistingProvisionerKeys = `-- name: ListExistingProvisionerKeys :many
 SELECT id FROM provisioner_keys WHERE id = ANY ($1::uuid[])
 `
 
-// Those of the keys that have not been deleted.
+// Returns those of the keys that have not been deleted.
 func (q *Queries) ListExistingProvisionerKeys(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listExistingProvisionerKeys, ids)
 	if err != nil {
@@ -291,7 +291,7 @@ type ListServerProvisionersParams struct {
 	Ids      []uuid.UUID
 }
 
-// Those of the daemons whose newest session is with this server.
+// Returns those of the daemons whose newest session is with this server.
 func (q *Queries) ListServerProvisioners(ctx context.Context, arg ListServerProvisionersParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listServerProvisioners, arg.ServerID, arg.Ids)
 	if err != nil {
@@ -332,7 +332,7 @@ type OpenProvisionerParams struct {
 	ServerID       *uuid.UUID
 }
 
-// A daemon's session begins.
+// Records that a daemon's session begins.
 func (q *Queries) OpenProvisioner(ctx context.Context, arg OpenProvisionerParams) (ProvisionerDaemon, error) {
 	row := q.db.QueryRow(ctx, openProvisioner,
 		arg.ID,
@@ -373,7 +373,7 @@ type ReconcileProvisionersParams struct {
 	Connected []uuid.UUID
 }
 
-// Makes a server's daemons online or offline as they are connected to it: what an outage of the database kept it from writing.
+// Corrects which of a server's daemons are online, after an outage of the database.
 func (q *Queries) ReconcileProvisioners(ctx context.Context, arg ReconcileProvisionersParams) error {
 	_, err := q.db.Exec(ctx, reconcileProvisioners, arg.ServerID, arg.Connected)
 	return err

@@ -21,7 +21,7 @@ type DeleteOldDryRunsParams struct {
 	MaxRows int32
 }
 
-// Dry runs that ended before a time, with all that they found.
+// Deletes dry runs that ended before a time, with their results.
 func (q *Queries) DeleteOldDryRuns(ctx context.Context, arg DeleteOldDryRunsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteOldDryRuns, arg.Before, arg.MaxRows)
 	if err != nil {
@@ -43,7 +43,7 @@ type DeleteOldFilesParams struct {
 	MaxRows int32
 }
 
-// Archives that were uploaded before a time and that no job refers to.
+// Deletes archives that were uploaded before a time and that no job refers to.
 func (q *Queries) DeleteOldFiles(ctx context.Context, arg DeleteOldFilesParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteOldFiles, arg.Before, arg.MaxRows)
 	if err != nil {
@@ -69,7 +69,7 @@ type DeleteOldImportsParams struct {
 	MaxRows int32
 }
 
-// Imports that ended before a time and became no template's version.
+// Deletes imports that ended before a time and whose version belongs to no template.
 func (q *Queries) DeleteOldImports(ctx context.Context, arg DeleteOldImportsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteOldImports, arg.Before, arg.MaxRows)
 	if err != nil {
@@ -99,8 +99,8 @@ type RemoveOldJobLogsParams struct {
 	MaxRows int32
 }
 
-// Removes the logs of jobs that ended before a time and has one line in their place say so. Workspaces' latest builds and the imports
-// of templates' active versions keep theirs.
+// Replaces the logs of jobs that ended before a time by one line that reports it. It keeps those of workspaces' latest builds and of the
+// imports of active template versions.
 func (q *Queries) RemoveOldJobLogs(ctx context.Context, arg RemoveOldJobLogsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, removeOldJobLogs, arg.Before, arg.MaxRows)
 	if err != nil {
@@ -122,8 +122,8 @@ type RemoveOldStatesParams struct {
 	MaxRows int32
 }
 
-// Removes the states of builds that are not among the newest of their workspace. The latest build's is never one of them: each build
-// begins with the state of the one before.
+// Removes the states of builds that are not among the newest of their workspace. It never removes the latest build's, with which the
+// next build begins.
 func (q *Queries) RemoveOldStates(ctx context.Context, arg RemoveOldStatesParams) (int64, error) {
 	result, err := q.db.Exec(ctx, removeOldStates, arg.Kept, arg.MaxRows)
 	if err != nil {
@@ -136,7 +136,7 @@ const tryRetentionLock = `-- name: TryRetentionLock :one
 SELECT pg_try_advisory_xact_lock(7358002)
 `
 
-// Whether this transaction may remove what is old: one at a time, over all servers.
+// Reports whether this transaction may remove old data: one at a time, across all servers.
 func (q *Queries) TryRetentionLock(ctx context.Context) (bool, error) {
 	row := q.db.QueryRow(ctx, tryRetentionLock)
 	var pg_try_advisory_xact_lock bool

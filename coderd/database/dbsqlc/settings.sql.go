@@ -29,7 +29,7 @@ type InsertSettingOnceParams struct {
 	Value []byte
 }
 
-// The first writer wins; read it back.
+// Stores a setting unless there is one; read the result back.
 func (q *Queries) InsertSettingOnce(ctx context.Context, arg InsertSettingOnceParams) error {
 	_, err := q.db.Exec(ctx, insertSettingOnce, arg.Key, arg.Value)
 	return err

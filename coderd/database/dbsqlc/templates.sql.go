@@ -21,7 +21,7 @@ type AttachTemplateVersionParams struct {
 	TemplateID *uuid.UUID
 }
 
-// A version belongs to one template for ever.
+// Assigns a version to a template, permanently.
 func (q *Queries) AttachTemplateVersion(ctx context.Context, arg AttachTemplateVersionParams) (int64, error) {
 	result, err := q.db.Exec(ctx, attachTemplateVersion, arg.ID, arg.TemplateID)
 	if err != nil {
@@ -57,7 +57,7 @@ type DeleteTemplateVersionVariablesExceptParams struct {
 	Names             []string
 }
 
-// Values that were given for variables the template does not have.
+// Deletes values that were given for variables that the template does not declare.
 func (q *Queries) DeleteTemplateVersionVariablesExcept(ctx context.Context, arg DeleteTemplateVersionVariablesExceptParams) error {
 	_, err := q.db.Exec(ctx, deleteTemplateVersionVariablesExcept, arg.TemplateVersionID, arg.Names)
 	return err
@@ -94,7 +94,7 @@ WHERE deleted_at IS NULL AND (id::text = lower($1::text) OR lower(name) = lower(
 ORDER BY is_default DESC LIMIT 1
 `
 
-// By id, by name, or "default".
+// Returns an organization by its id, its name, or "default".
 func (q *Queries) GetOrganizationByReference(ctx context.Context, reference string) (Organization, error) {
 	row := q.db.QueryRow(ctx, getOrganizationByReference, reference)
 	var i Organization
@@ -121,7 +121,7 @@ type GetSharedTemplateVersionRow struct {
 	Sharing         rbac.Sharing
 }
 
-// A version, and how its template is shared; null without one.
+// Returns a version, and how its template is shared; null without a template.
 func (q *Queries) GetSharedTemplateVersion(ctx context.Context, id uuid.UUID) (GetSharedTemplateVersionRow, error) {
 	row := q.db.QueryRow(ctx, getSharedTemplateVersion, id)
 	var i GetSharedTemplateVersionRow
@@ -213,7 +213,7 @@ type GetTemplateFileRow struct {
 	CreatedBy uuid.UUID
 }
 
-// Whether a file is there and whose it is; not its bytes.
+// Returns the owner of a file if it exists, without its content.
 func (q *Queries) GetTemplateFile(ctx context.Context, id uuid.UUID) (GetTemplateFileRow, error) {
 	row := q.db.QueryRow(ctx, getTemplateFile, id)
 	var i GetTemplateFileRow
@@ -230,7 +230,7 @@ type GetTemplateJobParams struct {
 	Kind string
 }
 
-// A job by its kind: what a dry run route may show.
+// Returns a job of the given kind, for the routes of dry runs.
 func (q *Queries) GetTemplateJob(ctx context.Context, arg GetTemplateJobParams) (ProvisionerJob, error) {
 	row := q.db.QueryRow(ctx, getTemplateJob, arg.ID, arg.Kind)
 	var i ProvisionerJob
@@ -276,7 +276,7 @@ type GetTemplateOwnerFactsRow struct {
 	SshPublicKey string
 }
 
-// What a template may read about a workspace's owner, without secrets.
+// Returns what a template may read about a workspace's owner, without secrets.
 func (q *Queries) GetTemplateOwnerFacts(ctx context.Context, id uuid.UUID) (GetTemplateOwnerFactsRow, error) {
 	row := q.db.QueryRow(ctx, getTemplateOwnerFacts, id)
 	var i GetTemplateOwnerFactsRow
@@ -395,7 +395,7 @@ const holdTemplate = `-- name: HoldTemplate :one
 SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE id = $1 AND deleted_at IS NULL FOR SHARE
 `
 
-// Held while a workspace is made from it: it is not deleted meanwhile.
+// Locks a template while a workspace is created from it, so that it is not deleted meanwhile.
 func (q *Queries) HoldTemplate(ctx context.Context, id uuid.UUID) (Template, error) {
 	row := q.db.QueryRow(ctx, holdTemplate, id)
 	var i Template
@@ -609,7 +609,7 @@ type ListTemplateRowsRow struct {
 	ActiveUsers             int64
 }
 
-// Everything a template's JSON shows. ids NULL: all that match the filters.
+// Lists everything that the JSON of templates shows. If ids is null, it lists all that match the filters.
 func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsParams) ([]ListTemplateRowsRow, error) {
 	rows, err := q.db.Query(ctx, listTemplateRows,
 		arg.Ids,
@@ -786,7 +786,7 @@ type ListTemplateVersionRowsRow struct {
 	FileID          uuid.UUID
 }
 
-// Oldest first. One of ids and template_id is given; page_limit 0: all.
+// Lists versions, oldest first. Give either ids or template_id. A page_limit of 0 means all.
 func (q *Queries) ListTemplateVersionRows(ctx context.Context, arg ListTemplateVersionRowsParams) ([]ListTemplateVersionRowsRow, error) {
 	rows, err := q.db.Query(ctx, listTemplateVersionRows,
 		arg.Ids,
@@ -870,7 +870,7 @@ WHERE w.template_id = $1 AND w.deleted_at IS NULL
 ORDER BY u.username, w.name LIMIT 20
 `
 
-// Who still uses a template, "owner/name".
+// Lists the workspaces that still use a template, as "owner/name".
 func (q *Queries) ListTemplateWorkspaceNames(ctx context.Context, templateID uuid.UUID) ([]string, error) {
 	rows, err := q.db.Query(ctx, listTemplateWorkspaceNames, templateID)
 	if err != nil {
@@ -895,7 +895,7 @@ const lockTemplate = `-- name: LockTemplate :one
 SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
 `
 
-// Held while it is deleted or changed.
+// Locks a template while it is changed or deleted.
 func (q *Queries) LockTemplate(ctx context.Context, id uuid.UUID) (Template, error) {
 	row := q.db.QueryRow(ctx, lockTemplate, id)
 	var i Template
@@ -1074,7 +1074,7 @@ type UpsertTemplateVersionVariableParams struct {
 	Sensitive         bool
 }
 
-// Before the import only names and values are known; the import brings the definitions.
+// Stores a variable of a version: its name and value before the import, its definition with it.
 func (q *Queries) UpsertTemplateVersionVariable(ctx context.Context, arg UpsertTemplateVersionVariableParams) error {
 	_, err := q.db.Exec(ctx, upsertTemplateVersionVariable,
 		arg.TemplateVersionID,

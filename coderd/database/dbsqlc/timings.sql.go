@@ -31,7 +31,7 @@ type ListAgentTimingsRow struct {
 	ReadyAt          *time.Time
 }
 
-// When the agents of a build connected.
+// Returns when the agents of a build connected.
 func (q *Queries) ListAgentTimings(ctx context.Context, arg ListAgentTimingsParams) ([]ListAgentTimingsRow, error) {
 	rows, err := q.db.Query(ctx, listAgentTimings, arg.WorkspaceID, arg.BuildNumber)
 	if err != nil {
@@ -71,7 +71,7 @@ type ListResourceLinesRow struct {
 	Stage     string
 }
 
-// What Terraform has said about single resources, bounded: a template with more has no picture of them all.
+// Lists Terraform's lines about single resources, up to a limit.
 func (q *Queries) ListResourceLines(ctx context.Context, jobID uuid.UUID) ([]ListResourceLinesRow, error) {
 	rows, err := q.db.Query(ctx, listResourceLines, jobID)
 	if err != nil {
@@ -115,7 +115,7 @@ type ListScriptTimingsRow struct {
 	AgentName   string
 }
 
-// When the scripts of a build's agents ran last.
+// Returns when the scripts of a build's agents last ran.
 func (q *Queries) ListScriptTimings(ctx context.Context, arg ListScriptTimingsParams) ([]ListScriptTimingsRow, error) {
 	rows, err := q.db.Query(ctx, listScriptTimings, arg.WorkspaceID, arg.BuildNumber)
 	if err != nil {
@@ -158,7 +158,7 @@ type ListStageTimingsRow struct {
 	EndedAt   time.Time
 }
 
-// When each stage of a job said its first and its last word, in order.
+// Returns when each stage of a job wrote its first and its last line, in order.
 func (q *Queries) ListStageTimings(ctx context.Context, jobID uuid.UUID) ([]ListStageTimingsRow, error) {
 	rows, err := q.db.Query(ctx, listStageTimings, jobID)
 	if err != nil {

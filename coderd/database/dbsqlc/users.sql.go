@@ -26,7 +26,7 @@ const countOtherOwners = `-- name: CountOtherOwners :one
 SELECT count(*) FROM users WHERE deleted_at IS NULL AND status <> 'suspended' AND 'owner' = ANY (roles) AND id <> $1
 `
 
-// Owners who can sign in, besides this one.
+// Counts the owners other than this one who can sign in.
 func (q *Queries) CountOtherOwners(ctx context.Context, id uuid.UUID) (int64, error) {
 	row := q.db.QueryRow(ctx, countOtherOwners, id)
 	var count int64
@@ -38,7 +38,7 @@ const deleteUser = `-- name: DeleteUser :exec
 UPDATE users SET deleted_at = now(), updated_at = now(), password_hash = '', roles = '{}', status = 'suspended' WHERE id = $1 AND deleted_at IS NULL
 `
 
-// The row stays: what the user made refers to it. The name and the address are free again.
+// Deletes a user. The row stays because other rows refer to it; the name and the address become available.
 func (q *Queries) DeleteUser(ctx context.Context, id uuid.UUID) error {
 	_, err := q.db.Exec(ctx, deleteUser, id)
 	return err
@@ -48,7 +48,7 @@ const getActor = `-- name: GetActor :one
 SELECT id, username, status, roles, memberships, groups FROM actors WHERE id = $1
 `
 
-// A user with all that decides what they may do.
+// Returns a user with everything that decides what they may do.
 func (q *Queries) GetActor(ctx context.Context, id uuid.UUID) (Actor, error) {
 	row := q.db.QueryRow(ctx, getActor, id)
 	var i Actor
@@ -150,7 +150,7 @@ const holdUser = `-- name: HoldUser :one
 SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
 `
 
-// The living user, for a transaction that gives them something which their deletion asks for.
+// Locks an undeleted user against deletion, for a transaction that gives them something that the deletion checks for.
 func (q *Queries) HoldUser(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
 	row := q.db.QueryRow(ctx, holdUser, id)
 	err := row.Scan(&id)
@@ -227,7 +227,7 @@ type ListUsersRow struct {
 	Total int64
 }
 
-// One page by name, with the number of all that match. Filters that are null do not filter.
+// Lists one page of users by name, with the number of all that match. Null filters match all users.
 func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUsersRow, error) {
 	rows, err := q.db.Query(ctx, listUsers,
 		arg.OnlyID,
@@ -273,7 +273,7 @@ const lockUser = `-- name: LockUser :one
 SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
 `
 
-// The living user, for a transaction that deletes them: what HoldUser holds them for comes before, or not at all.
+// Locks an undeleted user, for a transaction that deletes them. What HoldUser protects happens before it, or not at all.
 func (q *Queries) LockUser(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
 	row := q.db.QueryRow(ctx, lockUser, id)
 	err := row.Scan(&id)
@@ -284,7 +284,7 @@ const lockUsers = `-- name: LockUsers :exec
 SELECT pg_advisory_xact_lock(7358001)
 `
 
-// Held to the end of the transaction: who is the first user, and who the last owner, is decided by one at a time.
+// Takes a lock until the transaction ends, so that only one transaction at a time creates the first user or removes an owner.
 func (q *Queries) LockUsers(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, lockUsers)
 	return err
@@ -294,7 +294,7 @@ const touchUser = `-- name: TouchUser :exec
 UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id = $1
 `
 
-// A dormant user who is seen is active again.
+// Records that users were seen, and makes dormant ones active.
 func (q *Queries) TouchUser(ctx context.Context, id uuid.UUID) error {
 	_, err := q.db.Exec(ctx, touchUser, id)
 	return err
@@ -304,7 +304,7 @@ const touchUsers = `-- name: TouchUsers :exec
 UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY ($1::uuid[]) ORDER BY u.id FOR UPDATE)
 `
 
-// In the order of their ids, as every statement that locks several users.
+// Locks users in the order of their ids, as every statement that locks several users must.
 func (q *Queries) TouchUsers(ctx context.Context, ids []uuid.UUID) error {
 	_, err := q.db.Exec(ctx, touchUsers, ids)
 	return err

@@ -32,7 +32,7 @@ const deleteWorkspaceKeys = `-- name: DeleteWorkspaceKeys :exec
 DELETE FROM api_keys WHERE workspace_id = $1 AND kind = 'workspace'
 `
 
-// The session tokens that builds of this workspace were given.
+// Deletes the session tokens that builds of this workspace received.
 func (q *Queries) DeleteWorkspaceKeys(ctx context.Context, workspaceID *uuid.UUID) error {
 	_, err := q.db.Exec(ctx, deleteWorkspaceKeys, workspaceID)
 	return err
@@ -56,7 +56,7 @@ const getWorkspace = `-- name: GetWorkspace :one
 SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at FROM workspaces WHERE id = $1
 `
 
-// Deleted ones too.
+// Returns a workspace, even a deleted one.
 func (q *Queries) GetWorkspace(ctx context.Context, id uuid.UUID) (Workspace, error) {
 	row := q.db.QueryRow(ctx, getWorkspace, id)
 	var i Workspace
@@ -101,7 +101,7 @@ type GetWorkspaceByOwnerAndNameParams struct {
 	IncludeDeleted bool
 }
 
-// With include_deleted, the living one first, else the newest of the deleted.
+// Returns the undeleted workspace of that name or, with include_deleted, the most recently deleted one.
 func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspaceByOwnerAndNameParams) (Workspace, error) {
 	row := q.db.QueryRow(ctx, getWorkspaceByOwnerAndName, arg.OwnerID, arg.Name, arg.IncludeDeleted)
 	var i Workspace
@@ -266,8 +266,8 @@ type ListWorkspaceRowsRow struct {
 	Total                        int64
 }
 
-// One page of workspaces with what a list shows. total counts all that match. status follows from the latest build as in
-// workspaces.Status. The page is found in the narrow rows of what is filtered and sorted by; the rest is read for the page only.
+// Lists one page of workspaces. total counts all that match. status follows from the latest build as in workspaces.Status. The page is
+// determined from the few columns that are filtered and sorted by; all other columns are read for the page only.
 func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsParams) ([]ListWorkspaceRowsRow, error) {
 	rows, err := q.db.Query(ctx, listWorkspaceRows,
 		arg.ViewerID,
@@ -345,7 +345,7 @@ const lockWorkspace = `-- name: LockWorkspace :one
 SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at FROM workspaces WHERE id = $1 FOR UPDATE
 `
 
-// Held while a build is made: builds of one workspace are numbered one after another.
+// Locks a workspace while a build is created, so that its builds are numbered in order.
 func (q *Queries) LockWorkspace(ctx context.Context, id uuid.UUID) (Workspace, error) {
 	row := q.db.QueryRow(ctx, lockWorkspace, id)
 	var i Workspace
@@ -391,7 +391,7 @@ const notifyWorkspace = `-- name: NotifyWorkspace :exec
 SELECT pg_notify('workspace:' || $1::uuid::text, $1::uuid::text)
 `
 
-// Something that a page about the workspace shows has changed. Delivered when the transaction commits.
+// Announces, when the transaction commits, that something about the workspace has changed.
 func (q *Queries) NotifyWorkspace(ctx context.Context, workspaceID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, notifyWorkspace, workspaceID)
 	return err
@@ -415,7 +415,7 @@ const touchWorkspace = `-- name: TouchWorkspace :execrows
 UPDATE workspaces SET last_used_at = now() WHERE id = $1 AND last_used_at < now() - interval '1 minute'
 `
 
-// A use of the workspace; at most one write a minute.
+// Records that the workspace is used, at most once a minute.
 func (q *Queries) TouchWorkspace(ctx context.Context, id uuid.UUID) (int64, error) {
 	result, err := q.db.Exec(ctx, touchWorkspace, id)
 	if err != nil {

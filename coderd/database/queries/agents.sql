@@ -5,15 +5,15 @@ ON CONFLICT (id) DO UPDATE SET icon = EXCLUDED.icon, hide = EXCLUDED.hide, daily
 	metadata = EXCLUDED.metadata;
 
 -- name: DeleteResourcesExcept :exec
--- Resources that were reported on the way and are gone at the end.
+-- Deletes the resources that the job reported while it ran and that no longer existed at its end.
 DELETE FROM workspace_resources WHERE job_id = $1 AND transition = $2 AND id <> ALL (sqlc.arg(ids)::uuid[]);
 
 -- name: ListResources :many
 SELECT * FROM workspace_resources WHERE job_id = ANY (sqlc.arg(job_ids)::uuid[]) ORDER BY transition, type, name, id;
 
 -- name: UpsertAgent :execrows
--- An agent of a build. The same agent of an earlier build moves here: its states start anew, except that one which is still
--- connected stays so. 0 rows: the id belongs to another workspace.
+-- Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
+-- connected. Affects no row if the id belongs to another workspace.
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
 	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
@@ -29,7 +29,7 @@ WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id;
 SELECT * FROM workspace_agents WHERE id = $1 FOR UPDATE;
 
 -- name: ResetAgentConnection :exec
--- The agent of a new build has not been seen yet.
+-- Resets an agent that a new build has kept: it has not connected since.
 UPDATE workspace_agents SET created_at = now(), first_connected_at = NULL, last_connected_at = NULL, disconnected_at = NULL,
 	lifecycle_state = 'created', lifecycle_changed_at = NULL, started_at = NULL, ready_at = NULL, version = '', api_version = '',
 	expanded_directory = '', startup_problem = '', startup_problem_at = NULL
@@ -45,7 +45,7 @@ DELETE FROM workspace_agent_logs WHERE agent_id = $1;
 DELETE FROM workspace_agent_log_sources WHERE agent_id = $1 AND id <> ALL (sqlc.arg(ids)::uuid[]);
 
 -- name: UpsertLogSource :execrows
--- 0 rows: the id is another agent's.
+-- Affects no row if the id belongs to another agent.
 INSERT INTO workspace_agent_log_sources (id, agent_id, display_name, icon) VALUES ($1, $2, $3, $4)
 ON CONFLICT (id) DO UPDATE SET display_name = EXCLUDED.display_name, icon = EXCLUDED.icon
 WHERE workspace_agent_log_sources.agent_id = EXCLUDED.agent_id;
@@ -57,7 +57,7 @@ UPDATE workspace_agent_log_sources SET last_seq = 0, head_bytes = 0, tail_bytes 
 DELETE FROM workspace_agent_scripts WHERE agent_id = $1 AND id <> ALL (sqlc.arg(ids)::uuid[]);
 
 -- name: UpsertScript :execrows
--- 0 rows: the id is another agent's.
+-- Affects no row if the id belongs to another agent.
 INSERT INTO workspace_agent_scripts (id, agent_id, log_source_id, display_name, script, cron, log_path, start_blocks_login, run_on_start, run_on_stop,
 	timeout_seconds, position)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
@@ -73,7 +73,7 @@ UPDATE workspace_agent_scripts SET exit_code = NULL, timed_out = false, started_
 DELETE FROM workspace_apps WHERE agent_id = $1 AND id <> ALL (sqlc.arg(ids)::uuid[]);
 
 -- name: UpsertApp :execrows
--- 0 rows: the id is another agent's. The health survives as long as the check stays the same.
+-- Affects no row if the id belongs to another agent. Keeps the health as long as the check stays the same.
 INSERT INTO workspace_apps (id, agent_id, slug, display_name, icon, command, url, external, subdomain, sharing_level, healthcheck_url,
 	healthcheck_interval, healthcheck_threshold, health, hidden, display_order, display_group, open_in, tooltip)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
@@ -104,14 +104,14 @@ SELECT * FROM workspace_agent_log_sources WHERE agent_id = ANY (sqlc.arg(agent_i
 SELECT * FROM workspace_agents WHERE id = $1;
 
 -- name: GetAgentOwner :one
--- Whose agent it is. Agents of imports and dry runs are nobody's and not found here.
+-- Returns the owner of an agent. Agents of imports and dry runs have no owner, and no row.
 SELECT a.id, a.name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, w.deleted_at AS workspace_deleted_at,
 	u.username AS owner_name
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1;
 
 -- name: GetReachableAgent :one
--- The workspace of an agent that a user may connect to: as its owner, or because it is shared with them; see rbac.Actor.Reaches.
+-- Returns the workspace of an agent if the user may connect to it, as its owner or because it is shared with them; see rbac.Actor.Reaches.
 SELECT a.id, w.name AS workspace_name, u.username AS owner_name
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
@@ -122,7 +122,7 @@ WHERE a.id = sqlc.arg(id) AND w.deleted_at IS NULL
 		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)));
 
 -- name: ListAgentIDsByName :many
--- Up to two of the agents that names stand for in a workspace of a user. An empty agent_name stands for all.
+-- Returns up to two agents of a user's workspace that match a name. An empty agent_name matches all of them.
 SELECT a.id
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
@@ -133,9 +133,9 @@ WHERE w.owner_id = sqlc.arg(owner_id) AND (sqlc.arg(owner_name)::text = '' OR lo
 LIMIT 2;
 
 -- name: GetAdmittedAgent :one
--- The agent that a token, or an id, stands for while it may be on the mesh: its workspace lives, its owner is not suspended, and
--- the newest build that has begun is a start that is running or has succeeded. While a start runs, an agent of the build
--- before may still be there.
+-- Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended, and the
+-- newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
+-- stay.
 SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, w.id AS workspace_id, w.owner_id, a.user_data
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
@@ -150,7 +150,7 @@ WHERE (a.token_hash = sqlc.narg(token_hash)::bytea OR a.id = sqlc.narg(id)::uuid
 LIMIT 1;
 
 -- name: ListAdmittedAgents :many
--- Those of the given agents that may be on the mesh, by the rule of GetAdmittedAgent.
+-- Returns those of the given agents that may be on the mesh, by the rule of GetAdmittedAgent.
 SELECT a.id
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
@@ -164,13 +164,13 @@ WHERE a.id = ANY (sqlc.arg(ids)::uuid[]) AND a.token_hash IS NOT NULL
 	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number));
 
 -- name: GetAgentManifest :one
--- What an agent is to know about itself and its workspace.
+-- Returns what an agent's manifest contains about it and its workspace.
 SELECT sqlc.embed(a), w.name AS workspace_name, u.username AS owner_name, u.email AS owner_email
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL;
 
 -- name: AgentConnected :execrows
--- A connection began.
+-- Records that a connection began.
 UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF(sqlc.arg(operating_system)::text, ''), operating_system),
 	architecture = COALESCE(NULLIF(sqlc.arg(architecture)::text, ''), architecture), expanded_directory = $4,
 	first_connected_at = COALESCE(first_connected_at, sqlc.arg(at)::timestamptz), last_connected_at = sqlc.arg(at)::timestamptz, disconnected_at = NULL,
@@ -178,29 +178,29 @@ UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = C
 WHERE id = $1 AND token_hash IS NOT NULL;
 
 -- name: AgentDisconnected :execrows
--- The connection that began at a given time ended. Another one has its own time.
+-- Records that the connection that began at the given time ended. A newer connection has another time and is not affected.
 UPDATE workspace_agents SET disconnected_at = sqlc.arg(at)::timestamptz
 WHERE id = $1 AND last_connected_at = sqlc.arg(connected_at)::timestamptz AND disconnected_at IS NULL;
 
 -- name: SweepAgents :many
--- Agents that were connected when the server ended and have not come back.
+-- Marks agents as disconnected that were connected when the server ended and have not returned.
 UPDATE workspace_agents SET disconnected_at = sqlc.arg(at)::timestamptz
 WHERE last_connected_at IS NOT NULL AND disconnected_at IS NULL AND last_connected_at < sqlc.arg(before)::timestamptz AND id <> ALL (sqlc.arg(connected)::uuid[])
 RETURNING id, workspace_id;
 
 -- name: UpdateAgentLifecycle :execrows
--- An older change than the stored one is ignored. "shutting_down" and what follows it is the last word of a build.
+-- Ignores a change that is older than the stored one. From "shutting_down" on, the states are final for the build.
 UPDATE workspace_agents SET lifecycle_state = $2, lifecycle_changed_at = sqlc.arg(at)::timestamptz,
 	started_at = CASE WHEN $2 = 'starting' THEN sqlc.arg(at)::timestamptz ELSE started_at END,
 	ready_at = CASE WHEN $2 IN ('ready', 'start_error') THEN sqlc.arg(at)::timestamptz WHEN $2 = 'starting' THEN NULL ELSE ready_at END
 WHERE id = $1 AND (lifecycle_changed_at IS NULL OR lifecycle_changed_at <= sqlc.arg(at)::timestamptz) AND lifecycle_state <> $2;
 
 -- name: ListWorkspaceAgentIDs :many
--- The agents of a workspace that may still be there.
+-- Lists the agents of a workspace that have not ended.
 SELECT id FROM workspace_agents WHERE workspace_id = $1 AND token_hash IS NOT NULL ORDER BY id;
 
 -- name: RevokeAgents :many
--- Ends the agents of a workspace that its newest build did not keep: their tokens are worth nothing, they are gone.
+-- Ends the agents of a workspace that its newest build did not keep, and invalidates their tokens.
 UPDATE workspace_agents SET token_hash = NULL,
 	disconnected_at = CASE WHEN last_connected_at IS NOT NULL THEN COALESCE(disconnected_at, now()) END,
 	lifecycle_state = CASE WHEN lifecycle_state IN ('shutdown_timeout', 'shutdown_error') THEN lifecycle_state ELSE 'off' END,
@@ -209,30 +209,30 @@ WHERE workspace_id = $1 AND id <> ALL (sqlc.arg(kept)::uuid[]) AND token_hash IS
 RETURNING id;
 
 -- name: NotifyAgentRevoked :exec
--- The agent's mesh access ends when the transaction commits.
+-- Makes servers end the agent's mesh access when the transaction commits.
 SELECT pg_notify('agents_revoked', sqlc.arg(agent_id)::uuid::text);
 
 -- name: NotifyAgentShutdown :exec
--- The agent is asked to run its stop scripts when the transaction commits.
+-- Makes the agent run its stop scripts when the transaction commits.
 SELECT pg_notify('agents_shutdown', sqlc.arg(agent_id)::uuid::text);
 
 -- name: NotifyAgentManifest :exec
--- The agent is told to ask for its manifest when the transaction commits.
+-- Makes the agent request its manifest when the transaction commits.
 SELECT pg_notify('agents_manifest', sqlc.arg(agent_id)::uuid::text);
 
 -- name: UpdateAgentHello :execrows
--- What a connected agent says of itself once it has its manifest.
+-- Stores what a connected agent reports about itself once it has its manifest.
 UPDATE workspace_agents SET expanded_directory = $2 WHERE id = $1 AND token_hash IS NOT NULL AND expanded_directory <> $2;
 
 -- name: NotifyAgent :exec
 SELECT pg_notify('agent:' || sqlc.arg(agent_id)::uuid::text, sqlc.arg(agent_id)::uuid::text);
 
 -- name: LockAgentLogs :one
--- Taken before the log source's lock: builds take them in this order too.
+-- Locks the agent. Take this lock before the log source's, as builds do.
 SELECT workspace_id, logs_length, logs_overflowed FROM workspace_agents WHERE id = $1 AND token_hash IS NOT NULL FOR UPDATE;
 
 -- name: LockLogSource :one
--- Held while lines are stored: the batches of one source come one after another.
+-- Locks a log source while lines are stored, so that its batches are stored one after another.
 SELECT last_seq, head_bytes, tail_bytes, left_out, gap_id FROM workspace_agent_log_sources WHERE id = $1 AND agent_id = $2 FOR UPDATE;
 
 -- name: InsertAgentLogs :exec
@@ -241,8 +241,8 @@ SELECT sqlc.arg(agent_id)::uuid, sqlc.arg(log_source_id)::uuid, unnest(sqlc.arg(
 	unnest(sqlc.arg(output)::text[]), unnest(sqlc.arg(tail)::boolean[]);
 
 -- name: ListOldTail :many
--- Of the tail of a source's log those lines, oldest first, without which at most keep bytes are left. A line costs its text and an
--- overhead.
+-- Lists the oldest lines of the tail of a source's log that must go so that at most keep bytes remain. A line counts with its text and
+-- an overhead.
 SELECT t.id, t.bytes::bigint AS bytes FROM (
 	SELECT l.id, octet_length(l.output) + sqlc.arg(line_overhead)::bigint AS bytes,
 		sum(octet_length(l.output) + sqlc.arg(line_overhead)::bigint) OVER (ORDER BY l.id DESC) AS kept
@@ -253,7 +253,7 @@ SELECT t.id, t.bytes::bigint AS bytes FROM (
 DELETE FROM workspace_agent_logs WHERE id = ANY (sqlc.arg(ids)::bigint[]);
 
 -- name: SetLogGap :exec
--- The line that tells what is left out. It stays where the first of those lines was.
+-- Stores the line that reports what was left out, in the place of the first of those lines.
 UPDATE workspace_agent_logs SET output = $2, level = 'warn', tail = false WHERE id = $1;
 
 -- name: AdvanceLogSource :exec
@@ -263,28 +263,28 @@ UPDATE workspace_agent_log_sources SET last_seq = $2, head_bytes = $3, tail_byte
 UPDATE workspace_agents SET logs_length = $2, logs_overflowed = $3 WHERE id = $1;
 
 -- name: SetStartupProblem :execrows
--- Only while the agent is not there: what it says itself is newer.
+-- Affects only a disconnected agent: a connected agent's own report is newer.
 UPDATE workspace_agents SET startup_problem = $2, startup_problem_at = now()
 WHERE id = $1 AND token_hash IS NOT NULL AND (last_connected_at IS NULL OR disconnected_at IS NOT NULL);
 
 -- name: ListAgentLogsBefore :many
--- In the order they were stored, between two ids.
+-- Lists lines between two ids, in the order in which they were stored.
 SELECT * FROM workspace_agent_logs WHERE agent_id = $1 AND id > sqlc.arg(after)::bigint AND id < sqlc.arg(before)::bigint ORDER BY id LIMIT sqlc.arg(page_limit)::int;
 
 -- name: FinishScript :execrows
 UPDATE workspace_agent_scripts SET exit_code = $3, timed_out = $4, started_at = $5, ended_at = $6 WHERE id = $1 AND agent_id = $2;
 
 -- name: ListAgentOwners :many
--- Who owns the workspaces of agents.
+-- Returns the owners of the workspaces of agents.
 SELECT a.id, w.owner_id FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id WHERE a.id = ANY(sqlc.arg(ids)::uuid[]);
 
 -- name: UpdateAppHealth :many
--- Apps of one agent that have a health check and another health than before.
+-- Stores the health of those of an agent's apps that have a health check and whose health has changed.
 UPDATE workspace_apps a SET health = c.health
 FROM (SELECT unnest(sqlc.arg(ids)::uuid[]) AS id, unnest(sqlc.arg(healths)::text[]) AS health) c
 WHERE a.id = c.id AND a.agent_id = sqlc.arg(agent_id)::uuid AND a.healthcheck_url <> '' AND a.health <> c.health
 RETURNING a.id;
 
 -- name: IsStartRunning :one
--- Whether any workspace is being started now: its agent may come before the build has told of it.
+-- Reports whether any workspace is being started: its agent may connect before the build reports it.
 SELECT EXISTS (SELECT 1 FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id WHERE wb.transition = 'start' AND j.status = 'running');

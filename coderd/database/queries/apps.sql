@@ -1,6 +1,6 @@
 -- name: GetAppAgent :one
--- The agent that an app's address names: of the workspace's newest build, the first one when none is named. Names are hosts' too,
--- which know no case.
+-- Returns the agent that an app's address names, or the first agent of the workspace's newest build if the address names none. Names
+-- also occur in host names, so case does not matter.
 SELECT a.id AS agent_id, a.name AS agent_name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, u.username AS owner_name
 FROM users u
 JOIN workspaces w ON w.owner_id = u.id AND w.deleted_at IS NULL
@@ -13,7 +13,7 @@ ORDER BY a.build_number DESC, a.display_order, a.name LIMIT 1;
 SELECT * FROM workspace_apps WHERE agent_id = $1 AND lower(slug) = lower(sqlc.arg(slug)::text);
 
 -- name: GetKeyHolder :one
--- Who holds a key that has not ended.
+-- Returns the holder of a key that has not ended.
 SELECT k.id, k.kind, sqlc.embed(actors)
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1 AND k.expires_at > now();

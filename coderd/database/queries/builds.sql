@@ -1,12 +1,12 @@
 -- name: InsertBuild :one
--- The state starts as the previous build's: it is carried over even when this job never reports one.
+-- Copies the previous build's state, so that it is kept even if this job never reports one.
 INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
 	COALESCE(sqlc.narg(state)::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11, $12)
 RETURNING id;
 
 -- name: GetBuild :one
--- All but the state.
+-- Returns everything except the state.
 SELECT id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, deadline, max_deadline, created_at
 FROM workspace_builds WHERE id = $1;
 
@@ -20,7 +20,7 @@ FROM workspace_builds b JOIN provisioner_jobs j ON j.id = b.job_id
 WHERE b.workspace_id = $1 ORDER BY b.build_number DESC LIMIT 1;
 
 -- name: ListBuildRows :many
--- What a build's JSON shows besides its job and resources, newest first. page_limit 0: all.
+-- Lists what the JSON of builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
 	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
@@ -42,37 +42,37 @@ LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
 SELECT state FROM workspace_builds WHERE id = $1;
 
 -- name: GetStateRemoved :one
--- When the state was removed because newer builds have theirs; null: it was not.
+-- Returns when retention removed the state; null if it did not.
 SELECT state_removed_at FROM workspace_builds WHERE id = $1;
 
 -- name: GetBuildTags :one
--- What was asked of the provisioner with the build itself.
+-- Returns the provisioner tags that the build itself asked for.
 SELECT provisioner_tags FROM workspace_builds WHERE id = $1;
 
 -- name: CountStateKeys :many
--- How many states are encrypted with which key; the empty id is of those that are not encrypted.
+-- Counts the states by the key that they are encrypted with; the empty id counts those that are not encrypted.
 SELECT state_key, count(*) AS states FROM workspace_builds WHERE state <> '' GROUP BY state_key ORDER BY state_key;
 
 -- name: ListStatesNotUnder :many
--- Builds whose state is not encrypted with a key.
+-- Lists builds whose state is not encrypted with the given key.
 SELECT id FROM workspace_builds WHERE state <> '' AND state_key <> $1 LIMIT sqlc.arg(max_rows);
 
 -- name: LockBuildState :one
 SELECT workspace_id, state FROM workspace_builds WHERE id = $1 FOR UPDATE;
 
 -- name: ReencryptBuildState :exec
--- The same state, encrypted anew: not a change of the build.
+-- Stores the same state, re-encrypted. This does not count as a change of the build.
 UPDATE workspace_builds SET state = $2 WHERE id = $1;
 
 -- name: UpdateBuildState :exec
 UPDATE workspace_builds SET state = $2, updated_at = now() WHERE id = $1;
 
 -- name: UpdateBuildUnsettled :exec
--- What the build, or one before it, began and left unsettled.
+-- Stores the resources that the build, or an earlier one, began to change and left unsettled.
 UPDATE workspace_builds SET unknown_resources = sqlc.arg(unknown)::text[], tainted_resources = sqlc.arg(tainted)::text[] WHERE id = $1;
 
 -- name: GetUnsettledBefore :one
--- What the build before the given number left unsettled.
+-- Returns what the build before the given number left unsettled.
 SELECT unknown_resources, tainted_resources FROM workspace_builds WHERE workspace_id = $1 AND build_number < $2 ORDER BY build_number DESC LIMIT 1;
 
 -- name: UpdateBuildDeadline :exec
@@ -89,7 +89,7 @@ SELECT sqlc.arg(workspace_build_id)::uuid, unnest(sqlc.arg(names)::text[]), unne
 SELECT name, value FROM workspace_build_parameters WHERE workspace_build_id = $1 ORDER BY name;
 
 -- name: ListPreviousBuildParameters :many
--- The parameters of the build before the given number.
+-- Returns the parameters of the build before the given number.
 SELECT p.name, p.value FROM workspace_build_parameters p JOIN workspace_builds b ON b.id = p.workspace_build_id
 WHERE b.workspace_id = $1 AND b.build_number = (SELECT max(x.build_number) FROM workspace_builds x WHERE x.workspace_id = $1 AND x.build_number < $2)
 ORDER BY p.name;

@@ -1,5 +1,5 @@
 -- name: InsertFile :one
--- The same bytes of the same user are one file, as new as its last upload. inserted says whether they are new.
+-- Stores a file once for each user and content, and updates the time of its upload. inserted reports whether it is new.
 INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (sha256, created_by) DO UPDATE SET mimetype = excluded.mimetype, created_at = now()
 RETURNING id, (xmax = 0)::boolean AS inserted;

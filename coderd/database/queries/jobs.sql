@@ -7,14 +7,14 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING *;
 SELECT * FROM provisioner_jobs WHERE id = $1;
 
 -- name: LockJob :one
--- The job's row, for a transaction that changes it.
+-- Locks a job, for a transaction that changes it.
 SELECT * FROM provisioner_jobs WHERE id = $1 FOR UPDATE;
 
 -- name: ListJobsByID :many
 SELECT * FROM provisioner_jobs WHERE id = ANY (sqlc.arg(ids)::uuid[]);
 
 -- name: ListJobs :many
--- The organization's jobs, newest first. A filter that is empty or null does not filter; tags are those that a job has at least.
+-- Lists the organization's jobs, newest first. Empty and null filters match all jobs; tags match jobs that have at least those.
 SELECT * FROM provisioner_jobs
 WHERE organization_id = $1 AND (cardinality(sqlc.arg(statuses)::text[]) = 0 OR status = ANY (sqlc.arg(statuses)::text[]))
 	AND (cardinality(sqlc.arg(ids)::uuid[]) = 0 OR id = ANY (sqlc.arg(ids)::uuid[])) AND tags @> sqlc.arg(tags)::jsonb
@@ -22,11 +22,11 @@ WHERE organization_id = $1 AND (cardinality(sqlc.arg(statuses)::text[]) = 0 OR s
 ORDER BY created_at DESC, id LIMIT sqlc.arg(max_rows);
 
 -- name: ClaimJob :one
--- Leases the next job that a daemon with these tags may take: its tags are a subset of the daemon's, and a job without tags of
--- its own runs only on a daemon without. Jobs that people wait for come first. Among those it is the turn of the initiator for whom
--- the fewest jobs run, then of the one whose last job began the longest ago, and the oldest of that initiator's jobs is next. Walks
--- the distinct tag sets and initiators that wait (few), and looks at the heads of their queues only, so that a long queue costs
--- nothing. Rows that another server is claiming are passed over.
+-- Leases the next job that a daemon with these tags may take: the job's tags are a subset of the daemon's, and a job without tags of
+-- its own runs only on a daemon without. Jobs that people wait for come first. Among those, the initiator with the fewest running jobs is
+-- served first, then the one whose last job began the longest ago; each initiator's jobs start in order of age. The query walks the
+-- distinct tag sets and initiators that wait, which are few, and reads only the heads of their queues, so its cost does not depend on the
+-- length of the queue. It skips rows that another server is claiming.
 WITH RECURSIVE sets AS (
 	(SELECT j.tags FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = sqlc.arg(organization_id) ORDER BY j.tags LIMIT 1)
 	UNION ALL
@@ -71,17 +71,17 @@ UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = 
 WHERE id = (SELECT head.id FROM head) RETURNING *;
 
 -- name: RequeueJob :execrows
--- Gives a job back that nobody accepted. The epoch stays grown.
+-- Requeues a job that its daemon did not accept. The epoch keeps its new value.
 UPDATE provisioner_jobs SET status = 'pending', worker_id = NULL, started_at = NULL
 WHERE id = $1 AND epoch = $2 AND status = 'running';
 
 -- name: AdvanceJob :exec
--- Records the last event that was applied.
+-- Records the last applied event.
 UPDATE provisioner_jobs SET last_seq = $2, log_length = log_length + sqlc.arg(logged), log_overflowed = log_overflowed OR sqlc.arg(overflowed)
 WHERE id = $1;
 
 -- name: EndJob :exec
--- The job's last change.
+-- Ends a job. Nothing changes it afterwards.
 UPDATE provisioner_jobs SET status = $2, error = $3, error_code = $4, completed_at = now(),
 	canceled_at = CASE WHEN $2 = 'canceled' THEN coalesce(canceled_at, now()) ELSE canceled_at END
 WHERE id = $1;
@@ -90,16 +90,16 @@ WHERE id = $1;
 UPDATE provisioner_jobs SET status = 'canceling', canceled_at = now() WHERE id = $1 AND status = 'running';
 
 -- name: ListLeasedJobs :many
--- Jobs that some daemon is running.
+-- Lists the jobs that daemons are running.
 SELECT * FROM provisioner_jobs WHERE status IN ('running', 'canceling');
 
 -- name: ListWorkerJobs :many
--- Jobs that one daemon is running.
+-- Lists the jobs that one daemon is running.
 SELECT * FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling');
 
 -- name: ListPendingPositions :many
--- Where jobs stand in the queue of their tags, from 1, and how long that queue is: as ClaimJob would take them if every job took
--- the same time.
+-- Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which ClaimJob would
+-- lease them if all jobs took the same time.
 SELECT id, position::bigint AS position, size::bigint AS size FROM (
 	SELECT turns.id, row_number() OVER (PARTITION BY turns.tags ORDER BY turns.priority, turns.turn, turns.created_at, turns.id) AS position,
 		count(*) OVER (PARTITION BY turns.tags) AS size
@@ -114,7 +114,7 @@ SELECT id, position::bigint AS position, size::bigint AS size FROM (
 ) queue WHERE id = ANY (sqlc.arg(ids)::uuid[]);
 
 -- name: ListJobMetadata :many
--- The template and workspace that jobs are for. A dry run names its version in its input.
+-- Returns the template and workspace that jobs are for. A dry run names its version in its input.
 SELECT j.id, coalesce(v.name, '') AS template_version_name, v.id AS template_version_id, t.id AS template_id, coalesce(t.name, '') AS template_name,
 	coalesce(t.display_name, '') AS template_display_name, coalesce(t.icon, '') AS template_icon,
 	w.id AS workspace_id, coalesce(w.name, '') AS workspace_name, b.id AS workspace_build_id
@@ -128,35 +128,35 @@ LEFT JOIN templates t ON t.id = v.template_id
 WHERE j.id = ANY (sqlc.arg(ids)::uuid[]);
 
 -- name: ListLastJobs :many
--- The last job that each daemon ended.
+-- Returns the last job that each daemon ended.
 SELECT DISTINCT ON (worker_id) * FROM provisioner_jobs WHERE worker_id = ANY (sqlc.arg(worker_ids)::uuid[]) AND completed_at IS NOT NULL
 ORDER BY worker_id, completed_at DESC;
 
 -- name: LockSilentJobs :many
--- Jobs that have waited for a moment and whose log does not say why yet.
+-- Locks the jobs that have waited for a while and whose log does not contain the reason yet.
 SELECT * FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => sqlc.arg(seconds)::float8)
 ORDER BY created_at LIMIT 100 FOR UPDATE SKIP LOCKED;
 
 -- name: GetSourceChunk :one
--- A piece of a job's source archive, from a byte on (the first is 1); empty behind its end.
+-- Returns a piece of a job's source archive from a byte on, where the first byte is 1; empty after the end.
 SELECT substring(data FROM sqlc.arg(first_byte)::int FOR sqlc.arg(size)::int)::bytea AS data FROM files WHERE id = $1;
 
 -- name: InsertJobLogs :exec
--- Lines, as one array a column.
+-- Stores lines, given as one array for each column.
 INSERT INTO provisioner_job_logs (job_id, created_at, source, level, stage, output)
 SELECT sqlc.arg(job_id)::uuid, unnest(sqlc.arg(created_at)::timestamptz[]), unnest(sqlc.arg(sources)::text[]), unnest(sqlc.arg(levels)::text[]),
 	unnest(sqlc.arg(stages)::text[]), unnest(sqlc.arg(outputs)::text[]);
 
 -- name: ListJobLogs :many
--- Lines between two ids, both left out, oldest first.
+-- Lists lines between two ids, exclusive, oldest first.
 SELECT * FROM provisioner_job_logs WHERE job_id = $1 AND id > sqlc.arg(after) AND id < sqlc.arg(before) ORDER BY id LIMIT sqlc.arg(max_rows);
 
 -- name: GetFileSHA256 :one
--- The hash by which provisioners cache a source archive.
+-- Returns the hash under which provisioners cache a source archive.
 SELECT sha256 FROM files WHERE id = $1;
 
 -- name: UpsertJobChanges :exec
--- The last step of each resource that a job changes. No address may come twice.
+-- Stores the last step of each resource that a job changes. Addresses must be distinct.
 INSERT INTO provisioner_job_changes (job_id, digest, address, creates, ended)
 SELECT sqlc.arg(job_id)::uuid, unnest(sqlc.arg(digests)::bytea[]), unnest(sqlc.arg(addresses)::text[]), unnest(sqlc.arg(creates)::boolean[]), unnest(sqlc.arg(ended)::text[])
 ON CONFLICT (job_id, digest) DO UPDATE SET creates = EXCLUDED.creates, ended = EXCLUDED.ended;
@@ -171,7 +171,7 @@ DELETE FROM provisioner_job_changes WHERE job_id = $1;
 INSERT INTO provisioner_job_state_pieces (job_id, first_byte, size, data) VALUES ($1, $2, $3, $4);
 
 -- name: CountStatePieces :one
--- How many bytes of a state have come.
+-- Returns how many bytes of a state have been stored.
 SELECT COALESCE(sum(size), 0)::bigint FROM provisioner_job_state_pieces WHERE job_id = $1;
 
 -- name: ListStatePieces :many

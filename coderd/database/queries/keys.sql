@@ -1,12 +1,12 @@
 -- name: GetCredential :one
--- All that decides whether a token is good, and what its user may do.
+-- Returns everything that decides whether a token is valid, and what its user may do.
 SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, sqlc.embed(actors)
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1;
 
 -- name: TouchAPIKeys :many
--- A session lives on while it is used; a token keeps its end. A key that has ended, or whose user is suspended, stays as it is; so does one
--- whose use was noted a moment ago. Returns the users of the others.
+-- Records that keys are in use, and extends sessions; tokens keep their end. It skips keys that have ended, whose user is suspended, or
+-- whose use was recorded recently, and returns the users of the others.
 UPDATE api_keys SET last_used_at = now(),
 	expires_at = CASE WHEN kind = 'token' THEN expires_at ELSE now() + make_interval(secs => lifetime_seconds) END
 WHERE id = ANY (sqlc.arg(ids)::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => sqlc.arg(every)::float8)
@@ -24,7 +24,7 @@ SELECT * FROM api_keys WHERE id = $1 AND user_id = $2;
 SELECT * FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token';
 
 -- name: ListTokens :many
--- Long-lived tokens, of one user or (null) of all: those that are still good, or the expired ones too.
+-- Lists long-lived tokens, of one user or, for null, of all: the valid ones, or also the expired ones.
 SELECT sqlc.embed(k), u.username FROM api_keys k JOIN users u ON u.id = k.user_id
 WHERE k.kind = 'token' AND (sqlc.arg(include_expired)::boolean OR k.expires_at > now()) AND (sqlc.narg(user_id)::uuid IS NULL OR k.user_id = sqlc.narg(user_id))
 ORDER BY k.created_at, k.id LIMIT 1000;
@@ -33,21 +33,21 @@ ORDER BY k.created_at, k.id LIMIT 1000;
 DELETE FROM api_keys WHERE id = $1 AND user_id = $2;
 
 -- name: ExpireAPIKey :execrows
--- Ends a key and keeps its row; a trigger tells every server. A key that has expired before keeps its time.
+-- Ends a key and keeps its row; a trigger notifies every server. A key that has already expired keeps its time.
 UPDATE api_keys SET expires_at = least(expires_at, now()) WHERE id = $1 AND user_id = $2;
 
 -- name: DeleteGitSSHKey :exec
 DELETE FROM git_ssh_keys WHERE user_id = $1;
 
 -- name: DeleteUserKeys :exec
--- Of the named kinds, but keep one ("": none).
+-- Deletes a user's keys of the given kinds, except keep; "" keeps none.
 DELETE FROM api_keys WHERE user_id = $1 AND kind = ANY (sqlc.arg(kinds)::text[]) AND id <> sqlc.arg(kept_id)::text;
 
 -- name: DeleteExpiredKeys :exec
 DELETE FROM api_keys WHERE user_id = $1 AND expires_at < now();
 
 -- name: InsertGitSSHKeyOnce :exec
--- The first pair stays; read it back.
+-- Stores a key pair unless there is one; read the result back.
 INSERT INTO git_ssh_keys (user_id, private_key, sealed, public_key) VALUES ($1, '', $2, $3) ON CONFLICT (user_id) DO NOTHING;
 
 -- name: ReplaceGitSSHKey :one
@@ -61,33 +61,33 @@ SELECT * FROM git_ssh_keys WHERE user_id = $1;
 SELECT private_key, sealed FROM git_ssh_keys WHERE user_id = $1 FOR UPDATE;
 
 -- name: SealGitSSHKey :exec
--- The same key, encrypted: not a change for its user.
+-- Stores the same key, encrypted. This does not count as a change for its user.
 UPDATE git_ssh_keys SET private_key = '', sealed = $2 WHERE user_id = $1;
 
 -- name: ListGitSSHKeysNotUnder :many
--- Users whose private key is not encrypted with the key of a header.
+-- Lists users whose private key is not encrypted with the key of the given header.
 SELECT user_id FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) <> sqlc.arg(header)::bytea ORDER BY user_id;
 
 -- name: CountSSHKeyKeys :many
--- How many private SSH keys are encrypted with which key.
+-- Counts the private SSH keys by the key that they are encrypted with.
 SELECT substring(sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS keys FROM git_ssh_keys WHERE sealed <> '' GROUP BY 1 ORDER BY 1;
 
 -- name: ListForgottenStateKeys :many
--- Ids of keys that the server may lack.
+-- Lists the ids of keys that the server may lack.
 SELECT key_id FROM forgotten_state_keys;
 
 -- name: ForgetStateKey :exec
--- The server may lack this key from now on.
+-- Records that the server may lack this key from now on.
 INSERT INTO forgotten_state_keys (key_id) VALUES ($1) ON CONFLICT DO NOTHING;
 
 -- name: DeleteGitSSHKeysUnder :exec
--- Keys for git that are encrypted with the key of a header.
+-- Deletes the Git keys that are encrypted with the key of the given header.
 DELETE FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) = sqlc.arg(header)::bytea;
 
 -- name: ListUsersWithExpiredKeys :many
--- Whose keys ended by time after one moment and not after another.
+-- Lists the users whose keys expired between two moments.
 SELECT DISTINCT user_id FROM api_keys WHERE expires_at > sqlc.arg(after) AND expires_at <= sqlc.arg(until);
 
 -- name: NextKeyExpiry :one
--- When the next key ends after a moment; far off when none does.
+-- Returns when the next key expires after a moment, or a day after that moment if none does.
 SELECT coalesce(min(expires_at), sqlc.arg(after)::timestamptz + interval '1 day')::timestamptz AS at FROM api_keys WHERE expires_at > sqlc.arg(after)::timestamptz;

@@ -1,5 +1,5 @@
 -- name: CountAgentsUp :many
--- Connected agents of each workspace that has agents: zero where none is connected.
+-- Counts the connected agents of each workspace that has agents, including zeros.
 SELECT u.username, w.name AS workspace_name, t.name AS template_name, v.name AS template_version,
 	count(*) FILTER (WHERE a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL) AS up
 FROM workspace_agents a
@@ -14,7 +14,7 @@ WHERE a.token_hash IS NOT NULL
 GROUP BY w.id, u.username, w.name, t.name, v.name;
 
 -- name: CountLatestBuilds :many
--- Living workspaces by what became of their latest build.
+-- Counts workspaces that are not deleted, by the outcome of their latest build.
 SELECT b.status, b.transition, t.name AS template_name, v.name AS template_version, u.username, count(*) AS workspaces
 FROM workspaces w
 JOIN users u ON u.id = w.owner_id
@@ -28,7 +28,7 @@ WHERE w.deleted_at IS NULL
 GROUP BY b.status, b.transition, t.name, v.name, u.username;
 
 -- name: CountForMetrics :one
--- Numbers of the whole deployment.
+-- Returns counts for the whole deployment.
 SELECT
 	(SELECT count(*) FROM users WHERE deleted_at IS NULL AND last_seen_at > now() - interval '1 hour') AS active_users,
 	(SELECT count(*) FROM provisioner_jobs WHERE status = 'pending') AS jobs_pending,

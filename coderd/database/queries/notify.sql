@@ -1,3 +1,3 @@
 -- name: Notify :exec
--- Tells whoever listens on the channel, when the transaction commits.
+-- Notifies the listeners on the channel when the transaction commits.
 SELECT pg_notify(sqlc.arg(channel)::text, sqlc.arg(payload)::text);

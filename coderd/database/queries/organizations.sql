@@ -2,11 +2,11 @@
 SELECT * FROM organizations WHERE is_default;
 
 -- name: ListOrganizations :many
--- Those that an actor may see; see rbac.Extent.
+-- Lists the organizations that an actor may see; see rbac.Extent.
 SELECT * FROM organizations
 WHERE deleted_at IS NULL AND (sqlc.arg(all_of_them)::boolean OR id = ANY (sqlc.arg(ids)::uuid[]))
 ORDER BY is_default DESC, name;
 
 -- name: AddOrganizationMember :exec
--- Adds a user without roles. A member stays as they are.
+-- Adds a user without roles. It does not change an existing member.
 INSERT INTO organization_members (organization_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;

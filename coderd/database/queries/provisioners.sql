@@ -1,17 +1,17 @@
--- name: Beat :exec
--- A server says that it runs.
+-- name: Heartbeat :exec
+-- Records a server's heartbeat.
 INSERT INTO servers (id) VALUES ($1) ON CONFLICT (id) DO UPDATE SET beat_at = now();
 
 -- name: DeleteServer :exec
--- A server stops in order: its daemons' sessions have ended.
+-- Removes a server that stops in order: its daemons' sessions have ended.
 DELETE FROM servers WHERE id = $1;
 
 -- name: DeleteOldServers :exec
--- Servers that ended without a word long ago.
+-- Removes servers whose heartbeats stopped long ago.
 DELETE FROM servers WHERE beat_at < now() - interval '1 day';
 
 -- name: OpenProvisioner :one
--- A daemon's session begins.
+-- Records that a daemon's session begins.
 INSERT INTO provisioner_daemons (id, organization_id, name, version, tags, built_in, key_id, key_name, server_id, last_seen_at, online)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now(), true)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, version = excluded.version, tags = excluded.tags, built_in = excluded.built_in,
@@ -19,27 +19,27 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, version = excluded.version,
 RETURNING *;
 
 -- name: CloseProvisioner :exec
--- A daemon's session ended, unless a newer one has begun since the one that began at the given time.
+-- Records that the daemon's session that began at the given time ended, unless a newer one has begun.
 UPDATE provisioner_daemons SET online = false, last_seen_at = now() WHERE id = $1 AND server_id = $2 AND last_seen_at = $3;
 
 -- name: ReconcileProvisioners :exec
--- Makes a server's daemons online or offline as they are connected to it: what an outage of the database kept it from writing.
+-- Corrects which of a server's daemons are online, after an outage of the database.
 UPDATE provisioner_daemons SET online = NOT online, last_seen_at = CASE WHEN online THEN now() ELSE last_seen_at END
 WHERE server_id = $1 AND online <> (id = ANY (sqlc.arg(connected)::uuid[]));
 
 -- name: ListServerProvisioners :many
--- Those of the daemons whose newest session is with this server.
+-- Returns those of the daemons whose newest session is with this server.
 SELECT id FROM provisioner_daemons WHERE server_id = $1 AND id = ANY (sqlc.arg(ids)::uuid[]);
 
 -- name: CloseLostProvisioners :exec
--- Marks the daemons of servers that no longer write their rows as offline since the last beat.
+-- Marks the daemons of servers without a recent heartbeat as offline since the last one.
 UPDATE provisioner_daemons d SET online = false, last_seen_at = coalesce((SELECT s.beat_at FROM servers s WHERE s.id = d.server_id), now())
 WHERE d.online AND NOT EXISTS (
 	SELECT FROM servers s WHERE s.id = d.server_id AND s.beat_at > now() - make_interval(secs => sqlc.arg(life_seconds)::float8)
 );
 
 -- name: GetProvisionerUnseen :one
--- For how many seconds a daemon has not been seen: since its server's last beat, or since it went offline.
+-- Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline.
 SELECT d.online, extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds
 FROM provisioner_daemons d LEFT JOIN servers s ON s.id = d.server_id WHERE d.id = $1;
 
@@ -47,12 +47,12 @@ FROM provisioner_daemons d LEFT JOIN servers s ON s.id = d.server_id WHERE d.id 
 SELECT * FROM provisioner_daemons WHERE organization_id = $1 ORDER BY online DESC, name;
 
 -- name: DeleteStaleProvisioners :exec
--- Daemons that were not seen for a week and run no job. Lost ones are to be closed first (CloseLostProvisioners).
+-- Deletes daemons that have not been seen for a week and run no job. Call CloseLostProvisioners first.
 DELETE FROM provisioner_daemons d WHERE NOT d.online AND d.last_seen_at < now() - interval '7 days'
 	AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.worker_id = d.id AND j.completed_at IS NULL);
 
 -- name: ForgetProvisionerName :exec
--- Frees the name of a daemon that is offline and runs nothing, for one that joins with another credential.
+-- Frees the name of an idle offline daemon for one that joins with another credential.
 DELETE FROM provisioner_daemons d WHERE d.organization_id = $1 AND d.name = $2 AND d.id <> sqlc.arg(keep_id) AND NOT d.online
 	AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.worker_id = d.id AND j.completed_at IS NULL);
 
@@ -60,7 +60,7 @@ DELETE FROM provisioner_daemons d WHERE d.organization_id = $1 AND d.name = $2 A
 INSERT INTO provisioner_keys (id, organization_id, name, tags, secret_hash, created_by) VALUES ($1, $2, $3, $4, $5, $6) RETURNING *;
 
 -- name: GetProvisionerKeyBySecret :one
--- The key that a daemon shows.
+-- Returns the key that a daemon presents.
 SELECT * FROM provisioner_keys WHERE secret_hash = $1;
 
 -- name: ListProvisionerKeys :many
@@ -70,5 +70,5 @@ SELECT * FROM provisioner_keys WHERE organization_id = $1 ORDER BY lower(name);
 DELETE FROM provisioner_keys WHERE organization_id = $1 AND lower(name) = lower(sqlc.arg(name)) RETURNING id;
 
 -- name: ListExistingProvisionerKeys :many
--- Those of the keys that have not been deleted.
+-- Returns those of the keys that have not been deleted.
 SELECT id FROM provisioner_keys WHERE id = ANY (sqlc.arg(ids)::uuid[]);

@@ -1,10 +1,10 @@
 -- name: TryRetentionLock :one
--- Whether this transaction may remove what is old: one at a time, over all servers.
+-- Reports whether this transaction may remove old data: one at a time, across all servers.
 SELECT pg_try_advisory_xact_lock(7358002);
 
 -- name: RemoveOldStates :execrows
--- Removes the states of builds that are not among the newest of their workspace. The latest build's is never one of them: each build
--- begins with the state of the one before.
+-- Removes the states of builds that are not among the newest of their workspace. It never removes the latest build's, with which the
+-- next build begins.
 UPDATE workspace_builds SET state = '', state_removed_at = now() WHERE id IN (
 	SELECT b.id FROM workspace_builds b JOIN workspaces w ON w.id = b.workspace_id
 	WHERE b.state <> '' AND b.build_number <= w.latest_build_number - GREATEST(sqlc.arg(kept)::int, 1)
@@ -12,8 +12,8 @@ UPDATE workspace_builds SET state = '', state_removed_at = now() WHERE id IN (
 );
 
 -- name: RemoveOldJobLogs :execrows
--- Removes the logs of jobs that ended before a time and has one line in their place say so. Workspaces' latest builds and the imports
--- of templates' active versions keep theirs.
+-- Replaces the logs of jobs that ended before a time by one line that reports it. It keeps those of workspaces' latest builds and of the
+-- imports of active template versions.
 WITH old AS (
 	SELECT j.id FROM provisioner_jobs j
 	WHERE j.completed_at < sqlc.arg(before)::timestamptz AND j.logs_removed_at IS NULL
@@ -29,13 +29,13 @@ WITH old AS (
 UPDATE provisioner_jobs SET logs_removed_at = now() FROM old WHERE provisioner_jobs.id = old.id;
 
 -- name: DeleteOldDryRuns :execrows
--- Dry runs that ended before a time, with all that they found.
+-- Deletes dry runs that ended before a time, with their results.
 DELETE FROM provisioner_jobs WHERE id IN (
 	SELECT j.id FROM provisioner_jobs j WHERE j.kind = 'template_version_dry_run' AND j.completed_at < sqlc.arg(before)::timestamptz LIMIT sqlc.arg(max_rows)
 );
 
 -- name: DeleteOldImports :execrows
--- Imports that ended before a time and became no template's version.
+-- Deletes imports that ended before a time and whose version belongs to no template.
 WITH old AS (
 	SELECT v.id, v.job_id FROM template_versions v JOIN provisioner_jobs j ON j.id = v.job_id
 	WHERE v.template_id IS NULL AND j.completed_at < sqlc.arg(before)::timestamptz
@@ -47,7 +47,7 @@ WITH old AS (
 DELETE FROM provisioner_jobs USING old WHERE provisioner_jobs.id = old.job_id;
 
 -- name: DeleteOldFiles :execrows
--- Archives that were uploaded before a time and that no job refers to.
+-- Deletes archives that were uploaded before a time and that no job refers to.
 DELETE FROM files WHERE id IN (
 	SELECT f.id FROM files f
 	WHERE f.created_at < sqlc.arg(before)::timestamptz AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.file_id = f.id)

@@ -7,18 +7,18 @@ RETURNING *;
 SELECT * FROM templates WHERE id = $1 AND deleted_at IS NULL;
 
 -- name: LockTemplate :one
--- Held while it is deleted or changed.
+-- Locks a template while it is changed or deleted.
 SELECT * FROM templates WHERE id = $1 AND deleted_at IS NULL FOR UPDATE;
 
 -- name: HoldTemplate :one
--- Held while a workspace is made from it: it is not deleted meanwhile.
+-- Locks a template while a workspace is created from it, so that it is not deleted meanwhile.
 SELECT * FROM templates WHERE id = $1 AND deleted_at IS NULL FOR SHARE;
 
 -- name: GetTemplateByName :one
 SELECT * FROM templates WHERE organization_id = $1 AND lower(name) = lower(sqlc.arg(name)::text) AND deleted_at IS NULL;
 
 -- name: ListTemplateRows :many
--- Everything a template's JSON shows. ids NULL: all that match the filters.
+-- Lists everything that the JSON of templates shows. If ids is null, it lists all that match the filters.
 SELECT sqlc.embed(t), sqlc.embed(p), u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
 	(SELECT count(DISTINCT w.owner_id) FROM workspaces w WHERE w.template_id = t.id AND w.deleted_at IS NULL) AS active_users
 FROM templates t
@@ -49,7 +49,7 @@ UPDATE templates SET active_version_id = $2, updated_at = now() WHERE id = $1;
 UPDATE templates SET deleted_at = now(), updated_at = now() WHERE id = $1;
 
 -- name: ListTemplateWorkspaceNames :many
--- Who still uses a template, "owner/name".
+-- Lists the workspaces that still use a template, as "owner/name".
 SELECT (u.username || '/' || w.name)::text AS name FROM workspaces w JOIN users u ON u.id = w.owner_id
 WHERE w.template_id = $1 AND w.deleted_at IS NULL
 ORDER BY u.username, w.name LIMIT 20;
@@ -63,7 +63,7 @@ RETURNING *;
 SELECT * FROM template_versions WHERE id = $1;
 
 -- name: GetSharedTemplateVersion :one
--- A version, and how its template is shared; null without one.
+-- Returns a version, and how its template is shared; null without a template.
 SELECT sqlc.embed(v), t.sharing FROM template_versions v LEFT JOIN templates t ON t.id = v.template_id WHERE v.id = $1;
 
 -- name: GetTemplateVersionByJob :one
@@ -73,7 +73,7 @@ SELECT * FROM template_versions WHERE job_id = $1;
 SELECT * FROM template_versions WHERE template_id = $1 AND lower(name) = lower(sqlc.arg(name)::text);
 
 -- name: ListTemplateVersionRows :many
--- Oldest first. One of ids and template_id is given; page_limit 0: all.
+-- Lists versions, oldest first. Give either ids or template_id. A page_limit of 0 means all.
 SELECT sqlc.embed(v), u.username AS creator, u.name AS creator_name, j.file_id
 FROM template_versions v
 JOIN users u ON u.id = v.created_by
@@ -88,7 +88,7 @@ LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
 UPDATE template_versions SET name = $2, message = $3, updated_at = now() WHERE id = $1 RETURNING *;
 
 -- name: AttachTemplateVersion :execrows
--- A version belongs to one template for ever.
+-- Assigns a version to a template, permanently.
 UPDATE template_versions SET template_id = $2, updated_at = now() WHERE id = $1 AND template_id IS NULL;
 
 -- name: FinishTemplateVersion :exec
@@ -96,14 +96,14 @@ UPDATE template_versions SET readme = $2, names_owner_session_token = $3, names_
 	names_owner_oidc_access_token = $5, updated_at = now() WHERE id = $1;
 
 -- name: UpsertTemplateVersionVariable :exec
--- Before the import only names and values are known; the import brings the definitions.
+-- Stores a variable of a version: its name and value before the import, its definition with it.
 INSERT INTO template_version_variables (template_version_id, name, description, type, value, default_value, required, sensitive)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (template_version_id, name) DO UPDATE SET description = EXCLUDED.description, type = EXCLUDED.type, value = EXCLUDED.value,
 	default_value = EXCLUDED.default_value, required = EXCLUDED.required, sensitive = EXCLUDED.sensitive;
 
 -- name: DeleteTemplateVersionVariablesExcept :exec
--- Values that were given for variables the template does not have.
+-- Deletes values that were given for variables that the template does not declare.
 DELETE FROM template_version_variables WHERE template_version_id = $1 AND name <> ALL (sqlc.arg(names)::text[]);
 
 -- name: ListTemplateVersionVariables :many
@@ -143,21 +143,21 @@ ON CONFLICT (template_version_id) DO UPDATE SET tags = EXCLUDED.tags, program = 
 SELECT tags, program FROM template_version_tags WHERE template_version_id = $1;
 
 -- name: GetTemplateJob :one
--- A job by its kind: what a dry run route may show.
+-- Returns a job of the given kind, for the routes of dry runs.
 SELECT * FROM provisioner_jobs WHERE id = $1 AND kind = $2;
 
 -- name: GetTemplateOwnerFacts :one
--- What a template may read about a workspace's owner, without secrets.
+-- Returns what a template may read about a workspace's owner, without secrets.
 SELECT u.id, u.username, u.email, u.name, u.login_type, u.roles, COALESCE(k.public_key, '')::text AS ssh_public_key
 FROM users u LEFT JOIN git_ssh_keys k ON k.user_id = u.id
 WHERE u.id = $1;
 
 -- name: GetTemplateFile :one
--- Whether a file is there and whose it is; not its bytes.
+-- Returns the owner of a file if it exists, without its content.
 SELECT id, created_by FROM files WHERE id = $1;
 
 -- name: GetOrganizationByReference :one
--- By id, by name, or "default".
+-- Returns an organization by its id, its name, or "default".
 SELECT * FROM organizations
 WHERE deleted_at IS NULL AND (id::text = lower(sqlc.arg(reference)::text) OR lower(name) = lower(sqlc.arg(reference)::text)
 	OR (sqlc.arg(reference)::text = 'default' AND is_default))

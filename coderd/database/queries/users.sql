@@ -1,5 +1,5 @@
 -- name: LockUsers :exec
--- Held to the end of the transaction: who is the first user, and who the last owner, is decided by one at a time.
+-- Takes a lock until the transaction ends, so that only one transaction at a time creates the first user or removes an owner.
 SELECT pg_advisory_xact_lock(7358001);
 
 -- name: HasUsers :one
@@ -10,7 +10,7 @@ INSERT INTO users (id, username, email, name, password_hash, login_type, status,
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING *;
 
 -- name: GetActor :one
--- A user with all that decides what they may do.
+-- Returns a user with everything that decides what they may do.
 SELECT * FROM actors WHERE id = $1;
 
 -- name: GetUser :one
@@ -23,7 +23,7 @@ SELECT * FROM users WHERE lower(username) = lower(sqlc.arg(username)::text) AND 
 SELECT * FROM users WHERE lower(email) = lower(sqlc.arg(email)::text) AND deleted_at IS NULL;
 
 -- name: ListUsers :many
--- One page by name, with the number of all that match. Filters that are null do not filter.
+-- Lists one page of users by name, with the number of all that match. Null filters match all users.
 SELECT sqlc.embed(users), count(*) OVER () AS total FROM users
 WHERE deleted_at IS NULL
 	AND (sqlc.narg(only_id)::uuid IS NULL OR id = sqlc.narg(only_id))
@@ -34,7 +34,7 @@ WHERE deleted_at IS NULL
 ORDER BY lower(username) LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
 
 -- name: CountOtherOwners :one
--- Owners who can sign in, besides this one.
+-- Counts the owners other than this one who can sign in.
 SELECT count(*) FROM users WHERE deleted_at IS NULL AND status <> 'suspended' AND 'owner' = ANY (roles) AND id <> $1;
 
 -- name: CountLivingWorkspaces :one
@@ -53,21 +53,21 @@ UPDATE users SET status = $2, updated_at = now() WHERE id = $1 AND deleted_at IS
 UPDATE users SET roles = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING *;
 
 -- name: LockUser :one
--- The living user, for a transaction that deletes them: what HoldUser holds them for comes before, or not at all.
+-- Locks an undeleted user, for a transaction that deletes them. What HoldUser protects happens before it, or not at all.
 SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR UPDATE;
 
 -- name: HoldUser :one
--- The living user, for a transaction that gives them something which their deletion asks for.
+-- Locks an undeleted user against deletion, for a transaction that gives them something that the deletion checks for.
 SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE;
 
 -- name: DeleteUser :exec
--- The row stays: what the user made refers to it. The name and the address are free again.
+-- Deletes a user. The row stays because other rows refer to it; the name and the address become available.
 UPDATE users SET deleted_at = now(), updated_at = now(), password_hash = '', roles = '{}', status = 'suspended' WHERE id = $1 AND deleted_at IS NULL;
 
 -- name: TouchUser :exec
--- A dormant user who is seen is active again.
+-- Records that users were seen, and makes dormant ones active.
 UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id = $1;
 
 -- name: TouchUsers :exec
--- In the order of their ids, as every statement that locks several users.
+-- Locks users in the order of their ids, as every statement that locks several users must.
 UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY (sqlc.arg(ids)::uuid[]) ORDER BY u.id FOR UPDATE);

@@ -4,22 +4,22 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 RETURNING *;
 
 -- name: GetWorkspace :one
--- Deleted ones too.
+-- Returns a workspace, even a deleted one.
 SELECT * FROM workspaces WHERE id = $1;
 
 -- name: LockWorkspace :one
--- Held while a build is made: builds of one workspace are numbered one after another.
+-- Locks a workspace while a build is created, so that its builds are numbered in order.
 SELECT * FROM workspaces WHERE id = $1 FOR UPDATE;
 
 -- name: GetWorkspaceByOwnerAndName :one
--- With include_deleted, the living one first, else the newest of the deleted.
+-- Returns the undeleted workspace of that name or, with include_deleted, the most recently deleted one.
 SELECT * FROM workspaces
 WHERE owner_id = $1 AND lower(name) = lower(sqlc.arg(name)::text) AND (deleted_at IS NULL OR sqlc.arg(include_deleted)::boolean)
 ORDER BY deleted_at DESC NULLS FIRST LIMIT 1;
 
 -- name: ListWorkspaceRows :many
--- One page of workspaces with what a list shows. total counts all that match. status follows from the latest build as in
--- workspaces.Status. The page is found in the narrow rows of what is filtered and sorted by; the rest is read for the page only.
+-- Lists one page of workspaces. total counts all that match. status follows from the latest build as in workspaces.Status. The page is
+-- determined from the few columns that are filtered and sorted by; all other columns are read for the page only.
 WITH matching AS (
 	SELECT w.id, lower(u.username) AS owner_key, lower(w.name) AS name_key, f.workspace_id IS NOT NULL AS favorite,
 		w.latest_status = 'succeeded' AND w.latest_transition = 'start' AS running
@@ -71,7 +71,7 @@ UPDATE workspaces SET ttl_seconds = $2, updated_at = now() WHERE id = $1;
 UPDATE workspaces SET automatic_updates = $2, updated_at = now() WHERE id = $1;
 
 -- name: TouchWorkspace :execrows
--- A use of the workspace; at most one write a minute.
+-- Records that the workspace is used, at most once a minute.
 UPDATE workspaces SET last_used_at = now() WHERE id = $1 AND last_used_at < now() - interval '1 minute';
 
 -- name: BumpWorkspaceDeadline :execrows
@@ -92,9 +92,9 @@ DELETE FROM workspace_favorites WHERE user_id = $1 AND workspace_id = $2;
 UPDATE workspaces SET deleted_at = now(), updated_at = now() WHERE id = $1 AND deleted_at IS NULL;
 
 -- name: NotifyWorkspace :exec
--- Something that a page about the workspace shows has changed. Delivered when the transaction commits.
+-- Announces, when the transaction commits, that something about the workspace has changed.
 SELECT pg_notify('workspace:' || sqlc.arg(workspace_id)::uuid::text, sqlc.arg(workspace_id)::uuid::text);
 
 -- name: DeleteWorkspaceKeys :exec
--- The session tokens that builds of this workspace were given.
+-- Deletes the session tokens that builds of this workspace received.
 DELETE FROM api_keys WHERE workspace_id = $1 AND kind = 'workspace';
