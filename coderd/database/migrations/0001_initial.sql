@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Facts about this deployment: deployment_id, signing keys. Values are never shown.
+-- Settings of this deployment: its id and its signing keys. Values are never shown.
 CREATE TABLE settings (
 	key text PRIMARY KEY,
 	value bytea NOT NULL
@@ -15,7 +15,7 @@ CREATE TABLE organizations (
 );
 CREATE UNIQUE INDEX organizations_one_default ON organizations (is_default) WHERE is_default;
 
--- What every deployment has from the start.
+-- Every deployment has this organization from the start.
 INSERT INTO settings (key, value) VALUES ('deployment_id', convert_to(gen_random_uuid()::text, 'UTF8'));
 INSERT INTO organizations (id, name, display_name, is_default) VALUES (gen_random_uuid(), 'default', 'Default', true);
 
@@ -24,7 +24,7 @@ CREATE TABLE users (
 	username text NOT NULL CHECK (username ~ '^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$' AND length(username) <= 32),
 	email text NOT NULL CHECK (length(email) BETWEEN 3 AND 320),
 	name text NOT NULL DEFAULT '',
-	password_hash text NOT NULL DEFAULT '', -- argon2id, PHC form; empty: no password sign-in
+	password_hash text NOT NULL DEFAULT '', -- argon2id in PHC form; empty: the user cannot sign in with a password
 	login_type text NOT NULL DEFAULT 'password' CHECK (login_type IN ('password', 'none')),
 	status text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'dormant', 'suspended')),
 	roles text[] NOT NULL DEFAULT '{}' CHECK (roles <@ ARRAY['owner', 'template-admin']),
@@ -42,7 +42,7 @@ CREATE TABLE api_keys (
 	secret_hash bytea NOT NULL CHECK (length(secret_hash) = 32), -- SHA-256 of the secret half
 	name text NOT NULL DEFAULT '',
 	kind text NOT NULL CHECK (kind IN ('session', 'token', 'workspace')),
-	workspace_id uuid, -- kind workspace: ends with it
+	workspace_id uuid, -- for the kind workspace: the key ends with it
 	lifetime_seconds bigint NOT NULL CHECK (lifetime_seconds > 0),
 	created_at timestamptz NOT NULL DEFAULT now(),
 	last_used_at timestamptz NOT NULL DEFAULT now(),
@@ -70,14 +70,14 @@ CREATE TABLE files (
 );
 
 CREATE TABLE provisioner_daemons (
-	id uuid PRIMARY KEY, -- also its mesh id
+	id uuid PRIMARY KEY, -- also the mesh id
 	organization_id uuid NOT NULL REFERENCES organizations,
 	name text NOT NULL,
 	version text NOT NULL DEFAULT '',
 	tags jsonb NOT NULL DEFAULT '{}',
 	built_in boolean NOT NULL DEFAULT false,
 	created_at timestamptz NOT NULL DEFAULT now(),
-	last_seen_at timestamptz, -- written when the session opens and when it ends, never per heartbeat
+	last_seen_at timestamptz, -- written when a session opens and ends, never per heartbeat
 	online boolean NOT NULL DEFAULT false,
 	UNIQUE (organization_id, name)
 );
@@ -88,9 +88,9 @@ CREATE TABLE provisioner_jobs (
 	initiator_id uuid NOT NULL REFERENCES users,
 	kind text NOT NULL CHECK (kind IN ('template_version_import', 'template_version_dry_run', 'workspace_build')),
 	file_id uuid NOT NULL REFERENCES files,
-	input jsonb NOT NULL DEFAULT '{}', -- what the kind needs besides its own row: a dry run's parameters
+	input jsonb NOT NULL DEFAULT '{}', -- what the kind needs in addition to its own row, such as a dry run's parameters
 	tags jsonb NOT NULL DEFAULT '{}',
-	priority smallint NOT NULL DEFAULT 0, -- lower first: 0 a person waits, 1 automatic
+	priority smallint NOT NULL DEFAULT 0, -- lower first: 0 if a person waits, 1 for automatic jobs
 	status text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'running', 'succeeded', 'canceling', 'canceled', 'failed')),
 	error text NOT NULL DEFAULT '',
 	error_code text NOT NULL DEFAULT '',
@@ -99,9 +99,9 @@ CREATE TABLE provisioner_jobs (
 	canceled_at timestamptz,
 	completed_at timestamptz,
 	worker_id uuid REFERENCES provisioner_daemons ON DELETE SET NULL,
-	epoch bigint NOT NULL DEFAULT 0, -- grows with every lease
-	last_seq bigint NOT NULL DEFAULT 0, -- last event applied in this epoch
-	log_length bigint NOT NULL DEFAULT 0, -- bytes of log stored
+	epoch bigint NOT NULL DEFAULT 0, -- increases with every lease
+	last_seq bigint NOT NULL DEFAULT 0, -- the last event applied in this epoch
+	log_length bigint NOT NULL DEFAULT 0, -- bytes of stored log
 	log_overflowed boolean NOT NULL DEFAULT false,
 	CHECK ((status IN ('succeeded', 'canceled', 'failed')) = (completed_at IS NOT NULL)),
 	CHECK (status <> 'running' OR started_at IS NOT NULL)
@@ -174,7 +174,7 @@ CREATE TABLE template_version_variables (
 CREATE TABLE template_version_parameters (
 	template_version_id uuid NOT NULL REFERENCES template_versions ON DELETE CASCADE,
 	name text NOT NULL,
-	position integer NOT NULL, -- order of display: coder_parameter.order, then name
+	position integer NOT NULL, -- the order of display: by coder_parameter.order, then by name
 	definition jsonb NOT NULL, -- a TemplateVersionParameter of the public API
 	PRIMARY KEY (template_version_id, name)
 );
@@ -199,7 +199,7 @@ CREATE TABLE template_version_external_auth (
 
 CREATE TABLE template_version_tags (
 	template_version_id uuid PRIMARY KEY REFERENCES template_versions ON DELETE CASCADE,
-	tags jsonb NOT NULL -- what coder_workspace_tags gave at import, merged with the job's own
+	tags jsonb NOT NULL -- the values of coder_workspace_tags at import, merged with the job's own tags
 );
 
 CREATE TABLE workspaces (
@@ -236,7 +236,7 @@ CREATE TABLE workspace_builds (
 	reason text NOT NULL DEFAULT 'initiator',
 	initiator_id uuid NOT NULL REFERENCES users,
 	log_level text NOT NULL DEFAULT '' CHECK (log_level IN ('', 'debug')),
-	state bytea NOT NULL DEFAULT '', -- Terraform's, untouched
+	state bytea NOT NULL DEFAULT '', -- Terraform's state, unchanged
 	daily_cost integer NOT NULL DEFAULT 0,
 	deadline timestamptz,
 	max_deadline timestamptz,
@@ -268,13 +268,13 @@ CREATE TABLE workspace_resources (
 );
 CREATE INDEX workspace_resources_job ON workspace_resources (job_id);
 
--- An agent keeps its id (the coder_agent's, from Terraform's state) and so its mesh address over a workspace's builds: each
--- start build that has it moves the row to its own resource and resets the states. Its definition comes with the build; its
--- states change as it lives.
+-- An agent keeps its id, which is the coder_agent's in Terraform's state, and thus its mesh address across a workspace's builds: each
+-- start that contains the agent moves the row to its own resource and resets the states. The definition comes with the build; the
+-- states change while the agent runs.
 CREATE TABLE workspace_agents (
-	id uuid PRIMARY KEY, -- also its mesh id
+	id uuid PRIMARY KEY, -- also the mesh id
 	resource_id uuid NOT NULL REFERENCES workspace_resources ON DELETE CASCADE,
-	workspace_id uuid REFERENCES workspaces ON DELETE CASCADE, -- NULL: of an import or dry run, never connects
+	workspace_id uuid REFERENCES workspaces ON DELETE CASCADE, -- NULL: of an import or dry run, and never connects
 	build_number integer NOT NULL DEFAULT 0,
 	name text NOT NULL,
 	token_hash bytea, -- SHA-256; NULL: never connects
@@ -295,7 +295,7 @@ CREATE TABLE workspace_agents (
 	ssh_host_key text NOT NULL DEFAULT '',
 	created_at timestamptz NOT NULL DEFAULT now(),
 	first_connected_at timestamptz,
-	last_connected_at timestamptz, -- when the present or last connection began
+	last_connected_at timestamptz, -- when the current or last connection began
 	disconnected_at timestamptz,   -- when it ended; NULL while it lasts
 	lifecycle_state text NOT NULL DEFAULT 'created' CHECK (lifecycle_state IN ('created', 'starting', 'start_timeout', 'start_error',
 		'ready', 'shutting_down', 'shutdown_timeout', 'shutdown_error', 'off')),
@@ -337,7 +337,7 @@ CREATE TABLE workspace_agent_log_sources (
 	agent_id uuid NOT NULL REFERENCES workspace_agents ON DELETE CASCADE,
 	display_name text NOT NULL,
 	icon text NOT NULL DEFAULT '',
-	last_seq bigint NOT NULL DEFAULT 0, -- last line stored
+	last_seq bigint NOT NULL DEFAULT 0, -- the last stored line
 	created_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX workspace_agent_log_sources_agent ON workspace_agent_log_sources (agent_id);
@@ -373,5 +373,5 @@ CREATE TABLE workspace_agent_logs (
 CREATE INDEX workspace_agent_logs_agent ON workspace_agent_logs (agent_id, id);
 
 -- +goose Down
--- Nothing: a newer server's data is not thrown away by an older one.
+-- Nothing: an older server must not discard a newer one's data.
 SELECT 1;

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- What people look at tells its changes on one channel, "events", as "<kind> <id> <owner>": the owner is whose thing it is, empty
--- for the deployment's. The triggers say so with the change itself, whichever statement made it, and PostgreSQL says it once per
--- transaction. Times of use and lengths of logs are no news.
+-- Changes of objects that pages show are announced on one channel, "events", as "<kind> <id> <owner>"; the owner is empty for objects of
+-- the deployment. Triggers announce a change in its own transaction, whichever statement made it, and PostgreSQL delivers equal
+-- announcements of a transaction once. Times of use and lengths of logs are not announced.
 
 -- +goose StatementBegin
 CREATE FUNCTION notify_event(kind text, id uuid, owner uuid) RETURNS void LANGUAGE plpgsql AS $$
@@ -39,7 +39,7 @@ END $$;
 CREATE TRIGGER workspace_builds_changed AFTER INSERT OR UPDATE OF deadline, max_deadline ON workspace_builds
 	FOR EACH ROW EXECUTE FUNCTION workspace_builds_event();
 
--- A job's change is one of what it works on too.
+-- A job's change is also announced for the object that it works on.
 -- +goose StatementBegin
 CREATE FUNCTION provisioner_jobs_event() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -82,7 +82,7 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER template_versions_changed AFTER INSERT OR UPDATE ON template_versions FOR EACH ROW EXECUTE FUNCTION template_versions_event();
 
--- A daemon with scope=user is its user's, the others are the deployment's.
+-- A daemon with scope=user belongs to its user, others to the deployment.
 -- +goose StatementBegin
 CREATE FUNCTION provisioner_daemons_event() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -95,7 +95,7 @@ END $$;
 CREATE TRIGGER provisioner_daemons_changed AFTER INSERT OR UPDATE OR DELETE ON provisioner_daemons
 	FOR EACH ROW EXECUTE FUNCTION provisioner_daemons_event();
 
--- Agents of imports and dry runs have no workspace, and nobody looks at them.
+-- Agents of imports and dry runs have no workspace, and no page shows them.
 -- +goose StatementBegin
 CREATE FUNCTION workspace_agents_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -110,7 +110,7 @@ CREATE TRIGGER workspace_agents_changed AFTER UPDATE ON workspace_agents FOR EAC
 		to_jsonb(OLD) - ARRAY['logs_length', 'logs_overflowed'] IS DISTINCT FROM to_jsonb(NEW) - ARRAY['logs_length', 'logs_overflowed'])
 	EXECUTE FUNCTION workspace_agents_event();
 
--- What belongs to an agent.
+-- Changes of what belongs to an agent are announced for the agent.
 -- +goose StatementBegin
 CREATE FUNCTION workspace_agent_parts_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -137,8 +137,8 @@ CREATE TRIGGER users_changed AFTER UPDATE ON users FOR EACH ROW
 	WHEN (to_jsonb(OLD) - ARRAY['last_seen_at', 'updated_at'] IS DISTINCT FROM to_jsonb(NEW) - ARRAY['last_seen_at', 'updated_at'])
 	EXECUTE FUNCTION users_event();
 
--- Who lost a right is told on "users_revoked", to every server: they cut what that user has open. Also when another program made
--- the change, such as an operator's on the database's host.
+-- Users who have lost a right are announced on "users_revoked" to every server, which cuts what the user has open. This includes changes
+-- by other programs, such as an operator's on the database's host.
 -- +goose StatementBegin
 CREATE FUNCTION users_revoked() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -161,5 +161,5 @@ CREATE TRIGGER api_keys_revoked AFTER DELETE ON api_keys FOR EACH ROW
 	WHEN (OLD.kind <> 'workspace' AND OLD.expires_at > now()) EXECUTE FUNCTION api_keys_revoked();
 
 -- +goose Down
--- Nothing: a newer server's data is not thrown away by an older one.
+-- Nothing: an older server must not discard a newer one's data.
 SELECT 1;

@@ -1,9 +1,9 @@
 -- +goose Up
 
--- Whether an agent may have what is its workspace's owner's: the key for git and the logins elsewhere. coder_agent.api_key_scope
--- takes it away with "no_user_data". Agents of servers before this one have it.
+-- Whether an agent may read its owner's Git key and logins at other services. coder_agent.api_key_scope = "no_user_data" forbids it.
+-- Agents of earlier servers may.
 ALTER TABLE workspace_agents ADD COLUMN user_data boolean NOT NULL DEFAULT true;
 
 -- +goose Down
--- Nothing: a newer server's data is not thrown away by an older one.
+-- Nothing: an older server must not discard a newer one's data.
 SELECT 1;

@@ -1,17 +1,17 @@
 -- +goose Up
 
--- What lists and the scheduler ask of a workspace's latest build, kept in the workspace's own row. Triggers write it in the
--- transaction that makes the change, whichever statement does.
+-- Facts about a workspace's latest build for lists and the scheduler, kept in the workspace's own row. Triggers write them in the
+-- transaction of the change, whichever statement made it.
 ALTER TABLE workspaces
 	ADD COLUMN latest_build_id uuid, -- null: the workspace has no build yet
 	ADD COLUMN latest_build_number integer NOT NULL DEFAULT 0,
 	ADD COLUMN latest_version_id uuid,
 	ADD COLUMN latest_transition text NOT NULL DEFAULT '',
 	ADD COLUMN latest_reason text NOT NULL DEFAULT '',
-	ADD COLUMN latest_status text NOT NULL DEFAULT '', -- of the build's job
+	ADD COLUMN latest_status text NOT NULL DEFAULT '', -- the status of the build's job
 	ADD COLUMN latest_deadline timestamptz,
 	ADD COLUMN latest_ended_at timestamptz, -- when the job ended
-	-- Automatic stops that did not work, since the last build that was not one, and when to try again.
+	-- The failed automatic stops since the last other build, and when to try again.
 	ADD COLUMN autostop_tries integer NOT NULL DEFAULT 0,
 	ADD COLUMN autostop_after timestamptz;
 
@@ -55,16 +55,16 @@ CREATE INDEX workspaces_stop_failed ON workspaces (autostop_after)
 CREATE INDEX workspaces_autostart ON workspaces (id)
 	WHERE deleted_at IS NULL AND autostart_schedule IS NOT NULL AND latest_transition = 'stop' AND latest_status = 'succeeded';
 
--- A user with many jobs does not keep the others waiting: the next slot goes to whom fewest jobs run for.
+-- A user with many jobs must not delay others: the next slot goes to the user with the fewest running jobs.
 CREATE INDEX provisioner_jobs_fair ON provisioner_jobs (organization_id, tags, priority, initiator_id, created_at, id) WHERE status = 'pending';
 CREATE INDEX provisioner_jobs_served ON provisioner_jobs (initiator_id, started_at);
 CREATE INDEX provisioner_jobs_running ON provisioner_jobs (initiator_id) WHERE status IN ('running', 'canceling');
 
--- What is removed after its time says when that was.
+-- When retention removed old data.
 ALTER TABLE workspace_builds ADD COLUMN state_removed_at timestamptz;
 ALTER TABLE provisioner_jobs ADD COLUMN logs_removed_at timestamptz;
 CREATE INDEX provisioner_jobs_old_logs ON provisioner_jobs (completed_at) WHERE completed_at IS NOT NULL AND logs_removed_at IS NULL;
 
 -- +goose Down
--- Nothing: a newer server's data is not thrown away by an older one.
+-- Nothing: an older server must not discard a newer one's data.
 SELECT 1;
