@@ -43,10 +43,10 @@ type WorkspaceAgent struct {
 	LogSources               List[AgentLogSource] `json:"log_sources"`
 	Scripts                  List[AgentScript]    `json:"scripts"`
 	StartupScriptBehavior    StartupBehavior      `json:"startup_script_behavior"`
-	Connections              *AgentConnections    `json:"connections,omitempty"` // nil while the agent has not told
+	Connections              *AgentConnections    `json:"connections,omitempty"` // nil until the agent has reported them
 }
 
-// AgentConnections counts what uses a workspace now.
+// AgentConnections counts the current connections to a workspace.
 type AgentConnections struct {
 	SSH             uint32 `json:"ssh"`
 	VSCode          uint32 `json:"vscode"`
@@ -67,7 +67,7 @@ type RelayLatency struct {
 
 type AgentHealth struct {
 	Healthy bool   `json:"healthy"`
-	Reason  string `json:"reason,omitempty"` // "" when healthy
+	Reason  string `json:"reason,omitempty"` // "" if healthy
 }
 
 type WorkspaceApp struct {
@@ -96,7 +96,7 @@ type AppHealthcheck struct {
 	Threshold int32  `json:"threshold"`
 }
 
-// AppStatus is what an app says it is doing.
+// AppStatus is what an app reports about its work.
 type AppStatus struct {
 	ID          uuid.UUID `json:"id"`
 	CreatedAt   time.Time `json:"created_at"`
@@ -154,7 +154,7 @@ type ListeningPort struct {
 	Port        uint16 `json:"port"`
 }
 
-// AgentMetadata is one value that the agent keeps fresh for the dashboard.
+// AgentMetadata is one value that the agent updates regularly for the dashboard.
 type AgentMetadata struct {
 	Result      AgentMetadataResult      `json:"result"`
 	Description AgentMetadataDescription `json:"description"`

@@ -52,7 +52,7 @@ func (b WorkspaceBuild) Agents() (agents []WorkspaceAgent) {
 	return agents
 }
 
-// Status returns a build's status as a workspace status: what its transition is doing, or has done.
+// Status returns a build's status as a workspace status, such as starting or running.
 func (t Transition) Status(job JobStatus) WorkspaceStatus {
 	switch job {
 	case JobPending:
@@ -83,7 +83,7 @@ func (t Transition) Status(job JobStatus) WorkspaceStatus {
 
 // CreateBuildRequest starts, stops or deletes a workspace.
 type CreateBuildRequest struct {
-	TemplateVersionID       uuid.UUID        `json:"template_version_id,omitzero"` // zero: as before, or the active one where that is required
+	TemplateVersionID       uuid.UUID        `json:"template_version_id,omitzero"` // zero: the previous one, or the active one where the template requires it
 	TemplateVersionPresetID uuid.UUID        `json:"template_version_preset_id,omitzero"`
 	Transition              Transition       `json:"transition"`
 	DryRun                  bool             `json:"dry_run,omitempty"`

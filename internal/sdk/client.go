@@ -24,13 +24,13 @@ import (
 // SessionHeader carries the session token of a request.
 const SessionHeader = "Coder-Session-Token"
 
-// VersionHeader is on every reply: the version of the server's program.
+// VersionHeader carries the version of the server's program, on every reply.
 const VersionHeader = "X-Coder-Build-Version"
 
 const (
 	callTimeout     = 60 * time.Second // one JSON request and its answer
 	transferTimeout = 15 * time.Minute // one file
-	maxBody         = 32 << 20         // of a JSON answer, bytes
+	maxBody         = 32 << 20         // bytes of a JSON answer
 )
 
 // Options are the optional parts of a Client. The zero value is useful.
@@ -51,8 +51,8 @@ type Client struct {
 	version atomic.Pointer[string]
 }
 
-// New returns a client of the server at base, an http or https URL. It connects to nothing yet. An empty token means
-// requests without a session.
+// New returns a client of the server at base, an http or https URL. It does not connect yet. With an empty token, requests have no
+// session.
 func New(base *url.URL, token secret.Token, opts Options) *Client {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -68,7 +68,7 @@ func New(base *url.URL, token secret.Token, opts Options) *Client {
 	return &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport}, log: opts.Logger}
 }
 
-// WithToken returns a client of the same server with another session. It shares the connections.
+// WithToken returns a client of the same server with another session. Both share their connections.
 func (c *Client) WithToken(token secret.Token) *Client {
 	return &Client{base: c.base, token: token, header: c.header, tls: c.tls, http: c.http, log: c.log}
 }

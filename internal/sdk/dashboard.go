@@ -7,12 +7,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// EventKind says what an event of the stream is about (GET events, server-sent events).
+// EventKind is the subject of an event (GET events, server-sent events).
 type EventKind string
 
 const (
 	EventReady       EventKind = "ready" // the stream is open and reports all later changes
-	EventReset       EventKind = "reset" // events were lost: look at everything again
+	EventReset       EventKind = "reset" // events were lost: read everything again
 	EventWorkspace   EventKind = "workspace"
 	EventBuild       EventKind = "build"
 	EventJob         EventKind = "job"
@@ -22,12 +22,12 @@ const (
 	EventUser        EventKind = "user"
 )
 
-// Event is the data of one event: what has changed. It is to be read again.
+// Event is the data of one event. It names the object that has changed, which the client reads again.
 type Event struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// PeerKind is what takes part in the mesh.
+// PeerKind is the kind of a participant of the mesh.
 type PeerKind string
 
 const (
@@ -43,7 +43,7 @@ type PeerPath string
 const (
 	PathDirect  PeerPath = "direct"
 	PathRelayed PeerPath = "relayed"
-	PathUnknown PeerPath = "unknown" // nothing travelled lately, or the server has no tunnel with it
+	PathUnknown PeerPath = "unknown" // there was no traffic recently, or the server has no tunnel with the peer
 )
 
 // MeshPeer is a participant of the mesh.
@@ -53,12 +53,12 @@ type MeshPeer struct {
 	Name          string          `json:"name"`
 	Path          PeerPath        `json:"path"`
 	LatencyMillis float64         `json:"latency_ms"` // 0 while unknown
-	RxBytes       int64           `json:"rx_bytes"`   // by this server from it, in the present session
+	RxBytes       int64           `json:"rx_bytes"`   // received by this server from the peer in the current session
 	TxBytes       int64           `json:"tx_bytes"`
 	LastSeen      *time.Time      `json:"last_seen"`
 	Connected     bool            `json:"connected"` // to the coordinator
-	Links         List[uuid.UUID] `json:"links"`     // whom it has a tunnel with, of those that are listed
-	// Clients reports, for an agent, how the clients among Links reach it, if the agent has answered in time.
+	Links         List[uuid.UUID] `json:"links"`     // the listed peers with which it has a tunnel
+	// Clients reports how the clients among Links reach an agent, if the agent answered in time.
 	Clients List[MeshClient] `json:"clients"`
 }
 
@@ -67,7 +67,7 @@ type MeshClient struct {
 	ID            uuid.UUID `json:"id"`
 	Path          PeerPath  `json:"path"`
 	LatencyMillis float64   `json:"latency_ms"` // 0 while unknown
-	RxBytes       int64     `json:"rx_bytes"`   // by the agent from the client, in the present session
+	RxBytes       int64     `json:"rx_bytes"`   // received by the agent from the client in the current session
 	TxBytes       int64     `json:"tx_bytes"`
 }
 
@@ -75,7 +75,7 @@ type MeshPeersResponse struct {
 	Peers List[MeshPeer] `json:"peers"`
 }
 
-// HealthSeverity says how bad a finding is.
+// HealthSeverity is the severity of a finding.
 type HealthSeverity string
 
 const (
@@ -84,7 +84,7 @@ const (
 	HealthError   HealthSeverity = "error"
 )
 
-// HealthReport is what the server finds when it looks at itself.
+// HealthReport is the result of the server's checks of itself.
 type HealthReport struct {
 	CheckedAt time.Time           `json:"checked_at"`
 	Healthy   bool                `json:"healthy"` // no section has an error
@@ -92,31 +92,31 @@ type HealthReport struct {
 	Sections  List[HealthSection] `json:"sections"`
 }
 
-// HealthSection is one part of it. Code is stable: documentation and alerts name it.
+// HealthSection is one part of a HealthReport. Code is stable: documentation and alerts name it.
 type HealthSection struct {
 	Name     string         `json:"name"`  // database, access_url, relay, websocket, provisioners
 	Label    string         `json:"label"` // for people
 	Healthy  bool           `json:"healthy"`
 	Severity HealthSeverity `json:"severity"`
-	Code     string         `json:"code"` // "" when there is nothing to say
+	Code     string         `json:"code"` // "" if there is no finding
 	Message  string         `json:"message"`
-	Remedy   string         `json:"remedy"` // what to do about it, "" when nothing
+	Remedy   string         `json:"remedy"` // what to do; "" if nothing
 	Details  Map[any]       `json:"details"`
 }
 
-// ApplicationsHost is below which host apps have names of their own: "*.apps.example.com", "" when there is none.
+// ApplicationsHost is the pattern of the host names of apps, such as "*.apps.example.com"; "" if apps have none.
 type ApplicationsHost struct {
 	Host string `json:"host"`
 }
 
-// BuildTimings says when the phases of a build began and ended.
+// BuildTimings lists when the phases of a build began and ended.
 type BuildTimings struct {
 	Provisioner List[ProvisionerTiming] `json:"provisioner_timings"`
 	Connections List[AgentTiming]       `json:"agent_connection_timings"`
 	Scripts     List[ScriptTiming]      `json:"agent_script_timings"`
 }
 
-// ProvisionerTiming is a stage of a job, or what happened to one resource in it.
+// ProvisionerTiming is the timing of a stage of a job, or of one resource in it.
 type ProvisionerTiming struct {
 	JobID     uuid.UUID `json:"job_id"`
 	StartedAt time.Time `json:"started_at"`
@@ -124,7 +124,7 @@ type ProvisionerTiming struct {
 	Stage     string    `json:"stage"`
 	Source    string    `json:"source"`   // server or provisioner
 	Action    string    `json:"action"`   // queue, run, create, destroy, …
-	Resource  string    `json:"resource"` // its address; "" for a stage as a whole
+	Resource  string    `json:"resource"` // the address; "" for a stage as a whole
 }
 
 // AgentTiming is how long an agent took to connect.
@@ -148,7 +148,7 @@ type ScriptTiming struct {
 	AgentName   string    `json:"workspace_agent_name"`
 }
 
-// AssignableRole is a role with whether the person who asks may give it.
+// AssignableRole is a role, and whether the caller may assign it.
 type AssignableRole struct {
 	Role
 	Assignable bool `json:"assignable"`

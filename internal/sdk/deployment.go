@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// BuildInfo says what program serves the API.
+// BuildInfo describes the program that serves the API.
 type BuildInfo struct {
 	Version               string `json:"version"`
 	ExternalURL           string `json:"external_url"`
@@ -18,7 +18,7 @@ type BuildInfo struct {
 	WorkspaceProxy        bool   `json:"workspace_proxy"`
 }
 
-// SSHConfig is what clients put into OpenSSH's configuration.
+// SSHConfig contains what clients write into OpenSSH's configuration.
 type SSHConfig struct {
 	HostnamePrefix   string      `json:"hostname_prefix"` // "coder."
 	HostnameSuffix   string      `json:"hostname_suffix"` // "coder"
@@ -52,7 +52,7 @@ const (
 	NotEntitled = "not_entitled"
 )
 
-// Entitlements says which features exist and may be used. No feature needs a license.
+// Entitlements lists the features and whether they are available. No feature needs a license.
 type Entitlements struct {
 	Features         Map[Feature] `json:"features"`
 	Warnings         List[string] `json:"warnings"`

@@ -47,7 +47,7 @@ const (
 	JobWorkspaceBuild JobType = "workspace_build"
 )
 
-// JobErrorCode says why a job failed where a program can act on it.
+// JobErrorCode is the reason why a job failed, for failures that a program can handle.
 type JobErrorCode string
 
 const JobErrorMissingVariables JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES"
@@ -83,7 +83,7 @@ func (l AgentLifecycle) ShuttingDown() bool {
 	return l == LifecycleShuttingDown || l == LifecycleShutdownTimeout || l == LifecycleShutdownError || l == LifecycleOff
 }
 
-// StartupBehavior says whether sessions wait for the startup scripts.
+// StartupBehavior decides whether sessions wait for the startup scripts.
 type StartupBehavior string
 
 const (

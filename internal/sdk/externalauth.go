@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ExternalAuth is what a user has with one provider.
+// ExternalAuth is the state of a user's link with one provider.
 type ExternalAuth struct {
 	Authenticated bool   `json:"authenticated"`
 	Device        bool   `json:"device"` // always false: sign-ins happen in a browser
@@ -17,7 +17,7 @@ type ExternalAuth struct {
 	ValidateError string `json:"validate_error"`
 }
 
-// ExternalAuths is what there is to link, and what the user has linked.
+// ExternalAuths lists the configured providers and the user's links.
 type ExternalAuths struct {
 	Providers List[ExternalAuthProvider] `json:"providers"`
 	Links     List[ExternalAuthLink]     `json:"links"`
@@ -34,7 +34,7 @@ type ExternalAuthProvider struct {
 	AllowValidate bool   `json:"allow_validate"`
 }
 
-// ExternalAuthLink is a user's link with a provider, as far as the server knows without asking there.
+// ExternalAuthLink is a user's link with a provider, as the server knows it without a request to the provider.
 type ExternalAuthLink struct {
 	ProviderID      string    `json:"provider_id"`
 	CreatedAt       time.Time `json:"created_at"`
@@ -45,7 +45,7 @@ type ExternalAuthLink struct {
 	ValidateError   string    `json:"validate_error"`
 }
 
-// UnlinkExternalAuthResponse says what became of an unlinked token.
+// UnlinkExternalAuthResponse reports what happened to an unlinked token.
 type UnlinkExternalAuthResponse struct {
 	TokenRevoked bool `json:"token_revoked"` // at the service: always false
 }

@@ -21,8 +21,8 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]T(l))
 }
 
-// MarshalJSONTo is what Encode calls: it writes the content of a list directly to its place. Everything around the results of MarshalJSON
-// reads and copies them again.
+// MarshalJSONTo writes the content of a list directly to its place. Encode calls it, because the results of MarshalJSON would be read and
+// copied again at each level.
 func (l List[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if err := enc.WriteToken(jsontext.BeginArray); err != nil {
 		return err
@@ -67,7 +67,7 @@ func Encode(w io.Writer, v any) error {
 	return jsonv2.MarshalEncode(enc, v)
 }
 
-// Response is the body of every error, and of the few answers that carry nothing but a message.
+// Response is the body of every error, and of the few answers that contain only a message.
 type Response struct {
 	Message     string       `json:"message"`
 	Detail      string       `json:"detail,omitempty"`

@@ -27,7 +27,7 @@ type ProvisionerJob struct {
 	WorkerName       string                 `json:"worker_name,omitempty"`
 	FileID           uuid.UUID              `json:"file_id"`
 	Tags             Map[string]            `json:"tags"`
-	QueuePosition    int                    `json:"queue_position"` // 1 is next; 0 when not waiting
+	QueuePosition    int                    `json:"queue_position"` // 1 is next; 0 if not waiting
 	QueueSize        int                    `json:"queue_size"`
 	Type             JobType                `json:"type"`
 	Input            ProvisionerJobInput    `json:"input"`
@@ -72,7 +72,7 @@ type MatchedProvisioners struct {
 	MostRecentlySeen *time.Time `json:"most_recently_seen,omitempty"`
 }
 
-// ProvisionerDaemon is a provisioner that has enrolled.
+// ProvisionerDaemon is a provisioner that has joined.
 type ProvisionerDaemon struct {
 	ID             uuid.UUID         `json:"id"`
 	OrganizationID uuid.UUID         `json:"organization_id"`
@@ -122,7 +122,7 @@ type CreateProvisionerKeyRequest struct {
 	Tags map[string]string `json:"tags"`
 }
 
-// CreateProvisionerKeyResponse is the only place where the key itself is ever shown.
+// CreateProvisionerKeyResponse is the only answer that contains the key itself.
 type CreateProvisionerKeyResponse struct {
 	Key string `json:"key"`
 }

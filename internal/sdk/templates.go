@@ -14,7 +14,7 @@ const ProvisionerTerraform = "terraform"
 // StorageFile is the only way template sources are stored: as an uploaded archive.
 const StorageFile = "file"
 
-// Template is what workspaces are made from. Its versions hold the source; one of them is active.
+// Template is a template for workspaces. Its versions hold the source; one of them is active.
 type Template struct {
 	ID                           uuid.UUID            `json:"id"`
 	CreatedAt                    time.Time            `json:"created_at"`
@@ -29,7 +29,7 @@ type Template struct {
 	Icon                         string               `json:"icon"`
 	Provisioner                  string               `json:"provisioner"` // "terraform"
 	ActiveVersionID              uuid.UUID            `json:"active_version_id"`
-	ActiveUserCount              int                  `json:"active_user_count"` // -1 when unknown
+	ActiveUserCount              int                  `json:"active_user_count"` // -1 if unknown
 	BuildTimeStats               Map[BuildTimeStat]   `json:"build_time_stats"`  // by transition
 	Deprecated                   bool                 `json:"deprecated"`
 	DeprecationMessage           string               `json:"deprecation_message"`
@@ -54,7 +54,7 @@ type Template struct {
 	CORSBehavior                 string               `json:"cors_behavior"` // "simple"
 }
 
-// BuildTimeStat is how long builds took, in milliseconds; nil when unknown.
+// BuildTimeStat is how long builds took, in milliseconds; nil if unknown.
 type BuildTimeStat struct {
 	P50 *int64 `json:"P50"`
 	P95 *int64 `json:"P95"`
@@ -83,8 +83,8 @@ type CreateTemplateRequest struct {
 	FixedTemplateSettings
 }
 
-// FixedTemplateSettings are settings of the API that a template has here with one value only. A request may name that value, and
-// is refused with any other. One of them has another name when a template is created.
+// FixedTemplateSettings are settings of the API that have a fixed value here. A request may contain that value; any other is refused. One
+// of them has different names when a template is created and when it is changed.
 type FixedTemplateSettings struct {
 	DisableEveryoneGroupAccess *bool     `json:"disable_everyone_group_access,omitempty"`
 	MaxPortShareLevel          *AppShare `json:"max_port_share_level,omitempty"`
@@ -117,7 +117,7 @@ type UpdateActiveVersionRequest struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// TemplateACL says who may use and change a template.
+// TemplateACL lists who may use and who may change a template.
 type TemplateACL struct {
 	Users  List[TemplateUser]  `json:"users"`
 	Groups List[TemplateGroup] `json:"group"`

@@ -34,7 +34,7 @@ type Role struct {
 	OrganizationID string `json:"organization_id,omitempty"`
 }
 
-// MinimalUser is what everyone may know of a user.
+// MinimalUser contains what everyone may know about a user.
 type MinimalUser struct {
 	ID        uuid.UUID `json:"id"`
 	Username  string    `json:"username"`
@@ -42,7 +42,7 @@ type MinimalUser struct {
 	AvatarURL string    `json:"avatar_url,omitempty"`
 }
 
-// UsersResponse is one page of users and how many there are in all.
+// UsersResponse is one page of users, and the total number.
 type UsersResponse struct {
 	Users List[User] `json:"users"`
 	Count int        `json:"count"`
@@ -54,13 +54,13 @@ type UsersQuery struct {
 	Limit, Offset int    // 0: the server's own limit
 }
 
-// CreateFirstUserRequest makes the first user, who is an owner. It is the one request that needs no session.
+// CreateFirstUserRequest creates the first user, who is an owner. It is the only request that needs no session.
 type CreateFirstUserRequest struct {
 	Email    string `json:"email"`
 	Username string `json:"username"`
 	Name     string `json:"name"`
 	Password string `json:"password"`
-	Trial    bool   `json:"trial"` // accepted, without meaning: every feature is free
+	Trial    bool   `json:"trial"` // accepted and without effect: every feature is free
 }
 
 type CreateFirstUserResponse struct {
@@ -87,7 +87,7 @@ type LoginResponse struct {
 	SessionToken string `json:"session_token"`
 }
 
-// AuthMethods says how one may sign in.
+// AuthMethods lists the ways to sign in.
 type AuthMethods struct {
 	TermsOfServiceURL string           `json:"terms_of_service_url,omitempty"`
 	Password          AuthMethod       `json:"password"`
@@ -116,7 +116,7 @@ type UpdateUserProfileRequest struct {
 	Name     string `json:"name"`
 }
 
-// UpdateUserPasswordRequest changes a password. A user names the old one; an owner need not for others.
+// UpdateUserPasswordRequest changes a password. Users must give their old one; an owner need not give another user's.
 type UpdateUserPasswordRequest struct {
 	OldPassword string `json:"old_password"`
 	Password    string `json:"password"`
@@ -124,7 +124,7 @@ type UpdateUserPasswordRequest struct {
 	EndTokens bool `json:"end_tokens,omitempty"`
 }
 
-// UpdateRolesRequest replaces a user's roles by the named ones.
+// UpdateRolesRequest replaces a user's roles.
 type UpdateRolesRequest struct {
 	Roles List[string] `json:"roles"`
 }

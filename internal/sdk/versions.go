@@ -34,13 +34,13 @@ type CreateTemplateVersionRequest struct {
 	TemplateID         *uuid.UUID      `json:"template_id,omitempty"`
 	StorageMethod      string          `json:"storage_method"` // StorageFile
 	FileID             uuid.UUID       `json:"file_id,omitzero"`
-	ExampleID          string          `json:"example_id,omitempty"` // a starter of the server's, in place of a file
+	ExampleID          string          `json:"example_id,omitempty"` // the id of a starter, instead of a file
 	Provisioner        string          `json:"provisioner"`          // ProvisionerTerraform
 	Tags               Map[string]     `json:"tags"`
 	UserVariableValues []VariableValue `json:"user_variable_values,omitempty"`
 }
 
-// TemplateExample is a starter: a template that comes with the server.
+// TemplateExample is a starter, a template that comes with the server.
 type TemplateExample struct {
 	ID          string       `json:"id"` // for CreateTemplateVersionRequest
 	Name        string       `json:"name"`
@@ -91,7 +91,7 @@ type TemplateVersionParameter struct {
 	ValidationMonotonic  string                           `json:"validation_monotonic,omitempty"` // increasing, decreasing
 	Required             bool                             `json:"required"`                       // has no default
 	Ephemeral            bool                             `json:"ephemeral"`
-	// Dynamic is set if default, options and rules depend on other answers: the ones here hold for the defaults.
+	// Dynamic is set if default, options and rules depend on other answers. Those given here apply to the defaults.
 	Dynamic bool `json:"dynamic,omitempty"`
 }
 
@@ -117,7 +117,7 @@ type PresetParameter struct {
 	Value string `json:"Value"`
 }
 
-// TemplateVersionExternalAuth is a sign-in elsewhere that a template asks for.
+// TemplateVersionExternalAuth is a login at another service that a template requires.
 type TemplateVersionExternalAuth struct {
 	ID              string `json:"id"`
 	Type            string `json:"type"`
@@ -135,7 +135,7 @@ type CreateDryRunRequest struct {
 	UserVariableValues  []VariableValue  `json:"user_variable_values,omitempty"`
 }
 
-// EvaluateParametersRequest asks what the form looks like for the given input.
+// EvaluateParametersRequest requests the form for the given input.
 type EvaluateParametersRequest struct {
 	ID      int               `json:"id"`
 	Inputs  map[string]string `json:"inputs"`
@@ -166,7 +166,7 @@ type PreviewParameter struct {
 	Description  string                    `json:"description"`
 	Type         string                    `json:"type"`
 	FormType     string                    `json:"form_type"`
-	Styling      json.RawMessage           `json:"styling"` // a JSON object as the template gave it, {} when it gave none
+	Styling      json.RawMessage           `json:"styling"` // the template's JSON object; {} if it has none
 	Mutable      bool                      `json:"mutable"`
 	DefaultValue PreviewValue              `json:"default_value"`
 	Icon         string                    `json:"icon"`

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Workspace is one user's environment. What exists of it now is in LatestBuild.
+// Workspace is one user's environment. LatestBuild describes what exists of it.
 type Workspace struct {
 	ID                                   uuid.UUID        `json:"id"`
 	CreatedAt                            time.Time        `json:"created_at"`
@@ -63,7 +63,7 @@ type WorkspaceHealth struct {
 	FailingAgents List[uuid.UUID] `json:"failing_agents"`
 }
 
-// WorkspacesResponse is one page of workspaces and how many match in all.
+// WorkspacesResponse is one page of workspaces, and the number of all that match.
 type WorkspacesResponse struct {
 	Workspaces List[Workspace] `json:"workspaces"`
 	Count      int             `json:"count"`
@@ -98,8 +98,8 @@ type ParameterValue struct {
 // BuildParameter is a parameter's value as a build used it.
 type BuildParameter struct {
 	Name  string `json:"name"`
-	Value string `json:"value"` // empty for everyone but the workspace's owner when Masked
-	// Masked is set if pages and terminals must not show the value unasked.
+	Value string `json:"value"` // if Masked, empty for all users except the workspace's owner
+	// Masked is set if pages and terminals must show the value only on request.
 	Masked bool `json:"masked"`
 }
 
@@ -123,7 +123,7 @@ type UpdateAutomaticUpdatesRequest struct {
 	AutomaticUpdates AutomaticUpdates `json:"automatic_updates"`
 }
 
-// UsageRequest says that the workspace is in use. A zero request only touches last_used_at.
+// UsageRequest reports that the workspace is in use. A zero request only updates last_used_at.
 type UsageRequest struct {
 	AgentID uuid.UUID `json:"agent_id,omitzero"`
 	AppName string    `json:"app_name,omitempty"` // vscode, jetbrains, reconnecting-pty, ssh

@@ -35,10 +35,10 @@ export interface WorkspaceAgent {
   log_sources: AgentLogSource[];
   scripts: AgentScript[];
   startup_script_behavior: StartupBehavior;
-  connections?: AgentConnections | null; // nil while the agent has not told
+  connections?: AgentConnections | null; // nil until the agent has reported them
 }
 
-// AgentConnections counts what uses a workspace now.
+// AgentConnections counts the current connections to a workspace.
 export interface AgentConnections {
   ssh: number;
   vscode: number;
@@ -54,7 +54,7 @@ export interface RelayLatency {
 
 export interface AgentHealth {
   healthy: boolean;
-  reason?: string; // "" when healthy
+  reason?: string; // "" if healthy
 }
 
 export interface WorkspaceApp {
@@ -83,7 +83,7 @@ export interface AppHealthcheck {
   threshold: number;
 }
 
-// AppStatus is what an app says it is doing.
+// AppStatus is what an app reports about its work.
 export interface AppStatus {
   id: string;
   created_at: string;
@@ -141,7 +141,7 @@ export interface ListeningPort {
   port: number;
 }
 
-// AgentMetadata is one value that the agent keeps fresh for the dashboard.
+// AgentMetadata is one value that the agent updates regularly for the dashboard.
 export interface AgentMetadata {
   result: AgentMetadataResult;
   description: AgentMetadataDescription;
@@ -286,7 +286,7 @@ export interface WorkspaceBuild {
 
 // CreateBuildRequest starts, stops or deletes a workspace.
 export interface CreateBuildRequest {
-  template_version_id?: string; // zero: as before, or the active one where that is required
+  template_version_id?: string; // zero: the previous one, or the active one where the template requires it
   template_version_preset_id?: string;
   transition: Transition;
   dry_run?: boolean;
@@ -324,15 +324,15 @@ export interface ResourceMetadata {
   sensitive: boolean;
 }
 
-// EventKind says what an event of the stream is about (GET events, server-sent events).
+// EventKind is the subject of an event (GET events, server-sent events).
 export type EventKind = "ready" | "reset" | "workspace" | "build" | "job" | "template" | "provisioner" | "agent" | "user";
 
-// Event is the data of one event: what has changed. It is to be read again.
+// Event is the data of one event. It names the object that has changed, which the client reads again.
 export interface Event {
   id: string;
 }
 
-// PeerKind is what takes part in the mesh.
+// PeerKind is the kind of a participant of the mesh.
 export type PeerKind = "server" | "agent" | "provisioner" | "client";
 
 // PeerPath is how packets travel between this server's node and a peer.
@@ -345,11 +345,11 @@ export interface MeshPeer {
   name: string;
   path: PeerPath;
   latency_ms: number; // 0 while unknown
-  rx_bytes: number; // by this server from it, in the present session
+  rx_bytes: number; // received by this server from the peer in the current session
   tx_bytes: number;
   last_seen: string | null;
   connected: boolean; // to the coordinator
-  links: string[]; // whom it has a tunnel with, of those that are listed
+  links: string[]; // the listed peers with which it has a tunnel
   clients: MeshClient[];
 }
 
@@ -358,7 +358,7 @@ export interface MeshClient {
   id: string;
   path: PeerPath;
   latency_ms: number; // 0 while unknown
-  rx_bytes: number; // by the agent from the client, in the present session
+  rx_bytes: number; // received by the agent from the client in the current session
   tx_bytes: number;
 }
 
@@ -366,10 +366,10 @@ export interface MeshPeersResponse {
   peers: MeshPeer[];
 }
 
-// HealthSeverity says how bad a finding is.
+// HealthSeverity is the severity of a finding.
 export type HealthSeverity = "ok" | "warning" | "error";
 
-// HealthReport is what the server finds when it looks at itself.
+// HealthReport is the result of the server's checks of itself.
 export interface HealthReport {
   checked_at: string;
   healthy: boolean; // no section has an error
@@ -377,31 +377,31 @@ export interface HealthReport {
   sections: HealthSection[];
 }
 
-// HealthSection is one part of it. Code is stable: documentation and alerts name it.
+// HealthSection is one part of a HealthReport. Code is stable: documentation and alerts name it.
 export interface HealthSection {
   name: string; // database, access_url, relay, websocket, provisioners
   label: string; // for people
   healthy: boolean;
   severity: HealthSeverity;
-  code: string; // "" when there is nothing to say
+  code: string; // "" if there is no finding
   message: string;
-  remedy: string; // what to do about it, "" when nothing
+  remedy: string; // what to do; "" if nothing
   details: Record<string, unknown>;
 }
 
-// ApplicationsHost is below which host apps have names of their own: "*.apps.example.com", "" when there is none.
+// ApplicationsHost is the pattern of the host names of apps, such as "*.apps.example.com"; "" if apps have none.
 export interface ApplicationsHost {
   host: string;
 }
 
-// BuildTimings says when the phases of a build began and ended.
+// BuildTimings lists when the phases of a build began and ended.
 export interface BuildTimings {
   provisioner_timings: ProvisionerTiming[];
   agent_connection_timings: AgentTiming[];
   agent_script_timings: ScriptTiming[];
 }
 
-// ProvisionerTiming is a stage of a job, or what happened to one resource in it.
+// ProvisionerTiming is the timing of a stage of a job, or of one resource in it.
 export interface ProvisionerTiming {
   job_id: string;
   started_at: string;
@@ -409,7 +409,7 @@ export interface ProvisionerTiming {
   stage: string;
   source: string; // server or provisioner
   action: string; // queue, run, create, destroy, …
-  resource: string; // its address; "" for a stage as a whole
+  resource: string; // the address; "" for a stage as a whole
 }
 
 // AgentTiming is how long an agent took to connect.
@@ -433,13 +433,13 @@ export interface ScriptTiming {
   workspace_agent_name: string;
 }
 
-// AssignableRole is a role with whether the person who asks may give it.
+// AssignableRole is a role, and whether the caller may assign it.
 export interface AssignableRole extends Role {
   assignable: boolean;
   built_in: boolean;
 }
 
-// BuildInfo says what program serves the API.
+// BuildInfo describes the program that serves the API.
 export interface BuildInfo {
   version: string;
   external_url: string;
@@ -452,7 +452,7 @@ export interface BuildInfo {
   workspace_proxy: boolean;
 }
 
-// SSHConfig is what clients put into OpenSSH's configuration.
+// SSHConfig contains what clients write into OpenSSH's configuration.
 export interface SSHConfig {
   hostname_prefix: string; // "coder."
   hostname_suffix: string; // "coder"
@@ -480,7 +480,7 @@ export interface LinkConfig {
   icon: string;
 }
 
-// Entitlements says which features exist and may be used. No feature needs a license.
+// Entitlements lists the features and whether they are available. No feature needs a license.
 export interface Entitlements {
   features: Record<string, Feature>;
   warnings: string[];
@@ -506,14 +506,14 @@ export type JobStatus = "pending" | "running" | "succeeded" | "canceling" | "can
 
 export type JobType = "template_version_import" | "template_version_dry_run" | "workspace_build";
 
-// JobErrorCode says why a job failed where a program can act on it.
+// JobErrorCode is the reason why a job failed, for failures that a program can handle.
 export type JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES";
 
 export type AgentStatus = "connecting" | "connected" | "disconnected" | "timeout";
 
 export type AgentLifecycle = "created" | "starting" | "start_timeout" | "start_error" | "ready" | "shutting_down" | "shutdown_timeout" | "shutdown_error" | "off";
 
-// StartupBehavior says whether sessions wait for the startup scripts.
+// StartupBehavior decides whether sessions wait for the startup scripts.
 export type StartupBehavior = "blocking" | "non-blocking";
 
 export type AppHealth = "disabled" | "initializing" | "healthy" | "unhealthy";
@@ -538,7 +538,7 @@ export type LoginType = "password" | "token" | "none" | "oidc" | "github";
 
 export type ProvisionerStatus = "offline" | "idle" | "busy";
 
-// ExternalAuth is what a user has with one provider.
+// ExternalAuth is the state of a user's link with one provider.
 export interface ExternalAuth {
   authenticated: boolean;
   device: boolean; // always false: sign-ins happen in a browser
@@ -547,7 +547,7 @@ export interface ExternalAuth {
   validate_error: string;
 }
 
-// ExternalAuths is what there is to link, and what the user has linked.
+// ExternalAuths lists the configured providers and the user's links.
 export interface ExternalAuths {
   providers: ExternalAuthProvider[];
   links: ExternalAuthLink[];
@@ -564,7 +564,7 @@ export interface ExternalAuthProvider {
   allow_validate: boolean;
 }
 
-// ExternalAuthLink is a user's link with a provider, as far as the server knows without asking there.
+// ExternalAuthLink is a user's link with a provider, as the server knows it without a request to the provider.
 export interface ExternalAuthLink {
   provider_id: string;
   created_at: string;
@@ -575,12 +575,12 @@ export interface ExternalAuthLink {
   validate_error: string;
 }
 
-// UnlinkExternalAuthResponse says what became of an unlinked token.
+// UnlinkExternalAuthResponse reports what happened to an unlinked token.
 export interface UnlinkExternalAuthResponse {
   token_revoked: boolean; // at the service: always false
 }
 
-// Response is the body of every error, and of the few answers that carry nothing but a message.
+// Response is the body of every error, and of the few answers that contain only a message.
 export interface Response {
   message: string;
   detail?: string;
@@ -664,7 +664,7 @@ export interface ProvisionerJob {
   worker_name?: string;
   file_id: string;
   tags: Record<string, string>;
-  queue_position: number; // 1 is next; 0 when not waiting
+  queue_position: number; // 1 is next; 0 if not waiting
   queue_size: number;
   type: JobType;
   input: ProvisionerJobInput;
@@ -707,7 +707,7 @@ export interface MatchedProvisioners {
   most_recently_seen?: string | null;
 }
 
-// ProvisionerDaemon is a provisioner that has enrolled.
+// ProvisionerDaemon is a provisioner that has joined.
 export interface ProvisionerDaemon {
   id: string;
   organization_id: string;
@@ -748,7 +748,7 @@ export interface CreateProvisionerKeyRequest {
   tags: Record<string, string>;
 }
 
-// CreateProvisionerKeyResponse is the only place where the key itself is ever shown.
+// CreateProvisionerKeyResponse is the only answer that contains the key itself.
 export interface CreateProvisionerKeyResponse {
   key: string;
 }
@@ -804,7 +804,7 @@ export interface OAuth2DeviceFlowCallbackResponse {
   redirect_url: string;
 }
 
-// Template is what workspaces are made from. Its versions hold the source; one of them is active.
+// Template is a template for workspaces. Its versions hold the source; one of them is active.
 export interface Template {
   id: string;
   created_at: string;
@@ -819,7 +819,7 @@ export interface Template {
   icon: string;
   provisioner: string; // "terraform"
   active_version_id: string;
-  active_user_count: number; // -1 when unknown
+  active_user_count: number; // -1 if unknown
   build_time_stats: Record<string, BuildTimeStat>; // by transition
   deprecated: boolean;
   deprecation_message: string;
@@ -844,7 +844,7 @@ export interface Template {
   cors_behavior: string; // "simple"
 }
 
-// BuildTimeStat is how long builds took, in milliseconds; nil when unknown.
+// BuildTimeStat is how long builds took, in milliseconds; nil if unknown.
 export interface BuildTimeStat {
   P50: number | null;
   P95: number | null;
@@ -871,8 +871,8 @@ export interface CreateTemplateRequest extends TemplatePolicy, FixedTemplateSett
   require_active_version?: boolean;
 }
 
-// FixedTemplateSettings are settings of the API that a template has here with one value only. A request may name that value, and
-// is refused with any other. One of them has another name when a template is created.
+// FixedTemplateSettings are settings of the API that have a fixed value here. A request may contain that value; any other is refused. One
+// of them has different names when a template is created and when it is changed.
 export interface FixedTemplateSettings {
   disable_everyone_group_access?: boolean | null;
   max_port_share_level?: AppShare | null;
@@ -900,7 +900,7 @@ export interface UpdateActiveVersionRequest {
   id: string;
 }
 
-// TemplateACL says who may use and change a template.
+// TemplateACL lists who may use and who may change a template.
 export interface TemplateACL {
   users: TemplateUser[];
   group: TemplateGroup[];
@@ -953,7 +953,7 @@ export interface Role {
   organization_id?: string;
 }
 
-// MinimalUser is what everyone may know of a user.
+// MinimalUser contains what everyone may know about a user.
 export interface MinimalUser {
   id: string;
   username: string;
@@ -961,19 +961,19 @@ export interface MinimalUser {
   avatar_url?: string;
 }
 
-// UsersResponse is one page of users and how many there are in all.
+// UsersResponse is one page of users, and the total number.
 export interface UsersResponse {
   users: User[];
   count: number;
 }
 
-// CreateFirstUserRequest makes the first user, who is an owner. It is the one request that needs no session.
+// CreateFirstUserRequest creates the first user, who is an owner. It is the only request that needs no session.
 export interface CreateFirstUserRequest {
   email: string;
   username: string;
   name: string;
   password: string;
-  trial: boolean; // accepted, without meaning: every feature is free
+  trial: boolean; // accepted and without effect: every feature is free
 }
 
 export interface CreateFirstUserResponse {
@@ -1000,7 +1000,7 @@ export interface LoginResponse {
   session_token: string;
 }
 
-// AuthMethods says how one may sign in.
+// AuthMethods lists the ways to sign in.
 export interface AuthMethods {
   terms_of_service_url?: string;
   password: AuthMethod;
@@ -1028,14 +1028,14 @@ export interface UpdateUserProfileRequest {
   name: string;
 }
 
-// UpdateUserPasswordRequest changes a password. A user names the old one; an owner need not for others.
+// UpdateUserPasswordRequest changes a password. Users must give their old one; an owner need not give another user's.
 export interface UpdateUserPasswordRequest {
   old_password: string;
   password: string;
   end_tokens?: boolean;
 }
 
-// UpdateRolesRequest replaces a user's roles by the named ones.
+// UpdateRolesRequest replaces a user's roles.
 export interface UpdateRolesRequest {
   roles: string[];
 }
@@ -1134,13 +1134,13 @@ export interface CreateTemplateVersionRequest {
   template_id?: string | null;
   storage_method: string; // StorageFile
   file_id?: string;
-  example_id?: string; // a starter of the server's, in place of a file
+  example_id?: string; // the id of a starter, instead of a file
   provisioner: string; // ProvisionerTerraform
   tags: Record<string, string>;
   user_variable_values?: VariableValue[];
 }
 
-// TemplateExample is a starter: a template that comes with the server.
+// TemplateExample is a starter, a template that comes with the server.
 export interface TemplateExample {
   id: string; // for CreateTemplateVersionRequest
   name: string;
@@ -1216,7 +1216,7 @@ export interface PresetParameter {
   Value: string;
 }
 
-// TemplateVersionExternalAuth is a sign-in elsewhere that a template asks for.
+// TemplateVersionExternalAuth is a login at another service that a template requires.
 export interface TemplateVersionExternalAuth {
   id: string;
   type: string;
@@ -1234,7 +1234,7 @@ export interface CreateDryRunRequest {
   user_variable_values?: VariableValue[];
 }
 
-// EvaluateParametersRequest asks what the form looks like for the given input.
+// EvaluateParametersRequest requests the form for the given input.
 export interface EvaluateParametersRequest {
   id: number;
   inputs: Record<string, string>;
@@ -1265,7 +1265,7 @@ export interface PreviewParameter {
   description: string;
   type: string;
   form_type: string;
-  styling: unknown; // a JSON object as the template gave it, {} when it gave none
+  styling: unknown; // the template's JSON object; {} if it has none
   mutable: boolean;
   default_value: PreviewValue;
   icon: string;
@@ -1298,7 +1298,7 @@ export interface ParameterValidation {
   validation_monotonic: string | null;
 }
 
-// Workspace is one user's environment. What exists of it now is in LatestBuild.
+// Workspace is one user's environment. LatestBuild describes what exists of it.
 export interface Workspace {
   id: string;
   created_at: string;
@@ -1339,7 +1339,7 @@ export interface WorkspaceHealth {
   failing_agents: string[];
 }
 
-// WorkspacesResponse is one page of workspaces and how many match in all.
+// WorkspacesResponse is one page of workspaces, and the number of all that match.
 export interface WorkspacesResponse {
   workspaces: Workspace[];
   count: number;
@@ -1367,7 +1367,7 @@ export interface ParameterValue {
 // BuildParameter is a parameter's value as a build used it.
 export interface BuildParameter {
   name: string;
-  value: string; // empty for everyone but the workspace's owner when Masked
+  value: string; // if Masked, empty for all users except the workspace's owner
   masked: boolean;
 }
 
@@ -1391,7 +1391,7 @@ export interface UpdateAutomaticUpdatesRequest {
   automatic_updates: AutomaticUpdates;
 }
 
-// UsageRequest says that the workspace is in use. A zero request only touches last_used_at.
+// UsageRequest reports that the workspace is in use. A zero request only updates last_used_at.
 export interface UsageRequest {
   agent_id?: string;
   app_name?: string; // vscode, jetbrains, reconnecting-pty, ssh
