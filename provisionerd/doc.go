@@ -23,8 +23,8 @@
 // a failed result that carries the last known state and names what that state may lack, because the journal also holds each change
 // that the job had begun.
 //
-// A daemon may also have a successor: another process with Options.Successor that claims the folder (ClaimFolder) when the daemon was killed, does
-// the same, and ends when everything is delivered. A new daemon makes it leave.
+// A daemon may also have a successor: another process with Options.Successor that claims the folder (ClaimFolder) when the daemon was
+// killed, does the same, and ends when everything is delivered. A new daemon makes it leave.
 //
 // # Locks
 //

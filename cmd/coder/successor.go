@@ -14,8 +14,8 @@ import (
 )
 
 // A provisioner daemon that is killed can no longer deliver results. It leaves a successor: a process of the same command that was started
-// ahead and waits on a pipe for the daemon's death. The successor then takes over the daemon's folder, reports to the server how the killed jobs
-// ended and which state they reached, and exits. A daemon that starts in the meantime dismisses the successor and does the same.
+// ahead and waits on a pipe for the daemon's death. The successor then takes over the daemon's folder, reports to the server how the
+// killed jobs ended and which state they reached, and exits. A daemon that starts in the meantime dismisses it and does the same.
 //
 //	daemon ──starts──▶ successor, waiting      pipe ends without a word: the daemon was killed
 //	   │                 │
@@ -28,7 +28,8 @@ const (
 	successorGrace = 15 * time.Minute // how long the successor tries: longer than the server waits for a daemon by default
 )
 
-// awaitSuccession is the waiting successor's part of main. It returns at once in any other process, and in the successor once the daemon was killed.
+// awaitSuccession is the waiting successor's part of main. It returns at once in any other process, and in the successor once the daemon
+// was killed.
 // It does not return if the daemon ended in order.
 func awaitSuccession() error {
 	var number int
