@@ -28,6 +28,7 @@ type workspace struct {
 	scripts *script.Runner
 	ssh     *sshd.Server
 	units   *units.Graph
+	files   *secretFiles
 
 	// Sockets for programs in the workspace. Each is nil where it cannot be opened.
 	unitSocket, gitSocket, loginSocket *privateSocket
@@ -51,6 +52,7 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 			return err
 		}
 	}
+	w.files.apply(m.GetSecrets()) // before scripts and sessions that may read them
 	d.mu.Lock()
 	if d.closing {
 		d.mu.Unlock()
@@ -74,11 +76,20 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 			}
 		})
 	}
-	if !proto.Equal(before, m) {
+	if !proto.Equal(withoutSecrets(before), withoutSecrets(m)) {
 		w.refresh(m)
 	}
 	d.renewed.Poke()
 	return nil
+}
+
+// withoutSecrets returns what of a manifest is acted on when it changes: sessions and scripts read secrets when they start.
+func withoutSecrets(m *agentpb.ManifestResponse) *agentpb.ManifestResponse {
+	m = proto.CloneOf(m)
+	if m != nil {
+		m.Secrets = nil
+	}
+	return m
 }
 
 var errClosing = errors.New("the agent is stopping")
@@ -92,6 +103,7 @@ func (d *daemon) boot(id uuid.UUID, m *agentpb.ManifestResponse) (*workspace, er
 	}
 	// By workspace and name, not by the agent's id, which every build may change.
 	w.state = openState(filepath.Join(d.opts.StateDir, id.String()+"-"+fileName(m.GetAgentName())), d.log)
+	w.files = openSecretFiles(w.user.Home, w.state)
 	w.scripts = script.New(script.Options{Logger: d.log, StateDir: w.state.dir, LogDir: d.opts.LogDir})
 	if err := os.MkdirAll(w.scripts.BinDir(), 0o700); err != nil {
 		d.log.Warn("cannot make folder for programs of scripts", "err", err)
@@ -200,7 +212,7 @@ func (w *workspace) motd(m *agentpb.ManifestResponse, env *proc.Env) string {
 }
 
 // variables returns the variables of sessions and scripts: the agent's without its secrets, the account's, the workspace's, and last the
-// template's, which may refer to all of them.
+// template's, which may refer to all of them, and the owner's secrets.
 func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env := proc.NewEnv(proc.Scrub(os.Environ()))
 	env.Set("HOME", w.user.Home)
@@ -238,6 +250,7 @@ func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 			env.Set(name, value)
 		}
 	}
+	setSecrets(env, m.GetSecrets())
 	// This comes last because a template may replace PATH. Programs of scripts come first in PATH: modules put wrappers there.
 	path, _ := env.Get("PATH")
 	env.Set("PATH", searchPath(path, w.scripts.BinDir(), programDir()))

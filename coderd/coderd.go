@@ -9,7 +9,7 @@
 //	jobs                                  its daemons also come over the mesh
 //	mesh: coordinator, relay, node        knows who is on it
 //	signin                                users and their tokens
-//	users  extauth  provisioners  events  health  retention  metrics
+//	users  extauth  secrets  provisioners  events  health  retention  metrics
 //	audit                                 every service that changes something writes to it
 //	httpapi  lookup  policy  pubsub  redirect  states  seal  rbac  jobtags
 //	database
@@ -54,6 +54,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/retention"
 	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/secrets"
 	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/coderd/slim"
 	"github.com/codermesh/codermesh/coderd/states"
@@ -135,6 +136,7 @@ type Services struct {
 	Users        *users.Service
 	ExternalAuth *extauth.Service
 	SignIn       *signin.Service
+	Secrets      *secrets.Service
 	Keys         *provisioners.Service
 	Mesh         *mesh.Service
 	Jobs         *jobs.Service
@@ -200,6 +202,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
+	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
 	s.SignIn = signin.New(signin.Options{
 		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, Sealer: sealer, AccessURL: opts.AccessURL,
 		OIDC: opts.OIDC, GitHub: opts.GitHub, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, Mailer: opts.Mailer,
@@ -216,7 +219,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Connections = audit.NewConnections(opts.DB, opts.Logger)
 	s.Agents = agents.New(agents.Options{
 		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth,
-		Accounts: agentOwners{s.Users, opts.DB}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
+		Accounts: agentOwners{s.Users, opts.DB}, Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
 		Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
@@ -260,7 +263,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Health, s.Audit} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.Health, s.Audit} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()
@@ -351,6 +354,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.running.Go(func() {
 		// States come last: the log says of them that the old keys can be taken out.
 		s.reencrypt(ctx, "external logins", func() error { return s.ExternalAuth.Reencrypt(ctx) })
+		s.reencrypt(ctx, "users' secrets", func() error { return s.Secrets.Reencrypt(ctx) })
 		s.reencrypt(ctx, "SSH keys", func() error { return s.opts.States.ReencryptSSHKeys(ctx, s.opts.DB, s.log) })
 		s.reencrypt(ctx, "states", func() error { return s.opts.States.Reencrypt(ctx, s.opts.DB, s.log) })
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/coderd/provisioners"
+	"github.com/codermesh/codermesh/coderd/secrets"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -58,4 +59,16 @@ func (o agentOwners) GitSSHKey(ctx context.Context, user uuid.UUID) (public stri
 func (d meshDaemons) peer(addr netip.Addr) (agents.Peer, bool) {
 	p, ok := d.Peer(addr)
 	return agents.Peer(p), ok
+}
+
+// agentSecrets are users' secrets as their agents know them.
+type agentSecrets struct{ *secrets.Service }
+
+func (a agentSecrets) SecretsOf(ctx context.Context, user uuid.UUID) ([]agents.Secret, error) {
+	found, err := a.For(ctx, user)
+	out := make([]agents.Secret, 0, len(found))
+	for _, secret := range found {
+		out = append(out, agents.Secret(secret))
+	}
+	return out, err
 }

@@ -254,7 +254,7 @@ func (x Connection_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Connection_Kind.Descriptor instead.
 func (Connection_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26, 0}
 }
 
 type Path_Way int32
@@ -303,7 +303,7 @@ func (x Path_Way) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Path_Way.Descriptor instead.
 func (Path_Way) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32, 0}
 }
 
 type ManifestRequest struct {
@@ -372,8 +372,10 @@ type ManifestResponse struct {
 	Incarnation      uint64            `protobuf:"varint,14,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                     // grows with every build; scripts run once per incarnation
 	Metadata         []*Metadata       `protobuf:"bytes,15,rep,name=metadata,proto3" json:"metadata,omitempty"`
 	Apps             []*App            `protobuf:"bytes,16,rep,name=apps,proto3" json:"apps,omitempty"` // those with a health check
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// secrets of the workspace's owner. None for an agent that must not have the owner's data. An older agent ignores them.
+	Secrets       []*Secret `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ManifestResponse) Reset() {
@@ -525,6 +527,82 @@ func (x *ManifestResponse) GetApps() []*App {
 	return nil
 }
 
+func (x *ManifestResponse) GetSecrets() []*Secret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+// Secret reaches the programs of a workspace as a variable, a file or both. The agent keeps values in memory and in these files only.
+type Secret struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	EnvName       string                 `protobuf:"bytes,2,opt,name=env_name,json=envName,proto3" json:"env_name,omitempty"`    // empty: not a variable
+	FilePath      string                 `protobuf:"bytes,3,opt,name=file_path,json=filePath,proto3" json:"file_path,omitempty"` // empty: not a file; else ~/… or an absolute path below the agent's home
+	Value         []byte                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Secret) Reset() {
+	*x = Secret{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Secret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Secret) ProtoMessage() {}
+
+func (x *Secret) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Secret.ProtoReflect.Descriptor instead.
+func (*Secret) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Secret) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Secret) GetEnvName() string {
+	if x != nil {
+		return x.EnvName
+	}
+	return ""
+}
+
+func (x *Secret) GetFilePath() string {
+	if x != nil {
+		return x.FilePath
+	}
+	return ""
+}
+
+func (x *Secret) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 type Metadata struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Key             string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -537,7 +615,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +627,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +640,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Metadata) GetKey() string {
@@ -605,7 +683,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +695,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +708,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{3}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *App) GetId() []byte {
@@ -679,7 +757,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +769,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +782,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{4}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Script) GetId() []byte {
@@ -790,7 +868,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +880,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +893,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{5}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentMessage) GetMessage() isAgentMessage_Message {
@@ -875,7 +953,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +965,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +978,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Hello) GetVersion() string {
@@ -969,7 +1047,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1059,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1072,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Heartbeat) GetNonce() uint64 {
@@ -1025,7 +1103,7 @@ type ServerMessage struct {
 
 func (x *ServerMessage) Reset() {
 	*x = ServerMessage{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1115,7 @@ func (x *ServerMessage) String() string {
 func (*ServerMessage) ProtoMessage() {}
 
 func (x *ServerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1128,7 @@ func (x *ServerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
 func (*ServerMessage) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ServerMessage) GetMessage() isServerMessage_Message {
@@ -1118,7 +1196,7 @@ type ManifestChanged struct {
 
 func (x *ManifestChanged) Reset() {
 	*x = ManifestChanged{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1208,7 @@ func (x *ManifestChanged) String() string {
 func (*ManifestChanged) ProtoMessage() {}
 
 func (x *ManifestChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1221,7 @@ func (x *ManifestChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestChanged.ProtoReflect.Descriptor instead.
 func (*ManifestChanged) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
 }
 
 type HeartbeatAck struct {
@@ -1155,7 +1233,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1245,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1258,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HeartbeatAck) GetNonce() uint64 {
@@ -1200,7 +1278,7 @@ type Shutdown struct {
 
 func (x *Shutdown) Reset() {
 	*x = Shutdown{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1290,7 @@ func (x *Shutdown) String() string {
 func (*Shutdown) ProtoMessage() {}
 
 func (x *Shutdown) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1303,7 @@ func (x *Shutdown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shutdown.ProtoReflect.Descriptor instead.
 func (*Shutdown) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Shutdown) GetReason() string {
@@ -1245,7 +1323,7 @@ type LifecycleRequest struct {
 
 func (x *LifecycleRequest) Reset() {
 	*x = LifecycleRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1335,7 @@ func (x *LifecycleRequest) String() string {
 func (*LifecycleRequest) ProtoMessage() {}
 
 func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1348,7 @@ func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleRequest.ProtoReflect.Descriptor instead.
 func (*LifecycleRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LifecycleRequest) GetState() LifecycleState {
@@ -1295,7 +1373,7 @@ type LifecycleResponse struct {
 
 func (x *LifecycleResponse) Reset() {
 	*x = LifecycleResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1385,7 @@ func (x *LifecycleResponse) String() string {
 func (*LifecycleResponse) ProtoMessage() {}
 
 func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1398,7 @@ func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleResponse.ProtoReflect.Descriptor instead.
 func (*LifecycleResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
 }
 
 type LogLine struct {
@@ -1335,7 +1413,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1425,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1438,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogLine) GetSeq() uint64 {
@@ -1401,7 +1479,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1491,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1504,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LogsRequest) GetLogSourceId() []byte {
@@ -1453,7 +1531,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1543,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1556,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogsResponse) GetStoredSeq() uint64 {
@@ -1509,7 +1587,7 @@ type ScriptDoneRequest struct {
 
 func (x *ScriptDoneRequest) Reset() {
 	*x = ScriptDoneRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1599,7 @@ func (x *ScriptDoneRequest) String() string {
 func (*ScriptDoneRequest) ProtoMessage() {}
 
 func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1612,7 @@ func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneRequest.ProtoReflect.Descriptor instead.
 func (*ScriptDoneRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ScriptDoneRequest) GetScriptId() []byte {
@@ -1587,7 +1665,7 @@ type ScriptDoneResponse struct {
 
 func (x *ScriptDoneResponse) Reset() {
 	*x = ScriptDoneResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +1677,7 @@ func (x *ScriptDoneResponse) String() string {
 func (*ScriptDoneResponse) ProtoMessage() {}
 
 func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +1690,7 @@ func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneResponse.ProtoReflect.Descriptor instead.
 func (*ScriptDoneResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{19}
 }
 
 type AppHealthRequest struct {
@@ -1624,7 +1702,7 @@ type AppHealthRequest struct {
 
 func (x *AppHealthRequest) Reset() {
 	*x = AppHealthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1714,7 @@ func (x *AppHealthRequest) String() string {
 func (*AppHealthRequest) ProtoMessage() {}
 
 func (x *AppHealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1727,7 @@ func (x *AppHealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHealthRequest.ProtoReflect.Descriptor instead.
 func (*AppHealthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AppHealthRequest) GetApps() []*AppState {
@@ -1669,7 +1747,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +1759,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +1772,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AppState) GetId() []byte {
@@ -1719,7 +1797,7 @@ type AppHealthResponse struct {
 
 func (x *AppHealthResponse) Reset() {
 	*x = AppHealthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1809,7 @@ func (x *AppHealthResponse) String() string {
 func (*AppHealthResponse) ProtoMessage() {}
 
 func (x *AppHealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1822,7 @@ func (x *AppHealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHealthResponse.ProtoReflect.Descriptor instead.
 func (*AppHealthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{22}
 }
 
 // StatsRequest counts open connections by what they are for.
@@ -1761,7 +1839,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1851,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1864,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StatsRequest) GetSsh() uint32 {
@@ -1832,7 +1910,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +1922,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1857,7 +1935,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
 }
 
 type ConnectionsRequest struct {
@@ -1870,7 +1948,7 @@ type ConnectionsRequest struct {
 
 func (x *ConnectionsRequest) Reset() {
 	*x = ConnectionsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1960,7 @@ func (x *ConnectionsRequest) String() string {
 func (*ConnectionsRequest) ProtoMessage() {}
 
 func (x *ConnectionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +1973,7 @@ func (x *ConnectionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionsRequest.ProtoReflect.Descriptor instead.
 func (*ConnectionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ConnectionsRequest) GetConnections() []*Connection {
@@ -1931,7 +2009,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2021,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2034,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Connection) GetId() []byte {
@@ -2044,7 +2122,7 @@ type ConnectionsResponse struct {
 
 func (x *ConnectionsResponse) Reset() {
 	*x = ConnectionsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2134,7 @@ func (x *ConnectionsResponse) String() string {
 func (*ConnectionsResponse) ProtoMessage() {}
 
 func (x *ConnectionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2147,7 @@ func (x *ConnectionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionsResponse.ProtoReflect.Descriptor instead.
 func (*ConnectionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
 }
 
 type ListeningPortsRequest struct {
@@ -2080,7 +2158,7 @@ type ListeningPortsRequest struct {
 
 func (x *ListeningPortsRequest) Reset() {
 	*x = ListeningPortsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2170,7 @@ func (x *ListeningPortsRequest) String() string {
 func (*ListeningPortsRequest) ProtoMessage() {}
 
 func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2183,7 @@ func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsRequest.ProtoReflect.Descriptor instead.
 func (*ListeningPortsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
 }
 
 type ListeningPortsResponse struct {
@@ -2117,7 +2195,7 @@ type ListeningPortsResponse struct {
 
 func (x *ListeningPortsResponse) Reset() {
 	*x = ListeningPortsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2207,7 @@ func (x *ListeningPortsResponse) String() string {
 func (*ListeningPortsResponse) ProtoMessage() {}
 
 func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2220,7 @@ func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsResponse.ProtoReflect.Descriptor instead.
 func (*ListeningPortsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListeningPortsResponse) GetPorts() []*ListeningPort {
@@ -2160,7 +2238,7 @@ type PathsRequest struct {
 
 func (x *PathsRequest) Reset() {
 	*x = PathsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2250,7 @@ func (x *PathsRequest) String() string {
 func (*PathsRequest) ProtoMessage() {}
 
 func (x *PathsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2263,7 @@ func (x *PathsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsRequest.ProtoReflect.Descriptor instead.
 func (*PathsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
 }
 
 type PathsResponse struct {
@@ -2197,7 +2275,7 @@ type PathsResponse struct {
 
 func (x *PathsResponse) Reset() {
 	*x = PathsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2209,7 +2287,7 @@ func (x *PathsResponse) String() string {
 func (*PathsResponse) ProtoMessage() {}
 
 func (x *PathsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2222,7 +2300,7 @@ func (x *PathsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsResponse.ProtoReflect.Descriptor instead.
 func (*PathsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PathsResponse) GetPaths() []*Path {
@@ -2245,7 +2323,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2335,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2348,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Path) GetPeer() []byte {
@@ -2319,7 +2397,7 @@ type ListeningPort struct {
 
 func (x *ListeningPort) Reset() {
 	*x = ListeningPort{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2409,7 @@ func (x *ListeningPort) String() string {
 func (*ListeningPort) ProtoMessage() {}
 
 func (x *ListeningPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2422,7 @@ func (x *ListeningPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPort.ProtoReflect.Descriptor instead.
 func (*ListeningPort) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListeningPort) GetProcessName() string {
@@ -2376,7 +2454,7 @@ type WatchMetadataRequest struct {
 
 func (x *WatchMetadataRequest) Reset() {
 	*x = WatchMetadataRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2466,7 @@ func (x *WatchMetadataRequest) String() string {
 func (*WatchMetadataRequest) ProtoMessage() {}
 
 func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2479,7 @@ func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataRequest.ProtoReflect.Descriptor instead.
 func (*WatchMetadataRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
 }
 
 type WatchMetadataResponse struct {
@@ -2413,7 +2491,7 @@ type WatchMetadataResponse struct {
 
 func (x *WatchMetadataResponse) Reset() {
 	*x = WatchMetadataResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2503,7 @@ func (x *WatchMetadataResponse) String() string {
 func (*WatchMetadataResponse) ProtoMessage() {}
 
 func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2516,7 @@ func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataResponse.ProtoReflect.Descriptor instead.
 func (*WatchMetadataResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchMetadataResponse) GetValues() []*MetadataValue {
@@ -2460,7 +2538,7 @@ type MetadataValue struct {
 
 func (x *MetadataValue) Reset() {
 	*x = MetadataValue{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2550,7 @@ func (x *MetadataValue) String() string {
 func (*MetadataValue) ProtoMessage() {}
 
 func (x *MetadataValue) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2563,7 @@ func (x *MetadataValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataValue.ProtoReflect.Descriptor instead.
 func (*MetadataValue) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MetadataValue) GetKey() string {
@@ -2524,7 +2602,7 @@ type GitSSHKeyRequest struct {
 
 func (x *GitSSHKeyRequest) Reset() {
 	*x = GitSSHKeyRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2614,7 @@ func (x *GitSSHKeyRequest) String() string {
 func (*GitSSHKeyRequest) ProtoMessage() {}
 
 func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2627,7 @@ func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyRequest.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{36}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{37}
 }
 
 type GitSSHKeyResponse struct {
@@ -2562,7 +2640,7 @@ type GitSSHKeyResponse struct {
 
 func (x *GitSSHKeyResponse) Reset() {
 	*x = GitSSHKeyResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2574,7 +2652,7 @@ func (x *GitSSHKeyResponse) String() string {
 func (*GitSSHKeyResponse) ProtoMessage() {}
 
 func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2587,7 +2665,7 @@ func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyResponse.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GitSSHKeyResponse) GetPublicKey() string {
@@ -2617,7 +2695,7 @@ type ExternalAuthRequest struct {
 
 func (x *ExternalAuthRequest) Reset() {
 	*x = ExternalAuthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2707,7 @@ func (x *ExternalAuthRequest) String() string {
 func (*ExternalAuthRequest) ProtoMessage() {}
 
 func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2720,7 @@ func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthRequest.ProtoReflect.Descriptor instead.
 func (*ExternalAuthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExternalAuthRequest) GetOf() isExternalAuthRequest_Of {
@@ -2699,7 +2777,7 @@ type ExternalAuthResponse struct {
 
 func (x *ExternalAuthResponse) Reset() {
 	*x = ExternalAuthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2789,7 @@ func (x *ExternalAuthResponse) String() string {
 func (*ExternalAuthResponse) ProtoMessage() {}
 
 func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2802,7 @@ func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthResponse.ProtoReflect.Descriptor instead.
 func (*ExternalAuthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExternalAuthResponse) GetProviderId() string {
@@ -2768,7 +2846,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
 	"\x0fManifestRequest\x12'\n" +
-	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\xe0\x05\n" +
+	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\x96\x06\n" +
 	"\x10ManifestResponse\x12\x18\n" +
 	"\apending\x18\x11 \x01(\bR\apending\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x1d\n" +
@@ -2791,10 +2869,16 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x10vscode_proxy_uri\x18\r \x01(\tR\x0evscodeProxyUri\x12 \n" +
 	"\vincarnation\x18\x0e \x01(\x04R\vincarnation\x128\n" +
 	"\bmetadata\x18\x0f \x03(\v2\x1c.codermesh.agent.v1.MetadataR\bmetadata\x12+\n" +
-	"\x04apps\x18\x10 \x03(\v2\x17.codermesh.agent.v1.AppR\x04apps\x1a6\n" +
+	"\x04apps\x18\x10 \x03(\v2\x17.codermesh.agent.v1.AppR\x04apps\x124\n" +
+	"\asecrets\x18\x12 \x03(\v2\x1a.codermesh.agent.v1.SecretR\asecrets\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x1e\x10\x1f\"\x88\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x1e\x10\x1f\"j\n" +
+	"\x06Secret\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\benv_name\x18\x02 \x01(\tR\aenvName\x12\x1b\n" +
+	"\tfile_path\x18\x03 \x01(\tR\bfilePath\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\fR\x05value\"\x88\x01\n" +
 	"\bMetadata\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06script\x18\x02 \x01(\tR\x06script\x12)\n" +
@@ -3008,7 +3092,7 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_agent_agentpb_agent_proto_goTypes = []any{
 	(LifecycleState)(0),            // 0: codermesh.agent.v1.LifecycleState
 	(LogLevel)(0),                  // 1: codermesh.agent.v1.LogLevel
@@ -3017,107 +3101,109 @@ var file_agent_agentpb_agent_proto_goTypes = []any{
 	(Path_Way)(0),                  // 4: codermesh.agent.v1.Path.Way
 	(*ManifestRequest)(nil),        // 5: codermesh.agent.v1.ManifestRequest
 	(*ManifestResponse)(nil),       // 6: codermesh.agent.v1.ManifestResponse
-	(*Metadata)(nil),               // 7: codermesh.agent.v1.Metadata
-	(*App)(nil),                    // 8: codermesh.agent.v1.App
-	(*Script)(nil),                 // 9: codermesh.agent.v1.Script
-	(*AgentMessage)(nil),           // 10: codermesh.agent.v1.AgentMessage
-	(*Hello)(nil),                  // 11: codermesh.agent.v1.Hello
-	(*Heartbeat)(nil),              // 12: codermesh.agent.v1.Heartbeat
-	(*ServerMessage)(nil),          // 13: codermesh.agent.v1.ServerMessage
-	(*ManifestChanged)(nil),        // 14: codermesh.agent.v1.ManifestChanged
-	(*HeartbeatAck)(nil),           // 15: codermesh.agent.v1.HeartbeatAck
-	(*Shutdown)(nil),               // 16: codermesh.agent.v1.Shutdown
-	(*LifecycleRequest)(nil),       // 17: codermesh.agent.v1.LifecycleRequest
-	(*LifecycleResponse)(nil),      // 18: codermesh.agent.v1.LifecycleResponse
-	(*LogLine)(nil),                // 19: codermesh.agent.v1.LogLine
-	(*LogsRequest)(nil),            // 20: codermesh.agent.v1.LogsRequest
-	(*LogsResponse)(nil),           // 21: codermesh.agent.v1.LogsResponse
-	(*ScriptDoneRequest)(nil),      // 22: codermesh.agent.v1.ScriptDoneRequest
-	(*ScriptDoneResponse)(nil),     // 23: codermesh.agent.v1.ScriptDoneResponse
-	(*AppHealthRequest)(nil),       // 24: codermesh.agent.v1.AppHealthRequest
-	(*AppState)(nil),               // 25: codermesh.agent.v1.AppState
-	(*AppHealthResponse)(nil),      // 26: codermesh.agent.v1.AppHealthResponse
-	(*StatsRequest)(nil),           // 27: codermesh.agent.v1.StatsRequest
-	(*StatsResponse)(nil),          // 28: codermesh.agent.v1.StatsResponse
-	(*ConnectionsRequest)(nil),     // 29: codermesh.agent.v1.ConnectionsRequest
-	(*Connection)(nil),             // 30: codermesh.agent.v1.Connection
-	(*ConnectionsResponse)(nil),    // 31: codermesh.agent.v1.ConnectionsResponse
-	(*ListeningPortsRequest)(nil),  // 32: codermesh.agent.v1.ListeningPortsRequest
-	(*ListeningPortsResponse)(nil), // 33: codermesh.agent.v1.ListeningPortsResponse
-	(*PathsRequest)(nil),           // 34: codermesh.agent.v1.PathsRequest
-	(*PathsResponse)(nil),          // 35: codermesh.agent.v1.PathsResponse
-	(*Path)(nil),                   // 36: codermesh.agent.v1.Path
-	(*ListeningPort)(nil),          // 37: codermesh.agent.v1.ListeningPort
-	(*WatchMetadataRequest)(nil),   // 38: codermesh.agent.v1.WatchMetadataRequest
-	(*WatchMetadataResponse)(nil),  // 39: codermesh.agent.v1.WatchMetadataResponse
-	(*MetadataValue)(nil),          // 40: codermesh.agent.v1.MetadataValue
-	(*GitSSHKeyRequest)(nil),       // 41: codermesh.agent.v1.GitSSHKeyRequest
-	(*GitSSHKeyResponse)(nil),      // 42: codermesh.agent.v1.GitSSHKeyResponse
-	(*ExternalAuthRequest)(nil),    // 43: codermesh.agent.v1.ExternalAuthRequest
-	(*ExternalAuthResponse)(nil),   // 44: codermesh.agent.v1.ExternalAuthResponse
-	nil,                            // 45: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),  // 46: google.protobuf.Timestamp
+	(*Secret)(nil),                 // 7: codermesh.agent.v1.Secret
+	(*Metadata)(nil),               // 8: codermesh.agent.v1.Metadata
+	(*App)(nil),                    // 9: codermesh.agent.v1.App
+	(*Script)(nil),                 // 10: codermesh.agent.v1.Script
+	(*AgentMessage)(nil),           // 11: codermesh.agent.v1.AgentMessage
+	(*Hello)(nil),                  // 12: codermesh.agent.v1.Hello
+	(*Heartbeat)(nil),              // 13: codermesh.agent.v1.Heartbeat
+	(*ServerMessage)(nil),          // 14: codermesh.agent.v1.ServerMessage
+	(*ManifestChanged)(nil),        // 15: codermesh.agent.v1.ManifestChanged
+	(*HeartbeatAck)(nil),           // 16: codermesh.agent.v1.HeartbeatAck
+	(*Shutdown)(nil),               // 17: codermesh.agent.v1.Shutdown
+	(*LifecycleRequest)(nil),       // 18: codermesh.agent.v1.LifecycleRequest
+	(*LifecycleResponse)(nil),      // 19: codermesh.agent.v1.LifecycleResponse
+	(*LogLine)(nil),                // 20: codermesh.agent.v1.LogLine
+	(*LogsRequest)(nil),            // 21: codermesh.agent.v1.LogsRequest
+	(*LogsResponse)(nil),           // 22: codermesh.agent.v1.LogsResponse
+	(*ScriptDoneRequest)(nil),      // 23: codermesh.agent.v1.ScriptDoneRequest
+	(*ScriptDoneResponse)(nil),     // 24: codermesh.agent.v1.ScriptDoneResponse
+	(*AppHealthRequest)(nil),       // 25: codermesh.agent.v1.AppHealthRequest
+	(*AppState)(nil),               // 26: codermesh.agent.v1.AppState
+	(*AppHealthResponse)(nil),      // 27: codermesh.agent.v1.AppHealthResponse
+	(*StatsRequest)(nil),           // 28: codermesh.agent.v1.StatsRequest
+	(*StatsResponse)(nil),          // 29: codermesh.agent.v1.StatsResponse
+	(*ConnectionsRequest)(nil),     // 30: codermesh.agent.v1.ConnectionsRequest
+	(*Connection)(nil),             // 31: codermesh.agent.v1.Connection
+	(*ConnectionsResponse)(nil),    // 32: codermesh.agent.v1.ConnectionsResponse
+	(*ListeningPortsRequest)(nil),  // 33: codermesh.agent.v1.ListeningPortsRequest
+	(*ListeningPortsResponse)(nil), // 34: codermesh.agent.v1.ListeningPortsResponse
+	(*PathsRequest)(nil),           // 35: codermesh.agent.v1.PathsRequest
+	(*PathsResponse)(nil),          // 36: codermesh.agent.v1.PathsResponse
+	(*Path)(nil),                   // 37: codermesh.agent.v1.Path
+	(*ListeningPort)(nil),          // 38: codermesh.agent.v1.ListeningPort
+	(*WatchMetadataRequest)(nil),   // 39: codermesh.agent.v1.WatchMetadataRequest
+	(*WatchMetadataResponse)(nil),  // 40: codermesh.agent.v1.WatchMetadataResponse
+	(*MetadataValue)(nil),          // 41: codermesh.agent.v1.MetadataValue
+	(*GitSSHKeyRequest)(nil),       // 42: codermesh.agent.v1.GitSSHKeyRequest
+	(*GitSSHKeyResponse)(nil),      // 43: codermesh.agent.v1.GitSSHKeyResponse
+	(*ExternalAuthRequest)(nil),    // 44: codermesh.agent.v1.ExternalAuthRequest
+	(*ExternalAuthResponse)(nil),   // 45: codermesh.agent.v1.ExternalAuthResponse
+	nil,                            // 46: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),  // 47: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	45, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
-	9,  // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
-	7,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
-	8,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
-	11, // 4: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
-	12, // 5: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
-	15, // 6: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
-	16, // 7: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
-	14, // 8: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
-	0,  // 9: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	46, // 10: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	46, // 11: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 12: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
-	19, // 13: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	46, // 14: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	46, // 15: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
-	25, // 16: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
-	2,  // 17: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
-	30, // 18: codermesh.agent.v1.ConnectionsRequest.connections:type_name -> codermesh.agent.v1.Connection
-	3,  // 19: codermesh.agent.v1.Connection.kind:type_name -> codermesh.agent.v1.Connection.Kind
-	46, // 20: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
-	46, // 21: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
-	4,  // 22: codermesh.agent.v1.Connection.way:type_name -> codermesh.agent.v1.Path.Way
-	37, // 23: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
-	36, // 24: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
-	4,  // 25: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
-	40, // 26: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	46, // 27: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
-	5,  // 28: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
-	10, // 29: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
-	17, // 30: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
-	20, // 31: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
-	22, // 32: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
-	41, // 33: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
-	43, // 34: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
-	24, // 35: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
-	27, // 36: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
-	29, // 37: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
-	32, // 38: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	34, // 39: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
-	38, // 40: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	6,  // 41: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	13, // 42: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	18, // 43: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	21, // 44: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	23, // 45: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	42, // 46: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
-	44, // 47: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
-	26, // 48: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	28, // 49: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	31, // 50: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
-	33, // 51: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	35, // 52: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
-	39, // 53: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	41, // [41:54] is the sub-list for method output_type
-	28, // [28:41] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	46, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	10, // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
+	8,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
+	9,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
+	7,  // 4: codermesh.agent.v1.ManifestResponse.secrets:type_name -> codermesh.agent.v1.Secret
+	12, // 5: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
+	13, // 6: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
+	16, // 7: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
+	17, // 8: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
+	15, // 9: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
+	0,  // 10: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
+	47, // 11: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	47, // 12: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 13: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
+	20, // 14: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
+	47, // 15: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	47, // 16: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	26, // 17: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
+	2,  // 18: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
+	31, // 19: codermesh.agent.v1.ConnectionsRequest.connections:type_name -> codermesh.agent.v1.Connection
+	3,  // 20: codermesh.agent.v1.Connection.kind:type_name -> codermesh.agent.v1.Connection.Kind
+	47, // 21: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
+	47, // 22: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
+	4,  // 23: codermesh.agent.v1.Connection.way:type_name -> codermesh.agent.v1.Path.Way
+	38, // 24: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
+	37, // 25: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
+	4,  // 26: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
+	41, // 27: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
+	47, // 28: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	5,  // 29: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
+	11, // 30: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
+	18, // 31: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
+	21, // 32: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
+	23, // 33: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
+	42, // 34: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
+	44, // 35: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
+	25, // 36: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	28, // 37: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	30, // 38: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
+	33, // 39: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	35, // 40: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
+	39, // 41: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	6,  // 42: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	14, // 43: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	19, // 44: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	22, // 45: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	24, // 46: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	43, // 47: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	45, // 48: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
+	27, // 49: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	29, // 50: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	32, // 51: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
+	34, // 52: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	36, // 53: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
+	40, // 54: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	42, // [42:55] is the sub-list for method output_type
+	29, // [29:42] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_agent_agentpb_agent_proto_init() }
@@ -3125,16 +3211,16 @@ func file_agent_agentpb_agent_proto_init() {
 	if File_agent_agentpb_agent_proto != nil {
 		return
 	}
-	file_agent_agentpb_agent_proto_msgTypes[5].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[6].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[8].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[9].OneofWrappers = []any{
 		(*ServerMessage_HeartbeatAck)(nil),
 		(*ServerMessage_Shutdown)(nil),
 		(*ServerMessage_ManifestChanged)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[38].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[39].OneofWrappers = []any{
 		(*ExternalAuthRequest_Url)(nil),
 		(*ExternalAuthRequest_ProviderId)(nil),
 	}
@@ -3144,7 +3230,7 @@ func file_agent_agentpb_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -28,7 +28,8 @@ prints the key's id when it refuses to start.
 
 The states stay in the database. A build that needs one fails until an owner replaces the workspace's state (coder state push) or deletes the
 workspace without destroying its resources (coder delete --orphan), which must then be removed by hand. SSH keys that are encrypted with the
-lost key are deleted: users get new Git keys, which they must register again, and agents get new host keys.
+lost key are deleted: users get new Git keys, which they must register again. Users' secrets stay, but workspaces do not get them until their
+users set the values again.
 
 The command asks for the key's id again, or reads it as a line of standard input. Stop the server first.`,
 		Example: "  coder server forget-states --key 3008c91d88373a5c",
@@ -42,14 +43,15 @@ The command asks for the key's id again, or reads it as a line of standard input
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(os.Stderr, "The key %s encrypts %d states, which builds can no longer read, and %d SSH keys, which will be deleted.\n", id, lost.States, lost.SSHKeys)
+				fmt.Fprintf(os.Stderr, "The key %s encrypts %d states, which builds can no longer read, %d user secrets, which workspaces no longer get, and %d SSH keys, which will be deleted.\n",
+					id, lost.States, lost.Secrets, lost.SSHKeys)
 				if err := confirm(cmd.Context(), "Repeat the key's id to continue without it", id); err != nil {
 					return err
 				}
 				if lost, err = states.Forget(cmd.Context(), db, id); err != nil {
 					return err
 				}
-				fmt.Fprintf(os.Stderr, "The server now starts without the key %s. %d states are lost unless the key is found.\n", id, lost.States)
+				fmt.Fprintf(os.Stderr, "The server now starts without the key %s. %d states and %d user secrets are lost unless the key is found.\n", id, lost.States, lost.Secrets)
 				return nil
 			})
 		},

@@ -40,3 +40,20 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	}
 	return connect.NewResponse(&agentpb.GitSSHKeyResponse{PublicKey: public, PrivateKey: private.Reveal()}), nil
 }
+
+// addSecrets adds the owner's secrets to a manifest, unless the agent's template forbids that.
+func (r *rpc) addSecrets(ctx context.Context, m dbsqlc.GetAgentManifestRow, out *agentpb.ManifestResponse) error {
+	if !m.WorkspaceAgent.UserData || r.opts.Secrets == nil {
+		return nil
+	}
+	secrets, err := r.opts.Secrets.SecretsOf(ctx, m.OwnerID)
+	if err != nil {
+		return r.fail(ctx, m.WorkspaceAgent.ID, "read secrets", err)
+	}
+	for _, secret := range secrets {
+		out.Secrets = append(out.Secrets, &agentpb.Secret{
+			Name: secret.Name, EnvName: secret.EnvName, FilePath: secret.FilePath, Value: []byte(secret.Value.Reveal()),
+		})
+	}
+	return nil
+}

@@ -32,7 +32,7 @@ func TestGitSSHKey(t *testing.T) {
 func TestNoUserData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.opts.Accounts = fakeAccounts{}
+	w.opts.Accounts, w.opts.Secrets = fakeAccounts{}, fakeSecrets{}
 	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded)
 	id := uuid.New()
 	r := resource(id)
@@ -46,7 +46,30 @@ func TestNoUserData(t *testing.T) {
 	if got, err := c.ExternalAuth(t.Context(), connect.NewRequest(login)); connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "no_user_data") {
 		t.Errorf("a login: %v, %v, want permission denied", got, err)
 	}
-	if _, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{})); err != nil {
-		t.Errorf("the manifest: %v", err)
+	if m, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{})); err != nil || len(m.Msg.GetSecrets()) != 0 {
+		t.Errorf("the manifest has %d secrets: %v", len(m.Msg.GetSecrets()), err)
+	}
+}
+
+// TestSecretsInTheManifest checks that an agent gets the secrets of its workspace's owner, and none before the build has described it.
+func TestSecretsInTheManifest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.opts.Secrets = fakeSecrets{}
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobRunning)
+	id := uuid.New()
+	w.store(b, false, resource(id))
+	c := serve(t, agents.New(w.opts)).client(id)
+	m, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{AcceptsPending: true}))
+	if err != nil || !m.Msg.GetPending() || len(m.Msg.GetSecrets()) != 0 {
+		t.Errorf("pending: %v, %v", m, err)
+	}
+	w.store(b, true, resource(id))
+	m, err = c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
+	if err != nil || len(m.Msg.GetSecrets()) != 1 {
+		t.Fatalf("got %v, %v; want one secret", m, err)
+	}
+	if s := m.Msg.GetSecrets()[0]; s.GetName() != "key" || s.GetEnvName() != "KEY" || s.GetFilePath() != "~/key" || string(s.GetValue()) != "secret of "+w.owner.String() {
+		t.Errorf("got %v", s)
 	}
 }

@@ -80,6 +80,9 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	if err := r.describe(ctx, a, out); err != nil {
 		return nil, err
 	}
+	if err := r.addSecrets(ctx, m, out); err != nil {
+		return nil, err
+	}
 	return connect.NewResponse(out), nil
 }
 

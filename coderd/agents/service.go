@@ -59,6 +59,8 @@ type Options struct {
 	Accounts Accounts
 	// ExternalAuth has the tokens that sign users in at Git hosts. Nil means that there are none.
 	ExternalAuth *extauth.Service
+	// Secrets has users' secrets. Nil means that there are none.
+	Secrets Secrets
 	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.
 	ReturnGrace time.Duration
 	// Silence is how long a connected agent may stay silent. 0 means 45 s.
@@ -88,6 +90,18 @@ type Accounts interface {
 	Active(ctx context.Context, user uuid.UUID) error
 	// GitSSHKey returns a user's key pair for git: authorized_keys and OpenSSH's PEM form.
 	GitSSHKey(ctx context.Context, user uuid.UUID) (public string, private secret.Token, err error)
+}
+
+// Secrets has the secrets that users' workspaces get.
+type Secrets interface {
+	// SecretsOf returns those of a user that go to workspaces.
+	SecretsOf(ctx context.Context, user uuid.UUID) ([]Secret, error)
+}
+
+// Secret is a value that a workspace gets as a variable, a file or both: see package usersecret for their names.
+type Secret struct {
+	Name, EnvName, FilePath string // "": not a variable, not a file
+	Value                   secret.Token
 }
 
 // Ports returns the addresses at which browsers reach ports of agents.

@@ -50,6 +50,13 @@ func (fakeAccounts) GitSSHKey(_ context.Context, user uuid.UUID) (string, secret
 	return "public of " + user.String(), secret.Token("private of " + user.String()), nil
 }
 
+// fakeSecrets gives every user one secret.
+type fakeSecrets struct{}
+
+func (fakeSecrets) SecretsOf(_ context.Context, user uuid.UUID) ([]agents.Secret, error) {
+	return []agents.Secret{{Name: "key", EnvName: "KEY", FilePath: "~/key", Value: secret.Token("secret of " + user.String())}}, nil
+}
+
 // world is a server with two users, and the options for a test's own agents service on its database.
 type world struct {
 	*coderdtest.Server

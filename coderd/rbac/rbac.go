@@ -49,6 +49,7 @@ const (
 	Template           Resource = "template"
 	TemplateVersion    Resource = "template version"
 	User               Resource = "user"
+	UserSecret         Resource = "secret" // of a user, for their workspaces
 	Workspace          Resource = "workspace"
 	WorkspaceBuild     Resource = "workspace build"
 	WorkspaceState     Resource = "workspace state" // Terraform's: holds credentials

@@ -62,6 +62,12 @@ var table = map[Resource]map[Action]grant{
 		Update: {to: self, personal: true},
 		Delete: {to: self, personal: true},
 	},
+	UserSecret: { // handlers refuse all but the user, owners included
+		Create: {to: self, personal: true},
+		Read:   {to: self, personal: true},
+		Update: {to: self, personal: true},
+		Delete: {to: self, personal: true},
+	},
 	Organization: {
 		Create: {personal: true},
 		Read:   {to: member | userAdmin | templateAdmin | auditor},

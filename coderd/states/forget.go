@@ -14,6 +14,7 @@ import (
 type Lost struct {
 	States  int64 // of builds
 	SSHKeys int64 // users' keys for git
+	Secrets int64 // of users, for their workspaces
 }
 
 // CountUnder counts what is encrypted with the key of an id, in the form that Check prints. It returns a fault, Invalid, if
@@ -34,9 +35,9 @@ func CountUnder(ctx context.Context, q *dbsqlc.Queries, id string) (key []byte, 
 	return key, lost, nil
 }
 
-// Forget lets servers without the key of an id start. The states under it stay as they are: builds that need them fail until
-// the state is replaced, or until the key is found and given to the server again. Forget deletes SSH keys under it; they are
-// created again when they are next needed.
+// Forget lets servers without the key of an id start. The states and users' secrets under it stay as they are: builds that need the
+// states fail, and workspaces do not get the secrets, until they are replaced, or until the key is found and given to the server again.
+// Forget deletes SSH keys under it; they are created again when they are next needed.
 func Forget(ctx context.Context, db *database.DB, id string) (lost Lost, err error) {
 	err = db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		var key []byte
@@ -75,6 +76,17 @@ func countKeys(ctx context.Context, q *dbsqlc.Queries) (map[keyID]Lost, error) {
 		if len(c.KeyID) == idSize {
 			lost := out[keyID(c.KeyID)]
 			lost.SSHKeys = c.Keys
+			out[keyID(c.KeyID)] = lost
+		}
+	}
+	secrets, err := q.CountUserSecretKeys(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("count secrets by key: %w", err)
+	}
+	for _, c := range secrets {
+		if len(c.KeyID) == idSize {
+			lost := out[keyID(c.KeyID)]
+			lost.Secrets = c.Secrets
 			out[keyID(c.KeyID)] = lost
 		}
 	}

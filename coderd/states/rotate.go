@@ -19,8 +19,8 @@ import (
 // page is the number of states in one query.
 const page = 100
 
-// Check returns a fault, Invalid, when the database holds states or SSH keys under keys that the ring lacks and that were not forgotten
-// (Forget). It blocks for a few queries.
+// Check returns a fault, Invalid, when the database holds states, SSH keys or users' secrets under keys that the ring lacks and that were
+// not forgotten (Forget). It blocks for a few queries.
 func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
 	counts, err := countKeys(ctx, db.Queries)
 	if err != nil {
@@ -45,6 +45,9 @@ func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
 		if c.SSHKeys > 0 {
 			what = append(what, fmt.Sprintf("%d SSH keys", c.SSHKeys))
 		}
+		if c.Secrets > 0 {
+			what = append(what, fmt.Sprintf("%d user secrets", c.Secrets))
+		}
 		missing = append(missing, fmt.Sprintf("%s (%s)", id, strings.Join(what, ", ")))
 	}
 	if len(missing) == 0 {
@@ -54,7 +57,7 @@ func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
 	for _, k := range r.keys {
 		have = append(have, k.id.String())
 	}
-	return fault.New(fault.Invalid, "The database holds Terraform states or SSH keys that are encrypted with keys that the server does not have: %s", strings.Join(missing, ", ")).
+	return fault.New(fault.Invalid, "The database holds Terraform states, SSH keys or user secrets that are encrypted with keys that the server does not have: %s", strings.Join(missing, ", ")).
 		WithDetail("It has %s. Add the missing ones: the file of --state-encryption-key-file can contain several. If a key is lost for good, run: coder server forget-states --key ID. Nothing was changed.", strings.Join(have, ", "))
 }
 

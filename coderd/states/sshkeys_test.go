@@ -125,3 +125,27 @@ func TestForget(t *testing.T) {
 		t.Errorf("with the key found: %q, %v", got, err)
 	}
 }
+
+// TestForgetUserSecrets checks that a server refuses to start without the key of users' secrets, and starts once it was forgotten: the
+// secrets stay, for the day when the key is found.
+func TestForgetUserSecrets(t *testing.T) {
+	t.Parallel()
+	b := newBuilds(t)
+	old, fresh := ring(t, 1), ring(t, 2)
+	b.add(uuid.New(), []byte{})
+	b.exec("INSERT INTO user_secrets (id, user_id, name, sealed, size) SELECT gen_random_uuid(), id, 'key', $1, 1 FROM users", old.SealSecret("there", []byte("x")))
+	id := fmt.Sprintf("%x", old.Header()[5:])
+	if err := fresh.Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), id+" (1 user secrets)") {
+		t.Fatalf("before: %v", err)
+	}
+	if got, err := states.Forget(t.Context(), b.db, id); err != nil || got != (states.Lost{Secrets: 1}) {
+		t.Fatalf("forget: %+v, %v", got, err)
+	}
+	if err := fresh.Check(t.Context(), b.db); err != nil {
+		t.Errorf("after: %v", err)
+	}
+	var left int
+	if err := b.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM user_secrets").Scan(&left); err != nil || left != 1 {
+		t.Errorf("secrets left: %d, %v", left, err)
+	}
+}

@@ -6,8 +6,8 @@
 // The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another workspace's
 // row is refused. A state without this header was stored by a release that did not encrypt. An empty state stays empty.
 //
-// The users' tokens for other services (coderd/extauth) and their private keys for git are kept under the same keys, in the
-// same form: SealSecret, OpenSecret.
+// The users' tokens for other services (coderd/extauth), their secrets (coderd/secrets) and their private keys for git are kept under
+// the same keys, in the same form: SealSecret, OpenSecret.
 //
 // Encryption protects copies of the database: backups, disks, replicas. It does not protect against someone who can write to
 // the database or read the server's memory or files.

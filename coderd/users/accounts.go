@@ -283,6 +283,9 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession, kindToken, kindWorkspace}}); err != nil {
 			return err
 		}
+		if err := q.DeleteUserSecrets(ctx, user.ID); err != nil {
+			return err
+		}
 		if err := q.DeleteUserExternalAuthLinks(ctx, user.ID); err != nil {
 			return err
 		}

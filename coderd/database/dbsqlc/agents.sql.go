@@ -355,7 +355,7 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, w.name AS workspace_name, u.username AS owner_name, u.email AS owner_email
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
 `
@@ -363,6 +363,7 @@ WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
 type GetAgentManifestRow struct {
 	WorkspaceAgent WorkspaceAgent
 	WorkspaceName  string
+	OwnerID        uuid.UUID
 	OwnerName      string
 	OwnerEmail     string
 }
@@ -407,6 +408,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.UserData,
 		&i.WorkspaceAgent.Complete,
 		&i.WorkspaceName,
+		&i.OwnerID,
 		&i.OwnerName,
 		&i.OwnerEmail,
 	)

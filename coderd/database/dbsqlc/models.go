@@ -371,6 +371,20 @@ type UserQuietHour struct {
 	ChangedAt time.Time
 }
 
+type UserSecret struct {
+	ID          uuid.UUID
+	UserID      uuid.UUID
+	Name        string
+	Description string
+	EnvName     string
+	FilePath    string
+	Enabled     bool
+	Sealed      []byte
+	Size        int32
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
 type Workspace struct {
 	ID                uuid.UUID
 	OrganizationID    uuid.UUID

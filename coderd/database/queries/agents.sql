@@ -165,7 +165,7 @@ WHERE a.id = ANY (sqlc.arg(ids)::uuid[]) AND a.token_hash IS NOT NULL
 
 -- name: GetAgentManifest :one
 -- Returns what an agent's manifest contains about it and its workspace.
-SELECT sqlc.embed(a), w.name AS workspace_name, u.username AS owner_name, u.email AS owner_email
+SELECT sqlc.embed(a), w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL;
 

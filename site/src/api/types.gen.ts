@@ -753,6 +753,43 @@ export interface CreateProvisionerKeyResponse {
   key: string;
 }
 
+// UserSecret is a named value that a user's workspaces get, without the value, which a server never returns.
+export interface UserSecret {
+  id: string;
+  name: string;
+  description: string;
+  env_name: string; // "": not an environment variable
+  file_path: string; // "": not a file
+  enabled: boolean; // workspaces get it
+  created_at: string;
+  updated_at: string;
+  unreadable?: boolean;
+}
+
+// CreateUserSecretRequest creates a secret. Without a variable and a file it is only kept.
+export interface CreateUserSecretRequest {
+  name: string;
+  value: string;
+  description?: string;
+  env_name?: string;
+  file_path?: string;
+  enabled?: boolean | null; // nil: true
+}
+
+// CreateUserSecretsRequest creates several secrets, or none of them.
+export interface CreateUserSecretsRequest {
+  secrets: CreateUserSecretRequest[];
+}
+
+// UpdateUserSecretRequest changes the fields that are not nil.
+export interface UpdateUserSecretRequest {
+  value?: string | null;
+  description?: string | null;
+  env_name?: string | null;
+  file_path?: string | null;
+  enabled?: boolean | null;
+}
+
 // UserLoginType says how a user signs in.
 export interface UserLoginType {
   login_type: LoginType;

@@ -1,0 +1,113 @@
+// Package secrets owns users' secrets: named values that their workspaces get as environment variables and files. Values are encrypted
+// in the database and are never returned to a client: only the agents of a user's workspaces get them (For). Only the user may see that
+// a secret exists, with any role. It knows nothing of workspaces, except that a change notifies their agents (NotifyUserSecrets).
+package secrets
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+// Accounts finds users.
+type Accounts interface {
+	// Find returns the living user that a path segment names, or the fault NotFound.
+	Find(ctx context.Context, actor rbac.Actor, reference string) (dbsqlc.User, error)
+}
+
+// Options configure the service. All fields are required.
+type Options struct {
+	DB       *database.DB
+	Logger   *slog.Logger
+	Keys     *states.Keyring // encrypts values
+	Accounts Accounts
+}
+
+// Service serves secrets. Safe for concurrent use.
+type Service struct {
+	opts Options
+	log  *slog.Logger
+}
+
+// New returns the service.
+func New(opts Options) *Service { return &Service{opts: opts, log: opts.Logger} }
+
+// Routes registers the routes.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	const secrets = "/api/v2/users/{user}/secrets"
+	mux.Handle("GET "+secrets, rbac.Needs(rbac.Read, rbac.UserSecret), s.list)
+	mux.Handle("POST "+secrets, rbac.Needs(rbac.Create, rbac.UserSecret), s.create)
+	mux.Handle("POST "+secrets+"/batch", rbac.Needs(rbac.Create, rbac.UserSecret), s.createAll)
+	mux.Handle("GET "+secrets+"/{name}", rbac.Needs(rbac.Read, rbac.UserSecret), s.get)
+	mux.Handle("PATCH "+secrets+"/{name}", rbac.Needs(rbac.Update, rbac.UserSecret), s.update)
+	mux.Handle("DELETE "+secrets+"/{name}", rbac.Needs(rbac.Delete, rbac.UserSecret), s.remove)
+}
+
+// Secret is a secret as an agent gets it.
+type Secret struct {
+	Name, EnvName, FilePath string
+	Value                   secret.Token
+}
+
+// For returns the enabled secrets of a user that have a destination, by name. A value that cannot be read is left out and logged, so
+// that one lost key does not keep workspaces from starting.
+func (s *Service) For(ctx context.Context, user uuid.UUID) ([]Secret, error) {
+	rows, err := s.opts.DB.ListUserSecrets(ctx, user)
+	if err != nil {
+		return nil, fmt.Errorf("list secrets: %w", err)
+	}
+	var out []Secret
+	for _, row := range rows {
+		if !row.Enabled || row.EnvName == "" && row.FilePath == "" {
+			continue
+		}
+		value, err := s.opts.Keys.OpenSecret(place(row), row.Sealed)
+		if err != nil {
+			s.log.WarnContext(ctx, "cannot read user's secret", "user", user, "secret", row.ID, "err", err)
+			continue
+		}
+		out = append(out, Secret{Name: row.Name, EnvName: row.EnvName, FilePath: row.FilePath, Value: secret.Token(value)})
+	}
+	return out, nil
+}
+
+// place returns where a secret's value is kept: it cannot be opened in another row, nor as another user's.
+func place(row dbsqlc.UserSecret) string { return placeOf(row.UserID, row.ID) }
+
+func placeOf(user, id uuid.UUID) string { return "user_secrets " + user.String() + " " + id.String() }
+
+// Reencrypt encrypts every secret that is not under the first key. It can run alongside everything else, and can be stopped and
+// repeated at any time. A secret that cannot be read stays as it is.
+func (s *Service) Reencrypt(ctx context.Context) error {
+	rows, err := s.opts.DB.ListUserSecretsNotUnder(ctx, s.opts.Keys.Header())
+	if err != nil {
+		return fmt.Errorf("list secrets to encrypt: %w", err)
+	}
+	done := 0
+	for _, row := range rows {
+		value, err := s.opts.Keys.OpenSecret(place(row), row.Sealed)
+		if err != nil {
+			s.log.WarnContext(ctx, "cannot re-encrypt user's secret", "user", row.UserID, "secret", row.ID, "err", err)
+			continue
+		}
+		if err := s.opts.DB.ReencryptUserSecret(ctx, dbsqlc.ReencryptUserSecretParams{
+			ID: row.ID, Sealed: s.opts.Keys.SealSecret(place(row), value), Before: row.Sealed,
+		}); err != nil {
+			return fmt.Errorf("store secret: %w", err)
+		}
+		done++
+	}
+	if done > 0 {
+		s.log.InfoContext(ctx, "users' secrets encrypted with the first key", "secrets", done)
+	}
+	return nil
+}
