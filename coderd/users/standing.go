@@ -53,16 +53,11 @@ func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
 			return fault.New(fault.Invalid, "You cannot suspend your own account.").WithDetail("Another owner can.")
 		}
 		err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+			change := s.Activate
 			if suspend {
-				if err := keepOwner(ctx, q, user); err != nil {
-					return err
-				}
-				// Tokens are kept but refused until the account is active again; sessions end for good.
-				if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession}}); err != nil {
-					return err
-				}
+				change = s.Suspend
 			}
-			if changed, err = q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(status)}); err != nil {
+			if changed, err = change(ctx, q, user); err != nil {
 				return err
 			}
 			return audit.Record(ctx, q, audit.OfUser(user, changed))

@@ -453,7 +453,7 @@ func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwne
 }
 
 const getReachableAgent = `-- name: GetReachableAgent :one
-SELECT a.id, w.name AS workspace_name, u.username AS owner_name
+SELECT a.id, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
@@ -470,6 +470,7 @@ type GetReachableAgentParams struct {
 
 type GetReachableAgentRow struct {
 	ID            uuid.UUID
+	WorkspaceID   uuid.UUID
 	WorkspaceName string
 	OwnerName     string
 }
@@ -478,7 +479,12 @@ type GetReachableAgentRow struct {
 func (q *Queries) GetReachableAgent(ctx context.Context, arg GetReachableAgentParams) (GetReachableAgentRow, error) {
 	row := q.db.QueryRow(ctx, getReachableAgent, arg.UserID, arg.ID)
 	var i GetReachableAgentRow
-	err := row.Scan(&i.ID, &i.WorkspaceName, &i.OwnerName)
+	err := row.Scan(
+		&i.ID,
+		&i.WorkspaceID,
+		&i.WorkspaceName,
+		&i.OwnerName,
+	)
 	return i, err
 }
 

@@ -94,15 +94,17 @@ func (q *Queries) GetAppAgent(ctx context.Context, arg GetAppAgentParams) (GetAp
 }
 
 const getKeyHolder = `-- name: GetKeyHolder :one
-SELECT k.id, k.kind, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
+SELECT k.id, k.kind, k.scopes, k.allow_list, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1 AND k.expires_at > now()
 `
 
 type GetKeyHolderRow struct {
-	ID    string
-	Kind  string
-	Actor Actor
+	ID        string
+	Kind      string
+	Scopes    []string
+	AllowList []string
+	Actor     Actor
 }
 
 // Returns the holder of a key that has not ended.
@@ -112,6 +114,8 @@ func (q *Queries) GetKeyHolder(ctx context.Context, id string) (GetKeyHolderRow,
 	err := row.Scan(
 		&i.ID,
 		&i.Kind,
+		&i.Scopes,
+		&i.AllowList,
 		&i.Actor.ID,
 		&i.Actor.Username,
 		&i.Actor.Status,

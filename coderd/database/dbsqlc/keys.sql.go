@@ -132,7 +132,7 @@ func (q *Queries) ForgetStateKey(ctx context.Context, keyID []byte) error {
 }
 
 const getAPIKey = `-- name: GetAPIKey :one
-SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason FROM api_keys WHERE id = $1 AND user_id = $2
+SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list FROM api_keys WHERE id = $1 AND user_id = $2
 `
 
 type GetAPIKeyParams struct {
@@ -155,12 +155,14 @@ func (q *Queries) GetAPIKey(ctx context.Context, arg GetAPIKeyParams) (ApiKey, e
 		&i.LastUsedAt,
 		&i.ExpiresAt,
 		&i.EndReason,
+		&i.Scopes,
+		&i.AllowList,
 	)
 	return i, err
 }
 
 const getCredential = `-- name: GetCredential :one
-SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
+SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1
 `
@@ -173,6 +175,8 @@ type GetCredentialRow struct {
 	LastUsedAt      time.Time
 	ExpiresAt       time.Time
 	EndReason       string
+	Scopes          []string
+	AllowList       []string
 	Actor           Actor
 }
 
@@ -188,6 +192,8 @@ func (q *Queries) GetCredential(ctx context.Context, id string) (GetCredentialRo
 		&i.LastUsedAt,
 		&i.ExpiresAt,
 		&i.EndReason,
+		&i.Scopes,
+		&i.AllowList,
 		&i.Actor.ID,
 		&i.Actor.Username,
 		&i.Actor.Status,
@@ -217,7 +223,7 @@ func (q *Queries) GetGitSSHKey(ctx context.Context, userID uuid.UUID) (GitSshKey
 }
 
 const getTokenByName = `-- name: GetTokenByName :one
-SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token'
+SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token'
 `
 
 type GetTokenByNameParams struct {
@@ -240,13 +246,15 @@ func (q *Queries) GetTokenByName(ctx context.Context, arg GetTokenByNameParams) 
 		&i.LastUsedAt,
 		&i.ExpiresAt,
 		&i.EndReason,
+		&i.Scopes,
+		&i.AllowList,
 	)
 	return i, err
 }
 
 const insertAPIKey = `-- name: InsertAPIKey :one
-INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7::bigint, now() + make_interval(secs => $7::bigint)) RETURNING id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason
+INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, scopes, allow_list, lifetime_seconds, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::bigint, now() + make_interval(secs => $9::bigint)) RETURNING id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list
 `
 
 type InsertAPIKeyParams struct {
@@ -256,6 +264,8 @@ type InsertAPIKeyParams struct {
 	Name            string
 	Kind            string
 	WorkspaceID     *uuid.UUID
+	Scopes          []string
+	AllowList       []string
 	LifetimeSeconds int64
 }
 
@@ -267,6 +277,8 @@ func (q *Queries) InsertAPIKey(ctx context.Context, arg InsertAPIKeyParams) (Api
 		arg.Name,
 		arg.Kind,
 		arg.WorkspaceID,
+		arg.Scopes,
+		arg.AllowList,
 		arg.LifetimeSeconds,
 	)
 	var i ApiKey
@@ -282,6 +294,8 @@ func (q *Queries) InsertAPIKey(ctx context.Context, arg InsertAPIKeyParams) (Api
 		&i.LastUsedAt,
 		&i.ExpiresAt,
 		&i.EndReason,
+		&i.Scopes,
+		&i.AllowList,
 	)
 	return i, err
 }
@@ -353,7 +367,7 @@ func (q *Queries) ListGitSSHKeysNotUnder(ctx context.Context, header []byte) ([]
 }
 
 const listTokens = `-- name: ListTokens :many
-SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, k.end_reason, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
+SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
 WHERE k.kind = 'token' AND ($1::boolean OR k.expires_at > now()) AND ($2::uuid IS NULL OR k.user_id = $2)
 ORDER BY k.created_at, k.id LIMIT 1000
 `
@@ -390,6 +404,8 @@ func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListT
 			&i.ApiKey.LastUsedAt,
 			&i.ApiKey.ExpiresAt,
 			&i.ApiKey.EndReason,
+			&i.ApiKey.Scopes,
+			&i.ApiKey.AllowList,
 			&i.Username,
 		); err != nil {
 			return nil, err
@@ -503,7 +519,7 @@ func (q *Queries) SealGitSSHKey(ctx context.Context, arg SealGitSSHKeyParams) er
 const touchAPIKeys = `-- name: TouchAPIKeys :many
 UPDATE api_keys SET last_used_at = now(),
 	expires_at = CASE WHEN kind = 'token' THEN expires_at ELSE now() + make_interval(secs => lifetime_seconds) END
-WHERE id = ANY ($1::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => $2::float8)
+WHERE id = ANY ($1::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => least($2::float8, lifetime_seconds / 10.0))
 	AND EXISTS (SELECT FROM users u WHERE u.id = user_id AND u.status <> 'suspended' AND u.deleted_at IS NULL)
 RETURNING user_id
 `

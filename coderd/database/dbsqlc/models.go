@@ -32,6 +32,8 @@ type ApiKey struct {
 	LastUsedAt      time.Time
 	ExpiresAt       time.Time
 	EndReason       string
+	Scopes          []string
+	AllowList       []string
 }
 
 type AuditLog struct {
@@ -235,6 +237,20 @@ type ProvisionerKey struct {
 	SecretHash     []byte
 	CreatedBy      uuid.UUID
 	CreatedAt      time.Time
+}
+
+type ScimGroup struct {
+	GroupID    uuid.UUID
+	ExternalID string
+}
+
+type ScimUser struct {
+	UserID     uuid.UUID
+	UserName   string
+	ExternalID string
+	GivenName  string
+	FamilyName string
+	Removed    bool
 }
 
 type Server struct {

@@ -585,6 +585,7 @@ WHERE t.deleted_at IS NULL
 	AND ($5::boolean IS NULL OR (t.deprecated <> '') = $5)
 	AND ($6::boolean OR t.organization_id = ANY ($7::uuid[])
 		OR t.organization_id = ANY ($8::uuid[]) AND t.sharing ?| $9::text[])
+	AND ($10::uuid[] IS NULL OR t.id = ANY ($10::uuid[]))
 ORDER BY lower(t.name), t.id
 `
 
@@ -598,6 +599,7 @@ type ListTemplateRowsParams struct {
 	ExtentOrganizations []uuid.UUID
 	ExtentMember        []uuid.UUID
 	ExtentPrincipals    []string
+	ExtentOnly          []uuid.UUID
 }
 
 type ListTemplateRowsRow struct {
@@ -621,6 +623,7 @@ func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsPara
 		arg.ExtentOrganizations,
 		arg.ExtentMember,
 		arg.ExtentPrincipals,
+		arg.ExtentOnly,
 	)
 	if err != nil {
 		return nil, err

@@ -207,19 +207,20 @@ WITH matching AS (
 		AND ($5::boolean OR w.organization_id = ANY ($6::uuid[])
 			OR w.organization_id = ANY ($7::uuid[])
 				AND (w.owner_id = $1 OR w.sharing <> '{}' AND w.sharing ?| $8::text[]))
-		AND ($9::uuid IS NULL OR w.organization_id = $9)
-		AND ($10::text = '' OR lower(u.username) = lower($10::text))
-		AND ($11::text = '' OR strpos(lower(w.name), lower($11::text)) > 0)
-		AND ($12::text = '' OR lower(t.name) = lower($12::text))
-		AND ($13::boolean IS NULL OR (w.dormant_at IS NOT NULL) = $13)
-		AND ($14::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = $14)
-		AND ($15::text = '' OR $15::text = CASE w.latest_status
+		AND ($9::uuid[] IS NULL OR w.id = ANY ($9::uuid[]))
+		AND ($10::uuid IS NULL OR w.organization_id = $10)
+		AND ($11::text = '' OR lower(u.username) = lower($11::text))
+		AND ($12::text = '' OR strpos(lower(w.name), lower($12::text)) > 0)
+		AND ($13::text = '' OR lower(t.name) = lower($13::text))
+		AND ($14::boolean IS NULL OR (w.dormant_at IS NOT NULL) = $14)
+		AND ($15::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = $15)
+		AND ($16::text = '' OR $16::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
 			ELSE w.latest_status END)
 ), page AS (
 	SELECT id, favorite FROM matching ORDER BY favorite DESC, running DESC, owner_key, name_key, id
-	LIMIT NULLIF($17::int, 0) OFFSET $16::int
+	LIMIT NULLIF($18::int, 0) OFFSET $17::int
 )
 SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
 	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
@@ -241,6 +242,7 @@ type ListWorkspaceRowsParams struct {
 	ExtentOrganizations []uuid.UUID
 	ExtentMember        []uuid.UUID
 	ExtentPrincipals    []string
+	ExtentOnly          []uuid.UUID
 	OrganizationID      *uuid.UUID
 	OwnerName           string
 	Name                string
@@ -278,6 +280,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 		arg.ExtentOrganizations,
 		arg.ExtentMember,
 		arg.ExtentPrincipals,
+		arg.ExtentOnly,
 		arg.OrganizationID,
 		arg.OwnerName,
 		arg.Name,

@@ -112,7 +112,7 @@ WHERE a.id = $1;
 
 -- name: GetReachableAgent :one
 -- Returns the workspace of an agent if the user may connect to it, as its owner or because it is shared with them; see rbac.Actor.Reaches.
-SELECT a.id, w.name AS workspace_name, u.username AS owner_name
+SELECT a.id, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id

@@ -14,6 +14,6 @@ SELECT * FROM workspace_apps WHERE agent_id = $1 AND lower(slug) = lower(sqlc.ar
 
 -- name: GetKeyHolder :one
 -- Returns the holder of a key that has not ended.
-SELECT k.id, k.kind, sqlc.embed(actors)
+SELECT k.id, k.kind, k.scopes, k.allow_list, sqlc.embed(actors)
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1 AND k.expires_at > now();

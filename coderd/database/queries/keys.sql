@@ -1,6 +1,6 @@
 -- name: GetCredential :one
 -- Returns everything that decides whether a token is valid, and what its user may do.
-SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, sqlc.embed(actors)
+SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, sqlc.embed(actors)
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1;
 
@@ -9,13 +9,13 @@ WHERE k.id = $1;
 -- whose use was recorded recently, and returns the users of the others.
 UPDATE api_keys SET last_used_at = now(),
 	expires_at = CASE WHEN kind = 'token' THEN expires_at ELSE now() + make_interval(secs => lifetime_seconds) END
-WHERE id = ANY (sqlc.arg(ids)::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => sqlc.arg(every)::float8)
+WHERE id = ANY (sqlc.arg(ids)::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => least(sqlc.arg(every)::float8, lifetime_seconds / 10.0))
 	AND EXISTS (SELECT FROM users u WHERE u.id = user_id AND u.status <> 'suspended' AND u.deleted_at IS NULL)
 RETURNING user_id;
 
 -- name: InsertAPIKey :one
-INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, sqlc.arg(lifetime_seconds)::bigint, now() + make_interval(secs => sqlc.arg(lifetime_seconds)::bigint)) RETURNING *;
+INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, scopes, allow_list, lifetime_seconds, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, sqlc.arg(lifetime_seconds)::bigint, now() + make_interval(secs => sqlc.arg(lifetime_seconds)::bigint)) RETURNING *;
 
 -- name: GetAPIKey :one
 SELECT * FROM api_keys WHERE id = $1 AND user_id = $2;

@@ -34,6 +34,7 @@ WHERE t.deleted_at IS NULL
 	AND (sqlc.narg(deprecated)::boolean IS NULL OR (t.deprecated <> '') = sqlc.narg(deprecated))
 	AND (sqlc.arg(extent_all)::boolean OR t.organization_id = ANY (sqlc.arg(extent_organizations)::uuid[])
 		OR t.organization_id = ANY (sqlc.arg(extent_member)::uuid[]) AND t.sharing ?| sqlc.arg(extent_principals)::text[])
+	AND (sqlc.narg(extent_only)::uuid[] IS NULL OR t.id = ANY (sqlc.narg(extent_only)::uuid[]))
 ORDER BY lower(t.name), t.id;
 
 -- name: UpdateTemplate :one

@@ -34,6 +34,7 @@ WITH matching AS (
 		AND (sqlc.arg(extent_all)::boolean OR w.organization_id = ANY (sqlc.arg(extent_organizations)::uuid[])
 			OR w.organization_id = ANY (sqlc.arg(extent_member)::uuid[])
 				AND (w.owner_id = sqlc.arg(viewer_id) OR w.sharing <> '{}' AND w.sharing ?| sqlc.arg(extent_principals)::text[]))
+		AND (sqlc.narg(extent_only)::uuid[] IS NULL OR w.id = ANY (sqlc.narg(extent_only)::uuid[]))
 		AND (sqlc.narg(organization_id)::uuid IS NULL OR w.organization_id = sqlc.narg(organization_id))
 		AND (sqlc.arg(owner_name)::text = '' OR lower(u.username) = lower(sqlc.arg(owner_name)::text))
 		AND (sqlc.arg(name)::text = '' OR strpos(lower(w.name), lower(sqlc.arg(name)::text)) > 0)
