@@ -8,7 +8,7 @@
 //	agents  apps                          reached over the mesh
 //	jobs                                  its daemons also come over the mesh
 //	mesh: coordinator, relay, node        knows who is on it
-//	signin                                users and their tokens
+//	signin  scim                          users and their tokens
 //	users  extauth  secrets  provisioners  events  health  retention  metrics
 //	audit                                 every service that changes something writes to it
 //	httpapi  lookup  policy  pubsub  redirect  states  seal  rbac  jobtags
@@ -53,6 +53,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/retention"
+	"github.com/codermesh/codermesh/coderd/scim"
 	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/coderd/secrets"
 	"github.com/codermesh/codermesh/coderd/signin"
@@ -104,6 +105,10 @@ type Options struct {
 	AuditStream io.Writer
 	// States holds the keys that Terraform's states, and users' tokens of other services, are encrypted with. Required.
 	States *states.Keyring
+	// Lifetimes are those of sessions and tokens. The zero value means the defaults.
+	Lifetimes users.Lifetimes
+	// SCIMToken is as Token in scim.Options.
+	SCIMToken secret.Token
 	// ExternalAuth are the services that users link accounts of.
 	ExternalAuth []extauth.Provider
 	// OIDC and GitHub are the identity providers that users sign in at; nil for none.
@@ -137,6 +142,7 @@ type Services struct {
 	ExternalAuth *extauth.Service
 	SignIn       *signin.Service
 	Secrets      *secrets.Service
+	SCIM         *scim.Service
 	Keys         *provisioners.Service
 	Mesh         *mesh.Service
 	Jobs         *jobs.Service
@@ -196,13 +202,14 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Users = users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours})
+	s.Users = users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes})
 	sealer, err := seal.Load(ctx, opts.DB)
 	if err != nil {
 		return nil, err
 	}
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
+	s.SCIM = scim.New(scim.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken})
 	s.SignIn = signin.New(signin.Options{
 		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, Sealer: sealer, AccessURL: opts.AccessURL,
 		OIDC: opts.OIDC, GitHub: opts.GitHub, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, Mailer: opts.Mailer,
@@ -263,7 +270,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.Health, s.Audit} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SCIM, s.Health, s.Audit} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()

@@ -46,6 +46,11 @@ var public = map[string]string{
 func TestEveryRouteNamesItsPermission(t *testing.T) {
 	s := coderdtest.Start(t)
 	var patterns []string
+	for _, route := range s.Mux.Routes() { // the identity provider is no user: each checks its bearer token
+		if strings.Contains(route.Pattern, "/scim/") {
+			patterns = append(patterns, route.Pattern)
+		}
+	}
 	for pattern := range public {
 		patterns = append(patterns, pattern)
 	}

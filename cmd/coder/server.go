@@ -27,7 +27,9 @@ import (
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/retention"
+	"github.com/codermesh/codermesh/coderd/scim"
 	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
@@ -54,6 +56,8 @@ type serverOptions struct {
 	auditStdout      bool
 	quietHours       string
 	customQuiet      bool
+	lifetimes        users.Lifetimes
+	scimToken        string
 	stateKeys        string
 	stateKeyFile     string
 	configDir        string
@@ -113,6 +117,11 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.BoolVar(&opts.auditStdout, "audit-log-stdout", false, "write the audit log to standard output as it grows, one JSON object per line, for a log collector")
 	f.StringVar(&opts.quietHours, "default-quiet-hours-schedule", policy.DefaultQuietHours, "daily schedule at which the quiet hours of users begin who chose none; workspaces that must stop stop then")
 	f.BoolVar(&opts.customQuiet, "allow-custom-quiet-hours", true, "let users choose their quiet hours")
+	f.DurationVar(&opts.lifetimes.Session, "session-duration", users.DefaultSession, "how long a session lasts without being used")
+	f.DurationVar(&opts.lifetimes.MaxToken, "max-token-lifetime", users.DefaultMaxToken, "longest lifetime of a token that a user creates")
+	f.DurationVar(&opts.lifetimes.MaxAdminToken, "max-admin-token-lifetime", 0, "longest lifetime of a token of a deployment owner; 0 means --max-token-lifetime")
+	f.DurationVar(&opts.lifetimes.Token, "default-token-lifetime", 0, "lifetime of a token that is created without one; 0 means 30 days, or the longest if that is less")
+	f.StringVar(&opts.scimToken, "scim-auth-header", "", "token with which an identity provider manages users and groups over SCIM (prefer the environment variable; default no SCIM)")
 	f.StringVar(&opts.stateKeys, "state-encryption-key", "", "keys to encrypt Terraform states with, each the base64 of 32 bytes, separated by commas; the first encrypts (prefer the environment variable)")
 	f.StringVar(&opts.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one per line (default state-encryption.key in the configuration folder, created on first start)")
 	f.DurationVar(&opts.shutdownDeadline, "shutdown-deadline", time.Minute, "how long to wait for running builds when the server stops")
@@ -146,6 +155,12 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	}
 	if opts.jobRetention < 0 {
 		return fault.New(fault.Invalid, "--job-retention cannot be %s", opts.jobRetention)
+	}
+	if err := opts.lifetimes.Check(); err != nil {
+		return err
+	}
+	if n := len(opts.scimToken); n > 0 && n < scim.MinToken {
+		return fault.New(fault.Invalid, "--scim-auth-header must have at least %d characters", scim.MinToken).WithDetail("Generate it with: openssl rand -hex 32")
 	}
 	if opts.provisioners < 0 {
 		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", opts.provisioners)
@@ -263,6 +278,8 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		ConnectionRetention:    time.Duration(opts.accessRetention),
 		QuietHours:             opts.quietHours,
 		FixedQuietHours:        !opts.customQuiet,
+		Lifetimes:              opts.lifetimes,
+		SCIMToken:              secret.Token(opts.scimToken),
 		States:                 keys,
 		ExternalAuth:           logins,
 		OIDC:                   oidc,

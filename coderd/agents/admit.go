@@ -51,17 +51,20 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 }
 
 // MayConnect reports whether a user may open connections to an agent. The owner of its workspace may, and the users with whom it
-// is shared, while the workspace runs. All other users, including administrators, get fault.NotFound; if the workspace does not
+// is shared, while the workspace runs and their token's scope allows it. All other users, including administrators, get fault.NotFound; if the workspace does not
 // run, the former get fault.Conflict.
-func (s *Service) MayConnect(ctx context.Context, userID, agentID uuid.UUID) error {
+func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	a, err := s.opts.DB.GetReachableAgent(ctx, dbsqlc.GetReachableAgentParams{ID: agentID, UserID: userID})
+	a, err := s.opts.DB.GetReachableAgent(ctx, dbsqlc.GetReachableAgentParams{ID: agentID, UserID: actor.UserID})
 	if database.IsNotFound(err) {
 		return errNoAgent()
 	}
 	if err != nil {
 		return fmt.Errorf("look up agent: %w", err)
+	}
+	if !actor.Covers(rbac.Connect, rbac.Of(rbac.Agent, uuid.Nil).WithID(a.WorkspaceID)) {
+		return errNoAgent()
 	}
 	if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &agentID}); err != nil {
 		if database.IsNotFound(err) {

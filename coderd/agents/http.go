@@ -38,7 +38,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 
 // object returns the agent as an object of permissions.
 func object(a dbsqlc.GetAgentOwnerRow) rbac.Object {
-	return rbac.Of(rbac.Agent, a.OwnerID).In(a.OrganizationID).SharedWith(a.Sharing)
+	return rbac.Of(rbac.Agent, a.OwnerID).In(a.OrganizationID).SharedWith(a.Sharing).WithID(a.WorkspaceID)
 }
 
 // find returns the agent in the path if the actor may perform the action on it.
@@ -80,7 +80,7 @@ func (s *Service) getConnection(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.MayConnect(r.Context(), httpapi.ActorFrom(r.Context()).UserID, a.ID); err != nil {
+	if err := s.MayConnect(r.Context(), httpapi.ActorFrom(r.Context()), a.ID); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.AgentConnection{HostnameSuffix: s.opts.HostnameSuffix})

@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -299,12 +300,12 @@ func TestMayConnect(t *testing.T) {
 		"nobody":                 {uuid.Nil, id, fault.NotFound},
 		"no such agent":          {w.owner, uuid.New(), fault.NotFound},
 	} {
-		if got := fault.CodeOf(s.MayConnect(t.Context(), tt.user, tt.agent)); got != tt.want {
+		if got := fault.CodeOf(s.MayConnect(t.Context(), rbac.Actor{UserID: tt.user}, tt.agent)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 	}
 	w.BuildRow(ws, sdk.TransitionStop, sdk.JobSucceeded)
-	if got := fault.CodeOf(s.MayConnect(t.Context(), w.owner, id)); got != fault.Conflict {
+	if got := fault.CodeOf(s.MayConnect(t.Context(), rbac.Actor{UserID: w.owner}, id)); got != fault.Conflict {
 		t.Errorf("stopped: got %q, want %q", got, fault.Conflict)
 	}
 }

@@ -54,7 +54,7 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer s.track(&openTerminal{agent: a.ID, end: cancel})()
-	if err := s.MayConnect(ctx, httpapi.ActorFrom(ctx).UserID, a.ID); err != nil {
+	if err := s.MayConnect(ctx, httpapi.ActorFrom(ctx), a.ID); err != nil {
 		return err
 	}
 	conn, err := s.opts.Mesh.DialAgent(ctx, a.ID, meshport.Terminal)
@@ -99,7 +99,7 @@ func (s *Service) reachable(r *http.Request) (dbsqlc.GetAgentOwnerRow, error) {
 	if err != nil {
 		return a, err
 	}
-	return a, s.MayConnect(r.Context(), httpapi.ActorFrom(r.Context()).UserID, a.ID)
+	return a, s.MayConnect(r.Context(), httpapi.ActorFrom(r.Context()), a.ID)
 }
 
 func unreachable(err error) error {

@@ -139,6 +139,10 @@ const (
 // may reports whether a visitor may open an app. The template that shares an app decides that; only the workspace's owner and
 // the users with whom it is shared may open ports, and no role grants access to them.
 func (who visitor) may(a app) bool {
+	workspace := rbac.Of(rbac.Workspace, a.ownerID).In(a.organization).SharedWith(a.sharing).WithID(a.workspace)
+	if a.share != sdk.SharePublic && !who.actor.Covers(rbac.OpenApp, workspace) {
+		return false
+	}
 	switch a.share {
 	case sdk.SharePublic:
 		return true
@@ -147,7 +151,7 @@ func (who visitor) may(a app) bool {
 	case sdk.ShareOrganization:
 		return who.actor.MemberOf(a.organization)
 	default:
-		return who.actor.Reaches(rbac.Of(rbac.Workspace, a.ownerID).In(a.organization).SharedWith(a.sharing))
+		return who.actor.Reaches(workspace)
 	}
 }
 

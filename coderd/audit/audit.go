@@ -73,7 +73,9 @@ const (
 	ProvisionerKey  Kind = "provisioner_key"
 	Template        Kind = "template"
 	TemplateVersion Kind = "template_version"
+	Group           Kind = "group"
 	User            Kind = "user"
+	UserSecret      Kind = "user_secret"
 	Workspace       Kind = "workspace"
 	WorkspaceBuild  Kind = "workspace_build"
 )

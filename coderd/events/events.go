@@ -80,6 +80,9 @@ func ParseChange(payload string) (Change, error) {
 // object returns what changed as an object of permissions.
 func (c Change) object() rbac.Object {
 	o := rbac.Of(resources[c.Kind], c.Owner).In(c.Organization)
+	if c.Kind == sdk.EventWorkspace || c.Kind == sdk.EventTemplate {
+		o.ID = c.ID
+	}
 	if c.Shared != "" {
 		o.Shared = rbac.Sharing{}
 		for text := range strings.SplitSeq(c.Shared, ",") {

@@ -162,6 +162,9 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h Handl
 		m.refused(r.WithContext(context.WithValue(r.Context(), actorKey{}, actor)), route, err)
 		return err
 	}
+	if actor.Scope.Limited() && !perm.Names(r.Method) {
+		return fault.New(fault.Forbidden, "A token with limited scopes cannot do this.").WithDetail("Sign in with: coder login <url>")
+	}
 	res, _ := w.(*response)
 	ctx, leave, err := m.sessions.enter(context.WithValue(r.Context(), actorKey{}, actor), res, generation, actor)
 	if err != nil {

@@ -88,7 +88,7 @@ type Agents interface {
 	// AuthenticateAgent returns the fault Unauthenticated for a token that may not connect.
 	AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error)
 	// MayConnect returns a fault unless the user may open connections into the agent's workspace.
-	MayConnect(ctx context.Context, userID, agentID uuid.UUID) error
+	MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid.UUID) error
 	// ByName returns the user's own agent that [owner/]workspace[.agent] names. It returns the fault NotFound if the name
 	// matches none, or several.
 	ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error)
@@ -311,7 +311,7 @@ func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coo
 		if p, ok := s.daemon(to.ID); ok {
 			return mayReach(actor, p)
 		}
-		return s.agents.MayConnect(ctx, from.Subject, to.ID)
+		return s.agents.MayConnect(ctx, actor, to.ID)
 	}
 	return rbac.NotFound(rbac.Agent)
 }

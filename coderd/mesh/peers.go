@@ -24,7 +24,12 @@ const (
 )
 
 func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
-	peers, err := s.visible(r.Context(), httpapi.ActorFrom(r.Context()))
+	actor := httpapi.ActorFrom(r.Context())
+	// The list shows what the user's clients do in every workspace.
+	if err := actor.May(rbac.Read, rbac.Of(rbac.Agent, actor.UserID)); err != nil {
+		return err
+	}
+	peers, err := s.visible(r.Context(), actor)
 	if err != nil {
 		return err
 	}

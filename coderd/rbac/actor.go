@@ -62,6 +62,7 @@ type Actor struct {
 	Memberships []Membership
 	Groups      []uuid.UUID // without the groups Everyone, of which every member of an organization is one
 	KeyID       string      // public half of the token that was sent
+	Scope       Scope       // what that token may do of what the user may do
 
 	// FromWorkspace reports that the token was issued to a workspace. The workspace's template can read it, so it never
 	// carries more than an administrator's of templates, no custom roles, and cannot create or change credentials.
@@ -88,7 +89,7 @@ func (a Actor) Principals() []uuid.UUID {
 
 // Equal reports whether two actors are the same user with the same rights.
 func (a Actor) Equal(b Actor) bool {
-	return a.UserID == b.UserID && a.FromWorkspace == b.FromWorkspace && slices.Equal(a.Roles, b.Roles) && slices.Equal(a.Groups, b.Groups) &&
+	return a.UserID == b.UserID && a.FromWorkspace == b.FromWorkspace && a.Scope.Equal(b.Scope) && slices.Equal(a.Roles, b.Roles) && slices.Equal(a.Groups, b.Groups) &&
 		slices.EqualFunc(a.Memberships, b.Memberships, func(x, y Membership) bool {
 			return x.Organization == y.Organization && slices.Equal(x.Roles, y.Roles) && slices.Equal(x.Powers, y.Powers)
 		})
@@ -107,7 +108,23 @@ func (a Actor) May(action Action, object Object) error {
 	if !a.allowed(Read, object) {
 		return NotFound(object.Resource)
 	}
+	if a.granted(action, object) {
+		return a.Scope.outOfScope(action, object.Resource)
+	}
 	return forbidden(action, object.Resource)
+}
+
+// Covers reports whether the actor's token allows an action to an object, whatever the user may do.
+func (a Actor) Covers(action Action, object Object) bool {
+	return a.Scope.covers(a.UserID, action, object)
+}
+
+// InScope returns nil unless the actor's token lacks a scope that is finer than the table, such as "workspace:stop".
+func (a Actor) InScope(scope string) error {
+	if a.Scope.permits(scope) {
+		return nil
+	}
+	return fault.New(fault.Forbidden, "This token lacks the scope %s.", scope).WithDetail("It has %s.", a.Scope)
 }
 
 // Sees reports whether the actor may read every object of the kind in an organization, regardless of owner and sharing.
@@ -116,22 +133,35 @@ func (a Actor) Sees(resource Resource, organization uuid.UUID) bool {
 	return a.SignedIn() && a.allowed(Read, Object{Resource: resource, Organization: organization})
 }
 
+// Only returns the ids of the only objects of a kind that the actor's token reaches, or nil if it is not limited to ids. Lists must leave
+// out all others.
+func (a Actor) Only(resource Resource) []uuid.UUID {
+	if ids, limited := a.Scope.ids(resource); limited {
+		return ids
+	}
+	return nil
+}
+
 // Extent describes the objects of a kind that an actor may read, for queries that list them: an object is in it if All is set, or
-// if its organization is one of Organizations, or one of Member and the object is Owner's or shared with one of Principals.
+// if its organization is one of Organizations, or one of Member and the object is Owner's or shared with one of Principals. If Only is not
+// nil, it must also have one of these ids.
 type Extent struct {
 	All           bool
 	Organizations []uuid.UUID
 	Owner         uuid.UUID
 	Member        []uuid.UUID
 	Principals    []string // ids, as the keys of a stored Sharing
+	Only          []uuid.UUID
 }
 
 // Extent returns what the actor may read of a kind of object that belongs to organizations. It agrees with May.
 func (a Actor) Extent(resource Resource) Extent {
 	e := Extent{Organizations: []uuid.UUID{}, Member: []uuid.UUID{}, Principals: []string{}}
-	if !a.SignedIn() {
+	if !a.SignedIn() || !a.Scope.somewhere(Read, resource) {
 		return e
 	}
+	e.Only = a.Only(resource)
+	a.Scope = Scope{} // Only has its list
 	e.Owner, e.All = a.UserID, a.Sees(resource, uuid.Nil)
 	for _, m := range a.Memberships {
 		if a.Sees(resource, m.Organization) {
@@ -153,7 +183,7 @@ func (a Actor) Extent(resource Resource) Extent {
 // Reaches reports whether the actor owns the object, or it is shared with them. Roles do not count: no role lets an administrator
 // into other users' workspaces.
 func (a Actor) Reaches(object Object) bool {
-	return a.SignedIn() && a.ownership(object)|a.shared(object) != 0
+	return a.SignedIn() && a.ownership(object)|a.shared(object) != 0 && a.Scope.lists(object)
 }
 
 // MemberOf reports whether the actor is a member of the organization.
@@ -161,8 +191,13 @@ func (a Actor) MemberOf(organization uuid.UUID) bool {
 	return slices.ContainsFunc(a.Memberships, func(m Membership) bool { return m.Organization == organization })
 }
 
-// allowed reports whether the table or a custom role allows the action.
+// allowed reports whether the user may do the action, and the token.
 func (a Actor) allowed(action Action, object Object) bool {
+	return a.granted(action, object) && a.Scope.covers(a.UserID, action, object)
+}
+
+// granted reports whether the table or a custom role allows the action.
+func (a Actor) granted(action Action, object Object) bool {
 	g, ok := table[object.Resource][action]
 	if !ok || a.FromWorkspace && g.personal {
 		return false
@@ -187,7 +222,7 @@ func (a Actor) allowed(action Action, object Object) bool {
 // allowedSomewhere reports whether the actor may do the action to some object of the kind.
 func (a Actor) allowedSomewhere(action Action, resource Resource) bool {
 	g, ok := table[resource][action]
-	if !ok || a.FromWorkspace && g.personal {
+	if !ok || a.FromWorkspace && g.personal || !a.Scope.somewhere(action, resource) {
 		return false
 	}
 	relations := self | user | admin | a.site(Object{})

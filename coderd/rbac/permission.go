@@ -55,6 +55,8 @@ func (p Permission) Check(a Actor) error {
 		return fault.New(fault.Unauthenticated, "You are not signed in.")
 	case p.kind == signedIn || a.allowedSomewhere(p.action, p.resource):
 		return nil
+	case !a.Scope.somewhere(p.action, p.resource):
+		return a.Scope.outOfScope(p.action, p.resource)
 	default:
 		return forbidden(p.action, p.resource)
 	}
@@ -62,6 +64,18 @@ func (p Permission) Check(a Actor) error {
 
 // Resource returns the kind of object that the permission is about, or "" for Public and SignedIn.
 func (p Permission) Resource() Resource { return p.resource }
+
+// Names reports whether the permission names what a request with a method does, so that a token's scope can decide about it. Routes that
+// need no more than sign-in or reading may keep something for the user, such as a favorite.
+func (p Permission) Names(method string) bool {
+	switch method {
+	case "GET", "HEAD":
+		return true
+	case "POST": // some read with a body
+		return p.kind == needs
+	}
+	return p.kind == needs && p.action != Read
+}
 
 func (p Permission) String() string {
 	switch p.kind {

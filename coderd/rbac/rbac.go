@@ -23,7 +23,8 @@ const (
 	Delete  Action = "delete"
 	Manage  Action = "manage"  // administer an account: its status and roles
 	Connect Action = "connect" // reach into: a shell, ports, apps
-	Share   Action = "share"   // decide with whom the object is shared
+	OpenApp Action = "application_connect"
+	Share   Action = "share" // decide with whom the object is shared
 )
 
 // Resource is a kind of object.
@@ -76,6 +77,8 @@ type Object struct {
 	// Guarded marks the account of a deployment owner, which no other role may administer: otherwise, user admins could make
 	// themselves owners.
 	Guarded bool
+	// ID is the id of the workspace or template that it is or belongs to; zero if that is not known. Tokens can be limited to ids.
+	ID uuid.UUID
 }
 
 // Of returns the object of kind r that owner owns; uuid.Nil means that no user owns it. It belongs to the deployment.
@@ -84,6 +87,12 @@ func Of(r Resource, owner uuid.UUID) Object { return Object{Resource: r, Owner: 
 // In returns the object as one of an organization.
 func (o Object) In(organization uuid.UUID) Object {
 	o.Organization = organization
+	return o
+}
+
+// WithID returns the object as a certain one: a workspace or template, or a part of it.
+func (o Object) WithID(id uuid.UUID) Object {
+	o.ID = id
 	return o
 }
 

@@ -116,6 +116,7 @@ var table = map[Resource]map[Action]grant{
 		Update:  {to: self | admin | orgAdmin},
 		Delete:  {to: self | orgAdmin},
 		Connect: {to: self | user},
+		OpenApp: {to: self | user},
 		Share:   {to: self | admin | orgAdmin, personal: true},
 	},
 	WorkspaceBuild: {

@@ -1,6 +1,7 @@
 package scim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 )
@@ -167,7 +169,10 @@ func (s *Service) createGroup(w http.ResponseWriter, r *http.Request) error {
 		if err := q.InsertScimGroupLink(ctx, dbsqlc.InsertScimGroupLinkParams{GroupID: id, ExternalID: value(c.externalID)}); err != nil {
 			return fmt.Errorf("store group: %w", err)
 		}
-		return changeMembers(ctx, q, id, c.members)
+		if err := changeMembers(ctx, q, id, c.members); err != nil {
+			return err
+		}
+		return recordGroup(ctx, q, id, "", name, c)
 	})
 	if err != nil {
 		return err
@@ -241,7 +246,19 @@ func applyGroup(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c groupCha
 			return fmt.Errorf("store group: %w", err)
 		}
 	}
-	return changeMembers(ctx, q, id, c.members)
+	if err := changeMembers(ctx, q, id, c.members); err != nil {
+		return err
+	}
+	return recordGroup(ctx, q, id, g.Group.DisplayName, value(or(c.displayName, &g.Group.DisplayName)), c)
+}
+
+// recordGroup writes a change of a group to the audit log: its names, and the ids of the members that came and went.
+func recordGroup(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, before, after string, c groupChange) error {
+	diff := audit.Diff{}.Field("display_name", before, after)
+	for _, step := range c.members {
+		diff = diff.Field("members_"+step.op, "", strings.Join(step.ids, " "))
+	}
+	return audit.Record(ctx, q, audit.Entry{ID: id, Name: cmp.Or(after, before), Diff: diff, By: actor})
 }
 
 // changeMembers applies the steps in their order. A user that the provider does not see cannot become a member; one that is no member
@@ -292,12 +309,22 @@ func (s *Service) deleteGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := s.opts.DB.DeleteScimGroup(r.Context(), id)
+	ctx := r.Context()
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		g, err := q.LockScimGroup(ctx, id)
+		if database.IsNotFound(err) {
+			return notFound("group", id.String())
+		}
+		if err != nil {
+			return fmt.Errorf("lock group: %w", err)
+		}
+		if _, err := q.DeleteScimGroup(ctx, id); err != nil {
+			return fmt.Errorf("delete group: %w", err)
+		}
+		return recordGroup(ctx, q, id, g.Group.DisplayName, "", groupChange{})
+	})
 	if err != nil {
-		return fmt.Errorf("delete group: %w", err)
-	}
-	if n == 0 {
-		return notFound("group", id.String())
+		return err
 	}
 	s.log.InfoContext(r.Context(), "provisioned group removed", "group", id)
 	w.WriteHeader(http.StatusNoContent)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -71,30 +72,45 @@ func New(opts Options) *Service { return &Service{opts: opts, log: opts.Logger} 
 
 // Routes registers the routes. They are public for the mux, which knows users only: handle checks the provider's token.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	for pattern, h := range map[string]httpapi.HandlerFunc{
-		"GET " + root + "/ServiceProviderConfig": s.serviceProviderConfig,
-		"GET " + root + "/ResourceTypes":         s.resourceTypes,
-		"GET " + root + "/ResourceTypes/{id}":    s.resourceType,
-		"GET " + root + "/Schemas":               s.schemas,
-		"GET " + root + "/Schemas/{id}":          s.schema,
-		"GET " + root + "/Users":                 s.listUsers,
-		"POST " + root + "/Users":                s.createUser,
-		"GET " + root + "/Users/{id}":            s.getUser,
-		"PUT " + root + "/Users/{id}":            s.changeUser(wholeUser),
-		"PATCH " + root + "/Users/{id}":          s.changeUser(patchUser),
-		"DELETE " + root + "/Users/{id}":         s.deleteUser,
-		"GET " + root + "/Groups":                s.listGroups,
-		"POST " + root + "/Groups":               s.createGroup,
-		"GET " + root + "/Groups/{id}":           s.getGroup,
-		"PUT " + root + "/Groups/{id}":           s.changeGroup(wholeGroup, true),
-		"PATCH " + root + "/Groups/{id}":         s.changeGroup(patchGroup, false),
-		"DELETE " + root + "/Groups/{id}":        s.deleteGroup,
-		"/scim/": func(http.ResponseWriter, *http.Request) error {
-			return problem{http.StatusNotFound, "", "SCIM has no such resource, or not this method."}
-		},
-	} {
-		mux.Handle(pattern, rbac.Public, s.handle(h))
+	get := func(path string, h httpapi.HandlerFunc) { mux.Handle("GET "+root+path, rbac.Public, s.handle(h)) }
+	do := func(pattern string, h httpapi.HandlerFunc, action audit.Action, kind audit.Kind) {
+		method, path, _ := strings.Cut(pattern, " ")
+		mux.Handle(method+" "+root+path, rbac.Public, s.handle(h), audit.On(action, kind))
 	}
+	get("/ServiceProviderConfig", s.serviceProviderConfig)
+	get("/ResourceTypes", s.resourceTypes)
+	get("/ResourceTypes/{id}", s.resourceType)
+	get("/Schemas", s.schemas)
+	get("/Schemas/{id}", s.schema)
+	get("/Users", s.listUsers)
+	get("/Users/{id}", s.getUser)
+	do("POST /Users", s.createUser, audit.Create, audit.User)
+	do("PUT /Users/{id}", s.changeUser(wholeUser), audit.Write, audit.User)
+	do("PATCH /Users/{id}", s.changeUser(patchUser), audit.Write, audit.User)
+	do("DELETE /Users/{id}", s.deleteUser, audit.Write, audit.User) // suspends
+	get("/Groups", s.listGroups)
+	get("/Groups/{id}", s.getGroup)
+	do("POST /Groups", s.createGroup, audit.Create, audit.Group)
+	do("PUT /Groups/{id}", s.changeGroup(wholeGroup, true), audit.Write, audit.Group)
+	do("PATCH /Groups/{id}", s.changeGroup(patchGroup, false), audit.Write, audit.Group)
+	do("DELETE /Groups/{id}", s.deleteGroup, audit.Delete, audit.Group)
+	mux.Handle("/scim/", rbac.Public, s.handle(func(http.ResponseWriter, *http.Request) error {
+		return problem{http.StatusNotFound, "", "SCIM has no such resource, or not this method."}
+	}))
+}
+
+// actor is who the audit log says has acted.
+const actor = "SCIM"
+
+// recordUser writes what became of a user to the audit log. The zero value stands for a user that does not exist.
+func recordUser(ctx context.Context, q *dbsqlc.Queries, before dbsqlc.User, id uuid.UUID) error {
+	after, err := q.GetUser(ctx, id)
+	if err != nil {
+		return fmt.Errorf("read user: %w", err)
+	}
+	e := audit.OfUser(before, after)
+	e.By = actor
+	return audit.Record(ctx, q, e)
 }
 
 // problem is an error as SCIM answers it.

@@ -193,9 +193,11 @@ func (s *Service) createUser(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if c.active != nil && !*c.active {
-			_, err = s.opts.Accounts.Suspend(ctx, q, account)
+			if _, err := s.opts.Accounts.Suspend(ctx, q, account); err != nil {
+				return err
+			}
 		}
-		return err
+		return recordUser(ctx, q, dbsqlc.User{}, id)
 	})
 	if err != nil {
 		return err
@@ -327,10 +329,11 @@ func (s *Service) change(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c
 	default:
 		_, err = s.opts.Accounts.Suspend(ctx, q, u.User)
 	}
-	if err == nil {
-		s.log.InfoContext(ctx, "provisioned user changed", "user", id)
+	if err != nil {
+		return err
 	}
-	return err
+	s.log.InfoContext(ctx, "provisioned user changed", "user", id)
+	return recordUser(ctx, q, u.User, id)
 }
 
 // deleteUser suspends a user, who is no longer the provider's: their workspaces stay until an administrator deletes the account.
@@ -353,7 +356,10 @@ func (s *Service) deleteUser(w http.ResponseWriter, r *http.Request) error {
 				return err
 			}
 		}
-		return q.RemoveScimUser(ctx, id)
+		if err := q.RemoveScimUser(ctx, id); err != nil {
+			return fmt.Errorf("remove user: %w", err)
+		}
+		return recordUser(ctx, q, row.User, id)
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -133,12 +134,19 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, name := r.Context(), r.PathValue("name")
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		row, err := q.GetUserSecret(ctx, dbsqlc.GetUserSecretParams{UserID: user, Name: name})
+		if err != nil {
+			return lookup.Fault(err, rbac.UserSecret, "read secret")
+		}
 		n, err := q.DeleteUserSecret(ctx, dbsqlc.DeleteUserSecretParams{UserID: user, Name: name})
 		switch {
 		case err != nil:
 			return fmt.Errorf("delete secret: %w", err)
 		case n == 0:
 			return rbac.NotFound(rbac.UserSecret)
+		}
+		if err := record(ctx, q, row, dbsqlc.UserSecret{}); err != nil {
+			return err
 		}
 		return q.NotifyUserSecrets(ctx, user)
 	})
@@ -169,6 +177,9 @@ func (s *Service) insert(ctx context.Context, user uuid.UUID, f *fault.Error, re
 			if err != nil {
 				return taken(err, req.Name, req.EnvName, req.FilePath)
 			}
+			if err := record(ctx, q, dbsqlc.UserSecret{}, row); err != nil {
+				return err
+			}
 			rows = append(rows, row)
 		}
 		return settle(ctx, q, user)
@@ -192,6 +203,7 @@ func (s *Service) change(ctx context.Context, user uuid.UUID, name string, req s
 		if err != nil {
 			return lookup.Fault(err, rbac.UserSecret, "read secret")
 		}
+		before := row
 		if req.Value != nil {
 			row.Sealed, row.Size = s.opts.Keys.SealSecret(place(row), []byte(*req.Value)), int32(len(*req.Value))
 		}
@@ -206,12 +218,25 @@ func (s *Service) change(ctx context.Context, user uuid.UUID, name string, req s
 		if err != nil {
 			return taken(err, name, env, file)
 		}
+		if err := record(ctx, q, before, row); err != nil {
+			return err
+		}
 		return settle(ctx, q, user)
 	})
 	if err == nil {
 		s.log.InfoContext(ctx, "user's secret changed", "user", user, "secret", name)
 	}
 	return row, err
+}
+
+// record writes a change to the audit log, without the value and its length. The zero value stands for a secret that does not exist.
+func record(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.UserSecret) error {
+	e := audit.Entry{ID: after.ID, Name: after.Name, Diff: audit.Compare(before, after)}
+	if e.ID == uuid.Nil {
+		e.ID, e.Name = before.ID, before.Name
+	}
+	delete(e.Diff, "size")
+	return audit.Record(ctx, q, e)
 }
 
 // lock makes changes of a user's secrets wait for each other.

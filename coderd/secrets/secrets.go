@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -45,11 +46,11 @@ func New(opts Options) *Service { return &Service{opts: opts, log: opts.Logger} 
 func (s *Service) Routes(mux *httpapi.Mux) {
 	const secrets = "/api/v2/users/{user}/secrets"
 	mux.Handle("GET "+secrets, rbac.Needs(rbac.Read, rbac.UserSecret), s.list)
-	mux.Handle("POST "+secrets, rbac.Needs(rbac.Create, rbac.UserSecret), s.create)
-	mux.Handle("POST "+secrets+"/batch", rbac.Needs(rbac.Create, rbac.UserSecret), s.createAll)
+	mux.Handle("POST "+secrets, rbac.Needs(rbac.Create, rbac.UserSecret), s.create, audit.On(audit.Create, audit.UserSecret))
+	mux.Handle("POST "+secrets+"/batch", rbac.Needs(rbac.Create, rbac.UserSecret), s.createAll, audit.On(audit.Create, audit.UserSecret))
 	mux.Handle("GET "+secrets+"/{name}", rbac.Needs(rbac.Read, rbac.UserSecret), s.get)
-	mux.Handle("PATCH "+secrets+"/{name}", rbac.Needs(rbac.Update, rbac.UserSecret), s.update)
-	mux.Handle("DELETE "+secrets+"/{name}", rbac.Needs(rbac.Delete, rbac.UserSecret), s.remove)
+	mux.Handle("PATCH "+secrets+"/{name}", rbac.Needs(rbac.Update, rbac.UserSecret), s.update, audit.On(audit.Write, audit.UserSecret))
+	mux.Handle("DELETE "+secrets+"/{name}", rbac.Needs(rbac.Delete, rbac.UserSecret), s.remove, audit.On(audit.Delete, audit.UserSecret))
 }
 
 // Secret is a secret as an agent gets it.

@@ -24,6 +24,9 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := actor.InScope("workspace:create"); err != nil { // a plan of a workspace, which runs the template
+		return err
+	}
 	var req sdk.CreateDryRunRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err

@@ -156,14 +156,14 @@ func (s *Service) writeTemplate(w http.ResponseWriter, r *http.Request, status i
 
 // object returns the template as an object of permissions.
 func object(t dbsqlc.Template) rbac.Object {
-	return rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing)
+	return rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing).WithID(t.ID)
 }
 
 // readable returns a query for the templates that the actor may read.
 func readable(actor rbac.Actor) dbsqlc.ListTemplateRowsParams {
 	e := actor.Extent(rbac.Template)
 	return dbsqlc.ListTemplateRowsParams{
-		ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals,
+		ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals, ExtentOnly: e.Only,
 	}
 }
 

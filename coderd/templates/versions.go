@@ -197,7 +197,11 @@ func (s *Service) version(r *http.Request, action rbac.Action) (dbsqlc.TemplateV
 		return row.TemplateVersion, lookup.Fault(err, rbac.TemplateVersion, "read template version")
 	}
 	v := row.TemplateVersion
-	return v, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.TemplateVersion, v.CreatedBy).In(v.OrganizationID).SharedWith(row.Sharing))
+	object := rbac.Of(rbac.TemplateVersion, v.CreatedBy).In(v.OrganizationID).SharedWith(row.Sharing)
+	if v.TemplateID != nil {
+		object = object.WithID(*v.TemplateID)
+	}
+	return v, httpapi.ActorFrom(r.Context()).May(action, object)
 }
 
 // versionsJSON returns versions with their jobs, as the API shows them; the number of queries does not depend on the number

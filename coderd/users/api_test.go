@@ -34,13 +34,13 @@ type api struct {
 	revoked []uuid.UUID // guarded by mu
 }
 
-func newAPI(t *testing.T) *api {
+func newAPI(t *testing.T, edit ...func(*coderd.Options)) *api {
 	t.Helper()
 	access, err := url.Parse(accessURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &api{t: t, Server: coderdtest.New(t, func(o *coderd.Options) { o.AccessURL = access })}
+	a := &api{t: t, Server: coderdtest.New(t, append(edit, func(o *coderd.Options) { o.AccessURL = access })...)}
 	a.Users.OnRevoked(func(id uuid.UUID) {
 		a.mu.Lock()
 		defer a.mu.Unlock()

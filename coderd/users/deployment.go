@@ -30,7 +30,7 @@ var features = map[string]bool{
 	"managed_agent_limit":          false,
 	"multiple_external_auth":       true,
 	"multiple_organizations":       false,
-	"scim":                         false,
+	"scim":                         true,
 	"task_batch_actions":           false,
 	"template_rbac":                false,
 	"user_limit":                   false,

@@ -91,7 +91,7 @@ func (s *Service) StartSession(ctx context.Context, q *dbsqlc.Queries, user dbsq
 	if err := q.TouchUser(ctx, user.ID); err != nil {
 		return "", err
 	}
-	token, key, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, sessionLifetime)
+	token, key, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, s.lifetimes.Session)
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +100,7 @@ func (s *Service) StartSession(ctx context.Context, q *dbsqlc.Queries, user dbsq
 
 // KeepSession stores a session in the browser that sent the request.
 func (s *Service) KeepSession(w http.ResponseWriter, token secret.Token) {
-	s.setCookie(w, token.Reveal(), int(sessionLifetime/time.Second))
+	s.setCookie(w, token.Reveal(), int(s.lifetimes.Session/time.Second))
 }
 
 // ProvePassword returns a fault unless the password is the user's, within the bounds on guessing.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,11 +20,6 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
-)
-
-const (
-	tokenLifetime    = 30 * 24 * time.Hour
-	maxTokenLifetime = 100 * 365 * 24 * time.Hour
 )
 
 var tokenNameForm = regexp.MustCompile(`^[a-zA-Z0-9]+([ ._-][a-zA-Z0-9]+)*$`)
@@ -71,50 +67,38 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.Lifetime == 0 {
-		req.Lifetime = tokenLifetime
+		req.Lifetime = s.lifetimes.of(user)
 	}
 	if req.TokenName = strings.TrimSpace(req.TokenName); req.TokenName == "" {
 		req.TokenName = "token-" + strings.ToLower(uuid.NewString()[:8])
 	}
 	f := fault.New(fault.Invalid, "The token cannot be created.")
-	if req.Lifetime < time.Minute || req.Lifetime > maxTokenLifetime {
-		check(f, "lifetime", fmt.Sprintf("must be between 1m and %s", maxTokenLifetime))
+	if longest := s.lifetimes.longest(user); req.Lifetime < time.Minute || req.Lifetime > longest {
+		check(f, "lifetime", fmt.Sprintf("must be between 1m and %s, the maximum of this server", days(longest)))
 	}
 	if len(req.TokenName) > 64 || !tokenNameForm.MatchString(req.TokenName) {
 		check(f, "token_name", "must be at most 64 letters and digits, with single hyphens, dots or spaces between them")
 	}
-	checkScopes(f, req)
+	scope, scopes := scopeOf(f, req)
 	if len(f.Fields) > 0 {
 		return f
 	}
-	token, err := s.storeKey(r.Context(), user, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindToken, Name: req.TokenName}, req.Lifetime)
+	if err := withinOwn(r, scope); err != nil {
+		return err
+	}
+	p := dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindToken, Name: req.TokenName}
+	if scope.Limited() {
+		p.Scopes, p.AllowList = scopes, append([]string{}, req.AllowList...)
+	}
+	token, err := s.storeKey(r.Context(), user, p, req.Lifetime)
 	if database.IsUniqueViolation(err, "api_keys_token_name") {
 		return fault.New(fault.Conflict, "You already have a token named %q.", req.TokenName).WithField("token_name", "is taken")
 	}
 	if err != nil {
 		return err
 	}
-	s.log.Info("token created", "user", user.Username)
+	s.log.Info("token created", "user", user.Username, "scopes", scope.String())
 	return httpapi.Write(w, http.StatusCreated, sdk.CreateTokenResponse{Key: token.Reveal()})
-}
-
-// checkScopes refuses a token with fewer powers than its user: limits are not enforced, so the token would have all of the
-// user's powers.
-func checkScopes(f *fault.Error, req sdk.CreateTokenRequest) {
-	const only = "This server's tokens have all permissions of their user. Omit it, or use "
-	if req.Scope != "" && req.Scope != "all" {
-		check(f, "scope", only+"all.")
-	}
-	for _, scope := range req.Scopes {
-		if scope != "all" && scope != "coder:all" {
-			check(f, "scopes", fmt.Sprintf("%q is not supported. %scoder:all.", scope, only))
-		}
-	}
-	for _, target := range req.AllowList {
-		if target != "*" && target != "*:*" {
-			check(f, "allow_list", fmt.Sprintf("%q is not supported. %s*:*.", target, only))
-		}
-	}
 }
 
 // maySignIn refuses a token for a user who could not use it.
@@ -134,7 +118,10 @@ func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
 	if err := maySignIn(user); err != nil {
 		return err
 	}
-	token, err := s.storeKey(r.Context(), user, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, sessionLifetime)
+	if err := withinOwn(r, rbac.Scope{}); err != nil {
+		return err
+	}
+	token, err := s.storeKey(r.Context(), user, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, s.lifetimes.Session)
 	if err != nil {
 		return err
 	}
@@ -154,10 +141,11 @@ func (s *Service) storeKey(ctx context.Context, user dbsqlc.User, p dbsqlc.Inser
 }
 
 func (s *Service) tokenConfig(w http.ResponseWriter, r *http.Request) error {
-	if _, err := s.target(r, rbac.Read, rbac.APIKey); err != nil {
+	user, err := s.target(r, rbac.Read, rbac.APIKey)
+	if err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.TokenConfig{MaxTokenLifetime: maxTokenLifetime})
+	return httpapi.Write(w, http.StatusOK, sdk.TokenConfig{MaxTokenLifetime: s.lifetimes.longest(user), DefaultTokenLifetime: s.lifetimes.of(user)})
 }
 
 func (s *Service) getToken(w http.ResponseWriter, r *http.Request) error {
@@ -243,8 +231,20 @@ func toKey(k dbsqlc.ApiKey) sdk.APIKey {
 	if k.Kind != kindSession {
 		login = sdk.LoginToken
 	}
+	scope, scopes, allow := "all", k.Scopes, k.AllowList
+	switch {
+	case scopes == nil:
+		scopes = []string{"all"}
+	case slices.Equal(scopes, []string{"application_connect"}):
+		scope = "application_connect"
+	default:
+		scope = "" // it has no name in the field that clients of before know
+	}
+	if len(allow) == 0 {
+		allow = []string{"*:*"}
+	}
 	return sdk.APIKey{
 		ID: k.ID, UserID: k.UserID, LastUsed: k.LastUsedAt, ExpiresAt: k.ExpiresAt, CreatedAt: k.CreatedAt, UpdatedAt: k.LastUsedAt,
-		LoginType: login, Scope: "all", Scopes: sdk.List[string]{"all"}, TokenName: k.Name, LifetimeSeconds: k.LifetimeSeconds,
+		LoginType: login, Scope: scope, Scopes: scopes, AllowList: allow, TokenName: k.Name, LifetimeSeconds: k.LifetimeSeconds,
 	}
 }

@@ -1,11 +1,15 @@
 package users_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd"
+	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -85,15 +89,6 @@ func TestTokens(t *testing.T) {
 	alice.want(409, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "ci"})
 	alice.want(400, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "x", Lifetime: -1})
 	alice.want(400, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{TokenName: "no\ngood"})
-	for _, narrow := range []sdk.CreateTokenRequest{
-		{TokenName: "narrow", Scope: "application_connect"},
-		{TokenName: "narrow", Scopes: []string{"workspace:read"}},
-		{TokenName: "narrow", Scopes: []string{"coder:all", "workspace:read"}},
-		{TokenName: "narrow", AllowList: []string{"workspace:11111111-1111-4111-8111-111111111111"}},
-	} {
-		alice.want(400, "POST", "users/me/keys/tokens", narrow)
-	}
-	alice.want(404, "GET", "users/me/keys/tokens/narrow", nil)
 	whole := sdk.CreateTokenRequest{TokenName: "whole", Scope: "all", Scopes: []string{"coder:all"}, AllowList: []string{"*:*"}}
 	call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", whole)
 	alice.want(204, "DELETE", "users/me/keys/"+call[sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens/whole", nil).ID, nil)
@@ -199,5 +194,107 @@ func TestHolder(t *testing.T) {
 	ended("deleted")
 	if _, err := a.Users.Holder(t.Context(), ""); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("no key: %v", err)
+	}
+}
+
+// TestScopesOfTokens checks that a token shows its scopes, that an unknown scope or a malformed entry is refused with the known ones, and
+// that a server of before scopes would not accept a limited token.
+func TestScopesOfTokens(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	alice := a.first().add("alice")
+	const list = "workspace:11111111-1111-4111-8111-111111111111"
+	for field, bad := range map[string]sdk.CreateTokenRequest{
+		"scopes":     {TokenName: "narrow", Scopes: []string{"workspace:read", "workspace:fly"}},
+		"scope":      {TokenName: "narrow", Scope: "workspace:read"},
+		"allow_list": {TokenName: "narrow", AllowList: []string{"workspace:one"}},
+	} {
+		text := string(alice.want(400, "POST", "users/me/keys/tokens", bad))
+		if !strings.Contains(text, `"field":"`+field+`"`) || field == "scopes" && !strings.Contains(text, "workspace:read") {
+			t.Errorf("bad %s: %s", field, text)
+		}
+	}
+	alice.want(400, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{Scope: "application_connect", Scopes: []string{"workspace:read"}})
+	alice.want(404, "GET", "users/me/keys/tokens/narrow", nil)
+	for name, c := range map[string]struct {
+		req           sdk.CreateTokenRequest
+		scope         string
+		scopes, allow []string
+	}{
+		"whole":  {sdk.CreateTokenRequest{Scope: "all", AllowList: []string{"*:*"}}, "all", []string{"all"}, []string{"*:*"}},
+		"narrow": {sdk.CreateTokenRequest{Scope: "all", Scopes: []string{"workspace:read"}, AllowList: []string{list}}, "", []string{"workspace:read"}, []string{list}},
+		"listed": {sdk.CreateTokenRequest{AllowList: []string{list}}, "", []string{"all"}, []string{list}},
+		"apps":   {sdk.CreateTokenRequest{Scope: "application_connect"}, "application_connect", []string{"application_connect"}, []string{"*:*"}},
+	} {
+		c.req.TokenName = name
+		call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", c.req)
+		got := call[sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens/"+name, nil)
+		if got.Scope != c.scope || !slices.Equal(got.Scopes, c.scopes) || !slices.Equal(got.AllowList, c.allow) {
+			t.Errorf("%s: %q %v %v", name, got.Scope, got.Scopes, got.AllowList)
+		}
+	}
+	if catalog := call[sdk.ScopeCatalog](alice, 200, "GET", "auth/scopes", nil); !slices.Contains(catalog.External, "workspace:read") {
+		t.Errorf("catalogue: %v", catalog)
+	}
+	token := call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{Scopes: []string{"workspace:read"}}).Key
+	limited := person{a, "limited", alice.id, token}
+	limited.want(200, "GET", "users/me", nil)
+	limited.want(403, "GET", "users/me/keys/tokens", nil)
+	limited.want(403, "POST", "users/logout", nil)
+	// Without its limits, as an earlier release reads it, the token is nobody's.
+	a.Exec("UPDATE api_keys SET scopes = NULL, allow_list = NULL WHERE id = $1", token[:10])
+	limited.want(401, "GET", "users/me", nil)
+	// Nor is one with a scope that only a later release knows.
+	a.Exec("UPDATE api_keys SET scopes = ARRAY['workspace:teleport'] WHERE id = $1", token[:10])
+	limited.want(401, "GET", "users/me", nil)
+}
+
+// TestLifetimes checks the settings for lifetimes, and that tokenconfig reports the maximum that is enforced.
+func TestLifetimes(t *testing.T) {
+	t.Parallel()
+	const hour = time.Hour
+	for what, bad := range map[string]users.Lifetimes{
+		"--session-duration": {Session: time.Minute}, "--max-token-lifetime": {MaxToken: -1}, "--max-admin-token-lifetime": {MaxAdminToken: time.Second},
+		"--default-token-lifetime": {Token: 48 * hour, MaxToken: 24 * hour},
+	} {
+		if err := bad.Check(); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), what) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	for _, good := range []users.Lifetimes{{}, {MaxToken: 24 * hour}, {Session: hour, MaxToken: 48 * hour, Token: hour, MaxAdminToken: hour}} {
+		if err := good.Check(); err != nil {
+			t.Errorf("%+v: %v", good, err)
+		}
+	}
+	a := newAPI(t, func(o *coderd.Options) {
+		o.Lifetimes = users.Lifetimes{Session: 2 * hour, MaxToken: 48 * hour, MaxAdminToken: 24 * hour}
+	})
+	owner := a.first()
+	alice := owner.add("alice")
+	lifetime := func(token string) (seconds int64) {
+		t.Helper()
+		if err := a.DB.Pool.QueryRow(t.Context(), "SELECT lifetime_seconds FROM api_keys WHERE id = $1", token[:10]).Scan(&seconds); err != nil {
+			t.Fatal(err)
+		}
+		return seconds
+	}
+	if got := lifetime(alice.token); got != 7200 {
+		t.Errorf("a session lasts %d s", got)
+	}
+	for _, c := range []struct {
+		who person
+		max time.Duration
+	}{{alice, 48 * hour}, {owner, 24 * hour}} {
+		config := call[sdk.TokenConfig](c.who, 200, "GET", "users/me/keys/tokens/tokenconfig", nil)
+		if config.MaxTokenLifetime != c.max || config.DefaultTokenLifetime != c.max {
+			t.Errorf("%s: %+v", c.who.name, config)
+		}
+		if text := c.who.want(400, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{Lifetime: c.max + time.Second}); !strings.Contains(string(text), c.max.String()) {
+			t.Errorf("too long: %s", text)
+		}
+		call[sdk.CreateTokenResponse](c.who, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{Lifetime: c.max})
+		if got := lifetime(call[sdk.CreateTokenResponse](c.who, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{}).Key); got != int64(c.max.Seconds()) {
+			t.Errorf("%s: a token without a lifetime lasts %d s", c.who.name, got)
+		}
 	}
 }

@@ -29,10 +29,10 @@ const (
 )
 
 const (
-	sessionLifetime   = 7 * 24 * time.Hour
 	workspaceLifetime = 30 * 24 * time.Hour
 
-	// touchEvery is how often the use of a key is written, which also extends a session.
+	// touchEvery is how often the use of a key is written, which also extends a session. It is more often for keys that live for less
+	// than ten times as long.
 	touchEvery = time.Hour
 
 	keyIDLength, keySecretLength = 10, 22
@@ -66,7 +66,7 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 	}
 	now := time.Now()
 	switch {
-	case !secret.Token(half).Matches(key.SecretHash):
+	case !isSecret(secret.Token(half), key):
 		return rbac.Actor{}, unauthenticated("The session has ended, or its token is invalid.")
 	case now.After(key.ExpiresAt) && key.EndReason != "":
 		return rbac.Actor{}, unauthenticated("The session has ended: " + key.EndReason)
@@ -75,21 +75,30 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 	case key.Actor.Status == string(sdk.UserSuspended):
 		return rbac.Actor{}, suspended()
 	}
-	if now.Sub(key.LastUsedAt) > touchEvery {
+	if now.Sub(key.LastUsedAt) > min(touchEvery, time.Duration(key.LifetimeSeconds)*time.Second/10) {
 		// This does not fail the request: the next one tries again.
 		if err := s.Used(ctx, key.ID); err != nil {
 			s.log.Warn("cannot record use of session", "user", key.Actor.ID, "err", err)
 		}
 	}
-	return actorOf(key.Actor, key.ID, key.Kind), nil
+	return holderOf(key.Actor, key.ID, key.Kind, key.Scopes, key.AllowList)
 }
 
-// actorOf returns a user who acts with a key; its id and kind may be empty.
-func actorOf(a dbsqlc.Actor, keyID, kind string) rbac.Actor {
-	return rbac.Actor{
-		UserID: a.ID, Username: a.Username, Roles: a.Roles, Memberships: a.Memberships, Groups: a.Groups, KeyID: keyID,
-		FromWorkspace: kind == kindWorkspace,
+// holderOf returns a user who acts with a key. It returns the fault Unauthenticated if the key has a scope that this release does not
+// know.
+func holderOf(a dbsqlc.Actor, keyID, kind string, scopes, allow []string) (rbac.Actor, error) {
+	scope, err := storedScope(scopes, allow)
+	if err != nil {
+		return rbac.Actor{}, err
 	}
+	actor := actorOf(a)
+	actor.KeyID, actor.FromWorkspace, actor.Scope = keyID, kind == kindWorkspace, scope
+	return actor, nil
+}
+
+// actorOf returns a user who acts without a key.
+func actorOf(a dbsqlc.Actor) rbac.Actor {
+	return rbac.Actor{UserID: a.ID, Username: a.Username, Roles: a.Roles, Memberships: a.Memberships, Groups: a.Groups}
 }
 
 // Holder returns the current holder of a key, for checking what was signed for the key earlier. It returns the fault
@@ -104,11 +113,11 @@ func (s *Service) Holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 	case key.Actor.Status == string(sdk.UserSuspended):
 		return rbac.Actor{}, suspended()
 	}
-	return actorOf(key.Actor, key.ID, key.Kind), nil
+	return holderOf(key.Actor, key.ID, key.Kind, key.Scopes, key.AllowList)
 }
 
 // Used records that sessions and tokens, by their ids, are in use: it updates when their users were last seen, and extends
-// sessions. It writes at most once an hour for each of them, and does not revive one that has ended.
+// sessions. It writes at most once an hour for each of them, or once in a tenth of a shorter lifetime, and does not revive one that has ended.
 func (s *Service) Used(ctx context.Context, ids ...string) error {
 	return s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		users, err := q.TouchAPIKeys(ctx, dbsqlc.TouchAPIKeysParams{Ids: ids, Every: touchEvery.Seconds()})
@@ -137,7 +146,7 @@ func (s *Service) Actor(ctx context.Context, userID uuid.UUID) (rbac.Actor, erro
 	case user.Status == string(sdk.UserSuspended):
 		return rbac.Actor{}, suspended()
 	}
-	return actorOf(user, "", ""), nil
+	return actorOf(user), nil
 }
 
 // Session returns a user with the current rights of a session or token, by its id. Its faults are those of Authenticate.
@@ -151,7 +160,7 @@ func (s *Service) Session(ctx context.Context, id string, userID uuid.UUID) (rba
 	case key.Actor.Status == string(sdk.UserSuspended):
 		return rbac.Actor{}, suspended()
 	}
-	return actorOf(key.Actor, key.ID, key.Kind), nil
+	return holderOf(key.Actor, key.ID, key.Kind, key.Scopes, key.AllowList)
 }
 
 func unauthenticated(message string) error {
@@ -260,7 +269,7 @@ func (s *Service) setCookie(w http.ResponseWriter, value string, maxAge int) {
 // newKey stores a new key and returns its token, which cannot be read again.
 func newKey(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.InsertAPIKeyParams, lifetime time.Duration) (secret.Token, dbsqlc.ApiKey, error) {
 	half := secret.Token(secret.Text(keySecretLength))
-	p.ID, p.SecretHash, p.LifetimeSeconds = secret.Text(keyIDLength), half.Hash(), int64(lifetime/time.Second)
+	p.ID, p.SecretHash, p.LifetimeSeconds = secret.Text(keyIDLength), hashOf(half, p.Scopes != nil), int64(lifetime/time.Second)
 	key, err := q.InsertAPIKey(ctx, p)
 	if err != nil {
 		return "", dbsqlc.ApiKey{}, fmt.Errorf("store key: %w", err)

@@ -39,6 +39,8 @@ type Options struct {
 	QuietHours string
 	// CustomQuietHours lets users set their own.
 	CustomQuietHours bool
+	// Lifetimes are those of sessions and tokens. The zero value means the defaults.
+	Lifetimes Lifetimes
 }
 
 // Service serves accounts. Safe for concurrent use.
@@ -47,6 +49,7 @@ type Service struct {
 	log       *slog.Logger
 	keys      *states.Keyring
 	accessURL *url.URL
+	lifetimes Lifetimes
 	passwords *hasher
 	tries     *tries
 
@@ -61,7 +64,7 @@ type Service struct {
 // New returns the service.
 func New(d Options) *Service {
 	return &Service{
-		db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, passwords: newHasher(), tries: newTries(),
+		db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, lifetimes: d.Lifetimes.orDefaults(), passwords: newHasher(), tries: newTries(),
 		onlyOwnersUsePasswords: d.OnlyOwnersUsePasswords, quietHours: cmp.Or(d.QuietHours, policy.DefaultQuietHours), customQuietHours: d.CustomQuietHours,
 	}
 }
@@ -115,6 +118,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"users/{user}/quiet-hours", needs(rbac.Read, rbac.User), s.getQuietHours)
 	mux.Handle("PUT "+v2+"users/{user}/quiet-hours", needs(rbac.Update, rbac.User), s.setQuietHours, audit.On(audit.Write, audit.User))
 
+	mux.Handle("GET "+v2+"auth/scopes", rbac.SignedIn, s.listScopes)
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens", needs(rbac.Read, rbac.APIKey), s.listTokens)
 	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken, audit.On(audit.Create, audit.APIKey))
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/tokenconfig", needs(rbac.Read, rbac.APIKey), s.tokenConfig)

@@ -58,6 +58,9 @@ func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRe
 	if len(refused.Fields) > 0 {
 		return out, refused
 	}
+	if err := actor.InScope("workspace:" + string(req.Transition)); err != nil {
+		return out, err
+	}
 	if req.Transition == sdk.TransitionDelete {
 		if err := actor.May(rbac.Delete, object(ws)); err != nil {
 			return out, err

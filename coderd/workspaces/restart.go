@@ -55,6 +55,13 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	actor := httpapi.ActorFrom(r.Context())
+	if err := actor.InScope("workspace:stop"); err != nil {
+		return err
+	}
+	if err := actor.InScope("workspace:start"); err != nil {
+		return err
+	}
 	var req sdk.CreateBuildRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
@@ -66,7 +73,7 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 	if len(req.ProvisionerState) > 0 {
 		return fault.New(fault.Invalid, "The restart request is invalid.").WithField("state", "cannot be given with a restart")
 	}
-	start, err := buildRequestOf(httpapi.ActorFrom(r.Context()), ws, req)
+	start, err := buildRequestOf(actor, ws, req)
 	if err != nil {
 		return err
 	}

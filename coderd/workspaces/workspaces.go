@@ -160,7 +160,7 @@ func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor,
 		return dbsqlc.Template{}, fault.New(fault.Invalid, "A workspace needs a template.").WithField("template_id", "is required")
 	}
 	t, err := q.HoldTemplate(ctx, id)
-	if database.IsNotFound(err) || err == nil && actor.May(rbac.Use, rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing)) != nil {
+	if database.IsNotFound(err) || err == nil && actor.May(rbac.Use, rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing).WithID(t.ID)) != nil {
 		return t, fault.New(fault.Invalid, "The template does not exist.").WithField("template_id", "does not exist")
 	}
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Service) user(r *http.Request) (dbsqlc.User, error) {
 
 // object returns the workspace as an object of permissions.
 func object(w dbsqlc.Workspace) rbac.Object {
-	return rbac.Of(rbac.Workspace, w.OwnerID).In(w.OrganizationID).SharedWith(w.Sharing)
+	return rbac.Of(rbac.Workspace, w.OwnerID).In(w.OrganizationID).SharedWith(w.Sharing).WithID(w.ID)
 }
 
 // workspace returns the workspace in the path if the actor may perform the action on it.
@@ -267,7 +267,7 @@ var statuses = []sdk.WorkspaceStatus{
 func readable(actor rbac.Actor) dbsqlc.ListWorkspaceRowsParams {
 	e := actor.Extent(rbac.Workspace)
 	return dbsqlc.ListWorkspaceRowsParams{
-		ViewerID: actor.UserID, ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals,
+		ViewerID: actor.UserID, ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals, ExtentOnly: e.Only,
 	}
 }
 

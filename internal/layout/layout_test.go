@@ -206,6 +206,7 @@ var unknown = map[string]struct {
 	"coderd/redirect":                 {"knows neither users nor providers", []string{"coderd/users", "coderd/extauth", "coderd/signin"}},
 	"coderd/signin":                   {"must not know workspaces", []string{"coderd/workspaces", "coderd/templates", "coderd/agents"}},
 	"coderd/rbac":                     {"knows neither HTTP nor the database", []string{"coderd/httpapi", "coderd/database"}},
+	"coderd/scim":                     {"knows neither templates nor workspaces", []string{"coderd/workspaces", "coderd/templates", "coderd/agents"}},
 	"coderd/secrets":                  {"knows nothing of workspaces", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
 	"coderd/templates":                {"must not know workspaces", []string{"coderd/workspaces"}},
 	"coderd/users":                    {"knows no template, workspace or mesh", []string{"coderd/templates", "coderd/workspaces", "coderd/mesh", "tailnet"}},

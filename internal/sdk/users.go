@@ -168,18 +168,19 @@ type APIKey struct {
 	CreatedAt       time.Time    `json:"created_at"`
 	UpdatedAt       time.Time    `json:"updated_at"`
 	LoginType       LoginType    `json:"login_type"`
-	Scope           string       `json:"scope"` // "all"
-	Scopes          List[string] `json:"scopes"`
+	Scope           string       `json:"scope"`      // "all", "application_connect", or "" for other scopes
+	Scopes          List[string] `json:"scopes"`     // "all", or those of ScopeCatalog
+	AllowList       List[string] `json:"allow_list"` // "*:*", or "workspace:<id>" and the like
 	TokenName       string       `json:"token_name"`
 	LifetimeSeconds int64        `json:"lifetime_seconds"`
 }
 
-// CreateTokenRequest asks for a token with all of its user's powers. A server refuses every narrower scope: it has none.
+// CreateTokenRequest asks for a token. Without scopes and an allow-list it may do all that its user may do.
 type CreateTokenRequest struct {
 	Lifetime  time.Duration `json:"lifetime,omitempty"`   // nanoseconds; 0: the server's default
-	Scope     string        `json:"scope,omitempty"`      // "" or "all"
-	Scopes    []string      `json:"scopes,omitempty"`     // none, "all" or "coder:all"
-	AllowList []string      `json:"allow_list,omitempty"` // none or "*:*"
+	Scope     string        `json:"scope,omitempty"`      // "", "all" or "application_connect": what Scopes was before
+	Scopes    []string      `json:"scopes,omitempty"`     // of ScopeCatalog
+	AllowList []string      `json:"allow_list,omitempty"` // such as "workspace:<id>"; none: every object
 	TokenName string        `json:"token_name,omitempty"`
 }
 
@@ -188,8 +189,14 @@ type CreateTokenResponse struct {
 	Key string `json:"key"`
 }
 
+// ScopeCatalog lists the scopes that a token can have.
+type ScopeCatalog struct {
+	External List[string] `json:"external"`
+}
+
 type TokenConfig struct {
-	MaxTokenLifetime time.Duration `json:"max_token_lifetime"` // nanoseconds
+	MaxTokenLifetime     time.Duration `json:"max_token_lifetime"`     // nanoseconds
+	DefaultTokenLifetime time.Duration `json:"default_token_lifetime"` // nanoseconds; of a token that is created without one
 }
 
 type GitSSHKey struct {
@@ -270,13 +277,18 @@ func (c *Client) OrganizationMember(ctx context.Context, organization, user stri
 	return get[OrganizationMember](ctx, c, "organizations/"+seg(organization)+"/members/"+seg(user))
 }
 
-// Tokens lists a user's long-lived tokens; with all, those of every user (owners only).
-func (c *Client) Tokens(ctx context.Context, user string, all bool) ([]APIKey, error) {
-	return get[[]APIKey](ctx, c, "users/"+seg(user)+"/keys/tokens?include_all="+strconv.FormatBool(all))
+// Tokens lists a user's long-lived tokens; with all, those of every user (owners only), and with expired also those that have ended.
+func (c *Client) Tokens(ctx context.Context, user string, all, expired bool) ([]APIKey, error) {
+	return get[[]APIKey](ctx, c, "users/"+seg(user)+"/keys/tokens?include_all="+strconv.FormatBool(all)+"&include_expired="+strconv.FormatBool(expired))
 }
 
 func (c *Client) CreateToken(ctx context.Context, user string, req CreateTokenRequest) (CreateTokenResponse, error) {
 	return send[CreateTokenResponse](ctx, c, http.MethodPost, "users/"+seg(user)+"/keys/tokens", req)
+}
+
+// Scopes lists the scopes that a token can have.
+func (c *Client) Scopes(ctx context.Context) (ScopeCatalog, error) {
+	return get[ScopeCatalog](ctx, c, "auth/scopes")
 }
 
 func (c *Client) TokenConfig(ctx context.Context, user string) (TokenConfig, error) {
@@ -291,6 +303,11 @@ func (c *Client) CreateAPIKey(ctx context.Context, user string) (CreateTokenResp
 // APIKey returns a session or token by the public half of its token.
 func (c *Client) APIKey(ctx context.Context, user, id string) (APIKey, error) {
 	return get[APIKey](ctx, c, "users/"+seg(user)+"/keys/"+seg(id))
+}
+
+// ExpireAPIKey ends a session or token and keeps it in lists of expired ones.
+func (c *Client) ExpireAPIKey(ctx context.Context, user, id string) error {
+	return c.do(ctx, http.MethodPut, "users/"+seg(user)+"/keys/"+seg(id)+"/expire", nil, nil)
 }
 
 func (c *Client) DeleteAPIKey(ctx context.Context, user, id string) error {

@@ -1116,18 +1116,19 @@ export interface APIKey {
   created_at: string;
   updated_at: string;
   login_type: LoginType;
-  scope: string; // "all"
-  scopes: string[];
+  scope: string; // "all", "application_connect", or "" for other scopes
+  scopes: string[]; // "all", or those of ScopeCatalog
+  allow_list: string[]; // "*:*", or "workspace:<id>" and the like
   token_name: string;
   lifetime_seconds: number;
 }
 
-// CreateTokenRequest asks for a token with all of its user's powers. A server refuses every narrower scope: it has none.
+// CreateTokenRequest asks for a token. Without scopes and an allow-list it may do all that its user may do.
 export interface CreateTokenRequest {
   lifetime?: number; // nanoseconds; 0: the server's default
-  scope?: string; // "" or "all"
-  scopes?: string[]; // none, "all" or "coder:all"
-  allow_list?: string[]; // none or "*:*"
+  scope?: string; // "", "all" or "application_connect": what Scopes was before
+  scopes?: string[]; // of ScopeCatalog
+  allow_list?: string[]; // such as "workspace:<id>"; none: every object
   token_name?: string;
 }
 
@@ -1136,8 +1137,14 @@ export interface CreateTokenResponse {
   key: string;
 }
 
+// ScopeCatalog lists the scopes that a token can have.
+export interface ScopeCatalog {
+  external: string[];
+}
+
 export interface TokenConfig {
   max_token_lifetime: number; // nanoseconds
+  default_token_lifetime: number; // nanoseconds; of a token that is created without one
 }
 
 export interface GitSSHKey {
