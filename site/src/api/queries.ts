@@ -98,6 +98,7 @@ export const queries = {
   users: () => ask<t.UsersResponse>(["users", "list"], "users?limit=1000"),
   tokens: () => ask<t.APIKey[]>(["tokens"], "users/me/keys/tokens"),
   quietHours: () => ask<t.QuietHours>(["quiet-hours"], "users/me/quiet-hours"),
+  tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
   externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),
   externalAuth: (id: string) => ask<t.ExternalAuth>(["external-auth", "one", id], `external-auth/${segment(id)}`),

@@ -139,6 +139,7 @@ function Tokens() {
           columns={[
             { name: "Name", cell: (t) => t.token_name, className: "font-medium" },
             { name: "ID", cell: (t) => t.id, className: mono },
+            { name: "Scopes", cell: (t) => [...t.scopes, ...t.allow_list.filter((a) => a !== "*:*")].join(", ") },
             { name: "Last used", cell: (t) => <Ago at={t.last_used} /> },
             { name: "Expires", cell: (t) => <Ago at={t.expires_at} /> },
             {
@@ -173,19 +174,25 @@ const day = 24 * 3600 * 1e9; // nanoseconds, as the API counts
 
 function NewToken({ onClose }: { onClose: () => void }) {
   const [name, setName] = useState("");
-  const [days, setDays] = useState(30);
+  const [scopes, setScopes] = useState("");
+  const config = useQuery(queries.tokenConfig());
+  const longest = Math.floor((config.data?.max_token_lifetime ?? 30 * day) / day);
+  const choices = [...new Set([1, 7, 30, 90, 365, longest])].filter((d) => d > 0 && d <= longest).sort((a, b) => a - b);
+  const [chosen, setDays] = useState(30);
+  const days = Math.min(chosen, Math.max(longest, 1));
   const create = useMutation({
     mutationFn: () =>
       send<CreateTokenResponse>("POST", "users/me/keys/tokens", {
         token_name: name,
-        lifetime: days * day,
+        lifetime: Math.min(days * day, config.data?.max_token_lifetime ?? days * day),
+        scopes: scopes.split(/[\s,]+/).filter(Boolean),
       } satisfies CreateTokenRequest),
   });
   if (create.data)
     return (
       <DoneDialog title="New token" onClose={onClose}>
         <Note tone="warn" title="Copy this token now. It is shown only once.">
-          Keep it secret: it gives full access to your account.
+          Keep it secret: it acts as you{scopes.trim() ? " within its scopes" : ", with full access to your account"}.
         </Note>
         <CopyLine label="token" text={create.data.key} />
       </DoneDialog>
@@ -201,10 +208,17 @@ function NewToken({ onClose }: { onClose: () => void }) {
         onChange={setName}
         hint="What you will use it for"
       />
+      <TextField
+        label="Scopes"
+        name="scopes"
+        value={scopes}
+        onChange={setScopes}
+        hint="What the token may do, such as workspace:read. Empty: everything."
+      />
       <Field label="Lifetime">
         {(props) => (
           <Select {...props} value={days} onChange={(e) => setDays(Number(e.target.value))}>
-            {[1, 7, 30, 90, 365].map((d) => (
+            {choices.map((d) => (
               <option key={d} value={d}>
                 {plural(d, "day")}
               </option>
