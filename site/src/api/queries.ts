@@ -99,6 +99,7 @@ export const queries = {
   tokens: () => ask<t.APIKey[]>(["tokens"], "users/me/keys/tokens"),
   quietHours: () => ask<t.QuietHours>(["quiet-hours"], "users/me/quiet-hours"),
   tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
+  secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
   externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),
   externalAuth: (id: string) => ask<t.ExternalAuth>(["external-auth", "one", id], `external-auth/${segment(id)}`),

@@ -30,6 +30,7 @@ import {
   Pending,
 } from "~/components/ui";
 import { useMe } from "~/components/user";
+import { UserSecrets } from "~/components/user-secrets";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
@@ -45,6 +46,7 @@ export default function Account() {
         <QuietHours />
       </div>
       <Tokens />
+      <UserSecrets />
       <LinkedAccounts />
       <SSHKey />
     </Page>
