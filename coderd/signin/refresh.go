@@ -29,10 +29,7 @@ func (s *Service) checkSignIns(ctx context.Context) {
 	}
 }
 
-// CheckNow renews every sign-in of users with sessions, whenever it was renewed last, as the service does by itself every
-// RefreshEvery. It blocks for the requests to the provider.
-func (s *Service) CheckNow(ctx context.Context) error { return s.check(ctx, time.Now()) }
-
+// check renews the sign-ins of users with sessions that were not renewed since a moment. It blocks for the requests to the provider.
 func (s *Service) check(ctx context.Context, before time.Time) error {
 	var ids []string
 	for _, p := range Providers(s.opts.OIDC, s.opts.GitHub) {

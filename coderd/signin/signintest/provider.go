@@ -109,9 +109,6 @@ func (p *Provider) SignIn(u User) {
 	})
 }
 
-// Remove deletes a user: tokens are no longer renewed.
-func (p *Provider) Remove(subject string) { p.set(func() { delete(p.users, subject) }) }
-
 // Tamper has f change the claims of every ID token before it is signed; nil ends that.
 func (p *Provider) Tamper(f func(claims map[string]any)) { p.set(func() { p.tamper = f }) }
 
