@@ -14,6 +14,9 @@ import (
 var routes = []string{
 	"/",
 	"/login",
+	"/login/device",
+	"/reset-password",
+	"/reset-password/change",
 	"/setup",
 	"/workspaces",
 	"/@:owner/:name",

@@ -14,6 +14,8 @@ import { useOwnDocument } from "./lib/confined";
 import { paths } from "./lib/path";
 
 const Login = lazy(() => import("./pages/login"));
+const Device = lazy(() => import("./pages/device"));
+const ResetPassword = lazy(() => import("./pages/reset-password"));
 const Setup = lazy(() => import("./pages/setup"));
 const CliAuth = lazy(() => import("./pages/cli-auth"));
 const Workspaces = lazy(() => import("./pages/workspaces"));
@@ -40,6 +42,9 @@ export function App() {
       <Suspense fallback={<Loading what="page" />}>
         <Switch>
           <Route path="/login" component={Login} />
+          <Route path="/login/device" component={Device} />
+          <Route path="/reset-password" component={ResetPassword} />
+          <Route path="/reset-password/change" component={ResetPassword} />
           <Route path="/setup" component={Setup} />
           <Route>
             <SignedIn />

@@ -18,15 +18,16 @@ export class ApiError extends Error {
 // answer.
 interface Link {
   session: "unknown" | "ended";
+  why: string; // the server ended the session; "" if it gave no reason
   server: "ok" | "lost";
 }
 
-let link: Link = { session: "unknown", server: "ok" };
+let link: Link = { session: "unknown", why: "", server: "ok" };
 const listeners = new Set<() => void>();
 
 export function setLink(change: Partial<Link>) {
   const next = { ...link, ...change };
-  if (next.session === link.session && next.server === link.server) return;
+  if (next.session === link.session && next.why === link.why && next.server === link.server) return;
   link = next;
   for (const listener of listeners) listener();
 }
@@ -40,6 +41,9 @@ export function useLink(): Link {
     () => link,
   );
 }
+
+// What begins the server's message if it ended the session for a reason that the user must know.
+const endedBecause = "The session has ended: ";
 
 const timeout = 60_000; // ms, as the command line allows
 const transferTimeout = 15 * 60_000; // ms, one file
@@ -74,7 +78,10 @@ async function call(path: string, { method = "GET", body, signal }: Call = {}): 
   if (response.ok) return response;
   const answer = await response.json().catch(() => null);
   if (response.status >= 502 && response.status <= 504 && !answer?.message) setLink({ server: "lost" }); // from a proxy
-  if (response.status === 401 && path !== "users/login") setLink({ session: "ended" });
+  if (response.status === 401 && path !== "users/login") {
+    const message = String(answer?.message ?? "");
+    setLink({ session: "ended", ...(message.startsWith(endedBecause) && { why: message }) });
+  }
   if (answer?.message) throw new ApiError(response.status, answer.message, answer.detail, answer.validations);
   throw new ApiError(
     response.status,

@@ -39,6 +39,7 @@ export const queries = {
           },
         ),
     }),
+  authMethods: () => ask<t.AuthMethods>(["auth-methods"], "users/authmethods"),
   buildInfo: () => ask<t.BuildInfo>(["buildinfo"], "buildinfo"),
   sshConfig: () => ask<t.SSHConfig>(["sshconfig"], "deployment/ssh"),
   appsHost: () => ask<{ host: string }>(["appshost"], "applications/host"),

@@ -18,6 +18,9 @@ export const paths = {
   account: "/account",
   externalAuth: (id: string) => `/external-auth/${s(id)}`,
   externalAuthLink: (id: string) => `/external-auth/${s(id)}/callback`, // the server's: leads to the service and back
+  forgot: "/reset-password",
+  // The server's: these lead to the identity provider and back.
+  signIn: { oidc: "/api/v2/users/oidc/callback", github: "/api/v2/users/oauth2/github/callback" },
   login: (back: string) => (back === "/" || back.startsWith("/login") ? "/login" : `/login?redirect=${s(back)}`),
 };
 

@@ -5,10 +5,13 @@ import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type {
   APIKey,
+  ConvertLoginRequest,
   CreateTokenRequest,
   CreateTokenResponse,
+  OAuthConversionResponse,
   UpdateUserPasswordRequest,
   UpdateUserProfileRequest,
+  User,
 } from "~/api/types";
 import { CopyLine } from "~/components/copy";
 import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
@@ -42,7 +45,7 @@ export default function Account() {
     <Page title="Account" subtitle={me.email}>
       <div className="grid items-start gap-4 lg:grid-cols-2">
         <Profile />
-        <Password />
+        {me.login_type === "password" ? <Password /> : <LoginType type={me.login_type} />}
         <QuietHours />
       </div>
       <Tokens />
@@ -87,7 +90,79 @@ function Password() {
         />
         <TextField label="New password" type="password" required autoComplete="new-password" {...field("password")} />
       </Form>
+      <Convert />
     </Card>
+  );
+}
+
+const loginTypes: Partial<Record<User["login_type"], string>> = { oidc: "OpenID Connect", github: "GitHub" };
+
+// LoginType says how a user without a password signs in.
+function LoginType({ type }: { type: User["login_type"] }) {
+  return (
+    <Card title="Sign-in">
+      {loginTypes[type] ? (
+        <p>
+          You sign in with {loginTypes[type]}. Your password and your email address are kept at your identity provider.
+        </p>
+      ) : (
+        <p>This account cannot sign in. It acts with tokens only.</p>
+      )}
+    </Card>
+  );
+}
+
+// Convert changes how the user signs in, to one of the configured identity providers.
+function Convert() {
+  const methods = useQuery(queries.authMethods());
+  const [to, choose] = useState<"oidc" | "github" | null>(null);
+  if (!methods.data?.oidc.enabled && !methods.data?.github.enabled) return null;
+  return (
+    <div className="mt-4 flex flex-wrap items-center gap-2 border-t border-line pt-4">
+      <span className="text-muted">Or sign in without a password:</span>
+      {methods.data.oidc.enabled && (
+        <Button small onClick={() => choose("oidc")}>
+          {`Use ${methods.data.oidc.signInText || "OpenID Connect"}…`}
+        </Button>
+      )}
+      {methods.data.github.enabled && (
+        <Button small onClick={() => choose("github")}>
+          Use GitHub…
+        </Button>
+      )}
+      {to && <ConvertDialog to={to} onClose={() => choose(null)} />}
+    </div>
+  );
+}
+
+function ConvertDialog({ to, onClose }: { to: "oidc" | "github"; onClose: () => void }) {
+  const { values, field } = useFields({ password: "" });
+  const convert = useMutation({
+    mutationFn: () =>
+      send<OAuthConversionResponse>("POST", "users/me/convert-login", {
+        ...values,
+        to_type: to,
+      } satisfies ConvertLoginRequest),
+    onSuccess: (begun) => {
+      const query = new URLSearchParams({ oidc_merge_state: begun.state_string, redirect: paths.account });
+      location.assign(`${paths.signIn[to]}?${query}`);
+    },
+  });
+  return (
+    <FormDialog title="Change how you sign in" request={convert} submit="Continue" onClose={onClose}>
+      <p>
+        Confirm your password, then sign in at the identity provider. From then on your account signs in only there, and
+        the password is deleted.
+      </p>
+      <TextField
+        label="Password"
+        type="password"
+        required
+        autoFocus
+        autoComplete="current-password"
+        {...field("password")}
+      />
+    </FormDialog>
   );
 }
 

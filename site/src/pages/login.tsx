@@ -1,18 +1,20 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Redirect, useLocation, useSearch } from "wouter";
-import { send, setLink } from "~/api/client";
+import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { LoginRequest } from "~/api/types";
+import type { AuthMethods, LoginRequest } from "~/api/types";
 import { Form, TextField, useFields } from "~/components/form";
 import { Front } from "~/components/front";
-import { ErrorNote } from "~/components/ui";
+import { buttonClass, ErrorNote, Icon, Note } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
-import { safeReturn } from "~/lib/path";
+import { paths, safeReturn } from "~/lib/path";
 
 export default function Login() {
   useTitle("Sign in");
   const client = useQueryClient();
   const first = useQuery(queries.firstUser());
+  const methods = useQuery(queries.authMethods());
+  const { why } = useLink();
   const [, navigate] = useLocation();
   const search = useSearch();
   const back = safeReturn(search);
@@ -21,23 +23,70 @@ export default function Login() {
     mutationFn: () => send("POST", "users/login", values satisfies LoginRequest),
     onSuccess: async () => {
       client.clear(); // another user may sign in
-      setLink({ session: "unknown", server: "ok" });
+      setLink({ session: "unknown", why: "", server: "ok" });
       // An app's address is the server's, not one of the dashboard's pages.
       if (/^\/@[^/]+\/[^/]+\/apps\//.test(back) || back.startsWith("/api/")) location.assign(back);
       else navigate(back, { replace: true });
     },
   });
   if (first.data === false) return <Redirect to="/setup" replace />;
+  const elsewhere = methods.data && (methods.data.oidc.enabled || methods.data.github.enabled);
+  // Owners keep their passwords where those of others are switched off.
+  const onlyOwners = methods.data && !methods.data.password.enabled;
+  const form = (
+    <Form request={login} submit="Sign in" buttons="wide">
+      {search.includes("redirect=") && !login.error && (
+        <p className="text-muted">Sign in to return to the page you opened.</p>
+      )}
+      <TextField label="Email" type="email" autoComplete="username" autoFocus required {...field("email")} />
+      <TextField label="Password" type="password" autoComplete="current-password" required {...field("password")} />
+      <ErrorNote error={first.error ?? methods.error} />
+    </Form>
+  );
   return (
     <Front title="Sign in to codermesh">
-      <Form request={login} submit="Sign in" buttons="wide">
-        {search.includes("redirect=") && !login.error && (
-          <p className="text-muted">Sign in to return to the page you opened.</p>
+      <div className="flex flex-col gap-4">
+        {why && !login.error && <Note tone="warn">{why}</Note>}
+        {methods.data && elsewhere && (
+          <>
+            <Providers methods={methods.data} back={back} />
+            <hr className="border-line" />
+          </>
         )}
-        <TextField label="Email" type="email" autoComplete="username" autoFocus required {...field("email")} />
-        <TextField label="Password" type="password" autoComplete="current-password" required {...field("password")} />
-        <ErrorNote error={first.error} />
-      </Form>
+        {onlyOwners ? (
+          <details>
+            <summary className="cursor-pointer text-muted">Sign in with a password (owners only)</summary>
+            <div className="mt-3">{form}</div>
+          </details>
+        ) : (
+          form
+        )}
+        {!onlyOwners && (
+          <a className="text-center text-[13px] text-muted underline" href={paths.forgot}>
+            Forgot your password?
+          </a>
+        )}
+      </div>
     </Front>
+  );
+}
+
+// Providers are the buttons that lead to the identity providers.
+function Providers({ methods, back }: { methods: AuthMethods; back: string }) {
+  const query = back === "/" ? "" : `?redirect=${encodeURIComponent(back)}`;
+  return (
+    <div className="flex flex-col gap-2">
+      {methods.oidc.enabled && (
+        <a className={buttonClass("primary")} href={paths.signIn.oidc + query}>
+          {methods.oidc.iconUrl && <Icon src={methods.oidc.iconUrl} name="" />}
+          {`Sign in with ${methods.oidc.signInText || "OpenID Connect"}`}
+        </a>
+      )}
+      {methods.github.enabled && (
+        <a className={buttonClass(methods.oidc.enabled ? "plain" : "primary")} href={paths.signIn.github + query}>
+          Sign in with GitHub
+        </a>
+      )}
+    </div>
   );
 }

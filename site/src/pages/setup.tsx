@@ -21,7 +21,7 @@ export default function Setup() {
     },
     onSuccess: () => {
       client.clear();
-      setLink({ session: "unknown", server: "ok" });
+      setLink({ session: "unknown", why: "", server: "ok" });
       navigate("/", { replace: true });
     },
   });

@@ -3,9 +3,9 @@ import { Plus } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { CreateUserRequest, UpdateRolesRequest, UpdateUserPasswordRequest, User } from "~/api/types";
+import type { CreateUserRequest, LoginType, UpdateRolesRequest, UpdateUserPasswordRequest, User } from "~/api/types";
 import { Confirm, FormDialog } from "~/components/dialog";
-import { Checkbox, SearchInput, TextField, useFields } from "~/components/form";
+import { Checkbox, Field, SearchInput, Select, TextField, useFields } from "~/components/form";
 import { Item, MoreMenu, Separator } from "~/components/menu";
 import { Table } from "~/components/table";
 import { Ago, Avatar, Badge, Button, Card, Empty, Page, Pending } from "~/components/ui";
@@ -156,7 +156,9 @@ function UserMenu({ user, self, onAsk }: { user: User; self: boolean; onAsk: (wh
   return (
     <MoreMenu of={user.username}>
       <Item onSelect={() => onAsk("roles")}>Change roles…</Item>
-      <Item onSelect={() => onAsk("password")}>Set password…</Item>
+      {(user.login_type === "password" || user.login_type === "none") && (
+        <Item onSelect={() => onAsk("password")}>Set password…</Item>
+      )}
       {user.status === "suspended" ? (
         <Item onSelect={() => onAsk("activate")}>Activate…</Item>
       ) : (
@@ -172,10 +174,27 @@ function UserMenu({ user, self, onAsk }: { user: User; self: boolean; onAsk: (wh
   );
 }
 
+const loginTypes: { type: LoginType; label: string }[] = [
+  { type: "password", label: "A password" },
+  { type: "oidc", label: "OpenID Connect" },
+  { type: "github", label: "GitHub" },
+  { type: "none", label: "Nothing: the account acts with tokens" },
+];
+
 function NewUser({ onClose }: { onClose: () => void }) {
   const { values, field } = useFields({ username: "", email: "", name: "", password: "" });
+  const methods = useQuery(queries.authMethods());
+  const [type, setType] = useState<LoginType>("password");
+  const types = loginTypes.filter(
+    (t) => t.type === "password" || t.type === "none" || methods.data?.[t.type as "oidc" | "github"].enabled,
+  );
   const create = useMutation({
-    mutationFn: () => send("POST", "users", { ...values, login_type: "password" } satisfies CreateUserRequest),
+    mutationFn: () =>
+      send("POST", "users", {
+        ...values,
+        password: type === "password" ? values.password : "",
+        login_type: type,
+      } satisfies CreateUserRequest),
     onSuccess: onClose,
   });
   return (
@@ -183,14 +202,27 @@ function NewUser({ onClose }: { onClose: () => void }) {
       <TextField label="Username" required autoFocus autoComplete="off" {...field("username")} />
       <TextField label="Email" type="email" required autoComplete="off" {...field("email")} />
       <TextField label="Full name" autoComplete="off" {...field("name")} />
-      <TextField
-        label="Password"
-        type="password"
-        required
-        autoComplete="new-password"
-        hint="Share it securely; they can change it on their account page."
-        {...field("password")}
-      />
+      <Field label="Signs in with">
+        {(props) => (
+          <Select {...props} value={type} onChange={(e) => setType(e.target.value as LoginType)}>
+            {types.map((t) => (
+              <option key={t.type} value={t.type}>
+                {t.label}
+              </option>
+            ))}
+          </Select>
+        )}
+      </Field>
+      {type === "password" && (
+        <TextField
+          label="Password"
+          type="password"
+          required
+          autoComplete="new-password"
+          hint="Share it securely; they can change it on their account page."
+          {...field("password")}
+        />
+      )}
     </FormDialog>
   );
 }
