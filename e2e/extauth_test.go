@@ -240,9 +240,14 @@ type typist struct {
 
 func (d *deployment) types(t *testing.T, args ...string) *typist {
 	t.Helper()
+	return d.typesAs(t, "admin", args...)
+}
+
+func (d *deployment) typesAs(t *testing.T, user string, args ...string) *typist {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
 	t.Cleanup(cancel)
-	k := &typist{t: t, cmd: d.command(ctx, args...)}
+	k := &typist{t: t, cmd: d.commandAs(ctx, user, args...)}
 	var err error
 	if k.terminal, err = pty.Start(k.cmd); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -37,8 +38,9 @@ func loginCmd(g *global.Flags) *cobra.Command {
 		Long: `Sign in to a server and store the session in the configuration folder, readable by its owner only.
 
 On a server without users the command creates the first user from the --first-user-* flags or by asking on a terminal. Otherwise it signs
-in with --token (or $CODER_SESSION_TOKEN), with --email and --password, or by asking on a terminal. From a token it creates a new session, unless
---use-token-as-session stores the token itself.`,
+in with --token (or $CODER_SESSION_TOKEN), or with --email and --password. Without them, on a terminal, it opens the server's page in a browser,
+where you sign in as you always do, and asks for the token that the page shows. From a token given with --token it creates a new session,
+unless --use-token-as-session stores the token itself.`,
 		Example: `  coder login https://coder.example.com
   coder login https://coder.example.com --token "$TOKEN"
   coder login http://127.0.0.1:3000 --first-user-username ada --first-user-email ada@example.com --first-user-password "$PASSWORD"`,
@@ -90,6 +92,9 @@ func runLogin(g *global.Flags, cmd *cobra.Command, args []string, opts loginOpti
 		}
 		opts.email, opts.password = opts.first.Email, opts.first.Password
 	}
+	if opts.email == "" && opts.password == "" && g.Streams().InTTY {
+		return loginWithBrowser(ctx, g, client)
+	}
 	if err := askCredentials(ctx, g, server, &opts); err != nil {
 		return err
 	}
@@ -121,6 +126,30 @@ func loginWithToken(ctx context.Context, g *global.Flags, client *sdk.Client, as
 	}
 	return storeSession(ctx, g, client)
 }
+
+// loginWithBrowser opens the server's page in a browser and asks for the session's token that the page shows.
+func loginWithBrowser(ctx context.Context, g *global.Flags, client *sdk.Client) error {
+	s := g.Streams()
+	page := client.URL().JoinPath("cli-auth").String()
+	if openBrowser(ctx, page) {
+		fmt.Fprintf(s.Err, "Your browser opens this page. Sign in there and copy the token:\n\n  %s\n\n", page)
+	} else {
+		fmt.Fprintf(s.Err, "Open this page in a browser, sign in there and copy the token:\n\n  %s\n\n", page)
+	}
+	token, err := s.Ask(ctx, tty.Question{Text: "Token", Secret: true, Check: func(text string) error {
+		if !sessionToken.MatchString(strings.TrimSpace(text)) {
+			return errors.New("this is not a token of that page: it has 33 characters, with a dash in the eleventh place")
+		}
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	return loginWithToken(ctx, g, client.WithToken(secret.Token(strings.TrimSpace(token))), true)
+}
+
+// sessionToken matches a token.
+var sessionToken = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
 
 // storeSession writes the client's session and server to the configuration folder and greets the user.
 func storeSession(ctx context.Context, g *global.Flags, client *sdk.Client) error {
