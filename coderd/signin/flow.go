@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/redirect"
@@ -204,6 +206,13 @@ func (s *Service) enter(w http.ResponseWriter, r *http.Request, who identity, p 
 		token, err = s.opts.Accounts.StartSession(ctx, q, user)
 		return err
 	})
+	if f := fault.As(err); f != nil {
+		named := audit.Account{ID: user.ID, Name: cmp.Or(user.Username, who.Email)}
+		e := audit.Entry{Action: audit.Login, Kind: audit.APIKey, ID: named.ID, Name: named.Name, Status: f.Code.HTTPStatus(), User: &named, Fields: map[string]any{"login_type": who.LoginType}}
+		if err := audit.Record(ctx, s.opts.DB.Queries, e); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return err
 	}

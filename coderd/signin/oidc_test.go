@@ -203,6 +203,10 @@ func TestTakeover(t *testing.T) {
 	w.refused(evil, http.StatusForbidden, "--oidc-ignore-email-verified")
 	w.provider.UserInfo(nil)
 
+	if n := w.count("SELECT count(*) FROM audit_logs WHERE action = 'login' AND status_code = 403"); n == 0 {
+		t.Error("refused sign-ins leave no row in the audit log")
+	}
+
 	// The owner of the address, verified, gets the account that was prepared; a second identity with the address does not.
 	ready := signintest.User{Subject: "s-ready", Username: "other", Email: "ready@corp.example", Name: "Ready", Verified: true}
 	if me := w.me(w.signIn(ready)); me.Username != "ready" {
