@@ -64,8 +64,9 @@ func TestSignInElsewhere(t *testing.T) {
 	}
 	login := d.typesAs(t, "grace", "login", d.url())
 	login.await(d.url() + "/cli-auth")
+	login.await("Token")
 	login.line("no token")
-	login.await("this is not a token")
+	login.await("it has 33 characters")
 	login.line(session)
 	login.end()
 	if out, stderr, err := d.tryAs("grace", "whoami"); err != nil || !strings.Contains(out, "grace") {
