@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -397,4 +398,39 @@ func TestStream(t *testing.T) {
 			t.Fatalf("got %q, want %q", lines.Text(), want)
 		}
 	}
+}
+
+// TestLostServer checks that connections which a killed server proxied end, and that those of a living one stay.
+func TestLostServer(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	agent := s.AgentRow(s.BuildRow(s.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobSucceeded))
+	ctx, cancel := context.WithCancel(t.Context())
+	living, stored := audit.NewConnections(s.DB, s.Log), make(chan struct{})
+	go func() { defer close(stored); living.Run(ctx) }()
+	lost := uuid.New()
+	living.Begin(audit.Connection{Type: audit.Terminal, Agent: agent, User: s.User("ann")})
+	s.Exec(`INSERT INTO connection_logs (id, connect_time, organization_id, workspace_owner_id, workspace_id, workspace_name, agent_id, agent_name, type, path)
+		VALUES ($1, now() - interval '2 hours', $2, $3, gen_random_uuid(), 'dev', $4, 'main', 'workspace_app', 'proxied')`, lost, s.Org, s.User("ann"), agent)
+	open := func() []sdk.ConnectionLog {
+		got, err := s.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Q: "status:ongoing"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.ConnectionLogs
+	}
+	coderdtest.Await(t, "both rows", func(context.Context) bool { return len(open()) == 2 })
+	s.Exec("UPDATE connection_logs SET seen_at = now() - interval '1 hour'")
+	if err := living.See(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if rows := open(); len(rows) != 1 || rows[0].ID == lost {
+		t.Errorf("open: %+v", rows)
+	}
+	got, err := s.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Q: "status:completed"})
+	if err != nil || len(got.ConnectionLogs) != 1 || got.ConnectionLogs[0].DisconnectReason != "the server was lost" || time.Since(*got.ConnectionLogs[0].DisconnectTime) < 50*time.Minute {
+		t.Errorf("lost: %+v, %v", got.ConnectionLogs, err)
+	}
+	cancel()
+	<-stored
 }

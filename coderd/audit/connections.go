@@ -2,9 +2,12 @@ package audit
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +46,9 @@ const (
 	connectionBatch = 100
 	// gather is how long a report waits for others.
 	gather = 500 * time.Millisecond
+	// seeEvery is how often a server confirms the connections that it proxies, and lostAfter how long one is taken for open
+	// without that.
+	seeEvery, lostAfter = time.Minute, 5 * time.Minute
 	// storeTimeout bounds one transaction, and storing what is left when the server stops.
 	storeTimeout = 10 * time.Second
 )
@@ -56,12 +62,13 @@ type Connections struct {
 
 	mu      sync.Mutex                      // guards the fields below
 	waiting []dbsqlc.ReportConnectionParams // oldest first
+	open    map[uuid.UUID]struct{}
 	dropped int
 }
 
 // NewConnections returns a recorder. Nothing is stored until Run.
 func NewConnections(db *database.DB, log *slog.Logger) *Connections {
-	return &Connections{db: db, log: log, wake: notify.NewWake()}
+	return &Connections{db: db, log: log, wake: notify.NewWake(), open: map[uuid.UUID]struct{}{}}
 }
 
 // Connection describes who reaches what.
@@ -117,17 +124,48 @@ func (c *Connections) add(row dbsqlc.ReportConnectionParams) {
 	defer c.mu.Unlock()
 	if len(c.waiting) >= maxWaiting {
 		c.dropped++
+		delete(c.open, row.ID) // its row, if there is one, ends as lost
 		return
 	}
 	c.waiting = append(c.waiting, row)
+	if row.DisconnectTime == nil {
+		c.open[row.ID] = struct{}{}
+	} else {
+		delete(c.open, row.ID)
+	}
 	c.wake.Poke()
+}
+
+// See confirms this server's connections, and ends those of servers that no longer do. Run calls it every minute.
+func (c *Connections) See(ctx context.Context) error {
+	c.mu.Lock()
+	ids := slices.Collect(maps.Keys(c.open))
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if len(ids) > 0 {
+		if err := c.db.SeeConnections(ctx, ids); err != nil {
+			return fmt.Errorf("confirm connections: %w", err)
+		}
+	}
+	if _, err := c.db.EndLostConnections(ctx, lostAfter.Seconds()); err != nil {
+		return fmt.Errorf("end lost connections: %w", err)
+	}
+	return nil
 }
 
 // Run stores what is recorded until ctx ends, and then what is left, for at most ten seconds.
 func (c *Connections) Run(ctx context.Context) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	minute := time.NewTicker(seeEvery)
+	defer minute.Stop()
 	for {
 		select {
+		case <-minute.C:
+			if err := c.See(ctx); err != nil && ctx.Err() == nil {
+				c.log.Warn("cannot confirm connections, trying again", "err", err)
+			}
+			continue
 		case <-c.wake:
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)

@@ -101,6 +101,20 @@ func (q *Queries) EndConnections(ctx context.Context, arg EndConnectionsParams) 
 	return result.RowsAffected(), nil
 }
 
+const endLostConnections = `-- name: EndLostConnections :execrows
+UPDATE connection_logs SET disconnect_time = greatest(seen_at, connect_time), disconnect_reason = 'the server was lost'
+WHERE path = 'proxied' AND disconnect_time IS NULL AND seen_at < now() - make_interval(secs => $1::float8)
+`
+
+// Ends the proxied connections of servers that were killed, with the last time that they were seen.
+func (q *Queries) EndLostConnections(ctx context.Context, silenceSeconds float64) (int64, error) {
+	result, err := q.db.Exec(ctx, endLostConnections, silenceSeconds)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const listConnectionLogs = `-- name: ListConnectionLogs :many
 WITH page AS (
 	SELECT l.id FROM connection_logs l
@@ -116,7 +130,7 @@ WITH page AS (
 		AND ($10::timestamptz IS NULL OR (l.connect_time, l.id) < ($10::timestamptz, $11::uuid))
 	ORDER BY l.connect_time DESC, l.id DESC LIMIT $13::int OFFSET $12::int
 )
-SELECT entry.id, entry.connect_time, entry.disconnect_time, entry.disconnect_reason, entry.status_code, entry.organization_id, entry.workspace_owner_id, entry.workspace_id, entry.workspace_name, entry.agent_id, entry.agent_name, entry.type, entry.slug_or_port, entry.user_id, entry.ip, entry.user_agent, entry.path, entry.bytes_in, entry.bytes_out, o.name AS organization_name, o.display_name AS organization_display_name, owner.username AS owner_name, u.username, u.name AS user_name
+SELECT entry.id, entry.connect_time, entry.disconnect_time, entry.disconnect_reason, entry.status_code, entry.organization_id, entry.workspace_owner_id, entry.workspace_id, entry.workspace_name, entry.agent_id, entry.agent_name, entry.type, entry.slug_or_port, entry.user_id, entry.ip, entry.user_agent, entry.path, entry.bytes_in, entry.bytes_out, entry.seen_at, o.name AS organization_name, o.display_name AS organization_display_name, owner.username AS owner_name, u.username, u.name AS user_name
 FROM page
 JOIN connection_logs entry ON entry.id = page.id
 LEFT JOIN organizations o ON o.id = entry.organization_id
@@ -194,6 +208,7 @@ func (q *Queries) ListConnectionLogs(ctx context.Context, arg ListConnectionLogs
 			&i.ConnectionLog.Path,
 			&i.ConnectionLog.BytesIn,
 			&i.ConnectionLog.BytesOut,
+			&i.ConnectionLog.SeenAt,
 			&i.OrganizationName,
 			&i.OrganizationDisplayName,
 			&i.OwnerName,
@@ -263,4 +278,14 @@ func (q *Queries) ReportConnection(ctx context.Context, arg ReportConnectionPara
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const seeConnections = `-- name: SeeConnections :exec
+UPDATE connection_logs SET seen_at = now() WHERE id = ANY ($1::uuid[]) AND disconnect_time IS NULL
+`
+
+// These connections are open, says the server that proxies them.
+func (q *Queries) SeeConnections(ctx context.Context, ids []uuid.UUID) error {
+	_, err := q.db.Exec(ctx, seeConnections, ids)
+	return err
 }

@@ -75,6 +75,7 @@ type ConnectionLog struct {
 	Path             string
 	BytesIn          int64
 	BytesOut         int64
+	SeenAt           time.Time
 }
 
 type ExternalAuthLink struct {

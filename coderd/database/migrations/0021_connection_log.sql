@@ -21,7 +21,8 @@ CREATE TABLE connection_logs (
 	user_agent text NOT NULL DEFAULT '',
 	path text NOT NULL DEFAULT '' CHECK (path IN ('', 'direct', 'relayed', 'proxied')),
 	bytes_in bigint NOT NULL DEFAULT 0, -- into the workspace
-	bytes_out bigint NOT NULL DEFAULT 0
+	bytes_out bigint NOT NULL DEFAULT 0,
+	seen_at timestamptz NOT NULL DEFAULT now() -- for proxied ones: written by their server while they are open
 );
 -- One for each filter, in the order of the list.
 CREATE INDEX connection_logs_time ON connection_logs (connect_time DESC, id DESC);

@@ -57,6 +57,15 @@ SELECT count(*) FROM (
 UPDATE connection_logs SET disconnect_time = now(), disconnect_reason = sqlc.arg(reason)
 WHERE agent_id = sqlc.arg(agent_id) AND disconnect_time IS NULL AND path <> 'proxied' AND NOT id = ANY (sqlc.arg(kept)::uuid[]);
 
+-- name: SeeConnections :exec
+-- These connections are open, says the server that proxies them.
+UPDATE connection_logs SET seen_at = now() WHERE id = ANY (sqlc.arg(ids)::uuid[]) AND disconnect_time IS NULL;
+
+-- name: EndLostConnections :execrows
+-- Ends the proxied connections of servers that were killed, with the last time that they were seen.
+UPDATE connection_logs SET disconnect_time = greatest(seen_at, connect_time), disconnect_reason = 'the server was lost'
+WHERE path = 'proxied' AND disconnect_time IS NULL AND seen_at < now() - make_interval(secs => sqlc.arg(silence_seconds)::float8);
+
 -- name: DeleteOldConnectionLogs :execrows
 -- Connections that began before a time; one that is still open stays.
 DELETE FROM connection_logs WHERE id IN (
