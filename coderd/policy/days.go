@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ next:
 				continue next
 			}
 		}
-		return 0, fault.New(fault.Invalid, "%q is not a day of the week.", name).WithField(field, "must be names of days, such as monday")
+		return 0, fault.New(fault.Invalid, "%q is not a day of the week.", name).WithField(field, fmt.Sprintf("%q is not a day of the week, such as monday", name))
 	}
 	return days, nil
 }
