@@ -47,7 +47,7 @@ it("explains when a workspace stops, and wakes a dormant one", async () => {
   await run(place, ["create", "ruled", "-t", "ruled", "-y"]);
   const { page } = await open(place, token);
   await page.goto("/@ada/ruled");
-  await page.getByText(/^Stops .* because the template's default is 8 h\.$/).waitFor();
+  await page.getByText(/Stops .* because the template's default is 8 h\./).waitFor();
   await run(place, ["stop", "ruled", "-y"]);
   await api(place, token, "PUT", `workspaces/${(await workspace()).id}/dormant`, { dormant: true });
   await page.getByText(/^Dormant since/).waitFor();
