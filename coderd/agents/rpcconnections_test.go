@@ -160,7 +160,10 @@ func TestTerminalIsRecorded(t *testing.T) {
 	if err := ptywire.WriteJSON(conn, ptywire.Exit, ptywire.End{Code: 3}); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := ws.ReadAny(t.Context()); err == nil; _, err = ws.ReadAny(t.Context()) {
+	for {
+		if _, err := ws.ReadAny(t.Context()); err != nil {
+			break
+		}
 	}
 	coderdtest.Await(t, "row of the closed terminal", func(context.Context) bool { return row("status:completed username:ann") != nil })
 	got := row("")

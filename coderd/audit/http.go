@@ -174,7 +174,7 @@ func writeLines[T any](w http.ResponseWriter, name string, next func() ([]T, err
 			}
 		}
 		if _, err := buf.WriteTo(w); err != nil {
-			return nil // the client has disconnected
+			return err // the client has disconnected
 		}
 	}
 	if err != nil {

@@ -84,7 +84,8 @@ func New(opts Options) *Service {
 	if s.client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = askTimeout
-		s.client = &http.Client{Transport: bounded{transport}, Timeout: askTimeout}
+		// Contexts bound requests. A timeout of the client would keep a goroutine for answers that the oauth2 library does not close.
+		s.client = &http.Client{Transport: bounded{transport}}
 	}
 	return s
 }

@@ -26,7 +26,7 @@ func TestAuditLogIsComplete(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	forgotten := func(w http.ResponseWriter, r *http.Request) error { return httpapi.Write(w, http.StatusOK, "done") }
+	forgotten := func(w http.ResponseWriter, _ *http.Request) error { return httpapi.Write(w, http.StatusOK, "done") }
 	silent := func(http.ResponseWriter, *http.Request) error { return nil }
 	forbidden := func(http.ResponseWriter, *http.Request) error { return fault.New(fault.Forbidden, "no") }
 	missing := func(http.ResponseWriter, *http.Request) error { return fault.New(fault.NotFound, "no") }

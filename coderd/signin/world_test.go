@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -192,12 +191,3 @@ func decode[T any](t *testing.T, text string) (v T) {
 }
 
 func secretOf(text string) secret.Token { return secret.Token(text) }
-
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(coderdtest.Patience); !f(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not happen", what)
-		}
-	}
-}
