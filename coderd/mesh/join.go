@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -26,6 +27,9 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 	p, err := s.principal(r, hello)
 	if err != nil {
 		return err
+	}
+	if p.Kind == coordinator.KindClient {
+		s.visitors.note(p, time.Now())
 	}
 	return s.coord.Handle(w, r, p, hello)
 }

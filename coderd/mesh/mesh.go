@@ -126,6 +126,7 @@ type Service struct {
 	}
 
 	introductions introductions
+	visitors      visitors
 	keep          time.Duration // keepAgent, except in tests
 
 	joined chan struct{} // closed when node and client are set
@@ -385,9 +386,12 @@ type Peer struct {
 	Server bool
 }
 
-// Peer returns the participant that holds a mesh address.
+// Peer returns the participant that holds a mesh address, or the client that held it and has left.
 func (s *Service) Peer(addr netip.Addr) (Peer, bool) {
 	p, ok := s.coord.Lookup(addr)
+	if !ok {
+		return s.visitors.peer(addr)
+	}
 	return Peer{User: p.Subject, Addr: p.Addr, Server: p.Kind == coordinator.KindServer}, ok
 }
 

@@ -38,9 +38,6 @@ var (
 // IsSiteRole reports whether a role of the deployment can be granted; every user has "member", so it need not be.
 func IsSiteRole(name string) bool { return siteRoles[name] != 0 }
 
-// IsOrganizationRole reports whether a built-in role can be granted in an organization.
-func IsOrganizationRole(name string) bool { return organizationRoles[name] != 0 }
-
 // Power is the right to do an action to every object of a kind in one organization. Custom roles consist of powers.
 type Power struct {
 	Action   Action   `json:"action"`

@@ -1,0 +1,41 @@
+package mesh
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+func TestVisitors(t *testing.T) {
+	t.Parallel()
+	var v visitors
+	ada, eve := uuid.New(), uuid.New()
+	client := func(user uuid.UUID, from string) coordinator.Principal {
+		return coordinator.Principal{Kind: coordinator.KindClient, ID: uuid.MustParse("11111111-1111-4111-8111-111111111111"), Subject: user, Addr: netip.MustParseAddr(from)}
+	}
+	addr := tailnet.Addr(client(ada, "192.0.2.1").ID)
+	begin := time.Now()
+	if _, ok := v.peer(addr); ok {
+		t.Error("a client that never joined is known")
+	}
+	v.note(client(ada, "192.0.2.1"), begin)
+	v.note(client(eve, "192.0.2.66"), begin.Add(time.Second))
+	if p, ok := v.peer(addr); !ok || p.User != ada || p.Addr.String() != "192.0.2.1" {
+		t.Errorf("another user takes the client's place: %+v, %v", p, ok)
+	}
+	v.note(client(ada, "192.0.2.2"), begin.Add(2*time.Second))
+	if p, _ := v.peer(addr); p.Addr.String() != "192.0.2.2" {
+		t.Errorf("the client moved: %+v", p)
+	}
+	other := client(eve, "192.0.2.66")
+	other.ID = uuid.New()
+	v.note(other, begin.Add(3*time.Second+visitorAge))
+	if p, ok := v.peer(addr); ok {
+		t.Errorf("still remembered after %s: %+v", visitorAge, p)
+	}
+}
