@@ -75,13 +75,13 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	session := s.opts.Connections.Begin(audit.Connection{
 		Type: audit.Terminal, Agent: a.ID, User: httpapi.ActorFrom(ctx).UserID, Addr: httpapi.ClientAddr(ctx), UserAgent: r.UserAgent(),
 	})
-	conn = audit.Counted(conn, session)
+	counted := audit.Counted(conn, session)
 	var typing sync.WaitGroup
 	typing.Go(func() {
 		defer cancel()
-		s.typeInto(context.WithoutCancel(r.Context()), ws, conn) // a canceled read would cut the connection before its final messages
+		s.typeInto(context.WithoutCancel(r.Context()), ws, counted) // a canceled read would cut the connection before its final messages
 	})
-	status, reason := s.showTerminal(context.WithoutCancel(r.Context()), ws, conn)
+	status, reason := s.showTerminal(context.WithoutCancel(r.Context()), ws, counted)
 	if ended := httpapi.SessionEnded(r.Context()); ended != nil {
 		status, reason = websock.StatusPolicy, ended.Message
 	} else if s.life.Err() != nil {
