@@ -26,11 +26,11 @@
 // records what a signed-in user was forbidden to do. A route that changes nothing worth a row declares audit.Exempt with the
 // reason. A test in package coderd walks all routes and fails for one that declares neither.
 //
-// A failed sign-in changes nothing: its handler records it by itself, with the account that was named and the answer's status:
+// A failed sign-in changes nothing, so its handler records it with the account that was named and the answer's status:
 //
 //	return audit.Record(ctx, s.db.Queries, audit.Entry{ID: user.ID, Name: req.Email, User: &audit.Account{...}, Status: 401})
 //
-// What the server does by itself (policies, the results of builds) and what an operator does on its host is recorded with a
+// What the server does without a request (policies, the results of builds) and what an operator does on its host is recorded with a
 // context that has no request. Entry.By then names who acted.
 package audit
 

@@ -11,7 +11,7 @@ import (
 // DefaultQuietHours is the schedule of users who chose none, unless the deployment sets another.
 const DefaultQuietHours = "CRON_TZ=UTC 0 0 * * *"
 
-// QuietHours say when a user's quiet hours begin. Workspaces that must stop from time to time stop then.
+// QuietHours is the daily time at which a user's quiet hours begin. Workspaces that must stop regularly are stopped then.
 type QuietHours struct {
 	Schedule
 	Own bool // the user chose them, so their time zone is the user's

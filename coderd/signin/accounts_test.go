@@ -80,7 +80,7 @@ func TestConvert(t *testing.T) {
 	begun := decode[sdk.OAuthConversionResponse](t, p.text)
 	merge := callback + "?oidc_merge_state=" + url.QueryEscape(begun.StateString)
 
-	// A link with the state binds nobody's identity in another browser.
+	// The state binds no identity when it is opened in another browser.
 	w.provider.SignIn(ann)
 	if p := attacker.open(merge); attacker.session() != "" || !strings.Contains(p.text, "not started in this browser") {
 		t.Errorf("in another browser: %s", p)
@@ -112,7 +112,7 @@ func TestConvert(t *testing.T) {
 	if me := w.me(w.signIn(patAtProvider)); me.Username != "pat" {
 		t.Errorf("the next sign-in: %+v", me)
 	}
-	// Nobody converts the account of another, not even an owner.
+	// Users convert only their own accounts; this includes owners.
 	if p := w.browser().convertOf("ann", w.As("olga")); p.status != http.StatusForbidden {
 		t.Errorf("an owner converts another's account: %s", p)
 	}
@@ -128,7 +128,7 @@ func (b *browser) convertOf(user string, session *sdk.Client) page {
 	return b.do(post)
 }
 
-// TestOnlyOwnersUsePasswords: with passwords switched off, those of owners still work, so that a broken provider locks nobody out.
+// TestOnlyOwnersUsePasswords: with passwords switched off, those of owners still work, so that a broken provider does not lock every user out.
 func TestOnlyOwnersUsePasswords(t *testing.T) {
 	t.Parallel()
 	w := &world{t: t}

@@ -24,7 +24,7 @@ type conversion struct {
 	ToType sdk.LoginType `json:"t"`
 }
 
-// authMethods reports how users can sign in. A password always works for owners, so that a broken provider locks nobody out.
+// authMethods reports how users can sign in. A password always works for owners, so that a broken provider does not lock every user out.
 func (s *Service) authMethods(w http.ResponseWriter, _ *http.Request) error {
 	out := sdk.AuthMethods{Password: sdk.AuthMethod{Enabled: !s.opts.OnlyOwnersUsePasswords}, Github: sdk.GitHubAuthMethod{Enabled: s.opts.GitHub != nil}}
 	if o := s.opts.OIDC; o != nil {
