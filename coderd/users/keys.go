@@ -131,6 +131,11 @@ func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
 // storeKey stores a new key of a user on request, and returns its token.
 func (s *Service) storeKey(ctx context.Context, user dbsqlc.User, p dbsqlc.InsertAPIKeyParams, lifetime time.Duration) (token secret.Token, err error) {
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
+		if p.Kind == kindToken {
+			if err := q.FreeTokenName(ctx, dbsqlc.FreeTokenNameParams{UserID: user.ID, Name: p.Name}); err != nil {
+				return err
+			}
+		}
 		var key dbsqlc.ApiKey
 		if token, key, err = newKey(ctx, q, p, lifetime); err != nil {
 			return err

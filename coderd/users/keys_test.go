@@ -298,3 +298,18 @@ func TestLifetimes(t *testing.T) {
 		}
 	}
 }
+
+// TestNameOfExpiredToken checks that a name is free again once its token has expired, and taken before.
+func TestNameOfExpiredToken(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	create := sdk.CreateTokenRequest{TokenName: "laptop"}
+	token := call[sdk.CreateTokenResponse](owner, 201, "POST", "users/me/keys/tokens", create)
+	owner.want(409, "POST", "users/me/keys/tokens", create)
+	owner.want(204, "PUT", "users/me/keys/"+token.Key[:10]+"/expire", nil)
+	again := call[sdk.CreateTokenResponse](owner, 201, "POST", "users/me/keys/tokens", create)
+	if again.Key == token.Key {
+		t.Error("the expired token came back")
+	}
+}

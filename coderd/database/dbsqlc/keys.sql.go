@@ -131,6 +131,21 @@ func (q *Queries) ForgetStateKey(ctx context.Context, keyID []byte) error {
 	return err
 }
 
+const freeTokenName = `-- name: FreeTokenName :exec
+DELETE FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token' AND expires_at <= now()
+`
+
+type FreeTokenNameParams struct {
+	UserID uuid.UUID
+	Name   string
+}
+
+// Deletes a user's token of a name if it has expired, so that a new one can have the name.
+func (q *Queries) FreeTokenName(ctx context.Context, arg FreeTokenNameParams) error {
+	_, err := q.db.Exec(ctx, freeTokenName, arg.UserID, arg.Name)
+	return err
+}
+
 const getAPIKey = `-- name: GetAPIKey :one
 SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list FROM api_keys WHERE id = $1 AND user_id = $2
 `

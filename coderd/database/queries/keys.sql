@@ -32,6 +32,10 @@ ORDER BY k.created_at, k.id LIMIT 1000;
 -- name: DeleteAPIKey :execrows
 DELETE FROM api_keys WHERE id = $1 AND user_id = $2;
 
+-- name: FreeTokenName :exec
+-- Deletes a user's token of a name if it has expired, so that a new one can have the name.
+DELETE FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token' AND expires_at <= now();
+
 -- name: ExpireAPIKey :execrows
 -- Ends a key and keeps its row; a trigger notifies every server. A key that has already expired keeps its time.
 UPDATE api_keys SET expires_at = least(expires_at, now()) WHERE id = $1 AND user_id = $2;
