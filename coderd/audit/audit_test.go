@@ -103,7 +103,7 @@ func TestRowIsPartOfTheTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := one(t, s, ""); got.Actor != audit.ByServer || got.User != nil || got.RequestID != uuid.Nil {
-		t.Errorf("what the server does by itself: %+v", got)
+		t.Errorf("what the server does without a request: %+v", got)
 	}
 	if _, err := s.DB.Pool.Exec(t.Context(), "UPDATE audit_logs SET actor = 'mallory'"); err == nil {
 		t.Error("a row could be changed")

@@ -190,6 +190,7 @@ func (a Actor) MemberOf(organization uuid.UUID) bool {
 
 // allowed reports whether the user may do the action, and the token.
 func (a Actor) allowed(action Action, object Object) bool {
+	object.Guarded = object.Guarded && action != Read
 	return a.granted(action, object) && a.Scope.covers(a.UserID, action, object)
 }
 

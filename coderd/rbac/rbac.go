@@ -74,7 +74,7 @@ type Object struct {
 	Owner        uuid.UUID // zero if no user owns it
 	Organization uuid.UUID // zero if it belongs to the deployment
 	Shared       Sharing
-	// Guarded marks the account of a deployment owner, which no other role may administer: otherwise, user admins could make
+	// Guarded marks the account of a deployment owner, which other roles may read but not administer: otherwise, user admins could make
 	// themselves owners.
 	Guarded bool
 	// ID is the id of the workspace or template that it is or belongs to; zero if that is not known. Tokens can be limited to ids.

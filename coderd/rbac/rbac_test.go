@@ -268,6 +268,9 @@ func TestGuarded(t *testing.T) {
 			t.Errorf("an owner may not %s another owner's account: %v", action, err)
 		}
 	}
+	if err := with([]string{rbac.RoleUserAdmin}).May(rbac.Read, account); err != nil {
+		t.Errorf("a user admin may not read an owner's account, which lists show: %v", err)
+	}
 	account.Owner = self
 	if err := with([]string{rbac.RoleOwner}).May(rbac.Update, account); err != nil {
 		t.Error(err)

@@ -154,7 +154,7 @@ func TestOnlyOwnersUsePasswords(t *testing.T) {
 	}
 }
 
-// TestDormant: accounts that nobody uses become dormant, and wake in every way of signing in.
+// TestDormant: unused accounts become dormant, and wake in every way of signing in.
 func TestDormant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -229,7 +229,7 @@ func TestPasscode(t *testing.T) {
 			t.Fatalf("%s: %v", email, err)
 		}
 	}
-	// The answer is the same for addresses of nobody, and of users without a password.
+	// The answer is the same for unknown addresses and for users without a password.
 	request("nobody@corp.example")
 	request("sso@corp.example")
 	request("PAT@corp.example")

@@ -191,3 +191,31 @@ func TestSSHKey(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestUserAdmin checks that user admins administer members, and that owners' accounts are out of their reach.
+func TestUserAdmin(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	eve, carl := owner.add("eve"), owner.add("carl")
+	owner.add("bob")
+	owner.want(200, "PUT", "users/eve/roles", sdk.UpdateRolesRequest{Roles: []string{"user-admin"}})
+	eve.want(200, "PUT", "users/bob/status/suspend", nil)
+	eve.want(200, "PUT", "users/bob/status/activate", nil)
+	eve.want(200, "PUT", "users/bob/roles", sdk.UpdateRolesRequest{Roles: []string{"auditor"}})
+	eve.want(200, "GET", "users/"+owner.name, nil)
+	for _, attack := range []struct {
+		method, path string
+		body         any
+	}{
+		{"PUT", "users/eve/roles", sdk.UpdateRolesRequest{Roles: []string{"owner"}}},
+		{"PUT", "users/bob/roles", sdk.UpdateRolesRequest{Roles: []string{"owner"}}},
+		{"PUT", "users/" + owner.name + "/roles", sdk.UpdateRolesRequest{}},
+		{"PUT", "users/" + owner.name + "/status/suspend", nil},
+		{"PUT", "users/" + owner.name + "/password", sdk.UpdateUserPasswordRequest{Password: "Another-good-one-7"}},
+		{"DELETE", "users/" + owner.name, nil},
+	} {
+		eve.want(403, attack.method, attack.path, attack.body)
+	}
+	carl.want(403, "PUT", "users/carl/roles", sdk.UpdateRolesRequest{Roles: []string{"owner"}})
+}
