@@ -5,14 +5,20 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GO      ?= go
-# The patch number is 10000 and the number of our release: raise it with each (docs/decisions, "Version numbers").
-VERSION ?= v2.31.10001+codermesh
+# The file holds the version of the next release, v2.31.10001+codermesh: raise it after each (docs/decisions, "Version numbers").
+VERSION ?= $(file < VERSION)
 LDFLAGS := -s -w -X github.com/codermesh/codermesh/internal/buildinfo.version=$(VERSION)
 TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 HOST    := $(shell $(GO) env GOOS)-$(shell $(GO) env GOARCH)
-# Which slim binaries the server carries for workspaces and laptops. `make release` sets all.
+# Which slim binaries the server carries for workspaces and laptops: a list, or all.
 SLIM    ?= $(HOST)
+ALL     := linux-amd64 linux-arm64 linux-armv7 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
+# For which platforms a release has the full program.
+FULL    := linux-amd64 linux-arm64
+# Packages and archives: their version, which allows no "+", and the tools that make them.
+NUMBER  := $(patsubst v%,%,$(firstword $(subst +, ,$(VERSION))))
+NFPM    := $(GO) tool -modfile=tools/release/go.mod nfpm
 
 # Tools that a machine lacks are put here (scripts/test-prerequisites).
 export PATH := $(PATH):$(CURDIR)/build/tools
@@ -24,7 +30,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site release test test-site screenshots test-go test-race e2e lint fmt gen verify bench bench-wan clean
+.PHONY: cross help run build slim site packages image-context image test-image test-charts release release-check test test-site screenshots test-go test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -36,12 +42,16 @@ build: slim site ## build the program (build/coder) and the slim binary (build/c
 
 slim: ## build the slim binaries (SLIM="linux-amd64 linux-arm64 …") and embed them in the server
 	@mkdir -p build coderd/slim/dist
-	for target in $(SLIM); do
+	for target in $(if $(filter all,$(SLIM)),$(ALL),$(SLIM)); do
 		os=$${target%%-*} arch=$${target#*-} out=build/slim/coder-$$target
 		[ $$os = windows ] && out=$$out.exe
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o $$out ./cmd/coder-slim
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$${arch/armv7/arm} GOARM=7 $(GO) build -trimpath -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o $$out ./cmd/coder-slim
 		packed=coderd/slim/dist/$$(basename $$out).gz
 		if [ ! -e $$packed ] || [ $$out -nt $$packed ]; then gzip -9nc $$out > $$packed.new && mv $$packed.new $$packed; fi
+	done
+	for packed in coderd/slim/dist/*.gz; do # of an earlier build with other platforms
+		target=$${packed##*/coder-} && target=$${target%.gz}
+		[[ " $(if $(filter all,$(SLIM)),$(ALL),$(SLIM)) " == *" $${target%.exe} "* ]] || rm -f $$packed build/slim/coder-$$target
 	done
 	[ -e build/slim/coder-$(HOST) ] && cp -f build/slim/coder-$(HOST) build/coder-slim || true
 
@@ -58,8 +68,63 @@ site/node_modules/.package-lock.json: site/package.json site/package-lock.json
 site/dist/index.html.br: site/node_modules/.package-lock.json $(SITE)
 	cd site && npm run build
 
-release: ## build the program with the slim binaries of every platform
-	$(MAKE) build SLIM="linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64"
+# pack PROGRAM ARCH FOLDER: make a deb, an rpm and an apk package. The commit's time is the only one in them.
+define pack
+pack() {
+	mkdir -p "$$3"
+	for kind in deb rpm apk; do
+		VERSION=$(NUMBER) PROGRAM=$$1 ARCH=$$2 SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+			$(NFPM) package --config packaging/nfpm.yaml --packager $$kind --target "$$3/codermesh_$(NUMBER)_linux_$$2.$$kind"
+	done
+}
+endef
+
+packages: build ## make deb, rpm and apk packages of build/coder in build/packages
+	$(pack)
+	rm -rf build/packages
+	pack build/coder $$($(GO) env GOARCH) build/packages
+
+image-context: build # what packaging/Dockerfile copies
+	mkdir -p build/image
+	cp build/coder build/image/coder
+	cp "$$(command -v terraform || command -v tofu)" build/image/terraform
+
+image: image-context ## build the image codermesh with Docker: the server; see packaging/Dockerfile for the others
+	docker build -t codermesh -f packaging/Dockerfile build/image
+
+test-image: build ## build the images from a debootstrap base, and make a workspace with them (as root)
+	scripts/test-image
+
+test-packages: packages ## install, upgrade and remove the packages in a booted container (as root); needs two minutes
+	@scripts/test-prerequisites
+	$(GO) test -count=1 -tags packages -timeout 15m ./packaging
+	$(GO) test -C tools/release ./...
+
+test-charts: ## lint and render the Helm charts, and check their objects against the types of Kubernetes
+	$(GO) test -C tools/charts ./...
+
+release: ## make a release for all platforms in build/release: archives, packages, checksums, SBOM, release notes
+	@command -v npm >/dev/null || { echo "a release contains the dashboard: install npm" >&2; exit 1; }
+	$(MAKE) slim site SLIM=all
+	$(pack)
+	rm -rf build/release build/full
+	mkdir -p build/release build/full
+	for target in $(FULL); do
+		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -trimpath -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/full/coder-$$target ./cmd/coder
+		pack build/full/coder-$$target $${target#*-} build/release
+	done
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run -C tools/release . -version $(NUMBER) -root ../.. -full ../../build/full -cli ../../build/slim -out ../../build/release
+
+release-check: ## make the release twice, in two clones of the last commit, and compare the checksums
+	work=$$(mktemp -d)
+	trap 'rm -rf "$$work"' EXIT
+	for clone in one two/deeper; do
+		git clone --quiet . "$$work/$$clone"
+		$(MAKE) -C "$$work/$$clone" release
+	done
+	diff "$$work/one/build/release/SHA256SUMS" "$$work/two/deeper/build/release/SHA256SUMS"
+	echo "both builds have the same checksums:"
+	cat "$$work/one/build/release/SHA256SUMS"
 
 test: build lint verify cross test-site test-go ## run all tests; as root also those that need network namespaces and other users
 
@@ -77,15 +142,14 @@ RACED := agent coordinator tailnet coderd/agents coderd/apps coderd/extauth code
 # Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile.
 TEST := $(GO) test -tags '$(FULL_TAGS)'
 
-cross: ## cross-compile the slim binary and vet the provisioner for other platforms
-	for target in linux-arm64 darwin-arm64 windows-amd64; do
+# No file is for one processor only, and what is for "unix" or "not Linux" alone is compiled on Linux and for Windows.
+cross: ## cross-compile the slim binary and vet the provisioner for other systems
+	for target in darwin-arm64 windows-amd64; do
 		echo "compile coder-slim for $$target"
 		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -tags '$(SLIM_TAGS)' -o /dev/null ./cmd/coder-slim
 	done
-	for os in darwin windows; do # of the full program only what has code for each system: the whole takes minutes
-		echo "check provisionerd for $$os"
-		CGO_ENABLED=0 GOOS=$$os $(GO) vet ./provisionerd/...
-	done
+	echo "check provisionerd for windows" # of the full program only what has code for each system: the whole takes minutes
+	CGO_ENABLED=0 GOOS=windows $(GO) vet ./provisionerd/...
 
 test-go:
 	@scripts/test-prerequisites
@@ -118,12 +182,16 @@ gen: ## regenerate protocols, queries, and the dashboard's API types
 	$(TOOL) buf generate
 	$(TOOL) sqlc generate
 	$(GO) run ./internal/tsgen > build/types.gen.ts && mv build/types.gen.ts site/src/api/types.gen.ts
+	$(GO) run ./internal/apigen > build/api.gen.json && mv build/api.gen.json coderd/reference/api.gen.json
 
 verify: gen ## fail if generated code differs from its source
-	@git diff --exit-code --stat -- '*.pb.go' '*.connect.go' coderd/database/dbsqlc site/src/api/types.gen.ts || { echo "generated code differs, run: make gen"; exit 1; }
+	@git diff --exit-code --stat -- '*.pb.go' '*.connect.go' coderd/database/dbsqlc site/src/api/types.gen.ts coderd/reference/api.gen.json || { echo "generated code differs, run: make gen"; exit 1; }
 
 bench: build ## benchmark the product against baselines; writes build/bench.json
 	$(GO) run ./bench -coder build/coder -out build/bench.json
+
+bench-scale: build ## measure how much one server carries; writes build/bench-scale.json
+	$(GO) run ./bench/scale -coder build/coder -out build/bench-scale.json
 
 bench-wan: build ## benchmark over a simulated long path, with and without losses (as root)
 	$(GO) build -o build/bench ./bench

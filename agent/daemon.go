@@ -65,9 +65,10 @@ type daemon struct {
 func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	d := &daemon{
 		opts: opts, log: opts.Logger, mesh: mesh, user: proc.CurrentUser(),
-		forwards: forward.New(forward.Options{Logger: opts.Logger}), logs: logship.New(), reports: newReports(), visits: newVisits(),
+		forwards: forward.New(forward.Options{Logger: opts.Logger}), logs: logship.New(), reports: newReports(),
 		asked: make(chan string, 1), renewed: notify.NewWake(), booted: make(chan struct{}),
 	}
+	d.visits = newVisits(d.way)
 	d.viewers = d.connections(maxTerminalConns, "too many viewers of terminals")
 	d.speedtests = d.connections(maxSpeedtests, "too many speed tests")
 	var open []net.Listener

@@ -96,7 +96,7 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	part(func() error { return d.renew(ctx, client, changed, hellos) })
 	part(func() error { return d.reports.run(ctx, client, d.log) })
 	part(func() error { return d.logs.Run(ctx, sender(client)) })
-	part(func() error { return d.visits.run(ctx, client, d.log, d.way) })
+	part(func() error { return d.visits.run(ctx, client, d.log) })
 	wg.Wait()
 	return true, context.Cause(ctx)
 }

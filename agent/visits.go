@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,13 +52,16 @@ type visit struct {
 	reason string
 	conns  int         // of a port
 	idle   *time.Timer // ends a port without connections; nil while there are some
-	rev    int         // grows with every change
-	sent   int         // the rev that the server has
+	way    agentpb.Path_Way
+	far    string // the client's end of a direct path
+	rev    int    // grows with every change
+	sent   int    // the rev that the server has
 }
 
 // visits are the clients' connections that the server is told of. Its methods do not block, and a report never delays a session.
 type visits struct {
 	wake notify.Wake
+	way  func(netip.Addr) (agentpb.Path_Way, string) // how packets to a client travel now
 
 	mu      sync.Mutex // guards the fields below, and the visits'
 	all     map[uuid.UUID]*visit
@@ -71,8 +76,8 @@ type portOf struct {
 	port uint16
 }
 
-func newVisits() *visits {
-	return &visits{wake: notify.NewWake(), all: map[uuid.UUID]*visit{}, ports: map[portOf]*visit{}}
+func newVisits(way func(netip.Addr) (agentpb.Path_Way, string)) *visits {
+	return &visits{way: way, wake: notify.NewWake(), all: map[uuid.UUID]*visit{}, ports: map[portOf]*visit{}}
 }
 
 // add begins a visit. It returns nil if there are too many. The caller holds the lock.
@@ -99,18 +104,29 @@ func (v *visits) session(conn net.Conn) net.Conn {
 	if x == nil {
 		return conn
 	}
+	v.locate(x)
 	return &visitConn{Conn: conn, visit: x, end: func() { v.end(x, x.why(), time.Now()) }}
 }
 
 // forwarded returns a connection to a port that counts its bytes, and belongs to the client's visit of that port.
 func (v *visits) forwarded(conn net.Conn, peer netip.Addr, port uint16) net.Conn {
+	key := portOf{peer, port}
+	x := v.enter(key)
+	if x == nil {
+		return conn
+	}
+	v.locate(x)
+	return &visitConn{Conn: conn, visit: x, end: func() { v.leave(key, x) }}
+}
+
+// enter begins one of a port's connections. It returns nil if there are too many visits.
+func (v *visits) enter(key portOf) *visit {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	key := portOf{peer, port}
 	x := v.ports[key]
 	if x == nil {
-		if x = v.add(agentpb.Connection_KIND_PORT_FORWARDING, peer, port); x == nil {
-			return conn
+		if x = v.add(agentpb.Connection_KIND_PORT_FORWARDING, key.peer, key.port); x == nil {
+			return nil
 		}
 		v.ports[key] = x
 	}
@@ -119,7 +135,7 @@ func (v *visits) forwarded(conn net.Conn, peer netip.Addr, port uint16) net.Conn
 		x.idle.Stop()
 		x.idle = nil
 	}
-	return &visitConn{Conn: conn, visit: x, end: func() { v.leave(key, x) }}
+	return x
 }
 
 // leave ends one of a port's connections. The visit ends a while after its last one, with the time of that.
@@ -184,8 +200,20 @@ func setKind(conn net.Conn, kind agentpb.Connection_Kind) {
 	}
 }
 
-// run reports visits until ctx ends or a call fails with a temporary error. way returns how packets to a client travel.
-func (v *visits) run(ctx context.Context, client agentpbconnect.AgentServiceClient, log *slog.Logger, way func(netip.Addr) (agentpb.Path_Way, string)) error {
+// locate notes how packets to the client travel, if that is known. A client that has left the mesh has no path any more: what was noted last
+// remains.
+func (v *visits) locate(x *visit) {
+	way, far := v.way(x.peer)
+	if way == agentpb.Path_WAY_UNSPECIFIED {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	x.way, x.far = way, far
+}
+
+// run reports visits until ctx ends or a call fails with a temporary error.
+func (v *visits) run(ctx context.Context, client agentpbconnect.AgentServiceClient, log *slog.Logger) error {
 	for {
 		if err := sleep(ctx, gather); err != nil { // visits that begin and end in the meantime are one report
 			return err
@@ -197,11 +225,6 @@ func (v *visits) run(ctx context.Context, client agentpbconnect.AgentServiceClie
 				continue
 			case <-ctx.Done():
 				return ctx.Err()
-			}
-		}
-		for _, c := range batch.GetConnections() {
-			if addr, ok := netip.AddrFromSlice(c.GetPeerAddress()); ok {
-				c.Way, c.Endpoint = way(addr)
 			}
 		}
 		call, cancel := context.WithTimeout(ctx, callTimeout)
@@ -236,6 +259,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 // take returns the next report, or nil if the server knows everything, and which state of which visits it has.
 func (v *visits) take() (*agentpb.ConnectionsRequest, map[*visit]int) {
 	v.mu.Lock()
+	open := slices.DeleteFunc(slices.Collect(maps.Values(v.all)), func(x *visit) bool { return x.rev == x.sent || !x.ended.IsZero() })
+	v.mu.Unlock()
+	for _, x := range open[:min(len(open), visitBatch)] {
+		v.locate(x)
+	}
+	v.mu.Lock()
 	defer v.mu.Unlock()
 	req, revs := &agentpb.ConnectionsRequest{First: !v.told}, map[*visit]int{}
 	for _, x := range v.all {
@@ -245,7 +274,7 @@ func (v *visits) take() (*agentpb.ConnectionsRequest, map[*visit]int) {
 		revs[x] = x.rev
 		peer := x.peer.As16()
 		c := &agentpb.Connection{
-			Id: x.id[:], Kind: x.kind, PeerAddress: peer[:], Port: uint32(x.port), ConnectedAt: timestamppb.New(x.began), Reason: x.reason,
+			Id: x.id[:], Kind: x.kind, PeerAddress: peer[:], Port: uint32(x.port), ConnectedAt: timestamppb.New(x.began), Reason: x.reason, Way: x.way, Endpoint: x.far,
 			BytesIn: x.in.Load(), BytesOut: x.out.Load(),
 		}
 		if !x.ended.IsZero() {
@@ -310,6 +339,7 @@ func (c *visitConn) Write(p []byte) (int, error) {
 }
 
 func (c *visitConn) Close() error {
+	c.visit.visits.locate(c.visit) // before the client leaves the mesh
 	err := c.Conn.Close()
 	c.once.Do(c.end)
 	return err

@@ -6,7 +6,10 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/tailnet"
 )
 
 // seen returns the reported connection of a kind, or nil.
@@ -100,5 +103,43 @@ func TestPortsAreReported(t *testing.T) {
 	defer w.mu.Unlock()
 	if len(w.connections) != 1 {
 		t.Errorf("two connections to a port are %d visits", len(w.connections))
+	}
+}
+
+// TestPathOfShortVisits checks that the report of a visit has its path although the client left the mesh before the report.
+func TestPathOfShortVisits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run(t)
+	w.until(t, "report of a new process", func() bool { return w.firsts == 1 })
+	id := uuid.New()
+	w.update(func() {
+		w.refuseConnections = true
+		w.paths = []tailnet.PeerStatus{{ID: id, Path: tailnet.PathDirect, Endpoint: netip.MustParseAddrPort("192.0.2.7:41641")}}
+	})
+	port := listen(t)
+	t.Cleanup(func() { port.Close() })
+	serve, ok := w.tcp(netip.AddrPortFrom(tailnet.Addr(id), 1234), port.Addr().(*net.TCPAddr).AddrPort())
+	if !ok {
+		t.Fatal("the port is not served")
+	}
+	ours, theirs := net.Pipe()
+	served := make(chan struct{})
+	go func() { defer close(served); serve(theirs) }()
+	conn, err := port.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	ours.Close()
+	<-served
+	w.update(func() { w.paths = nil })
+	w.cut()
+	w.update(func() { w.refuseConnections = false })
+	w.until(t, "report of the port", func() bool { return w.seen(agentpb.Connection_KIND_PORT_FORWARDING) != nil })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.seen(agentpb.Connection_KIND_PORT_FORWARDING); c.GetWay() != agentpb.Path_WAY_DIRECT || c.GetEndpoint() != "192.0.2.7:41641" {
+		t.Errorf("reported %v by %q", c.GetWay(), c.GetEndpoint())
 	}
 }

@@ -302,6 +302,8 @@ func (w *world) Reconnected(ctx context.Context) error { <-ctx.Done(); return ct
 func (w *world) RelayLatency() time.Duration           { return time.Millisecond }
 
 func (w *world) Measure(_ context.Context, which func(uuid.UUID) bool) []tailnet.PeerStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(w.paths), func(p tailnet.PeerStatus) bool { return !which(p.ID) })
 }
 func (w *world) Done() <-chan struct{} { return nil }

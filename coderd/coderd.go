@@ -8,10 +8,11 @@
 //	agents  apps                          reached over the mesh
 //	jobs                                  its daemons also come over the mesh
 //	mesh: coordinator, relay, node        knows who is on it
-//	signin  scim                          users and their tokens
-//	users  extauth  secrets  provisioners  events  health  retention  metrics
+//	signin  scim  claims  organizations   users and their tokens
+//	users  extauth  groups  secrets  provisioners  events  health  replicas  regions  retention  metrics
+//	notifications                         services record what users are told
 //	audit                                 every service that changes something writes to it
-//	httpapi  lookup  policy  pubsub  redirect  states  seal  rbac  jobtags
+//	httpapi  certs  lookup  mail  policy  pubsub  redirect  states  seal  rbac  jobtags
 //	database
 //
 // A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know as an
@@ -32,6 +33,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,18 +42,25 @@ import (
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/audit"
+	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/events"
 	"github.com/codermesh/codermesh/coderd/extauth"
+	"github.com/codermesh/codermesh/coderd/groups"
 	"github.com/codermesh/codermesh/coderd/health"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/coderd/metrics"
+	"github.com/codermesh/codermesh/coderd/notifications"
+	"github.com/codermesh/codermesh/coderd/organizations"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/provisioners"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/reference"
+	"github.com/codermesh/codermesh/coderd/regions"
+	"github.com/codermesh/codermesh/coderd/replicas"
 	"github.com/codermesh/codermesh/coderd/retention"
 	"github.com/codermesh/codermesh/coderd/scim"
 	"github.com/codermesh/codermesh/coderd/seal"
@@ -63,6 +72,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/coderd/workspaces"
 	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -82,6 +92,11 @@ type Options struct {
 	Evaluate func(context.Context, templates.Question) (templates.Answer, error)
 	// HTTP serves plain HTTP and TLS serves HTTPS. One may be nil.
 	HTTP, TLS net.Listener
+	// ReplicaURL is where the deployment's other servers reach this one, and no other. Nil means the address of HTTP, or of TLS without it.
+	ReplicaURL *url.URL
+	// DrainDelay is how long Stop keeps serving new connections while /healthz reports that the server is draining, so that a load balancer
+	// notices. It applies only if the deployment has other servers.
+	DrainDelay time.Duration
 	// STUNAddress is as in mesh.Options.
 	STUNAddress string
 	// CacheDir keeps what can be made again: unpacked binaries.
@@ -101,6 +116,8 @@ type Options struct {
 	JobRetention   time.Duration
 	// AuditRetention and ConnectionRetention are as Audit and Connections in retention.Options.
 	AuditRetention, ConnectionRetention time.Duration
+	// BuildRetention, KeyRetention and AgentLogRetention are as Builds, Keys and AgentLogs in retention.Options.
+	BuildRetention, KeyRetention, AgentLogRetention time.Duration
 	// AuditStream receives the audit log as JSON lines while the server runs. Nil: nothing does.
 	AuditStream io.Writer
 	// States holds the keys that Terraform's states, and users' tokens of other services, are encrypted with. Required.
@@ -114,18 +131,27 @@ type Options struct {
 	// OIDC and GitHub are the identity providers that users sign in at; nil for none.
 	OIDC   *signin.OIDC
 	GitHub *signin.GitHub
+	// ClaimSync is as Initial in claims.Options.
+	ClaimSync claims.Initial
 	// OnlyOwnersUsePasswords refuses the passwords of all others.
 	OnlyOwnersUsePasswords bool
-	// Mailer is as in signin.Options.
+	// Mailer is as in signin.Options. Nil: the mail of Notifications, if there is one.
 	Mailer signin.Mailer
+	// Notifications says how users are notified. The zero value means in their inboxes only.
+	Notifications notifications.Config
 	// TrustedProxies and TrustedHeaders are as in httpapi.Options.
 	TrustedProxies []netip.Prefix
 	TrustedHeaders []string
+	// Transport keeps browsers on HTTPS. RedirectPages sends browsers from other addresses to AccessURL.
+	Transport     httpapi.Transport
+	RedirectPages bool
+	// Challenges answers certificate authorities before any other handler sees the request. Nil: none do.
+	Challenges func(next http.Handler) http.Handler
 	// QuietHours are those of users without their own: a daily schedule with one time. Empty means policy.DefaultQuietHours.
 	QuietHours string
 	// FixedQuietHours denies users their own quiet hours.
 	FixedQuietHours bool
-	// Announcer and Now are as in workspaces.Options.
+	// Announcer and Now are as in workspaces.Options. If Announcer is nil, announcements become notifications.
 	Announcer workspaces.Announcer
 	Now       func() time.Time
 	// Metrics gets the server's metrics. Nil: nothing does.
@@ -137,23 +163,28 @@ type Options struct {
 // Services are the parts of a server, each given what it needs by New. Programs reach them over HTTP and over the mesh; tests may also
 // call one directly.
 type Services struct {
-	PubSub       *pubsub.Postgres
-	Users        *users.Service
-	ExternalAuth *extauth.Service
-	SignIn       *signin.Service
-	Secrets      *secrets.Service
-	SCIM         *scim.Service
-	Keys         *provisioners.Service
-	Mesh         *mesh.Service
-	Jobs         *jobs.Service
-	Agents       *agents.Service
-	Apps         *apps.Service
-	Templates    *templates.Service
-	Workspaces   *workspaces.Service
-	Events       *events.Service
-	Health       *health.Service
-	Retention    *retention.Service
-	Audit        *audit.Service
+	PubSub        *pubsub.Postgres
+	Users         *users.Service
+	ExternalAuth  *extauth.Service
+	SignIn        *signin.Service
+	Claims        *claims.Service
+	Secrets       *secrets.Service
+	SCIM          *scim.Service
+	Groups        *groups.Service
+	Keys          *provisioners.Service
+	Mesh          *mesh.Service
+	Replicas      *replicas.Service
+	Regions       *regions.Service
+	Jobs          *jobs.Service
+	Agents        *agents.Service
+	Apps          *apps.Service
+	Templates     *templates.Service
+	Workspaces    *workspaces.Service
+	Events        *events.Service
+	Health        *health.Service
+	Retention     *retention.Service
+	Audit         *audit.Service
+	Notifications *notifications.Service
 	// Mux has every route of the API and the dashboard. Handler is what listeners serve: it also answers on the hosts of apps.
 	Mux     *httpapi.Mux
 	Handler http.Handler
@@ -174,9 +205,10 @@ type Server struct {
 	http        *http.Server
 	builtIn     []*provisionerd.Participant
 
-	failed  chan error // capacity 1
-	running sync.WaitGroup
-	cancel  context.CancelFunc
+	failed   chan error // capacity 1
+	running  sync.WaitGroup
+	cancel   context.CancelFunc
+	draining atomic.Bool // Stop was called
 	// endSessions makes the recorder of connections store what is left. Nil before Start.
 	endSessions context.CancelFunc
 }
@@ -202,7 +234,8 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Users = users.New(users.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes})
+	told := opts.Notifications.Recorder()
+	s.Users = users.New(users.Options{Notifications: told, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes})
 	sealer, err := seal.Load(ctx, opts.DB)
 	if err != nil {
 		return nil, err
@@ -210,32 +243,56 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
 	s.SCIM = scim.New(scim.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken})
+	s.Claims = claims.New(claims.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
+	s.Notifications = notifications.New(notifications.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, Accounts: s.Users, Recorder: told, Config: opts.Notifications})
+	if opts.Mailer == nil && opts.Notifications.Mail != nil {
+		opts.Mailer = notifications.Passcodes{DB: opts.DB, Mail: opts.Notifications.Mail}
+	}
+	if opts.Announcer == nil {
+		opts.Announcer = announcer{told}
+	}
 	s.SignIn = signin.New(signin.Options{
-		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, Sealer: sealer, AccessURL: opts.AccessURL,
+		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, Claims: s.Claims, Sealer: sealer, AccessURL: opts.AccessURL,
 		OIDC: opts.OIDC, GitHub: opts.GitHub, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, Mailer: opts.Mailer,
 	})
+	s.Groups = groups.New(opts.DB, s.Users)
 	s.Keys = provisioners.New(provisioners.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger})
+	id := uuid.New()
 	s.Mesh, err = mesh.New(mesh.Options{
-		Logger: opts.Logger, Accounts: s.Users, Keys: meshKeys{s.Keys}, Sealer: sealer, Organization: org.ID,
+		Logger: opts.Logger, ID: id, Accounts: s.Users, Keys: meshKeys{s.Keys}, Sealer: sealer, Organization: org.ID,
 		ProvisionerPSK: opts.ProvisionerPSK, STUNAddress: opts.STUNAddress, LocalURL: localURL(opts.HTTP),
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.Jobs = jobs.New(jobs.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh})
+	s.Replicas = replicas.New(replicas.Options{
+		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Self: replicas.Server{ID: id, URL: s.replicaURL(), Version: buildinfo.Version()},
+		LinkVersion: mesh.LinkVersion, MinLinkVersion: mesh.MinLinkVersion, StateKeys: opts.States.IDs(), Changed: s.replicasChanged,
+	})
+	if err := s.Replicas.Check(ctx); err != nil {
+		return nil, err
+	}
+	s.Regions = regions.New(regions.Options{
+		ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
+		FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() }, Changed: s.Mesh.SetRegions,
+	})
+	s.Jobs = jobs.New(jobs.Options{ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh})
 	s.Connections = audit.NewConnections(opts.DB, opts.Logger)
 	s.Agents = agents.New(agents.Options{
-		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth,
+		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth,
 		Accounts: agentOwners{s.Users, opts.DB}, Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
 		Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
 	})
-	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate})
+	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate, Notifications: told})
 	s.Workspaces = workspaces.New(workspaces.Options{
 		DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Logger: opts.Logger,
-		AccessURL: accessURL, QuietHours: quiet, CustomQuietHours: !opts.FixedQuietHours, Announcer: opts.Announcer, Now: opts.Now,
+		AccessURL: accessURL, QuietHours: quiet, CustomQuietHours: !opts.FixedQuietHours, Announcer: opts.Announcer, Now: opts.Now, Notifications: told,
 	})
-	s.Retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention, Audit: opts.AuditRetention, Connections: opts.ConnectionRetention})
-	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.Logger); err != nil {
+	s.Retention = retention.New(retention.Options{
+		DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention, Audit: opts.AuditRetention, Connections: opts.ConnectionRetention,
+		Builds: opts.BuildRetention, Keys: opts.KeyRetention, AgentLogs: opts.AgentLogRetention,
+	})
+	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.AccessURL); err != nil {
 		return nil, err
 	}
 	s.Apps = apps.New(apps.Options{
@@ -245,7 +302,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	})
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs)
 	s.Audit = audit.New(opts.DB)
-	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, Relays: s.Mesh.Relays, Concerns: opts.Concerns})
+	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, ID: id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns})
 	s.Events = events.New(events.Options{PubSub: s.PubSub, Logger: opts.Logger, Authenticate: s.Users.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, s.Users.Session)
 	s.activity = activity{log: opts.Logger, sessions: s.Mesh.Sessions, note: s.Users.Used}
@@ -269,18 +326,35 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		if err := opts.Metrics.Register(metrics.New(opts.DB, opts.Logger)); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
+		if err := opts.Metrics.Register(s.Retention.Collector()); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+		if err := opts.Metrics.Register(metrics.NewMesh(s.meshNumbers)); err != nil {
+			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
+		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SCIM, s.Health, s.Audit} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger}), s.Groups, s.Claims, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SCIM, s.Health, s.Audit, s.Notifications} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()
+	reference.New(s.Mux.Routes).Routes(s.Mux)
+	s.Mux.Handle("GET /healthz", rbac.Public, s.health)
 	s.Mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
+	s.Mux.Handle("GET /install.sh", rbac.Public, s.binaries.ServeScript)
+	s.Mux.Handle("GET /install.ps1", rbac.Public, s.binaries.ServeScript)
 	dashboard, err := site.New()
 	if err != nil {
 		return nil, err
 	}
 	s.Mux.Handle("/", rbac.Public, httpapi.Serve(dashboard)) // every other path is a page, and resolved by the page's own program
-	s.Handler = httpapi.BoundBodies(s.Apps.Handler(s.Mux), 0)
+	var pages http.Handler = s.Mux
+	if opts.RedirectPages {
+		pages = httpapi.RedirectPages(opts.AccessURL, opts.TLS != nil, opts.TrustedProxies, pages)
+	}
+	s.Handler = opts.Transport.Handler(httpapi.BoundBodies(s.Apps.Handler(pages), 0))
+	if opts.Challenges != nil {
+		s.Handler = opts.Challenges(s.Handler)
+	}
 	s.http = &http.Server{
 		Handler:           s.Handler,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -298,6 +372,9 @@ func (s *Server) abandon() error {
 	}
 	if s.SignIn != nil {
 		s.SignIn.Stop()
+	}
+	if s.Notifications != nil {
+		s.Notifications.Stop()
 	}
 	if s.ExternalAuth != nil {
 		s.ExternalAuth.Close()
@@ -317,6 +394,56 @@ func localURL(l net.Listener) *url.URL {
 		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	return &url.URL{Scheme: "http", Host: netip.AddrPortFrom(host, addr.Port()).String()}
+}
+
+// replicaURL is where other servers reach this one.
+func (s *Server) replicaURL() *url.URL {
+	if s.opts.ReplicaURL != nil {
+		return s.opts.ReplicaURL
+	}
+	for scheme, listener := range map[string]net.Listener{"http": s.opts.HTTP, "https": s.opts.TLS} {
+		if listener == nil || scheme == "https" && s.opts.HTTP != nil {
+			continue
+		}
+		addr := listener.Addr().(*net.TCPAddr).AddrPort()
+		return &url.URL{Scheme: scheme, Host: netip.AddrPortFrom(reachable(addr.Addr().Unmap()), addr.Port()).String()}
+	}
+	return s.opts.AccessURL
+}
+
+// reachable returns an address of this host that others reach, if addr stands for all of them.
+func reachable(addr netip.Addr) netip.Addr {
+	if !addr.IsUnspecified() {
+		return addr
+	}
+	own, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, a := range own {
+			prefix, err := netip.ParsePrefix(a.String())
+			if ip := prefix.Addr().Unmap(); err == nil && ip.IsGlobalUnicast() && (ip.Is4() || addr.Is6()) {
+				return ip
+			}
+		}
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
+// meshNumbers returns this server's metrics of the mesh.
+func (s *Server) meshNumbers() metrics.MeshNumbers {
+	n := s.Mesh.Numbers()
+	return metrics.MeshNumbers{
+		Online: n.Online, Lost: n.Lost, RelayConnections: n.RelayConnections, ForwardedSent: n.ForwardedSent, ForwardedReceived: n.ForwardedReceived,
+		Links: s.Mesh.ServerLinks(),
+	}
+}
+
+// replicasChanged links this server to the others.
+func (s *Server) replicasChanged(others []replicas.Server) {
+	list := make([]mesh.Replica, 0, len(others))
+	for _, o := range others {
+		list = append(list, mesh.Replica{ID: o.ID, URL: o.URL})
+	}
+	s.Mesh.SetReplicas(list)
 }
 
 // Start serves. It returns when requests are answered; built-in provisioners join in the background.
@@ -341,6 +468,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.Agents.Start()
 	s.Workspaces.Start()
 	s.Retention.Start()
+	s.Notifications.Start()
 	s.SignIn.Start()
 	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS} {
 		if listener == nil {
@@ -358,6 +486,10 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.Mesh.Start(rpc); err != nil {
 		return err
 	}
+	if err := s.Replicas.Start(ctx); err != nil {
+		return err
+	}
+	s.Regions.Start(ctx)
 	s.running.Go(func() {
 		// States come last: the log says of them that the old keys can be taken out.
 		s.reencrypt(ctx, "external logins", func() error { return s.ExternalAuth.Reencrypt(ctx) })
@@ -413,27 +545,25 @@ func (s *Server) fail(err error) {
 // Failed receives an error when the server cannot go on.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Stop ends the server: built-in provisioners finish their jobs until ctx ends, then interrupt them. It waits for everything
-// that Start began and works after a Start that failed.
+// Stop ends the server. First it drains: load balancers are told, built-in provisioners finish their jobs until ctx ends, then interrupt them,
+// and participants of the mesh move to the other servers. It waits for everything that Start began and works after a Start that failed.
 func (s *Server) Stop(ctx context.Context) error {
-	var errs []error
-	errs = append(errs, s.stopBuiltIn(ctx))
+	errs := []error{s.drain(ctx)}
 	if s.cancel != nil {
 		s.cancel()
 	}
-	// Requests that are being answered get a moment; websockets and the relay's connections are ended by their owners.
-	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
+	s.Regions.Stop()
+	s.Replicas.Stop()
 	s.Events.Stop()
 	s.Apps.Stop()
 	s.Agents.Stop()
 	s.Workspaces.Stop()
 	s.Retention.Stop()
+	s.Notifications.Stop()
 	s.Jobs.Stop()
+	shut := s.shutHTTP(ctx)
 	errs = append(errs, s.closeMesh())
-	if err := s.http.Shutdown(soon); err != nil {
-		errs = append(errs, s.http.Close())
-	}
+	errs = append(errs, <-shut)
 	s.SignIn.Stop() // no request can give it work any more
 	if s.endSessions != nil {
 		s.endSessions()
@@ -442,6 +572,25 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.ExternalAuth.Close()
 	s.PubSub.Close()
 	return errors.Join(errs...)
+}
+
+// shutHTTP closes the listeners and then returns, before the mesh ends: agents that lose their connection try again at once, and a thousand
+// of them would keep the server busy with refusals. Requests that are being answered get a moment, after which shut receives the result;
+// websockets and the relay's connections are ended by their owners.
+func (s *Server) shutHTTP(ctx context.Context) (shut <-chan error) {
+	done, closed := make(chan error, 1), make(chan struct{})
+	s.http.RegisterOnShutdown(sync.OnceFunc(func() { close(closed) })) // called after the listeners were closed
+	go func() {
+		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err := s.http.Shutdown(soon)
+		if err != nil {
+			err = s.http.Close()
+		}
+		done <- err
+	}()
+	<-closed
+	return done
 }
 
 // meshDeadline bounds leaving the mesh, which waits for engines that are not ours.

@@ -2,23 +2,75 @@ package coderd
 
 import (
 	"net/http"
+	"strings"
 
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// foreignRoutes answers what programs made for another mesh ask for first. Everything else of theirs works here, so they get this
-// far; that the server lacks a route would send their users looking for a newer one.
+// foreignRoutes answers what programs made for other servers of this API ask for, and this server does not have. Without these routes
+// they would tell their users to look for a newer server.
 func (s *Server) foreignRoutes() {
-	answer := func(http.ResponseWriter, *http.Request) error {
-		return fault.New(fault.NotFound, "Connecting to a workspace requires this server's own CLI.").
-			WithDetail("Download it from %s and use it instead.", s.opts.AccessURL.String()+"/bin/coder-<os>-<arch>")
+	// Clients ask these at every start, and show an error without an answer.
+	s.Mux.Handle("GET /api/v2/tasks", rbac.SignedIn, listTasks)
+	s.Mux.Handle("GET /api/v2/licenses", rbac.SignedIn, listLicenses)
+	s.Mux.Handle("GET /api/v2/experiments/available", rbac.SignedIn, listAvailableExperiments)
+	s.Mux.Handle("GET /api/v2/updatecheck", rbac.SignedIn, checkForUpdates)
+	for pattern, why := range s.foreignRefusals() {
+		answer := func(http.ResponseWriter, *http.Request) error {
+			return &fault.Error{Code: fault.NotFound, Message: why.message, Detail: why.detail}
+		}
+		var opts []httpapi.RouteOption
+		if !strings.HasPrefix(pattern, "GET ") {
+			opts = append(opts, audit.Exempt("it is always refused"))
+		}
+		s.Mux.Handle(pattern, rbac.SignedIn, answer, opts...)
 	}
-	for _, route := range []string{
-		"GET /api/v2/workspaceagents/{workspaceagent}/coordinate",
-		"GET /api/v2/workspaceagents/connection", "GET /api/v2/derp-map", "GET /api/v2/tailnet",
-	} {
-		s.Mux.Handle(route, rbac.SignedIn, httpapi.HandlerFunc(answer))
+}
+
+func listTasks(w http.ResponseWriter, _ *http.Request) error {
+	return httpapi.Write(w, http.StatusOK, sdk.TasksResponse{})
+}
+
+func listLicenses(w http.ResponseWriter, _ *http.Request) error {
+	return httpapi.Write(w, http.StatusOK, sdk.List[any]{})
+}
+
+func listAvailableExperiments(w http.ResponseWriter, _ *http.Request) error {
+	return httpapi.Write(w, http.StatusOK, sdk.AvailableExperiments{})
+}
+
+func checkForUpdates(w http.ResponseWriter, _ *http.Request) error {
+	return httpapi.Write(w, http.StatusOK, sdk.UpdateCheck{Current: true, Version: buildinfo.Version(), URL: sdk.ProjectURL})
+}
+
+type refusal struct{ message, detail string }
+
+func (s *Server) foreignRefusals() map[string]refusal {
+	binaries := s.opts.AccessURL.String() + "/bin/coder-<os>-<arch>"
+	connect := refusal{"Connecting to a workspace requires this server's own CLI.", "Download it from " + binaries + " and use it instead."}
+	agent := refusal{"Agents of this server use its own program.", "The template's init_script downloads it from " + binaries + "."}
+	provisioner := refusal{"Provisioners of this server use its own program.", "Download it from " + s.opts.AccessURL.String() + "/bin and run: coder provisioner start"}
+	license := refusal{"This server needs no license: every feature that it has is enabled.", ""}
+	task := refusal{"This server has no tasks.", "Create a workspace instead: coder create"}
+	prebuilds := refusal{"This server has no prebuilt workspaces.", "Remove the prebuilds block from the template's presets."}
+	return map[string]refusal{
+		"GET /api/v2/workspaceagents/{workspaceagent}/coordinate":           connect,
+		"GET /api/v2/workspaceagents/connection":                            connect,
+		"GET /api/v2/derp-map":                                              connect,
+		"GET /api/v2/tailnet":                                               connect,
+		"GET /api/v2/workspaceagents/me/rpc":                                agent,
+		"GET /api/v2/organizations/{organization}/provisionerdaemons/serve": provisioner,
+		"POST /api/v2/licenses":                                             license,
+		"DELETE /api/v2/licenses/{id}":                                      license,
+		"POST /api/v2/tasks/{user}":                                         task,
+		"GET /api/v2/tasks/{user}/{task}":                                   task,
+		"DELETE /api/v2/tasks/{user}/{task}":                                task,
+		"GET /api/v2/prebuilds/settings":                                    prebuilds,
+		"PUT /api/v2/prebuilds/settings":                                    prebuilds,
 	}
 }

@@ -2,17 +2,22 @@ package coderd
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/mesh"
+	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/provisioners"
 	"github.com/codermesh/codermesh/coderd/secrets"
 	"github.com/codermesh/codermesh/coderd/users"
+	"github.com/codermesh/codermesh/coderd/workspaces"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -32,7 +37,7 @@ type meshKeys struct{ *provisioners.Service }
 
 func (k meshKeys) Authenticate(ctx context.Context, key secret.Token) (mesh.ProvisionerKey, error) {
 	found, err := k.Service.Authenticate(ctx, key)
-	return mesh.ProvisionerKey{ID: found.ID, Name: found.Name, Tags: found.Tags}, err
+	return mesh.ProvisionerKey{ID: found.ID, Name: found.Name, Tags: found.Tags, Organization: found.Organization}, err
 }
 
 // meshDaemons are the participants of the mesh as the queue and the agents know them.
@@ -41,7 +46,7 @@ type meshDaemons struct{ *mesh.Service }
 // calling is the daemon that holds a mesh address.
 func (d meshDaemons) calling(addr netip.Addr) (jobs.Daemon, bool) {
 	p, ok := d.CallingProvisioner(addr)
-	return jobs.Daemon{ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, BuiltIn: p.BuiltIn, KeyID: p.KeyID, KeyName: p.KeyName}, ok
+	return jobs.Daemon{ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, Organization: p.Organization, BuiltIn: p.BuiltIn, KeyID: p.KeyID, KeyName: p.KeyName}, ok
 }
 
 // agentOwners are the users as their agents know them.
@@ -71,4 +76,33 @@ func (a agentSecrets) SecretsOf(ctx context.Context, user uuid.UUID) ([]agents.S
 		out = append(out, agents.Secret(secret))
 	}
 	return out, err
+}
+
+// announcer makes notifications of what policy announces.
+type announcer struct{ told *notifications.Recorder }
+
+func (a announcer) Announce(ctx context.Context, q *dbsqlc.Queries, what workspaces.Announcement) error {
+	var t notifications.Template
+	switch {
+	case what.Done && what.Action == sdk.ScheduledDormancy:
+		t = notifications.WorkspaceDormant
+	case what.Done: // users see that a workspace started or stopped; a deletion is announced when it succeeded
+		return nil
+	case what.Action == sdk.ScheduledStop:
+		t = notifications.WorkspaceStopsSoon
+	case what.Action == sdk.ScheduledDormancy:
+		t = notifications.WorkspaceDormantSoon
+	case what.Action == sdk.ScheduledDelete:
+		t = notifications.WorkspaceMarkedForDeletion
+	default:
+		return nil
+	}
+	owner, err := q.GetUsername(ctx, what.UserID)
+	if err != nil {
+		return fmt.Errorf("read owner's name: %w", err)
+	}
+	return a.told.Record(ctx, q, notifications.Event{
+		Template: t, To: []uuid.UUID{what.UserID}, Targets: []uuid.UUID{what.WorkspaceID, what.TemplateID},
+		Labels: map[string]string{"workspace": what.WorkspaceName, "owner": owner, "reason": what.Explanation},
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -275,13 +276,14 @@ func (c *Client) Unsubscribe(id uuid.UUID) {
 	}
 }
 
-// Server blocks until a server is among the peers, and returns the latest introduced one, connected ones first.
+// Server blocks until a server is among the peers, and returns the latest introduced one: connected ones first, and first of these the
+// ones to which the coordinator connection leads. Other servers are peers while a person's terminal or app goes through them.
 func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 	var best *remote
 	err := c.await(ctx, "wait for the server's node", func() (bool, error) {
 		best = nil
 		for _, k := range c.peers {
-			if k.kind == KindServer && (best == nil || k.better(best)) {
+			if k.kind == KindServer && (best == nil || c.better(k, best)) {
 				best = k
 			}
 		}
@@ -293,15 +295,13 @@ func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 	return best.info, nil
 }
 
-// Replaced blocks until the server's node with the given id is lost or gone while another server is connected. It fails if ctx or the
-// client ends first.
+// Replaced blocks until the server's node with the given id is lost or gone while another server is connected, or the coordinator
+// connection leads to another server, which is connected. It fails if ctx or the client ends first.
 func (c *Client) Replaced(ctx context.Context, id uuid.UUID) error {
 	return c.await(ctx, "wait for another server", func() (bool, error) {
-		if k := c.peers[id]; k != nil && k.lostAt.IsZero() {
-			return false, nil
-		}
+		old := c.peers[id]
 		for other, k := range c.peers {
-			if other != id && k.kind == KindServer && k.lostAt.IsZero() {
+			if other != id && k.kind == KindServer && k.lostAt.IsZero() && (old == nil || !old.lostAt.IsZero() || c.leads(k) && !c.leads(old)) {
 				return true, nil
 			}
 		}
@@ -309,11 +309,20 @@ func (c *Client) Replaced(ctx context.Context, id uuid.UUID) error {
 	})
 }
 
-func (k *remote) better(than *remote) bool {
-	if k.lostAt.IsZero() != than.lostAt.IsZero() {
+// better reports whether server k is a better one to call. Called with mu held.
+func (c *Client) better(k, than *remote) bool {
+	switch {
+	case k.lostAt.IsZero() != than.lostAt.IsZero():
 		return k.lostAt.IsZero()
+	case c.leads(k) != c.leads(than):
+		return c.leads(k)
 	}
 	return k.order > than.order
+}
+
+// leads reports whether the coordinator connection leads, or last led, to a server. Called with mu held.
+func (c *Client) leads(k *remote) bool {
+	return c.welcome != nil && slices.Contains(c.welcome.Servers, k.info.ID)
 }
 
 // Peer returns a peer of the node.

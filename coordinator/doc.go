@@ -85,4 +85,33 @@
 // whose session has ended is gone at once; the others become lost peers of the table, which may return and which a revocation finds.
 // So neither end has to return first, and a client that stays away keeps nothing that its session has lost. What
 // cannot be decided stays, and the server asks again.
+//
+// # Several servers
+//
+// The servers of a deployment know each other's participants. Each pair keeps one link (Server.Link, a websocket on LinkPath):
+//
+//	hello{version}                ──▶ ◀──  both at once; each side speaks the lower version
+//	present{participant}, …, want{from, to}, …, synced
+//	present{participant}, gone{id}         whenever one of the sender's participants changes
+//	want{from, to}, unwant{from, to}       a participant of the sender subscribes to one of the receiver's, or gives it up
+//	ready{from, to, key}                   a destination older than version 4 knows the initiator's key
+//	meet{from, to, delay}                  send the endpoints of from to to after the delay (meet.go)
+//	probe{id, key}, probed{answers}        does the process of an agent still answer (rival.go)
+//
+// A participant belongs to the server that it connected to last, as its stamp shows: the time of that connection, or one more than the
+// highest stamp that the server knew. A server that learns of a higher one ends its own connection. Subscriptions are kept and
+// authorized by the server of the participant that subscribed; its partner's server follows. Both servers then have the tunnel in their tables
+// and each tells its own participant, so what the participants see does not depend on where they are connected. A tunnel without a
+// participant of this server is not in its table.
+//
+// A link has no queue of messages: a set holds which participants and pairs have changed, and the writer reads the table. A change costs one
+// message to each server, a subscription one to the partner's.
+//
+// When a link ends, the other server's participants are lost, never gone: they may return on the next link, or to any server within
+// LostTimeout. The next link begins with everything that the sender has. Subscriptions that a server told on an earlier link and does not
+// repeat have ended. A participant that moves between servers takes its subscriptions along by repeating them, as clients do on every
+// welcome; until then its partners' servers keep the old ones. An unsubscribe of something that the server does not know goes to all.
+// When a server is gone, the others ask the Authorizer about the subscriptions for which it vouched.
+//
+// Agents and provisioners see the servers' nodes that are connected to the same server, and another one if it subscribes to them.
 package coordinator

@@ -119,6 +119,31 @@ func FuzzDecodeServerMessage(f *testing.F) {
 	})
 }
 
+func FuzzDecodeLinkMessage(f *testing.F) {
+	for _, m := range linkMessages() {
+		f.Add([]byte(encoded(m)))
+	}
+	f.Add([]byte(`{"gone":{"id":"00000000-0000-0000-0000-000000000000"}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := coordinator.DecodeLinkMessage(data)
+		if err != nil {
+			return
+		}
+		if set(m) != 1 || len(data) > coordinator.MaxLinkMessage {
+			t.Fatalf("accepted %s as %+v", data, m)
+		}
+		if p := m.Present; p != nil {
+			if p.Key.IsZero() || !p.Kind.Valid() || p.Stamp <= 0 || len(p.Detail) > coordinator.MaxDetail || len(p.Pass) > coordinator.MaxPass {
+				t.Fatalf("accepted %+v", p)
+			}
+			if p.Node != nil {
+				checkInfo(t, *p.Node)
+			}
+		}
+		again(t, m, coordinator.DecodeLinkMessage)
+	})
+}
+
 func FuzzParseHello(f *testing.F) {
 	f.Add("v=1&key="+key(1).String(), "")
 	f.Add("v=1&key="+key(1).String()+"&subscribe="+agent(1).ID.String(), "")

@@ -151,10 +151,8 @@ func (s *Server) revive(x *session, principal Principal, h PeerPass, gen uint64)
 		s.forget(p)
 		return nil, errChanging() // the relay is releasing the key
 	}
-	b := &binding{key: h.Key, owner: h.ID, relay: make(chan struct{}, 1)}
-	b.relay <- struct{}{}
-	s.bindings[h.Key] = b
-	p.principal, p.state, p.key = principal, lost, h.Key
+	b := s.bind(h.Key, h.ID)
+	p.principal, p.state, p.key, p.stamp = principal, lost, h.Key, 0
 	p.since, p.lastSeen = time.Now(), time.Now()
 	p.setPass(h.Pass)
 	s.byAddr.Store(tailnet.Addr(h.ID), principal)

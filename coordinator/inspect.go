@@ -17,8 +17,10 @@ type PeerInfo struct {
 	Principal
 	Addr           netip.Addr
 	Online         bool
+	Server         uuid.UUID // that it is, or was last, connected to; Nil means this one
 	ConnectedSince time.Time // zero while not online
 	LastSeen       time.Time
+	Key            tailnet.PublicKey
 	KeyFingerprint string // first 8 hex digits of the node key
 	Region         int    // home relay, 0 while unknown
 	Tunnels        int    // partners, connected or not
@@ -35,16 +37,22 @@ func (s *Server) Peers() []PeerInfo {
 		}
 		info := PeerInfo{
 			Principal: p.principal, Addr: tailnet.Addr(p.principal.ID), Online: p.state == online,
-			LastSeen: p.lastSeen, KeyFingerprint: hex.EncodeToString(p.key[:4]), Tunnels: len(p.tunnels),
+			LastSeen: p.lastSeen, Key: p.key, KeyFingerprint: hex.EncodeToString(p.key[:4]), Tunnels: len(p.tunnels),
 		}
 		if p.session != nil {
 			info.ConnectedSince, info.LastSeen = p.since, p.session.seen()
+		}
+		if p.far != nil {
+			info.Server = p.far.server
+			if p.state == online {
+				info.ConnectedSince, info.LastSeen = p.since, time.Now() // its server would report otherwise
+			}
 		}
 		for id := range p.tunnels {
 			info.Partners = append(info.Partners, id)
 		}
 		if p.node != nil {
-			info.Region = p.node.region
+			info.Region = p.node.info.Region
 		}
 		list = append(list, info)
 	}
@@ -65,7 +73,7 @@ func (s *Server) Online(id uuid.UUID) bool {
 
 // Stats holds numbers for metrics. The counters only grow.
 type Stats struct {
-	Online, Lost, Tunnels int
+	Online, Lost, Tunnels int // Online and Lost count participants of this server, so that the sum over all servers counts each once
 
 	ReadyTimeouts uint64 // introductions made without the destination's ready
 	Refused       uint64 // subscriptions, at their start or by Recheck
@@ -84,6 +92,9 @@ func (s *Server) Stats() Stats {
 	defer s.mu.Unlock()
 	st.Tunnels = s.table.tunnels
 	for _, p := range s.peers {
+		if p.far != nil {
+			continue
+		}
 		switch p.state {
 		case online:
 			st.Online++
@@ -92,4 +103,12 @@ func (s *Server) Stats() Stats {
 		}
 	}
 	return st
+}
+
+// Here reports whether a participant is connected to this server.
+func (s *Server) Here(id uuid.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.peers[id]
+	return p != nil && p.session != nil
 }

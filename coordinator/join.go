@@ -28,7 +28,7 @@ func (s *Server) precheck(p Principal, h Hello) error {
 // admissible reports whether p may connect with the hello's key. Called with mu held.
 func (s *Server) admissible(p Principal, h Hello) *fault.Error {
 	switch {
-	case s.closed:
+	case s.closed, s.draining && p.Kind != KindServer:
 		return fault.New(fault.Unavailable, "the server is stopping")
 	case !p.Kind.Valid() || p.ID == uuid.Nil:
 		return fault.New(fault.Internal, "principal of kind %q with id %s", p.Kind, p.ID)
@@ -65,20 +65,24 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 		}
 	}
 	var b, old *binding
-	var silent *session // of the same agent, does not answer
+	var silent rival // of the same agent, does not answer
 	for {
 		s.mu.Lock()
 		if err := s.admissible(p, h); err != nil {
 			s.mu.Unlock()
 			return nil, err
 		}
-		if rival := s.rival(p, h); rival != nil && rival != silent {
+		if other := s.rival(p, h); other != (rival{}) && other != silent {
 			s.mu.Unlock()
-			if answers(ctx, rival) {
+			alive, err := s.rivalAnswers(ctx, p.ID, other)
+			if err != nil {
+				return nil, err
+			}
+			if alive {
 				s.contested(p.ID)
 				return nil, errTwoAgents()
 			}
-			silent = rival
+			silent = other
 			continue
 		}
 		b = s.bindings[h.Key]
@@ -94,9 +98,7 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 	}
 	x.ctx, x.cancel = context.WithCancel(ctx)
 	if b == nil {
-		b = &binding{key: h.Key, owner: p.ID, relay: make(chan struct{}, 1)}
-		b.relay <- struct{}{}
-		s.bindings[h.Key] = b
+		b = s.bind(h.Key, p.ID)
 	}
 	old = s.attach(x)
 	s.mu.Unlock()
@@ -118,6 +120,7 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 func (s *Server) attach(x *session) (old *binding) {
 	id := x.principal.ID
 	p := s.table.peer(id)
+	stamp := p.stamp
 	if p.session != nil {
 		code := fault.Conflict
 		if x.principal.Kind == KindAgent {
@@ -131,6 +134,9 @@ func (s *Server) attach(x *session) (old *binding) {
 	}
 	resumed := p.state != absent
 	p.principal, p.state, p.key, p.session, p.since = x.principal, online, x.key, x, x.joined
+	p.version, p.far, p.stamp = x.version, nil, max(x.joined.UnixMicro(), stamp+1)
+	delete(s.departed, id)
+	s.publish(p)
 	x.peer = p
 	p.setPass(x.pass)
 	s.byAddr.Store(tailnet.Addr(id), x.principal)
@@ -148,13 +154,17 @@ func (s *Server) attach(x *session) (old *binding) {
 		p.mark(partner)
 	}
 	for partner, t := range p.tunnels {
-		if o := t.initiator; !resumed && o != p && !o.principal.Kind.mayInitiate(x.principal.Kind) {
+		o := t.other(p)
+		if o == t.initiator && !resumed && !o.principal.Kind.mayInitiate(x.principal.Kind) {
 			s.drop(t)
 			o.refuse(id, errUnseen())
 			continue
 		}
 		if t.destination == p && !t.introduced() {
 			t.state = pending // it may have missed the offer: step makes another
+		}
+		if *t.wantedBy(p) {
+			s.tellWant(p, o)
 		}
 		s.step(t)
 		s.meet(t)
@@ -166,7 +176,15 @@ func (s *Server) attach(x *session) (old *binding) {
 	return old
 }
 
-// servers lists the connected participants of KindServer. Called with mu held.
+// bind ties a key to a participant. Called with mu held; the caller owes admit without it.
+func (s *Server) bind(k tailnet.PublicKey, owner uuid.UUID) *binding {
+	b := &binding{key: k, owner: owner, relay: make(chan struct{}, 1)}
+	b.relay <- struct{}{}
+	s.bindings[k] = b
+	return b
+}
+
+// servers lists the participants of KindServer that are connected here. Called with mu held.
 func (s *Server) servers() []uuid.UUID {
 	ids := []uuid.UUID{}
 	for id := range s.serverIDs {
@@ -220,7 +238,7 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 		})
 	}
 	p := s.peers[id]
-	if p == nil || p.state == absent {
+	if p == nil || p.state == absent || p.far != nil && !forGood {
 		s.mu.Unlock()
 		return false
 	}
@@ -229,15 +247,24 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 	}
 	b := s.remove(p)
 	if forGood {
-		for _, t := range p.tunnels { // waiting for it is pointless now
-			t.other(p).refuse(id, &fault.Error{Code: m.Code, Message: m.Message})
-			s.drop(t)
+		if d, ok := s.departed[id]; ok {
+			d.reason = m
+			s.departed[id] = d
 		}
+		s.abandon(p, m)
 	}
 	s.mu.Unlock()
 	s.release(b)
 	s.log.Info("mesh participant removed", "peer", id, "reason", m.Message)
 	return true
+}
+
+// abandon ends the tunnels of a participant that was revoked: waiting for it is pointless now. Called with mu held.
+func (s *Server) abandon(p *peer, m ErrorMessage) {
+	for _, t := range p.tunnels {
+		t.other(p).refuse(p.principal.ID, &fault.Error{Code: m.Code, Message: m.Message})
+		s.drop(t)
+	}
 }
 
 // errUnseen returns the refusal of a participant of a kind that the caller may never see.

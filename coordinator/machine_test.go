@@ -18,21 +18,23 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// machine holds a server and a model of what it must do. Time is the bubble's.
+// machine holds the servers of a deployment and a model of what they must do together. Time is the bubble's.
 type machine struct {
-	rt    *rapid.T
-	t     *testing.T
-	s     *coordinator.Server
-	rules *policy
-	relay *relayLog
-	all   []*actor
-	keys  uint64
+	rt     *rapid.T
+	t      *testing.T
+	c      *cluster
+	rules  *policy
+	relays []*relayLog // of each server
+	all    []*actor
+	keys   uint64
+	cut    bool // a link is
 }
 
 // actor is one participant of the model.
 type actor struct {
 	p         coordinator.Principal
 	w         *wire // nil: not connected
+	at        int   // the server that it is, or was last, connected to
 	lost      bool
 	lostAt    time.Time
 	key       tailnet.PublicKey // while connected or lost
@@ -45,6 +47,7 @@ type actor struct {
 	wants     map[uuid.UUID]bool
 
 	view  map[uuid.UUID]tailnet.NodeInfo // what its client has
+	doubt map[uuid.UUID]bool             // what another server told and this one has not confirmed: a client removes it after the grace
 	toldA map[uuid.UUID]promise          // the promises that its client received, for the order of introductions
 	heard map[coordinator.PeerGone]bool  // the goodbyes that its client received
 }
@@ -72,16 +75,23 @@ const (
 	machineLost  = 10 * time.Minute
 )
 
-func TestStateMachine(t *testing.T) {
+func TestStateMachine(t *testing.T) { runMachine(t, 1) }
+
+// TestStateMachineOfServers checks that three servers do together what one does: participants connect to any of them and move.
+func TestStateMachineOfServers(t *testing.T) { runMachine(t, 3) }
+
+func runMachine(t *testing.T, servers int) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// Hides Deadline, which must not be called inside a bubble.
+		// Hides Deadline, which must not be called inside a bubble. Rapid stops after a day of the bubble's time: use -count for more.
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
-			m := &machine{rt: rt, t: t, rules: &policy{}, relay: &relayLog{}, keys: 1000}
-			m.s = coordinator.New(coordinator.Options{
-				Authorizer: m.rules, Relay: m.relay, RelayMap: relayMap, ReadyTimeout: machineReady, LostTimeout: machineLost,
+			m := &machine{rt: rt, t: t, rules: &policy{}, keys: 1000}
+			m.c = newCluster(t, servers, func(_ int, opts *coordinator.Options) {
+				m.relays = append(m.relays, &relayLog{})
+				opts.Authorizer, opts.Relay = m.rules, m.relays[len(m.relays)-1]
+				opts.ReadyTimeout, opts.LostTimeout = machineReady, machineLost
 			})
-			defer m.s.Close()
+			defer m.c.close()
 			for i := range 3 {
 				m.all = append(m.all, &actor{p: client(uint64(i))})
 			}
@@ -92,7 +102,7 @@ func TestStateMachine(t *testing.T) {
 				a.wants = make(map[uuid.UUID]bool)
 				a.forgetAll()
 			}
-			rt.Repeat(map[string]func(*rapid.T){
+			actions := map[string]func(*rapid.T){
 				"":          func(*rapid.T) { m.step() },
 				"connect":   func(*rapid.T) { m.connect(m.pick("who"), false) },
 				"connect2":  func(*rapid.T) { m.connect(m.pick("who"), false) },
@@ -102,17 +112,23 @@ func TestStateMachine(t *testing.T) {
 				"subscribe": func(*rapid.T) { m.subscribe(m.pair()) },
 				"subscrib2": func(*rapid.T) { m.subscribe(m.pair()) },
 				"unsub":     func(*rapid.T) { m.unsubscribe(m.pair()) },
-				"cut":       func(*rapid.T) { m.cut(m.pick("who")) },
+				"cut":       func(*rapid.T) { m.cutOff(m.pick("who")) },
 				"bye":       func(*rapid.T) { m.leave(m.pick("who"), func(a *actor) { a.w.bye() }, false) },
-				"kick":      func(*rapid.T) { m.leave(m.pick("who"), func(a *actor) { m.s.Kick(a.p.ID, "test") }, false) },
-				"revoke":    func(*rapid.T) { m.leave(m.pick("who"), func(a *actor) { m.s.Revoke(a.p.ID, "test") }, true) },
+				"kick": func(*rapid.T) {
+					m.leave(m.pick("who"), func(a *actor) { m.c.servers[a.at].Kick(a.p.ID, "test") }, false)
+				},
+				"revoke":    func(*rapid.T) { m.leave(m.pick("who"), m.revoke, true) },
 				"deny":      func(*rapid.T) { m.deny(m.pair()) },
 				"allow":     func(*rapid.T) { from, to := m.pair(); m.rules.set(from.p.ID, to.p.ID, false) },
 				"steal":     func(*rapid.T) { m.steal(m.pick("who"), m.pick("whose")) },
 				"lie":       func(*rapid.T) { m.lie(m.pick("who"), m.pick("whose")) },
 				"wait":      func(*rapid.T) { m.wait(time.Second, machineReady/2, machineReady) },
 				"wait long": func(*rapid.T) { m.wait(machineReady*2, machineLost/2, machineLost) },
-			})
+			}
+			if servers > 1 {
+				actions["break"] = func(*rapid.T) { m.breakLink() }
+			}
+			rt.Repeat(actions)
 			m.converge()
 		})
 	})
@@ -120,7 +136,7 @@ func TestStateMachine(t *testing.T) {
 
 func (a *actor) forgetAll() {
 	a.view, a.toldA = make(map[uuid.UUID]tailnet.NodeInfo), make(map[uuid.UUID]promise)
-	a.heard = make(map[coordinator.PeerGone]bool)
+	a.heard, a.doubt = make(map[coordinator.PeerGone]bool), make(map[uuid.UUID]bool)
 }
 
 func (m *machine) pick(what string) *actor { return rapid.SampledFrom(m.all).Draw(m.rt, what) }
@@ -162,7 +178,62 @@ func (m *machine) denied(from, to uuid.UUID) bool {
 	return m.rules.denied[[2]uuid.UUID{from, to}]
 }
 
+// server draws the server that an actor connects to next. Servers' own nodes stay, and while a link is cut, so does everyone.
+func (m *machine) server(a *actor) int {
+	switch {
+	case len(m.c.servers) == 1:
+		return 0
+	case a.p.Kind == coordinator.KindServer:
+		return slices.Index(m.all, a) % len(m.c.servers)
+	case m.cut && a.bound():
+		return a.at
+	}
+	return rapid.IntRange(0, len(m.c.servers)-1).Draw(m.rt, "server")
+}
+
+// revoke does what the database does: it tells every server.
+func (m *machine) revoke(a *actor) {
+	for _, s := range m.c.servers {
+		s.Revoke(a.p.ID, "test")
+	}
+}
+
+// breakLink cuts a link, and joins it again after a few actions that the other side misses.
+func (m *machine) breakLink() {
+	i := rapid.IntRange(0, len(m.c.servers)-2).Draw(m.rt, "i")
+	j := rapid.IntRange(i+1, len(m.c.servers)-1).Draw(m.rt, "j")
+	m.c.cut(i, j)
+	m.cut = true
+	synctest.Wait()
+	for range rapid.IntRange(0, 3).Draw(m.rt, "missed") {
+		switch rapid.IntRange(0, 6).Draw(m.rt, "action") {
+		case 0, 1:
+			if a := m.pick("who"); a.bound() {
+				m.connect(a, rapid.Bool().Draw(m.rt, "restart"))
+			}
+		case 2:
+			m.announce(m.pick("who"))
+		case 3:
+			m.subscribe(m.pair())
+		case 4:
+			m.unsubscribe(m.pair())
+		case 5:
+			m.cutOff(m.pick("who"))
+		case 6:
+			m.leave(m.pick("who"), func(a *actor) { a.w.bye() }, false)
+		}
+		m.receive()
+	}
+	m.c.join(i, j)
+	m.cut = false
+	synctest.Wait()
+}
+
 func (m *machine) connect(a *actor, restart bool) {
+	was, moved := a.at, false
+	if at := m.server(a); at != was {
+		a.at, moved = at, a.bound()
+	}
 	if restart && a.p.Kind != coordinator.KindClient || a.key == (tailnet.PublicKey{}) {
 		m.keys++
 		fresh := key(m.keys)
@@ -178,10 +249,26 @@ func (m *machine) connect(a *actor, restart bool) {
 	a.toldA = make(map[uuid.UUID]promise) // the server asks it again
 	a.lost, a.slow = false, rapid.Bool().Draw(m.rt, "slow")
 	a.version = rapid.SampledFrom([]int{versionAsked, coordinator.Version}).Draw(m.rt, "version")
-	a.w = greet(m.t, m.s, a.p, coordinator.Hello{Version: a.version, Key: a.key})
+	if a.w = nil; moved && a.p.Kind == coordinator.KindAgent {
+		for _, b := range m.all {
+			if b.p.Kind == coordinator.KindServer {
+				delete(a.wants, b.p.ID) // another server knows no better than that agents see it
+			}
+		}
+	}
+	a.w = greet(m.t, m.c.servers[a.at], a.p, coordinator.Hello{Version: a.version, Key: a.key})
 	synctest.Wait()
-	for _, b := range m.all { // agents see servers without asking
-		if b.w == nil || b == a {
+	if moved {
+		for id := range a.view {
+			a.doubt[id] = true
+		}
+		for id := range a.wants { // as a client does on every welcome
+			a.w.subscribe(id)
+		}
+		synctest.Wait()
+	}
+	for _, b := range m.all { // agents see their server without asking
+		if b.w == nil || b == a || b.at != a.at {
 			continue
 		}
 		if a.p.Kind == coordinator.KindAgent && b.p.Kind == coordinator.KindServer && !m.denied(a.p.ID, b.p.ID) {
@@ -249,7 +336,7 @@ func (m *machine) unsubscribe(from, to *actor) {
 	}
 }
 
-func (m *machine) cut(a *actor) {
+func (m *machine) cutOff(a *actor) {
 	if a.w != nil {
 		a.w.cut()
 		a.w, a.lost, a.lostAt = nil, true, time.Now()
@@ -270,8 +357,10 @@ func (m *machine) leave(a *actor, do func(*actor), forGood bool) {
 
 func (m *machine) deny(from, to *actor) {
 	m.rules.set(from.p.ID, to.p.ID, true)
-	if err := m.s.Recheck(context.Background(), to.p.ID); err != nil {
-		m.rt.Fatalf("recheck: %v", err)
+	for _, s := range m.c.servers {
+		if err := s.Recheck(context.Background(), to.p.ID); err != nil {
+			m.rt.Fatalf("recheck: %v", err)
+		}
 	}
 	delete(from.wants, to.p.ID)
 }
@@ -281,7 +370,7 @@ func (m *machine) steal(a, victim *actor) {
 	if a == victim || !victim.bound() || a.bound() {
 		return
 	}
-	conn, err := m.s.Dialer(a.p)(context.Background(), coordinator.Hello{Version: 1, Key: victim.key})
+	conn, err := m.c.servers[m.server(a)].Dialer(a.p)(context.Background(), coordinator.Hello{Version: 1, Key: victim.key})
 	if err == nil {
 		conn.Close(1000, "")
 		m.rt.Fatalf("%s got in with the key of %s", a.p.Name, victim.p.Name)
@@ -319,6 +408,15 @@ func (m *machine) expire() {
 func (m *machine) step() {
 	synctest.Wait()
 	m.expire()
+	m.receive()
+	for i := range m.c.servers {
+		m.listed(i)
+	}
+}
+
+// receive records the received messages.
+func (m *machine) receive() {
+	synctest.Wait()
 	for again := true; again; { // answers lead to more messages
 		again = false
 		for _, a := range m.all {
@@ -331,20 +429,27 @@ func (m *machine) step() {
 			}
 		}
 	}
+}
 
+// listed checks the table of a server.
+func (m *machine) listed(i int) {
+	s, relay := m.c.servers[i], m.relays[i]
 	online, gone := 0, 0
 	held := make(map[string]string)
-	for _, p := range m.s.Peers() {
+	for _, p := range s.Peers() {
 		a := m.get(p.ID)
 		if !a.bound() || p.Online != (a.w != nil) {
-			m.rt.Fatalf("%s is listed with online=%v; the model says connected %v, lost %v", p.Name, p.Online, a.w != nil, a.lost)
+			m.rt.Fatalf("server %d: %s is listed with online=%v; the model says connected %v, lost %v", i, p.Name, p.Online, a.w != nil, a.lost)
+		}
+		if (p.Server == uuid.Nil) != (a.at == i) || p.Server != uuid.Nil && p.Server != m.c.ids[a.at] {
+			m.rt.Fatalf("server %d: %s is listed at server %s, not %d", i, p.Name, p.Server, a.at)
 		}
 		if other, ok := held[p.KeyFingerprint]; ok {
 			m.rt.Fatalf("one key of both %s and %s", other, p.Name)
 		}
 		held[p.KeyFingerprint] = p.Name
-		if !m.relay.has(a.key) {
-			m.rt.Fatalf("the relay does not admit %s", p.Name)
+		if !relay.has(a.key) {
+			m.rt.Fatalf("relay %d does not admit %s", i, p.Name)
 		}
 		online++
 	}
@@ -352,15 +457,15 @@ func (m *machine) step() {
 		if !a.bound() {
 			gone++
 		}
-		if _, ok := m.s.Lookup(tailnet.Addr(a.p.ID)); ok != a.bound() {
-			m.rt.Fatalf("%s is found by its address: %v", a.p.Name, ok)
+		if _, ok := s.Lookup(tailnet.Addr(a.p.ID)); ok != a.bound() {
+			m.rt.Fatalf("server %d: %s is found by its address: %v", i, a.p.Name, ok)
 		}
 	}
-	m.relay.mu.Lock()
-	admitted := len(m.relay.admitted)
-	m.relay.mu.Unlock()
+	relay.mu.Lock()
+	admitted := len(relay.admitted)
+	relay.mu.Unlock()
 	if online+gone != len(m.all) || admitted != online {
-		m.rt.Fatalf("%d participants in the table, %d admitted by the relay, %d gone of %d", online, admitted, gone, len(m.all))
+		m.rt.Fatalf("server %d: %d participants in the table, %d admitted by the relay, %d gone of %d", i, online, admitted, gone, len(m.all))
 	}
 }
 
@@ -369,18 +474,22 @@ func (m *machine) received(a *actor, msg coordinator.ServerMessage) {
 	case msg.Peer != nil:
 		n := msg.Peer.Info
 		b := m.get(n.ID)
-		m.allowed(a, b)
+		apart := m.cut && a.at != b.at // the server may not know about changes
+		if !apart {
+			m.allowed(a, b)
+		}
 		m.order(a, b, msg.Peer)
-		if n.Key != b.key && b.bound() {
+		if n.Key != b.key && b.bound() && !apart {
 			m.rt.Fatalf("%s was told an old key of %s", a.p.Name, b.p.Name)
 		}
-		if old, ok := a.view[n.ID]; ok && old.Key != n.Key {
+		if old, ok := a.view[n.ID]; ok && old.Key != n.Key && !a.doubt[n.ID] {
 			m.rt.Fatalf("%s was told a new key of %s without gone", a.p.Name, b.p.Name)
 		}
 		if old := a.view[n.ID]; len(n.Endpoints) == 0 && n.Moves == old.Moves {
 			n.Endpoints, n.Mapped = old.Endpoints, old.Mapped
 		}
 		a.view[n.ID] = n
+		delete(a.doubt, n.ID)
 		known := a.toldA[n.ID]
 		if known.key != n.Key || msg.Peer.Ack {
 			known = promise{key: n.Key, since: time.Now()}
@@ -403,7 +512,7 @@ func (m *machine) received(a *actor, msg coordinator.ServerMessage) {
 		}
 	case msg.Unsubscribed != nil:
 		b := m.get(msg.Unsubscribed.ID)
-		if _, ok := a.view[b.p.ID]; ok && !a.wants[b.p.ID] && !b.wants[a.p.ID] {
+		if _, ok := a.view[b.p.ID]; ok && !a.doubt[b.p.ID] && !a.wants[b.p.ID] && !b.wants[a.p.ID] {
 			m.rt.Fatalf("%s was told that it sees %s no longer, and not that it is gone", a.p.Name, b.p.Name)
 		}
 	case msg.Refused != nil:
@@ -431,6 +540,9 @@ func (m *machine) order(a, b *actor, u *coordinator.PeerUpdate) {
 	}
 	if u.Ack || a.view[b.p.ID].Key == u.Info.Key {
 		return
+	}
+	if a.at != b.at {
+		return // two servers may disagree on who initiates: then a participant of an earlier version is not asked
 	}
 	initiates := a.p.Kind == coordinator.KindClient && b.p.Kind == coordinator.KindAgent // else either may
 	if b.version > versionAsked || a.version > versionAsked && !initiates {
@@ -461,6 +573,7 @@ func (m *machine) converge() {
 				continue
 			}
 			got, known := a.view[b.p.ID]
+			known = known && !a.doubt[b.p.ID]
 			want := a.wants[b.p.ID] || b.wants[a.p.ID]
 			if known != want {
 				m.rt.Fatalf("%s knows %s: %v, want %v (it wants it: %v, is wanted: %v; knows %v)",

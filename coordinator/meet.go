@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/codermesh/codermesh/tailnet"
@@ -17,6 +18,7 @@ import (
 type meeting struct {
 	arranged                             bool
 	initiatorInvited, destinationInvited bool // it may learn the other's endpoints
+	round                                uint // counts the meetings, so that the timer of an earlier one does nothing
 }
 
 func (t *tunnel) invited(p *peer) *bool {
@@ -28,23 +30,29 @@ func (t *tunnel) invited(p *peer) *bool {
 
 // newAnnouncement encodes the messages for partners.
 func newAnnouncement(info tailnet.NodeInfo, kind Kind) *announcement {
-	a := &announcement{region: info.Region, moves: info.Moves, mapped: info.Mapped, measured: info.Measured}
-	say := func() messages {
-		return messages{
-			plain: encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: kind}}),
-			ack:   encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: kind, Ack: true}}),
-		}
-	}
-	a.complete = say()
-	if a.reduced = a.complete; !a.open() {
-		info.Endpoints, info.Mapped = nil, netip.AddrPort{}
-		a.reduced = say()
-	}
+	a := &announcement{info: info, kind: kind}
+	a.messages(false)
+	a.messages(true)
 	return a
 }
 
+// messages returns the messages that carry the announcement, with or without the endpoints. It encodes them on first use, because most
+// participants of other servers have no partner here.
+func (a *announcement) messages(withheld bool) messages {
+	m, info := &a.complete, a.info
+	if withheld && !a.open() {
+		m = &a.reduced
+		info.Endpoints, info.Mapped = nil, netip.AddrPort{}
+	}
+	if m.plain == nil {
+		m.plain = encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: a.kind}})
+		m.ack = encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: a.kind, Ack: true}})
+	}
+	return *m
+}
+
 // open reports whether the node is not behind a NAT, or cannot find out because no STUN server answers. A nil announcement is not open.
-func (a *announcement) open() bool { return a != nil && a.measured && !a.mapped.IsValid() }
+func (a *announcement) open() bool { return a != nil && a.info.Measured && !a.info.Mapped.IsValid() }
 
 // withholds reports whether p must not learn its partner's endpoints yet.
 func (t *tunnel) withholds(p *peer) bool {
@@ -57,47 +65,101 @@ func (t *tunnel) separated() bool {
 	switch {
 	case a.open() || b.open():
 		return false
-	case a == nil || b == nil || !a.measured || !b.measured:
+	case a == nil || b == nil || !a.info.Measured || !b.info.Measured:
 		return true
 	}
-	return a.mapped.Addr() != b.mapped.Addr()
+	return a.info.Mapped.Addr() != b.info.Mapped.Addr()
 }
 
 // meet invites both ends of a tunnel as soon as they can meet, the more distant one first.
 func (s *Server) meet(t *tunnel) {
 	i, d := t.initiator, t.destination
 	if t.meeting.arranged || t.state != open || i.state != online || d.state != online || i.node == nil || d.node == nil ||
-		!i.node.measured || !d.node.measured || !t.separated() {
+		!i.node.info.Measured || !d.node.info.Measured || !t.separated() {
+		return
+	}
+	if i.far != nil || d.far != nil {
+		s.meetFar(t)
 		return
 	}
 	t.meeting.arranged = true
 	first, second := i, d
-	if d.session.rtt > i.session.rtt {
+	if d.rtt() > i.rtt() {
 		first, second = d, i
 	}
-	invite := func(p *peer) {
-		*t.invited(p) = true
-		p.mark(t.other(p).principal.ID)
-	}
-	invite(first)
-	lead := (first.session.rtt - second.session.rtt) / 2
-	if lead == 0 {
-		invite(second)
+	t.invite(first)
+	s.inviteLater(t, second, (first.rtt()-second.rtt())/2)
+}
+
+// invite lets p learn its partner's endpoints.
+func (t *tunnel) invite(p *peer) {
+	*t.invited(p) = true
+	p.mark(t.other(p).principal.ID)
+}
+
+// inviteLater invites p after a delay, unless the meeting was called off.
+func (s *Server) inviteLater(t *tunnel, p *peer, delay time.Duration) {
+	if delay <= 0 {
+		t.invite(p)
 		return
 	}
-	s.after(time.Now().Add(lead), func() *binding {
-		if *t.invited(first) { // the meeting was not called off
-			invite(second)
+	t.meeting.round++
+	round := t.meeting.round
+	s.after(time.Now().Add(delay), func() *binding {
+		if t.meeting.arranged && t.meeting.round == round {
+			t.invite(p)
 		}
 		return nil
 	})
 }
 
+// meetFar arranges a meeting between participants of two servers. The server of the one with the smaller id does so: it tells the other
+// server, and delays whichever message would arrive first.
+func (s *Server) meetFar(t *tunnel) {
+	own, other := t.initiator, t.destination
+	if own.far != nil {
+		own, other = other, own
+	}
+	if own.far != nil || other.far == nil || slices.Compare(own.principal.ID[:], other.principal.ID[:]) > 0 {
+		return
+	}
+	r := s.replicas[other.far.server]
+	if r == nil {
+		return
+	}
+	t.meeting.arranged = true
+	lead := (r.rtt + other.rtt() - own.rtt()) / 2 // how much earlier a message reaches our own
+	m := LinkMeet{
+		LinkPair: LinkPair{own.principal.ID, other.principal.ID}, FromMoves: own.node.info.Moves, ToMoves: other.node.info.Moves,
+		Delay: min(max(-lead, 0), maxLinkDelay*time.Millisecond).Microseconds(),
+	}
+	r.meet.put(m.LinkPair, m)
+	r.wake.Poke()
+	s.inviteLater(t, own, lead)
+}
+
+// followMeeting follows another server's arrangement, unless one of the nodes has moved since.
+func (s *Server) followMeeting(r *replica, m LinkMeet) {
+	t := s.shared(r, m.LinkPair)
+	if t == nil {
+		return
+	}
+	from, to := s.peers[m.From], s.peers[m.To]
+	if from.node == nil || to.node == nil || from.node.info.Moves != m.FromMoves || to.node.info.Moves != m.ToMoves {
+		return
+	}
+	t.meeting.arranged = true
+	s.inviteLater(t, to, time.Duration(m.Delay)*time.Microsecond)
+}
+
+// callOff forgets the meeting.
+func (t *tunnel) callOff() { t.meeting = meeting{round: t.meeting.round + 1} }
+
 // separate ends the meeting of a node that has moved. The node has forgotten the endpoints of a partner behind a NAT.
 func (s *Server) separate(p *peer, t *tunnel) {
-	t.meeting = meeting{}
+	t.callOff()
 	o := t.other(p)
-	if seen, ok := p.views[o.principal.ID]; ok && o.node != nil && o.node.mapped.IsValid() {
+	if seen, ok := p.views[o.principal.ID]; ok && o.node != nil && o.node.info.Mapped.IsValid() {
 		seen.withheld = true
 		p.views[o.principal.ID] = seen
 	}
@@ -105,6 +167,9 @@ func (s *Server) separate(p *peer, t *tunnel) {
 
 // probes is how many round trips measure takes. The shortest counts, since a node that has just started is busy.
 const probes = 3
+
+// worthTelling is the shortest round trip that other servers learn about at once. They learn of a shorter one with the next change.
+const worthTelling = 5 * time.Millisecond
 
 // measure measures the round trip to a session's participant.
 func (s *Server) measure(x *session) {
@@ -123,5 +188,10 @@ func (s *Server) measure(x *session) {
 			x.rtt = rtt
 		}
 		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x.peer.session == x && x.rtt >= worthTelling {
+		s.publish(x.peer)
 	}
 }

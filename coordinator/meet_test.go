@@ -217,6 +217,7 @@ func TestMeetAgain(t *testing.T) {
 		a := connect(t, s, agent(1), key(100))
 		a.behind(1, natA, 0)
 		c := connect(t, s, client(1), key(1), agent(1).ID)
+		synctest.Wait() // the server has measured both round trips
 		c.behind(1, natC, 0)
 		a.expect(two, "welcome", "peer client 1 #1")
 		c.expect(two, "welcome", "peer agent 1 #1")

@@ -26,13 +26,30 @@ func errTwoAgents() *fault.Error {
 		WithDetail("Two machines or processes run the same agent, such as a copy of the workspace. Stop one of them. This one tries again in a while.")
 }
 
-// rival returns the connection of another process of the same agent, or nil. Called with mu held.
-func (s *Server) rival(p Principal, h Hello) *session {
+// rival is a connection of an agent, here or to another server.
+type rival struct {
+	here *session
+	far  farRival
+}
+
+// rival returns the connection of another process of the same agent, or the zero value. Called with mu held.
+func (s *Server) rival(p Principal, h Hello) rival {
 	row := s.peers[p.ID]
-	if p.Kind != KindAgent || row == nil || row.state != online || row.key == h.Key {
-		return nil
+	switch {
+	case p.Kind != KindAgent || row == nil || row.state != online || row.key == h.Key:
+		return rival{}
+	case row.far != nil:
+		return rival{far: farRival{row.far.server, row.key}}
 	}
-	return row.session
+	return rival{here: row.session}
+}
+
+// rivalAnswers reports whether the other end of a rival's connection answers.
+func (s *Server) rivalAnswers(ctx context.Context, id uuid.UUID, other rival) (bool, error) {
+	if other.here != nil {
+		return answers(ctx, other.here), nil
+	}
+	return s.probe(ctx, id, other.far)
 }
 
 // answers reports whether the other end of a connection answers.

@@ -32,6 +32,7 @@ type Principal struct {
 	Subject uuid.UUID  // for KindClient: the user. Nil for others
 	Session string     // for KindClient: the id of the session that it joined with. Empty for others
 	Addr    netip.Addr // for KindClient: where it joined from, for logs; invalid if unknown. Zero for others
+	Detail  string     // what the owner of the Server wants all servers to know about the participant, at most MaxDetail bytes
 }
 
 func (p Principal) same(other Principal) bool {
@@ -78,8 +79,10 @@ type Passes interface {
 
 // Options of a Server.
 type Options struct {
-	Logger     *slog.Logger // nil means silence
-	Authorizer Authorizer   // nil refuses everything
+	Logger *slog.Logger // nil means silence
+	// ID identifies this server in links to others. It is required for Link.
+	ID         uuid.UUID
+	Authorizer Authorizer // nil refuses everything
 	// Resolve returns the participant named in a client's hello. It grants nothing: the server asks the Authorizer as for every
 	// subscription. Its context ends after AuthorizeTimeout. If nil, names are ignored.
 	Resolve func(ctx context.Context, from Principal, name string) (uuid.UUID, error)
@@ -125,7 +128,11 @@ type Server struct {
 	events   events
 	authGen  uint64 // grows with every change of what the Authorizer may answer
 	closed   bool
+	draining bool // Drain was called
 	sessions map[*session]struct{}
+	replicas map[uuid.UUID]*replica  // links to other servers
+	departed map[uuid.UUID]departure // participants of this server that are gone; a server without a link may not know
+	probes   uint64                  // numbers of probes
 
 	// Read without a lock.
 	byAddr sync.Map // netip.Addr → Principal
@@ -158,7 +165,8 @@ func New(opts Options) *Server {
 	}
 	s := &Server{
 		opts: opts, log: opts.Logger, table: newTable(),
-		sessions:   make(map[*session]struct{}),
+		sessions: make(map[*session]struct{}),
+		replicas: make(map[uuid.UUID]*replica), departed: make(map[uuid.UUID]departure),
 		wakeTimers: notify.NewWake(), wakeEvents: notify.NewWake(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -181,6 +189,7 @@ func (s *Server) Handle(w http.ResponseWriter, r *http.Request, p Principal, h H
 		s.log.Debug("mesh connection not upgraded", "peer", p.ID, "err", err)
 		return nil
 	}
+	s.log.Debug("mesh connection began", "peer", p.ID, "kind", string(p.Kind))
 	// The request's own context must not be used after the upgrade.
 	if err := s.Serve(context.WithoutCancel(r.Context()), conn, p, h); err != nil {
 		s.log.Debug("mesh connection ended", "peer", p.ID, "kind", string(p.Kind), "err", err)
@@ -205,7 +214,7 @@ func (s *Server) Revoke(id uuid.UUID, reason string) bool {
 	return s.expel(id, ErrorMessage{fault.Forbidden, reason}, true)
 }
 
-// Kick is like Revoke for a participant that may come back: its client tries again.
+// Kick is like Revoke for a participant that may come back: its client tries again. It does nothing about participants of other servers.
 func (s *Server) Kick(id uuid.UUID, reason string) bool {
 	return s.expel(id, ErrorMessage{fault.Unavailable, reason}, false)
 }
@@ -238,7 +247,10 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	for sess := range s.sessions {
-		sess.end(ErrorMessage{fault.Unavailable, "the server is stopping"}, websock.StatusGoingAway)
+		sess.end(stopping(), websock.StatusGoingAway)
+	}
+	for _, r := range s.replicas {
+		r.cancel()
 	}
 	s.mu.Unlock()
 	timer := time.AfterFunc(2*closeTimeout, s.cancel)

@@ -240,8 +240,10 @@ func (s *Server) handle(x *session, m ClientMessage) error {
 		if x.peer.session != x {
 			return nil
 		}
-		if t := x.peer.tunnels[m.Unsubscribe.ID]; t != nil {
+		if t := x.peer.tunnels[m.Unsubscribe.ID]; t != nil && *t.wantedBy(x.peer) {
 			s.unlink(x.peer, t)
+		} else {
+			s.disclaim(x.peer, m.Unsubscribe.ID)
 		}
 		x.confirm(m.Unsubscribe.ID)
 	case m.Ready != nil:

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
@@ -27,7 +26,10 @@ type peer struct {
 	state     state
 	key       tailnet.PublicKey
 	node      *announcement // nil until it has announced a home relay
-	session   *session      // while online
+	session   *session      // while online here
+	far       *far          // nil: it is, or was last, connected here, or known from its agent only
+	stamp     int64         // orders its connections to all servers; 0 while absent, or known from its agent only
+	version   int           // of the protocol that it speaks
 	since     time.Time     // of the connection, or of its loss
 	lastSeen  time.Time     // while lost
 	waiting   bool          // a timer for its removal is set
@@ -45,13 +47,11 @@ type peer struct {
 	dirtyOrder []uuid.UUID // dirty, oldest first
 }
 
-// announcement is a node's information, with the messages that carry it. Immutable.
+// announcement is a node's information, with the messages that carry it. Server.mu guards the messages.
 type announcement struct {
 	rev      uint64 // unique in the server's life
-	region   int
-	moves    uint64
-	mapped   netip.AddrPort
-	measured bool
+	info     tailnet.NodeInfo
+	kind     Kind
 	complete messages
 	reduced  messages // without endpoints
 }
@@ -91,6 +91,8 @@ type tunnel struct {
 	initiator, destination *peer
 	initiatorWants         bool
 	destinationWants       bool
+	// The link on which another server told about the subscription, nil if none did.
+	initiatorTold, destinationTold *replica
 
 	state    tunnelState
 	asked    bool      // the destination was sent the offer
@@ -111,6 +113,13 @@ func (t *tunnel) wantedBy(p *peer) *bool {
 		return &t.initiatorWants
 	}
 	return &t.destinationWants
+}
+
+func (t *tunnel) toldBy(p *peer) **replica {
+	if p == t.initiator {
+		return &t.initiatorTold
+	}
+	return &t.destinationTold
 }
 
 // introduced reports whether the initiator has been sent the destination.
@@ -199,6 +208,7 @@ func (s *Server) link(p, to *peer) {
 	if want := t.wantedBy(p); !*want {
 		*want = true
 		p.wants++
+		s.tellWant(p, to)
 	}
 	s.step(t)
 }
@@ -211,6 +221,7 @@ func (s *Server) unlink(p *peer, t *tunnel) {
 	}
 	*want = false
 	p.wants--
+	s.tellWant(p, o)
 	if !*t.wantedBy(o) {
 		s.drop(t)
 	}
@@ -223,6 +234,7 @@ func (s *Server) drop(t *tunnel) {
 		if want := t.wantedBy(p); *want {
 			*want = false
 			p.wants--
+			s.tellWant(p, t.other(p))
 		}
 	}
 	delete(a.tunnels, b.principal.ID)
@@ -247,7 +259,7 @@ func (s *Server) forget(p *peer) {
 func (s *Server) step(t *tunnel) {
 	i, d := t.initiator, t.destination
 	if t.state == pending && i.state == online && i.node != nil && d.state == online {
-		if d.session.version >= versionEarly {
+		if d.version >= versionEarly {
 			t.state = open
 			s.meet(t)
 		} else {
@@ -264,6 +276,11 @@ func (s *Server) step(t *tunnel) {
 func (s *Server) accepted(t *tunnel) {
 	t.state = open
 	t.initiator.mark(t.destination.principal.ID)
+	if i := t.initiator; i.far != nil && s.replicas[i.far.server] != nil {
+		r := s.replicas[i.far.server]
+		r.ready.put(LinkPair{t.destination.principal.ID, i.principal.ID}, i.key)
+		r.wake.Poke()
+	}
 	s.meet(t)
 }
 
@@ -315,17 +332,21 @@ func (s *Server) lose(p *peer) {
 	p.markPartners()
 	s.awaitReturn(p)
 	s.event(p.principal, false)
+	s.publish(p)
 }
 
 // remove makes a peer absent. Tunnels that partners want become pending. The caller releases the binding without the lock.
 func (s *Server) remove(p *peer) *binding {
-	if p.state == online {
+	if p.session != nil {
 		s.event(p.principal, false)
+	}
+	if p.ours() {
+		s.depart(p)
 	}
 	delete(s.serverIDs, p.principal.ID)
 	b := s.unbind(p)
 	s.byAddr.Delete(tailnet.Addr(p.principal.ID))
-	p.state, p.session, p.node = absent, nil, nil
+	p.state, p.session, p.far, p.stamp, p.node = absent, nil, nil, 0, nil
 	p.clearMarks()
 	clear(p.views)
 	p.goodbyes = nil
@@ -335,15 +356,44 @@ func (s *Server) remove(p *peer) *binding {
 		if p.tunnels[o.principal.ID] != t {
 			continue // it ended
 		}
+		if o.far != nil {
+			s.drop(t) // its server keeps the subscription
+			continue
+		}
 		if t.initiator == p {
 			t.initiator, t.destination = o, p
 			t.initiatorWants, t.destinationWants = true, false
+			t.initiatorTold, t.destinationTold = nil, nil
 		}
-		t.state, t.meeting = pending, meeting{}
+		t.state = pending
+		t.callOff()
 		o.mark(p.principal.ID)
 	}
 	s.forget(p)
 	return b
+}
+
+// departure is the end of a participant.
+type departure struct {
+	at     time.Time
+	reason ErrorMessage // of a revocation, zero for others
+}
+
+// depart makes the other servers learn that a participant of this one is gone, even those without a link now: they keep it until
+// LostTimeout.
+func (s *Server) depart(p *peer) {
+	id, now := p.principal.ID, time.Now()
+	s.publish(p)
+	if s.opts.ID == uuid.Nil {
+		return
+	}
+	s.departed[id] = departure{at: now}
+	s.after(now.Add(s.opts.LostTimeout), func() *binding {
+		if s.departed[id].at.Equal(now) {
+			delete(s.departed, id)
+		}
+		return nil
+	})
 }
 
 // unbind gives up p's key.
@@ -359,10 +409,13 @@ func (s *Server) unbind(p *peer) *binding {
 // announce replaces p's announcement.
 func (s *Server) announce(p *peer, a *announcement) {
 	first := p.node == nil
-	moved := !first && a.moves != p.node.moves
+	moved := !first && a.info.Moves != p.node.info.Moves
 	s.rev++
 	a.rev = s.rev
 	p.node = a
+	if p.far == nil {
+		s.publish(p)
+	}
 	for id, t := range p.tunnels {
 		if moved {
 			s.separate(p, t)
@@ -413,10 +466,8 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 		return out
 	}
 	offer := p == t.destination && t.state == offered && !t.asked
-	news, withheld := o.node.complete, t.withholds(p)
-	if withheld {
-		news = o.node.reduced
-	}
+	withheld := t.withholds(p)
+	news := o.node.messages(withheld)
 	if offer || seen.rev != o.node.rev || (seen.lost && o.state == online) || seen.withheld && !withheld {
 		if offer {
 			t.asked = true

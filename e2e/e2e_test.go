@@ -1,23 +1,28 @@
 // Package e2e_test drives the built binary as its users do: real PostgreSQL, real Terraform, real WireGuard, stock OpenSSH,
 // several processes. The scripts in testdata are the transcripts; the first word of a line is one of these commands:
 //
-//	server start|stop|kill [ARGS…]  the server of this script, its own PostgreSQL and folders
+//	server start|stop|kill [NAME=VALUE…] [ARGS…]  the server of this script, its own PostgreSQL and folders
 //	coder ARGS…                     the command line as the first user
 //	as NAME ARGS…                   the command line as another user, signed in by `member`
 //	member NAME                     creates the user NAME and signs it in
 //	serve TEXT                      answers HTTP with TEXT on 127.0.0.1:$SERVED, as a program in the workspace would
 //	exits CODE NAME ARGS…           the command line as NAME (admin: the first user) ends with that exit code
+//	request STATUS FILE METHOD PATH [BODY]  an HTTP request with the token in FILE (-: none); its answer is standard output
+//	keep VARIABLE MEMBER            keeps a member of the JSON object that the command before printed in a variable
 //	retry SECONDS COMMAND…          repeats a command until it succeeds, for events that take some time
 package e2e_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,7 +50,10 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	coder = built
-	os.Exit(m.Run())
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)*3/2)); err != nil { // tests wait for processes half of their time
+		panic(err)
+	}
+	os.Exit(m.Run()) // reads the command line, where -parallel wins
 }
 
 func TestScripts(t *testing.T) {
@@ -68,13 +76,16 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"server": cmdServer,
-			"coder":  func(ts *testscript.TestScript, neg bool, args []string) { runAs(ts, neg, "admin", args) },
-			"as":     func(ts *testscript.TestScript, neg bool, args []string) { runAs(ts, neg, args[0], args[1:]) },
-			"member": cmdMember,
-			"serve":  cmdServe,
-			"exits":  cmdExits,
-			"retry":  cmdRetry,
+			"server":     cmdServer,
+			"request":    cmdRequest,
+			"keep":       cmdKeep,
+			"coder":      func(ts *testscript.TestScript, neg bool, args []string) { runAs(ts, neg, "admin", args) },
+			"as":         func(ts *testscript.TestScript, neg bool, args []string) { runAs(ts, neg, args[0], args[1:]) },
+			"member":     cmdMember,
+			"serve":      cmdServe,
+			"exits":      cmdExits,
+			"retry":      cmdRetry,
+			"mailserver": cmdMailServer,
 		},
 	})
 }
@@ -262,7 +273,11 @@ func cmdServer(ts *testscript.TestScript, neg bool, args []string) {
 	var err error
 	switch args[0] {
 	case "start":
-		srv.args = args[1:]
+		rest := args[1:]
+		for srv.extra = nil; len(rest) > 0 && !strings.HasPrefix(rest[0], "-"); rest = rest[1:] {
+			srv.extra = append(srv.extra, rest[0])
+		}
+		srv.args = rest
 		err = srv.start()
 	case "stop":
 		err = srv.end(syscall.SIGTERM)

@@ -125,9 +125,25 @@ type talk struct {
 func (d *deployment) talk(workspace string) *talk {
 	d.t.Helper()
 	facts := filepath.Join(d.dir, "network-"+workspace)
+	s := d.lines(workspace, "--network-info-dir", facts, "--network-info-interval", "100ms")
+	await(d.t, "the session's path is direct", func() bool {
+		files, _ := filepath.Glob(filepath.Join(facts, "*.json"))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err == nil && strings.Contains(string(text), `"p2p":true`) {
+				return true
+			}
+		}
+		return false
+	})
+	return s
+}
+
+// lines opens a session in a workspace, whatever its path.
+func (d *deployment) lines(workspace string, args ...string) *talk {
+	d.t.Helper()
 	s := &talk{t: d.t}
-	s.cmd = d.command(d.t.Context(), "ssh", "--network-info-dir", facts, "--network-info-interval", "100ms", workspace, "--",
-		"while read line; do echo got $line; done")
+	s.cmd = d.command(d.t.Context(), append(append([]string{"ssh"}, args...), workspace, "--", "while read line; do echo got $line; done")...)
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
 		d.t.Fatal(err)
@@ -140,16 +156,6 @@ func (d *deployment) talk(workspace string) *talk {
 		d.t.Fatal(err)
 	}
 	s.echo(-1)
-	await(d.t, "the session's path is direct", func() bool {
-		files, _ := filepath.Glob(filepath.Join(facts, "*.json"))
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err == nil && strings.Contains(string(text), `"p2p":true`) {
-				return true
-			}
-		}
-		return false
-	})
 	return s
 }
 

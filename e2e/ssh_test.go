@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -408,7 +409,7 @@ func serveSSH(l net.Listener, config *ssh.ServerConfig, run func(channel ssh.Cha
 func sshIDE(t *testing.T, s *shell) {
 	facts := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
-		"-o", fmt.Sprintf("ProxyCommand=%s --global-config %s ssh --stdio --usage-app=vscode --network-info-dir %s --network-info-interval 100ms --log-dir %s -v --ssh-host-prefix coder-vscode.host-- %%h",
+		"-o", fmt.Sprintf("ProxyCommand=%s --global-config %s ssh --stdio --usage-app=vscode --network-info-dir %s --network-info-interval 100ms --log-dir %s -v --disable-direct-connections --ssh-host-prefix coder-vscode.host-- %%h",
 			coder, filepath.Join(s.dir, "config-admin"), facts, facts), "coder-vscode.host--ada--dev.main", "cat")
 	cmd.Env = s.env("admin")
 	stdin, err := cmd.StdinPipe()
@@ -422,9 +423,19 @@ func sshIDE(t *testing.T, s *shell) {
 		files, _ := filepath.Glob(filepath.Join(facts, "[0-9]*.json"))
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err == nil && strings.Contains(string(text), `"preferred_derp"`) {
-				return true
+			var info struct {
+				P2P     bool               `json:"p2p"`
+				Home    string             `json:"preferred_derp"`
+				Latency map[string]float64 `json:"derp_latency"`
 			}
+			if err != nil || json.Unmarshal(text, &info) != nil {
+				continue
+			}
+			// Toolbox looks up the latency of the relay that is named, and fails without it.
+			if info.P2P || info.Latency[info.Home] <= 0 {
+				t.Errorf("network information: %s, want a relayed path and the latency of its relay", text)
+			}
+			return true
 		}
 		return false
 	})

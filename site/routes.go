@@ -21,6 +21,7 @@ var routes = []string{
 	"/workspaces",
 	"/@:owner/:name",
 	"/@:owner/:name/builds/:build",
+	"/@:owner/:name/settings",
 	terminalRoute,
 	"/templates",
 	"/templates/new",
@@ -30,9 +31,20 @@ var routes = []string{
 	"/templates/:template/versions/:version",
 	"/provisioners",
 	"/users",
+	"/organizations",
+	"/organizations/new",
+	"/organizations/:organization",
+	"/organizations/:organization/:tab",
+	"/organizations/:organization/groups/:group",
+	"/organizations/:organization/roles/:role",
+	"/groups",
+	"/groups/:group",
 	"/audit",
 	"/connectionlog",
 	"/account",
+	"/notifications",
+	"/deployment/idp-org-sync",
+	"/deployment/notifications",
 	"/external-auth/:id",
 	"/health",
 	"/mesh",
@@ -42,8 +54,8 @@ var routes = []string{
 // terminalRoute is the page of a terminal, which may use more styles than the others (see allowStyles).
 const terminalRoute = "/@:owner/:name/terminal"
 
-// IsPage reports whether the dashboard has a page at a path. The server answers other paths with 404: a program that requests /metrics,
-// /install.sh or another server's API would take a page for the answer.
+// IsPage reports whether the dashboard has a page at an escaped path: a name in it can contain a slash. The server answers other
+// paths with 404: a program that requests /metrics, /install.sh or another server's API would take a page for the answer.
 func IsPage(p string) bool {
 	return slices.ContainsFunc(routes, func(route string) bool { return matches(route, p) })
 }

@@ -102,7 +102,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	status := http.StatusOK
-	if !ok && !IsPage(r.URL.Path) {
+	if !ok && !IsPage(r.URL.EscapedPath()) {
 		if !read || !wantsPage(r) {
 			noSuchPath(w, r)
 			return

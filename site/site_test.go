@@ -163,7 +163,7 @@ func TestUnknownPaths(t *testing.T) {
 		}
 	}
 	// Pages are served to every client: monitors request them without naming a type.
-	for _, p := range []string{"/", "/login", "/@ada/dev", "/@ada/dev/", "/@ada/dev.main/terminal", "/templates/x/files", "/external-auth/github", "/cli-auth"} {
+	for _, p := range []string{"/", "/login", "/@ada/dev", "/@ada/dev/", "/@ada/dev.main/terminal", "/templates/x/files", "/external-auth/github", "/cli-auth", "/organizations/a/groups/b%2Fc"} {
 		if w := get(h, http.MethodGet, p); w.Code != http.StatusOK {
 			t.Errorf("%s: got %d", p, w.Code)
 		}

@@ -196,10 +196,13 @@ func (c *Conn) opened(f frame) error {
 		c.mu.Unlock()
 		return errProtocol
 	}
+	if c.err != nil { // what this end refuses must not look like the reason why the connection ends
+		defer c.mu.Unlock()
+		return c.err
+	}
 	c.lastSeen = f.channel &^ byServer
-	full := c.foreign >= c.opts.MaxChannels
 	var ch *Channel
-	if !full && c.err == nil {
+	if c.foreign < c.opts.MaxChannels {
 		ch = newChannel(c, f.channel)
 		ch.room = int(f.window)
 		c.channels[ch.id] = ch

@@ -208,6 +208,12 @@ func TestRelayOnly(t *testing.T) {
 	if peers := a.Status().Peers; len(peers) != 1 || peers[0].Path != tailnet.PathRelay || peers[0].Region != "test" {
 		t.Errorf("status: got %+v, want one relayed peer", peers)
 	}
+	if relays := a.Status().Relays; len(relays) != 1 || relays[0].Latency <= 0 {
+		t.Errorf("status: got %+v, want the relay's latency", relays)
+	}
+	if report, err := a.Netcheck(timeout(t)); err != nil || report.PreferredRegion != 1 || len(report.Regions) != 1 || report.Regions[0].Latency <= 0 {
+		t.Errorf("report: got %+v, %v, want the relay and its latency", report, err)
+	}
 }
 
 func TestInfoHasRegionAtOnce(t *testing.T) {

@@ -1,6 +1,7 @@
 package tailnet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -243,11 +244,12 @@ func (n *Node) Netcheck(ctx context.Context) (Report, error) {
 	}
 	report := Report{
 		UDP: found.UDP, IPv4: found.IPv4, IPv6: found.IPv6, PublicIPv4: found.PublicIPv4, PublicIPv6: found.PublicIPv6,
-		PreferredRegion: found.PreferredRegion, MappingVariesByDest: found.MappingVariesByDest,
+		PreferredRegion: cmp.Or(found.PreferredRegion, n.Info().Region), MappingVariesByDest: found.MappingVariesByDest,
 	}
 	slices.SortFunc(links, func(a, b RelayLink) int { return a.ID - b.ID })
+	known := n.engine.RelayLatencies() // also where UDP does not get through
 	for _, link := range links {
-		link.Latency = found.Latency[link.ID]
+		link.Latency = cmp.Or(found.Latency[link.ID], known[link.ID])
 		report.Regions = append(report.Regions, RegionReport{RelayLink: link, LatencyV4: found.V4[link.ID], LatencyV6: found.V6[link.ID]})
 	}
 	return report, nil

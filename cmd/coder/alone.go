@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 )
 
 // alone lets built-in provisioners run templates unconfined while the server has one user, who could do the same without it.
@@ -25,11 +24,11 @@ func (a *alone) check(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	users, err := db.ListUsers(ctx, dbsqlc.ListUsersParams{Statuses: []string{}, PageLimit: 2})
+	several, err := db.HasSeveralUsers(ctx)
 	if err != nil {
 		return fmt.Errorf("count users: %w", err)
 	}
-	if len(users) > 1 {
+	if several {
 		return errors.New("this server has several users")
 	}
 	return nil

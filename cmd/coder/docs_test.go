@@ -43,7 +43,7 @@ var (
 func readManual(t *testing.T) manual {
 	t.Helper()
 	m := manual{
-		root: cli.New(append(provisionerCmds(), serverCmd())...), flags: map[string]struct{}{}, variables: map[string]struct{}{},
+		root: cli.New(append(provisionerCmds(), serverCmd(), wsproxyCmd())...), flags: map[string]struct{}{}, variables: map[string]struct{}{},
 	}
 	commands(func(cmd *cobra.Command) {
 		cmd.InheritedFlags()

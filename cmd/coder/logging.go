@@ -32,18 +32,13 @@ func (opts *logOptions) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Bounds of the server's memory. The collector counts some 32 MiB of receive buffers for each mesh node, of which few pages are ever
-// touched: growth by serverGCPercent is a share of those, too. Little else is alive, so collecting often is cheap.
-const (
-	serverMemoryLimit = 256 << 20 // bytes
-	serverGCPercent   = 10
-)
+// serverGCPercent is how much the server's memory may grow between two collections, as a share of what is alive. It is small because most
+// of that is buffers of mesh nodes and queues of the relay, some 0.7 MB for each connected agent, of which few pages are ever touched. There
+// is no limit besides: the collector counts those buffers too, so under a limit a server with many agents would do nothing but collect.
+const serverGCPercent = 20
 
-// boundServerMemory bounds the process's memory, unless the environment does. The caller must stop the returned Returner.
+// boundServerMemory bounds the process's garbage, unless the environment does. The caller must stop the returned Returner.
 func boundServerMemory() *memory.Returner {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(serverMemoryLimit)
-	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(serverGCPercent)
 	}

@@ -21,5 +21,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "coder:", err)
 		os.Exit(1)
 	}
-	os.Exit(cli.Main(append(provisionerCmds(), serverCmd())...))
+	os.Exit(cli.Main(append(provisionerCmds(), serverCmd(), wsproxyCmd())...))
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,35 +17,66 @@ import (
 
 // metricsServer answers GET /metrics.
 type metricsServer struct {
+	*privateServer
 	registry *prometheus.Registry
-	http     *http.Server
-	done     chan error
 }
 
 // serveMetrics starts to listen. The caller must close the server.
 func serveMetrics(address string, log *slog.Logger) (*metricsServer, error) {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, cannotListen("--prometheus-address", address, err)
-	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	s := &metricsServer{registry: registry, http: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, done: make(chan error, 1)}
+	private, err := servePrivate("--prometheus-address", address, mux)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("serving metrics", "addr", private.addr.String())
+	return &metricsServer{private, registry}, nil
+}
+
+// serveProfiles starts to serve the profiles of this process at /debug/pprof/. The caller must close the server.
+func serveProfiles(address string, log *slog.Logger) (*privateServer, error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	private, err := servePrivate("--pprof-address", address, mux)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("serving profiles", "addr", private.addr.String())
+	return private, nil
+}
+
+// privateServer serves operators on an address of its own, without authentication.
+type privateServer struct {
+	addr net.Addr
+	http *http.Server
+	done chan error
+}
+
+// servePrivate starts to listen. flag names the option with the address.
+func servePrivate(flag, address string, handler http.Handler) (*privateServer, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, cannotListen(flag, address, err)
+	}
+	s := &privateServer{listener.Addr(), &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}, make(chan error, 1)}
 	go func() { s.done <- s.http.Serve(listener) }()
-	log.Info("serving metrics", "addr", listener.Addr().String())
 	return s, nil
 }
 
-func (s *metricsServer) close() error {
+func (s *privateServer) close() error {
 	soon, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := s.http.Shutdown(soon); err != nil {
-		s.http.Close() // ends a scrape that hangs
+		s.http.Close() // ends a scrape or a profile in progress
 	}
 	if err := <-s.done; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics: %w", err)
+		return fmt.Errorf("serve %s: %w", s.addr, err)
 	}
 	return nil
 }

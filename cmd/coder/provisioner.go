@@ -18,6 +18,7 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/settings"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd"
@@ -30,11 +31,13 @@ type provisionerOptions struct {
 	psk         string
 	key         string
 	tags        []string
+	org         string
 	concurrency int
 	cancelGrace time.Duration
 	metrics     string // address
 	terraform   terraformOptions
 	logs        logOptions
+	settings    *settings.Set
 }
 
 // provisionerCmds returns the daemon's command under both of its names.
@@ -65,9 +68,19 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could 
   CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url https://coder.example.com
   coder provisionerd start --tag environment=on_prem --tag data_center=chicago
   coder provisionerd start --tag scope=user
+  coder provisionerd start --org east
   coder provisionerd start --concurrency 4 --prometheus-address 127.0.0.1:2112 --log-json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runProvisioner(cmd, opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.settings.Load()
+			if err := opts.settings.Err(); err != nil {
+				return err
+			}
+			if opts.settings.WriteRequested() {
+				return opts.settings.Write(os.Stdout)
+			}
+			return runProvisioner(cmd, opts)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.name, "name", "", "name of the daemon, unique in the deployment (default this machine's host name)")
@@ -77,10 +90,13 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could 
 	f.IntVar(&opts.concurrency, "concurrency", 1, "number of jobs to run at a time")
 	f.DurationVar(&opts.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to stop before it is killed")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
+	f.StringVarP(&opts.org, "org", "O", "", "name or id of the organization whose jobs to run (default the key's, or else the default one)")
+	flags.SetEnv(f.Lookup("org"), "CODER_ORGANIZATION")
 	flags.SetEnv(f.Lookup("tag"), "CODER_PROVISIONERD_TAGS", "CODER_PROVISIONER_DAEMON_TAG")
 	opts.terraform.flags(f)
 	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_PROVISIONER_DAEMON_")
+	opts.settings = settings.New(cmd, withJobKeys(provisionerKeys), "CODER_PROVISIONER_DAEMON_CONFIG_PATH")
 	return cli.Daemon(cmd)
 }
 
@@ -88,6 +104,9 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	ctx := cmd.Context()
 	opts.logs.verbose = cli.Verbose(cmd)
 	log := opts.logs.logger(os.Stderr)
+	for _, warning := range opts.settings.Warnings() {
+		log.Warn("suspicious setting", "reason", warning)
+	}
 	defer boundServerMemory().Stop()
 	if err := sandbox.Undumpable(); err != nil {
 		return err
@@ -229,6 +248,9 @@ func (opts provisionerOptions) header(server cli.Server, instance string) (http.
 	header.Set(sdk.ProvisionerNameHeader, opts.name)
 	header.Set(sdk.ProvisionerTagsHeader, tags.Encode())
 	header.Set(sdk.ProvisionerInstanceHeader, instance)
+	if opts.org != "" {
+		header.Set(sdk.ProvisionerOrganizationHeader, opts.org)
+	}
 	switch {
 	case opts.key != "":
 		header.Set(sdk.ProvisionerKeyHeader, opts.key)

@@ -7,27 +7,28 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/settings"
 	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/apps"
+	"github.com/codermesh/codermesh/coderd/certs"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
-	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/retention"
-	"github.com/codermesh/codermesh/coderd/scim"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -41,10 +42,11 @@ type serverOptions struct {
 	accessURL        string
 	wildcardURL      string
 	noPathApps       bool
-	tlsAddress       string
-	tlsCert, tlsKey  string
+	tls              tlsOptions
+	replicaURL       string
 	stunAddress      string
-	postgresURL      string
+	postgres         postgresOptions
+	pool             poolOptions
 	fetchPostgres    bool
 	provisioners     int
 	provisionerPSK   string
@@ -53,6 +55,9 @@ type serverOptions struct {
 	jobRetention     time.Duration
 	auditRetention   flags.Days
 	accessRetention  flags.Days
+	buildRetention   flags.Days
+	keyRetention     flags.Days
+	agentRetention   flags.Days
 	auditStdout      bool
 	quietHours       string
 	customQuiet      bool
@@ -64,15 +69,22 @@ type serverOptions struct {
 	terraform        terraformOptions
 	logs             logOptions
 	shutdownDeadline time.Duration
+	drainDelay       time.Duration
 	proxyOrigins     []string
 	proxyHeaders     []string
 	metrics          bool
 	metricsAddress   string
+	profiles         bool
+	profilesAddress  string
 	signIn           signInOptions
+	notifications    notificationOptions
+	settings         *settings.Set
 }
 
 func serverCmd() *cobra.Command {
-	var opts serverOptions
+	opts := serverOptions{
+		buildRetention: flags.Days(retention.DefaultBuilds), keyRetention: flags.Days(retention.DefaultKeys), agentRetention: flags.Days(retention.DefaultAgentLogs),
+	}
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run the server",
@@ -80,6 +92,7 @@ func serverCmd() *cobra.Command {
 
 Without --postgres-url the server runs its own PostgreSQL below the configuration folder, reachable only through a socket there.
 SIGTERM stops the server after running builds have finished, for up to --shutdown-deadline; a second SIGTERM interrupts them.
+If there are other servers, agents, provisioners and clients move to them first.
 
 Configure logins at Git hosts in the environment, numbered from 0: CODER_EXTERNAL_AUTH_0_TYPE (github, gitlab, bitbucket-cloud, gitea, or
 another word), _ID, _CLIENT_ID, _CLIENT_SECRET, _DISPLAY_NAME, _DISPLAY_ICON, _AUTH_URL, _TOKEN_URL, _VALIDATE_URL, _REGEX, _SCOPES,
@@ -91,6 +104,13 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
   CODER_PG_CONNECTION_URL=postgres://coder:secret@db.example.com/coder coder server --provisioner-daemons=0`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.settings.Load()
+			if opts.settings.WriteRequested() {
+				if err := opts.settings.Err(); err != nil {
+					return err
+				}
+				return opts.settings.Write(os.Stdout)
+			}
 			opts.configDir = cli.ConfigDir(cmd)
 			opts.logs.verbose = cli.Verbose(cmd)
 			return runServer(cmd.Context(), opts)
@@ -101,11 +121,10 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringVar(&opts.accessURL, "access-url", "", "URL at which users and workspaces reach the server (default derived from the addresses)")
 	f.StringVar(&opts.wildcardURL, "wildcard-access-url", "", "wildcard host for apps, such as *.apps.example.com (default *.localhost for a server on localhost)")
 	f.BoolVar(&opts.noPathApps, "disable-path-apps", false, "serve apps on their own hosts only, never by path on the dashboard's host")
-	f.StringVar(&opts.tlsAddress, "tls-address", "", "address to serve HTTPS on; requires --tls-cert-file and --tls-key-file")
-	f.StringVar(&opts.tlsCert, "tls-cert-file", "", "PEM file with the certificate and its chain")
-	f.StringVar(&opts.tlsKey, "tls-key-file", "", "PEM file with the certificate's key")
+	f.StringVar(&opts.replicaURL, "replica-url", "", "URL at which the deployment's other servers reach this one, and no other (default derived from --http-address)")
 	f.StringVar(&opts.stunAddress, "stun-address", "", `UDP address to answer STUN on, or "off" (default ":3478", or a free port if it is taken)`)
-	f.StringVar(&opts.postgresURL, "postgres-url", "", "URL of a PostgreSQL 13 or newer (default the built-in one)")
+	opts.postgres.flags(f, "URL of a PostgreSQL 13 or newer (default the built-in one)")
+	opts.pool.flags(f)
 	f.BoolVar(&opts.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL with npm if this machine has none")
 	f.IntVar(&opts.provisioners, "provisioner-daemons", 3, "number of built-in provisioners; 0 for external ones only")
 	f.StringVar(&opts.provisionerPSK, "provisioner-daemon-psk", "", "pre-shared key for external provisioners to join (prefer the environment variable)")
@@ -114,6 +133,9 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.DurationVar(&opts.jobRetention, "job-retention", retention.DefaultJobs, "how long to keep logs of builds, dry runs and imports that became no template; 0 means forever")
 	f.Var(&opts.auditRetention, "audit-logs-retention", "how long to keep the audit log, such as 365d; 0 means forever")
 	f.Var(&opts.accessRetention, "connection-logs-retention", "how long to keep the connection log, such as 90d; 0 means forever")
+	f.Var(&opts.buildRetention, "build-retention", "how long to keep builds without a state after their end; the 10 newest of each workspace stay; 0 means forever")
+	f.Var(&opts.keyRetention, "api-keys-retention", "how long to keep sessions and tokens after their end, such as 7d; 0 means forever")
+	f.Var(&opts.agentRetention, "workspace-agent-logs-retention", "how long to keep the logs of agents that their workspace no longer has; 0 means forever")
 	f.BoolVar(&opts.auditStdout, "audit-log-stdout", false, "write the audit log to standard output as it grows, one JSON object per line, for a log collector")
 	f.StringVar(&opts.quietHours, "default-quiet-hours-schedule", policy.DefaultQuietHours, "daily schedule at which the quiet hours of users begin who chose none; workspaces that must stop stop then")
 	f.BoolVar(&opts.customQuiet, "allow-custom-quiet-hours", true, "let users choose their quiet hours")
@@ -125,16 +147,26 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringVar(&opts.stateKeys, "state-encryption-key", "", "keys to encrypt Terraform states with, each the base64 of 32 bytes, separated by commas; the first encrypts (prefer the environment variable)")
 	f.StringVar(&opts.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one per line (default state-encryption.key in the configuration folder, created on first start)")
 	f.DurationVar(&opts.shutdownDeadline, "shutdown-deadline", time.Minute, "how long to wait for running builds when the server stops")
+	f.DurationVar(&opts.drainDelay, "drain-delay", 10*time.Second, "how long a stopping server still accepts requests while /healthz answers 503, so that load balancers notice; only if there are other servers")
 	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil, "networks of reverse proxies, such as 10.0.0.0/8, that are trusted to name the client's address")
 	f.StringSliceVar(&opts.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the client's address, the first present one counts (default X-Forwarded-For)")
 	f.BoolVar(&opts.metrics, "prometheus-enable", false, "serve Prometheus metrics on --prometheus-address, at /metrics")
 	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on; there is no authentication, so keep it private")
+	f.BoolVar(&opts.profiles, "pprof-enable", false, "serve profiles of the process on --pprof-address, at /debug/pprof/")
+	f.StringVar(&opts.profilesAddress, "pprof-address", "127.0.0.1:6060", "address to serve profiles on; there is no authentication, so keep it private")
+	opts.tls.flags(f)
 	opts.signIn.flags(f)
+	opts.notifications.flags(f)
 	opts.terraform.flags(f)
 	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
-	flags.SetEnv(f.Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
+	opts.postgres.setEnv(f)
+	opts.pool.setEnv(f)
+	opts.notifications.setEnv(f)
 	flags.SetEnv(f.Lookup("default-quiet-hours-schedule"), "CODER_QUIET_HOURS_DEFAULT_SCHEDULE")
+	opts.settings = settings.New(cmd, withJobKeys(serverKeys), "CODER_CONFIG_PATH")
+	opts.settings.AddList("externalAuthProviders", "CODER_EXTERNAL_AUTH_", "client_secret",
+		"type", "id", "client_id", "client_secret", "display_name", "display_icon", "auth_url", "token_url", "validate_url", "regex", "scopes", "no_refresh")
 	cmd.AddCommand(serverAdminCmds()...)
 	return cli.Daemon(cmd)
 }
@@ -144,67 +176,19 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	defer boundServerMemory().Stop()
 	second, forget := secondSignal()
 	defer forget()
+	for _, warning := range opts.settings.Warnings() {
+		log.Warn("suspicious setting", "reason", warning)
+	}
 	if opts.configDir == "" {
-		return errNoConfigDir
+		opts.settings.Check(errNoConfigDir)
 	}
-	if opts.provisionerGrace <= 0 {
-		return fault.New(fault.Invalid, "--provisioner-grace cannot be %s", opts.provisionerGrace)
-	}
-	if opts.stateRetention < 0 {
-		return fault.New(fault.Invalid, "--build-state-retention cannot be %d", opts.stateRetention)
-	}
-	if opts.jobRetention < 0 {
-		return fault.New(fault.Invalid, "--job-retention cannot be %s", opts.jobRetention)
-	}
-	if err := opts.lifetimes.Check(); err != nil {
-		return err
-	}
-	if n := len(opts.scimToken); n > 0 && n < scim.MinToken {
-		return fault.New(fault.Invalid, "--scim-auth-header must have at least %d characters", scim.MinToken).WithDetail("Generate it with: openssl rand -hex 32")
-	}
-	if opts.provisioners < 0 {
-		return fault.New(fault.Invalid, "--provisioner-daemons cannot be %d", opts.provisioners)
-	}
-
-	// Start with what can fail for a reason that an operator can see: the keys, the addresses, then Terraform, then the database.
-	keys, keepKeys, err := opts.keyring(log)
+	// Start with what can fail for a reason that an operator can see: the settings and addresses, then Terraform, then the database.
+	c, err := opts.configure(ctx, log)
 	if err != nil {
 		return err
 	}
-	proxies, err := trustedProxies(opts.proxyOrigins, opts.proxyHeaders)
-	if err != nil {
-		return err
-	}
-	logins, err := extauth.ParseEnv(os.Environ())
-	if err != nil {
-		return err
-	}
-	listeners, err := listen(opts)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, listeners.close()) }()
-	var registry prometheus.Registerer
-	if opts.metrics {
-		served, metricsErr := serveMetrics(opts.metricsAddress, log)
-		if metricsErr != nil {
-			return metricsErr
-		}
-		defer func() { err = errors.Join(err, served.close()) }()
-		registry = served.registry
-	}
-	accessURL, err := listeners.accessURL(opts.accessURL)
-	if err != nil {
-		return err
-	}
-	oidc, github, err := opts.signIn.providers(accessURL)
-	if err != nil {
-		return err
-	}
-	wildcard, err := wildcardHost(opts.wildcardURL, accessURL)
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	accessURL, listeners := c.accessURL, c.listeners
 	if err := opts.terraform.fillCacheDir(); err != nil {
 		return err
 	}
@@ -224,8 +208,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeEvaluator()) }()
-	postgresURL := opts.postgresURL
-	if postgresURL == "" {
+	if c.source.URL == "" {
 		db, err := startPostgres(ctx, log, opts)
 		if err != nil {
 			return err
@@ -237,14 +220,14 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 				log.Error("cannot stop PostgreSQL", "err", err)
 			}
 		}()
-		postgresURL = db.URL()
+		c.source.URL = db.URL()
 	}
-	hold, err := database.Occupy(ctx, postgresURL, log, database.OccupyPatience)
+	hold, err := c.source.Occupy(ctx, log, database.OccupyPatience)
 	if err != nil {
 		return err
 	}
 	defer hold.Close()
-	db, err := database.Open(ctx, postgresURL, log)
+	db, err := c.source.Open(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -255,15 +238,22 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	if opts.auditStdout {
 		auditStream = os.Stdout
 	}
+	var challenges func(http.Handler) http.Handler
+	if listeners.certs != nil {
+		listeners.certs.UseCache(certs.SealedCache{DB: db, Sealer: c.keys, Logger: log})
+		challenges = listeners.certs.Challenges
+	}
 	server, err := coderd.New(ctx, coderd.Options{
 		Logger:                 log,
 		DB:                     db,
 		AccessURL:              accessURL,
-		WildcardHost:           wildcard,
+		WildcardHost:           c.wildcard,
 		NoPathApps:             opts.noPathApps,
 		Evaluate:               evaluate,
 		HTTP:                   listeners.http,
 		TLS:                    listeners.tls,
+		ReplicaURL:             c.replicaURL,
+		DrainDelay:             opts.drainDelay,
 		STUNAddress:            opts.stunAddress,
 		CacheDir:               opts.terraform.cacheDir,
 		StateDir:               filepath.Join(state, "journal"),
@@ -276,28 +266,42 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		AuditRetention:         time.Duration(opts.auditRetention),
 		AuditStream:            auditStream,
 		ConnectionRetention:    time.Duration(opts.accessRetention),
+		BuildRetention:         time.Duration(opts.buildRetention),
+		KeyRetention:           time.Duration(opts.keyRetention),
+		AgentLogRetention:      time.Duration(opts.agentRetention),
 		QuietHours:             opts.quietHours,
 		FixedQuietHours:        !opts.customQuiet,
 		Lifetimes:              opts.lifetimes,
 		SCIMToken:              secret.Token(opts.scimToken),
-		States:                 keys,
-		ExternalAuth:           logins,
-		OIDC:                   oidc,
-		GitHub:                 github,
-		OnlyOwnersUsePasswords: opts.signIn.disablePasswords,
-		TrustedProxies:         proxies,
-		TrustedHeaders:         opts.proxyHeaders,
-		Metrics:                registry,
+		States:                 c.keys,
+		ExternalAuth:           c.logins,
+		OIDC:                   c.oidc,
+		GitHub:                 c.github,
+		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified,
+		TrustedProxies: c.proxies,
+		TrustedHeaders: opts.proxyHeaders,
+		Transport:      c.transport,
+		RedirectPages:  opts.tls.redirect,
+		Challenges:     challenges,
+		Metrics:        c.registry(),
 	})
 	if err != nil {
 		return err
 	}
 	// The database holds nothing under other keys, and nothing is encrypted yet.
-	if err := keepKeys(); err != nil {
+	if err := c.keepKeys(); err != nil {
 		return errors.Join(err, server.Stop(ctx))
 	}
 	if err := server.Start(ctx); err != nil {
 		return errors.Join(err, server.Stop(ctx))
+	}
+	if listeners.certs != nil {
+		watching, stopWatching := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { listeners.certs.Run(watching) })
+		watch.Go(func() { listeners.certs.Obtain(watching) })
+		defer watch.Wait()
+		defer stopWatching()
 	}
 	log.Info("server started", "addr", listeners.String(), "url", accessURL.String())
 	fmt.Fprintf(os.Stderr, "The server answers on %s. In another terminal, run: coder login %s\n", accessURL, accessURL)
@@ -368,13 +372,14 @@ func startPostgres(ctx context.Context, log *slog.Logger, opts serverOptions) (*
 // listeners are the sockets of a server. They are opened first, so that a taken port is reported first.
 type listeners struct {
 	http, tls net.Listener // nil if not configured
+	certs     *certs.Store // of tls
 }
 
-func listen(opts serverOptions) (*listeners, error) {
+func listen(opts *serverOptions, log *slog.Logger) (*listeners, error) {
 	var l listeners
 	var err error
-	if opts.tlsAddress != "" || opts.tlsCert != "" || opts.tlsKey != "" {
-		if l.tls, err = listenTLS(opts); err != nil {
+	if opts.tls.enabled() {
+		if l.tls, l.certs, err = opts.tls.listen(log); err != nil {
 			return nil, err
 		}
 	}
@@ -459,4 +464,17 @@ func wildcardHost(given string, accessURL *url.URL) (string, error) {
 		host += ":" + port
 	}
 	return host, nil
+}
+
+// parseReplicaURL returns nil for the empty string.
+func parseReplicaURL(text string) (*url.URL, error) {
+	if text == "" {
+		return nil, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fault.New(fault.Invalid, "replica URL %q must start with http:// or https:// and name a host", text).
+			WithDetail("Set --replica-url to an address of this machine that the other servers reach, such as http://10.0.0.7:3000.")
+	}
+	return u, nil
 }

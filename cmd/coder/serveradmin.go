@@ -31,12 +31,12 @@ func serverAdminCmds() []*cobra.Command {
 }
 
 // adminDatabase locates the server's database for a command.
-type adminDatabase struct{ url string }
+type adminDatabase struct{ postgresOptions }
 
 func (d *adminDatabase) flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&d.url, "postgres-url", "", "URL of the server's database (default the built-in PostgreSQL)")
+	d.flags(cmd.Flags(), "URL of the server's database (default the built-in PostgreSQL)")
 	flags.SetEnvPrefix(cmd, "CODER_")
-	flags.SetEnv(cmd.Flags().Lookup("postgres-url"), "CODER_PG_CONNECTION_URL")
+	d.setEnv(cmd.Flags())
 }
 
 // attach returns the address of the server's own PostgreSQL, which runs until detach.
@@ -65,15 +65,18 @@ func (d *adminDatabase) accounts(cmd *cobra.Command, fn func(*users.Service) err
 
 // open runs fn with the database.
 func (d *adminDatabase) open(cmd *cobra.Command, fn func(*database.DB) error) (err error) {
-	address := d.url
-	if address == "" {
+	source, err := d.source(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if source.URL == "" {
 		var detach func() error
-		if address, detach, err = attach(cmd); err != nil {
+		if source.URL, detach, err = attach(cmd); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, detach()) }()
 	}
-	db, err := database.Open(cmd.Context(), address, slog.New(slog.DiscardHandler))
+	db, err := source.Open(cmd.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

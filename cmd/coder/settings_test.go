@@ -27,7 +27,7 @@ func commands(visit func(*cobra.Command)) {
 			walk(sub)
 		}
 	}
-	walk(cli.New(append(provisionerCmds(), serverCmd())...))
+	walk(cli.New(append(provisionerCmds(), serverCmd(), wsproxyCmd())...))
 }
 
 // TestHelpNamesVariables: every flag's help names the variable that sets it.
@@ -69,7 +69,7 @@ func TestVariablesSetFlags(t *testing.T) {
 	})
 	for _, path := range paths {
 		find := func() *cobra.Command {
-			root := cli.New(append(provisionerCmds(), serverCmd())...)
+			root := cli.New(append(provisionerCmds(), serverCmd(), wsproxyCmd())...)
 			cmd, _, err := root.Find(path)
 			if err != nil {
 				t.Fatal(err)
@@ -124,7 +124,7 @@ func TestDocumentedSettings(t *testing.T) {
 		if !ok || !ended {
 			t.Fatalf("%s has no place %q", path, begin)
 		}
-		want := settings(cmd)
+		want := settingsTable(cmd)
 		if have != want && !*update {
 			t.Errorf("%s differs from the flags of %s: run go test ./cmd/coder -run Documented -update", path, cmd.CommandPath())
 		}
@@ -137,10 +137,70 @@ func TestDocumentedSettings(t *testing.T) {
 	}
 }
 
-// settings returns a table of a command's own flags.
-func settings(cmd *cobra.Command) string {
+// configKeys returns a function that returns a flag's key in the command's file.
+func configKeys(cmd *cobra.Command) func(string) string {
+	keys := withJobKeys(serverKeys)
+	if cmd.Name() == "start" {
+		keys = withJobKeys(provisionerKeys)
+	}
+	return func(flag string) string {
+		if key, ok := keys[flag]; ok {
+			return key.Path
+		}
+		if secret, ok := strings.CutSuffix(flag, "-file"); ok && keys[secret].Secret {
+			return keys[secret].File
+		}
+		return ""
+	}
+}
+
+// TestFlagsHaveKeys: every flag of a daemon has one place in its file, which is no group of others, and every key has a flag.
+func TestFlagsHaveKeys(t *testing.T) {
+	t.Parallel()
+	commands(func(cmd *cobra.Command) {
+		if name := cmd.CommandPath(); name != "coder server" && name != "coder provisionerd start" {
+			return
+		}
+		keys := configKeys(cmd)
+		flagOf := map[string]string{}
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if slices.Contains([]string{"config", "write-config", "help"}, f.Name) {
+				return
+			}
+			key := keys(f.Name)
+			if key == "" {
+				t.Errorf("--%s of %s has no key: add it to cmd/coder/serverkeys.go", f.Name, cmd.CommandPath())
+				return
+			}
+			if other, taken := flagOf[key]; taken {
+				t.Errorf("--%s and --%s have the same key %s", f.Name, other, key)
+			}
+			flagOf[key] = f.Name
+		})
+		for key := range flagOf {
+			for other := range flagOf {
+				if strings.HasPrefix(other, key+".") {
+					t.Errorf("the key %s is also the group of %s", key, other)
+				}
+			}
+		}
+		listed := withJobKeys(serverKeys)
+		if cmd.Name() == "start" {
+			listed = withJobKeys(provisionerKeys)
+		}
+		for flag := range listed {
+			if cmd.Flags().Lookup(flag) == nil {
+				t.Errorf("the key of --%s has no flag in %s", flag, cmd.CommandPath())
+			}
+		}
+	})
+}
+
+// settingsTable returns a table of a command's own flags.
+func settingsTable(cmd *cobra.Command) string {
 	var out strings.Builder
-	out.WriteString("| flag | variable | sets |\n|---|---|---|\n")
+	keys := configKeys(cmd)
+	out.WriteString("| flag | variable | key | sets |\n|---|---|---|---|\n")
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		names := flags.EnvNames(cmd, f)
 		if f.Hidden || len(names) == 0 {
@@ -150,7 +210,11 @@ func settings(cmd *cobra.Command) string {
 		if !slices.Contains([]string{"", "0", "false", "[]", "0s"}, f.DefValue) && !strings.Contains(usage, "(default") {
 			usage += " (default " + f.DefValue + ")"
 		}
-		fmt.Fprintf(&out, "| `--%s` | `%s` | %s |\n", f.Name, strings.Join(names, "`, `"), strings.ReplaceAll(usage, "|", "\\|"))
+		key := ""
+		if path := keys(f.Name); path != "" {
+			key = "`" + path + "`"
+		}
+		fmt.Fprintf(&out, "| `--%s` | `%s` | %s | %s |\n", f.Name, strings.Join(names, "`, `"), key, strings.ReplaceAll(usage, "|", "\\|"))
 	})
 	return out.String()
 }

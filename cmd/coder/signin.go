@@ -19,6 +19,7 @@ type signInOptions struct {
 	oidcKeyFile   string
 	oidcCertFile  string
 	oidcURLParams string
+	sync          syncOptions
 
 	github       signin.GitHubConfig
 	githubSecret string
@@ -47,6 +48,8 @@ func (o *signInOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.IconURL, "oidc-icon-url", "", "path on this server of the icon on the button")
 	f.BoolVar(&c.AllowSignups, "oidc-allow-signups", true, "create accounts for users who sign in for the first time")
 	f.StringVar(&c.SignupsDisabledText, "oidc-signups-disabled-text", "", "text for users who have no account while --oidc-allow-signups is off")
+
+	o.sync.flags(f, c)
 
 	g := &o.github
 	f.StringVar(&g.ClientID, "oauth2-github-client-id", "", "client ID of an OAuth application at GitHub that users sign in with")

@@ -75,8 +75,9 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 	return nil
 }
 
-// ByName returns the agent that a user means by [owner/]workspace[.agent]: in one of the user's own workspaces, the agent of
-// that name, or the only agent. It returns fault.NotFound if there is no such agent, or if several could be meant.
+// ByName returns the agent that a user means by [owner/]workspace[.agent]: the agent of that name, or the only agent, in one of the
+// user's own workspaces, or with an owner, in one that is shared with the user. It returns fault.NotFound if there is no such agent, or if
+// several could be meant.
 // MayConnect decides whether the user may connect to it.
 func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
@@ -90,7 +91,7 @@ func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uu
 	}
 	workspace, agent, _ := strings.Cut(rest, ".")
 	ids, err := s.opts.DB.ListAgentIDsByName(ctx, dbsqlc.ListAgentIDsByNameParams{
-		OwnerID: userID, OwnerName: owner, WorkspaceName: workspace, AgentName: agent,
+		UserID: userID, OwnerName: owner, WorkspaceName: workspace, AgentName: agent,
 	})
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("look up agent by name: %w", err)
@@ -115,19 +116,15 @@ func (s *Service) Admitted(ctx context.Context, ids ...uuid.UUID) ([]uuid.UUID, 
 	return admitted, nil
 }
 
-// Owners returns the owners of the given agents that belong to a workspace.
-func (s *Service) Owners(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+// Reachable returns those of the agents that a user may connect to while they run; see MayConnect.
+func (s *Service) Reachable(ctx context.Context, userID uuid.UUID, ids ...uuid.UUID) ([]uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	rows, err := s.opts.DB.ListAgentOwners(ctx, ids)
+	reachable, err := s.opts.DB.ListReachableAgents(ctx, dbsqlc.ListReachableAgentsParams{UserID: userID, Ids: ids})
 	if err != nil {
-		return nil, fmt.Errorf("list agents' owners: %w", err)
+		return nil, fmt.Errorf("list reachable agents: %w", err)
 	}
-	owners := make(map[uuid.UUID]uuid.UUID, len(rows))
-	for _, row := range rows {
-		owners[row.ID] = row.OwnerID
-	}
-	return owners, nil
+	return reachable, nil
 }
 
 func errNoAgent() error { return rbac.NotFound(rbac.Agent) }

@@ -119,6 +119,37 @@ func TestLostRevocationIsFound(t *testing.T) {
 	}
 }
 
+// TestAgentsOfOtherServers checks that a server leaves alone the agents that are connected to a running server, however long ago they
+// connected, and takes those of a server that was killed for disconnected.
+func TestAgentsOfOtherServers(t *testing.T) {
+	t.Parallel()
+	w, _, stays := running(t)
+	lost := uuid.New()
+	w.store(w.BuildRow(w.WorkspaceRow("bob", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(lost))
+	alive, killed := uuid.New(), uuid.New()
+	w.Exec("INSERT INTO servers (id) VALUES ($1)", alive)
+	w.Exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() - interval '1 minute')", killed)
+	for id, server := range map[uuid.UUID]uuid.UUID{stays: alive, lost: killed} {
+		opts := w.opts
+		opts.ServerID = server
+		st := hello(t, serve(t, agents.New(opts)).client(id))
+		heartbeat(t, st, 1)
+		defer st.CloseResponse()
+		coderdtest.Await(t, "connection", w.is(id, sdk.AgentConnected))
+	}
+	opts := w.opts
+	opts.ReturnGrace = 100 * time.Millisecond
+	own := agents.New(opts)
+	t.Cleanup(own.Stop)
+	own.Start()
+	coderdtest.Await(t, "the end of the killed server's agent", w.is(lost, sdk.AgentDisconnected))
+	if !w.is(stays, sdk.AgentConnected)(t.Context()) {
+		t.Error("another server's agent counts as disconnected")
+	}
+	w.Exec("UPDATE servers SET beat_at = now() - interval '1 minute'")
+	coderdtest.Await(t, "the end of the other server's agent", w.is(stays, sdk.AgentDisconnected))
+}
+
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	w, _, here := running(t)

@@ -11,7 +11,7 @@
 //	    v                                next stream
 //	 timeout
 //
-// After a restart of the server the agents that were connected have a moment to come back before one sweep marks them
+// When a server has ended, the agents that were connected to it have a moment to come back, to any server, before a sweep marks them
 // disconnected.
 //
 // The package must not know how builds are made, nor how the mesh carries its RPCs: a function that turns a mesh source

@@ -32,6 +32,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem, audit.Exempt("an agent reports why it did not start: no user acts")) // authenticated by the agent's token in the body
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/pty", rbac.Needs(rbac.Connect, rbac.Agent), s.terminal)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/listening-ports", rbac.Needs(rbac.Connect, rbac.Agent), s.listeningPorts)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/containers", rbac.Needs(rbac.Read, rbac.Agent), s.listContainers)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadata)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadataWebsocket)
 }
@@ -47,14 +48,23 @@ func (s *Service) find(r *http.Request, action rbac.Action) (dbsqlc.GetAgentOwne
 	if err != nil {
 		return dbsqlc.GetAgentOwnerRow{}, err
 	}
-	a, err := s.opts.DB.GetAgentOwner(r.Context(), id)
+	httpapi.AddGuard(r.Context(), func(ctx context.Context, actor rbac.Actor) error {
+		_, err := s.allowed(ctx, actor, id, action)
+		return err
+	})
+	return s.allowed(r.Context(), httpapi.ActorFrom(r.Context()), id, action)
+}
+
+// allowed returns an agent if the actor may perform the action on it.
+func (s *Service) allowed(ctx context.Context, actor rbac.Actor, id uuid.UUID, action rbac.Action) (dbsqlc.GetAgentOwnerRow, error) {
+	a, err := s.opts.DB.GetAgentOwner(ctx, id)
 	if database.IsNotFound(err) {
 		return a, errNoAgent()
 	}
 	if err != nil {
 		return a, fmt.Errorf("look up agent: %w", err)
 	}
-	return a, httpapi.ActorFrom(r.Context()).May(action, object(a))
+	return a, actor.May(action, object(a))
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
@@ -84,6 +94,14 @@ func (s *Service) getConnection(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.AgentConnection{HostnameSuffix: s.opts.HostnameSuffix})
+}
+
+// listContainers answers that the agent reports no containers: this server's agents do not look for them.
+func (s *Service) listContainers(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.find(r, rbac.Read); err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.AgentContainers{})
 }
 
 func (s *Service) getLogs(w http.ResponseWriter, r *http.Request) error {

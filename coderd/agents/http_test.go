@@ -53,6 +53,8 @@ func TestAgentRoutesAreTheOwners(t *testing.T) {
 		{"template admin", w.Token("tom"), id.String(), 200},
 		{"template admin", w.Token("tom"), id.String() + "/logs", 200},
 		{"template admin", w.Token("tom"), id.String() + "/connection", 403},
+		{"owner of the deployment", w.Token("olga"), id.String() + "/connection", 403},
+		{"owner of the deployment", w.Token("olga"), id.String() + "/listening-ports", 403},
 		{"another", w.Token("bob"), id.String(), 404},
 		{"another", w.Token("bob"), id.String() + "/logs", 404},
 		{"another", w.Token("bob"), id.String() + "/logs?follow", 404},

@@ -137,14 +137,12 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent) (sdk.Workspac
 		out.DisplayApps = append(out.DisplayApps, sdk.DisplayApp(app))
 	}
 	out.Health = health(out.Status, a, s.opts.AccessURL, s.opts.Mesh.AgentContested(a.ID))
-	if c := s.connection(a.ID); c != nil {
-		if st := c.stats.Load(); st != nil {
-			out.Connections = &sdk.AgentConnections{
-				SSH: st.GetSsh(), VSCode: st.GetVscode(), JetBrains: st.GetJetbrains(), ReconnectingPTY: st.GetReconnectingPty(), PortForward: st.GetPortForward(),
-			}
+	if u, ok := s.usageOf(a.ID, a.ServerID); ok && out.Status == sdk.AgentConnected {
+		if n := u.Counts; u.Known {
+			out.Connections = &sdk.AgentConnections{SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4]}
 		}
-		if us := c.latency.Load(); us > 0 {
-			out.Latency = sdk.Map[sdk.RelayLatency]{s.opts.RelayRegion: {Preferred: true, LatencyMillis: float64(us) / 1000}}
+		if u.Latency > 0 {
+			out.Latency = sdk.Map[sdk.RelayLatency]{s.opts.RelayRegion: {Preferred: true, LatencyMillis: float64(u.Latency) / 1000}}
 		}
 	}
 	return out, nil

@@ -33,7 +33,7 @@ const (
 // RPCHandler serves AgentService; mount it at the returned path, on the mesh only. caller returns the agent that WireGuard
 // bound to a mesh source address.
 func (s *Service) RPCHandler(caller func(netip.Addr) (agentID uuid.UUID, ok bool)) (string, http.Handler) {
-	path, h := agentpbconnect.NewAgentServiceHandler(&rpc{Service: s, caller: caller}, connect.WithReadMaxBytes(maxMessage))
+	path, h := agentpbconnect.NewAgentServiceHandler(&rpc{Service: s, caller: caller}, connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(rpcwire.CompressFrom))
 	return path, rpcwire.Handler(h)
 }
 
@@ -257,7 +257,7 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 	p := dbsqlc.AgentConnectedParams{
 		ID: c.agent, Version: short(hello.GetVersion(), maxText), ApiVersion: short(hello.GetApiVersion(), maxText),
 		OperatingSystem: short(hello.GetOperatingSystem(), maxText), Architecture: short(hello.GetArchitecture(), maxText),
-		ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText), At: now(),
+		ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText), At: now(), ServerID: s.opts.ServerID,
 	}
 	c.began = p.At
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -270,7 +270,7 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 				a.Architecture == p.Architecture && a.ExpandedDirectory == p.ExpandedDirectory
 			if same && a.LastConnectedAt != nil && a.DisconnectedAt == nil && a.LastConnectedAt.Before(s.startedAt) {
 				c.began = *a.LastConnectedAt
-				return nil
+				return q.AgentReturned(ctx, dbsqlc.AgentReturnedParams{ID: c.agent, ServerID: s.opts.ServerID})
 			}
 		}
 		n, err := q.AgentConnected(ctx, p)
@@ -289,7 +289,7 @@ func (s *Service) disconnected(ctx context.Context, c *connection) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
 	defer cancel()
 	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		n, err := q.AgentDisconnected(ctx, dbsqlc.AgentDisconnectedParams{ID: c.agent, ConnectedAt: c.began, At: now()})
+		n, err := q.AgentDisconnected(ctx, dbsqlc.AgentDisconnectedParams{ID: c.agent, ConnectedAt: c.began, At: now(), ServerID: s.opts.ServerID})
 		return announceChange(ctx, q, c.agent, n, err)
 	})
 	if err != nil {
@@ -369,6 +369,9 @@ func (r *rpc) fail(ctx context.Context, id uuid.UUID, doing string, err error) e
 	}
 	if f := fault.As(err); f != nil && f.Code == fault.Unavailable {
 		return connect.NewError(connect.CodeUnavailable, errors.New(f.Message))
+	}
+	if errors.Is(ctx.Err(), context.Canceled) { // the agent no longer waits
+		return connect.NewError(connect.CodeCanceled, ctx.Err())
 	}
 	r.log.ErrorContext(ctx, "agent's call failed", "agent", id, "what", doing, "err", err)
 	return connect.NewError(connect.CodeUnavailable, errors.New("the server cannot store this now: try again"))

@@ -61,10 +61,14 @@ type Options struct {
 	ExternalAuth *extauth.Service
 	// Secrets has users' secrets. Nil means that there are none.
 	Secrets Secrets
-	// ReturnGrace is how long agents may take to come back after a restart of the server. 0 means 30 s.
+	// ReturnGrace is how long agents may take to come back after their server has ended. 0 means 30 s.
 	ReturnGrace time.Duration
+	// ServerID identifies this process among the servers of the database. The zero value means a new one.
+	ServerID uuid.UUID
 	// Silence is how long a connected agent may stay silent. 0 means 45 s.
 	Silence time.Duration
+	// UsageInterval is how long changes of agents' latencies and sessions are collected for the other servers. 0 means 5 s.
+	UsageInterval time.Duration
 }
 
 // Mesh reaches agents. It makes no decisions.
@@ -148,6 +152,7 @@ type Service struct {
 		running sync.WaitGroup // Add is under the lock while not stopping
 		stopped bool
 	}
+	usages  usages
 	pending struct {
 		sync.Mutex
 		revoked, shutdown, manifest map[uuid.UUID]bool
@@ -157,11 +162,17 @@ type Service struct {
 
 // New returns a service that is not started.
 func New(opts Options) *Service {
+	if opts.ServerID == uuid.Nil {
+		opts.ServerID = uuid.New()
+	}
 	if opts.ReturnGrace == 0 {
 		opts.ReturnGrace = defaultReturnGrace
 	}
 	if opts.Silence == 0 {
 		opts.Silence = defaultSilence
+	}
+	if opts.UsageInterval == 0 {
+		opts.UsageInterval = usageInterval
 	}
 	if opts.Peers == nil {
 		opts.Peers = func(netip.Addr) (Peer, bool) { return Peer{}, false }
@@ -177,6 +188,7 @@ func New(opts Options) *Service {
 	}
 	s := &Service{opts: opts, log: opts.Logger, wake: notify.NewWake(), startedAt: now()}
 	s.life, s.stop = context.WithCancel(context.Background())
+	s.usages.elsewhere, s.usages.published = map[uuid.UUID]foreignUsage{}, map[uuid.UUID]usage{}
 	s.conns.byAgent = map[uuid.UUID]*connection{}
 	s.conns.returned = map[uuid.UUID]bool{}
 	s.terminals.open = map[*openTerminal]struct{}{}
@@ -195,9 +207,13 @@ func (s *Service) Start() {
 		s.opts.PubSub.Subscribe(channelRevoked, func(payload string) { s.note(payload, s.pending.revoked) }),
 		s.opts.PubSub.Subscribe(channelShutdown, func(payload string) { s.note(payload, s.pending.shutdown) }),
 		s.opts.PubSub.Subscribe(channelManifest, func(payload string) { s.note(payload, s.pending.manifest) }),
+		s.opts.PubSub.Subscribe(channelUsage, s.hearUsage),
 	}
 	go func() {
 		defer close(s.stopped)
+		var sharing sync.WaitGroup
+		sharing.Go(func() { s.shareUsage(s.life) })
+		defer sharing.Wait()
 		defer func() {
 			for _, c := range cancels {
 				c()
@@ -243,8 +259,12 @@ func (s *Service) kick() {
 }
 
 func (s *Service) run(ctx context.Context) {
-	grace := time.NewTimer(s.opts.ReturnGrace)
+	grace := time.NewTicker(s.opts.ReturnGrace)
 	defer grace.Stop()
+	missing, err := s.lost(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "cannot look for agents of servers that ended, trying again", "err", err)
+	}
 	for {
 		var err error
 		select {
@@ -258,8 +278,11 @@ func (s *Service) run(ctx context.Context) {
 				time.AfterFunc(retryAfter, s.kick)
 			}
 		case <-grace.C:
-			if err = s.sweep(ctx); err != nil {
-				grace.Reset(retryAfter)
+			s.conns.Lock()
+			s.conns.returned = nil // from here on a connection counts as new
+			s.conns.Unlock()
+			if err = s.sweep(ctx, missing); err == nil {
+				missing, err = s.lost(ctx)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
@@ -322,19 +345,32 @@ func (s *Service) revoke(ids []uuid.UUID) {
 	s.opts.Mesh.RevokeAgents(ids...)
 }
 
-// sweep marks agents as disconnected that a former server left connected and that have not come back.
-func (s *Service) sweep(ctx context.Context) error {
+// present returns the agents that are connected to this server.
+func (s *Service) present() []uuid.UUID {
+	s.conns.Lock()
+	defer s.conns.Unlock()
+	connected := []uuid.UUID{}
+	return slices.AppendSeq(connected, maps.Keys(s.conns.byAgent))
+}
+
+// lost returns the agents that the database says are connected although their server has ended. They may come back to any server.
+func (s *Service) lost(ctx context.Context) ([]uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	s.conns.Lock()
-	s.conns.returned = nil // from here on a connection counts as new
-	connected := slices.Collect(maps.Keys(s.conns.byAgent))
-	s.conns.Unlock()
-	if connected == nil {
-		connected = []uuid.UUID{}
+	return s.opts.DB.ListLostAgents(ctx, dbsqlc.ListLostAgentsParams{Connected: s.present(), ServerID: s.opts.ServerID, LifeSeconds: database.ServerLifetime.Seconds()})
+}
+
+// sweep marks those agents as disconnected that are still lost. All servers do this; the first one finds them.
+func (s *Service) sweep(ctx context.Context, missing []uuid.UUID) error {
+	if len(missing) == 0 {
+		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		gone, err := q.SweepAgents(ctx, dbsqlc.SweepAgentsParams{At: now(), Before: s.startedAt, Connected: connected})
+		gone, err := q.SweepAgents(ctx, dbsqlc.SweepAgentsParams{
+			At: now(), Ids: missing, Connected: s.present(), ServerID: s.opts.ServerID, LifeSeconds: database.ServerLifetime.Seconds(),
+		})
 		if err != nil {
 			return err
 		}

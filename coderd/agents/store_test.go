@@ -329,10 +329,15 @@ func TestByName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	shared := uuid.New()
+	lent := w.WorkspaceRow("bob", "lent")
+	w.store(w.BuildRow(lent, sdk.TransitionStart, sdk.JobSucceeded), true, resource(shared))
+	w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object($2::uuid, 'use') WHERE id = $1`, lent, w.owner)
 	w.Exec(`UPDATE users SET roles = '{owner}' WHERE id = $1`, w.owner) // an administrator finds no other agents by name
 	for name, want := range map[string]uuid.UUID{
 		"dev": main, "DEV": main, "dev.main": main, "me/dev": main, owner + "/dev": main, owner + "/dev.main": main, "two.b": second,
 		"two": uuid.Nil, "dev.other": uuid.Nil, "dev.main.main": uuid.Nil, "none": uuid.Nil, "": uuid.Nil, "/": uuid.Nil, "/dev": main, "dev.": main,
+		"bob/lent": shared, "bob/lent.main": shared, "lent": uuid.Nil, "me/lent": uuid.Nil, "bob/theirs": uuid.Nil,
 		"theirs": uuid.Nil, other + "/theirs": uuid.Nil, other + "/dev": uuid.Nil, "stopped": uuid.Nil, "%": uuid.Nil, "d_v": uuid.Nil, "' OR true --": uuid.Nil,
 	} {
 		got, err := s.ByName(t.Context(), w.owner, name)

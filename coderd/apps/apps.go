@@ -130,11 +130,15 @@ func remember[K comparable, V any](fresh time.Duration) *memo.Cache[K, V] {
 	return memo.New[K, V](memo.Options{Fresh: fresh, Timeout: askTimeout, Max: maxRemembered})
 }
 
-// Routes registers what the dashboard asks about apps, and the route that grants a token for an app.
+// Routes registers what the dashboard asks about apps, the sharing of ports, and the route that grants a token for an app.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/applications/host", rbac.SignedIn, func(w http.ResponseWriter, _ *http.Request) error {
 		return httpapi.Write(w, http.StatusOK, sdk.ApplicationsHost{Host: s.opts.WildcardHost})
 	})
+	share := rbac.Needs(rbac.Share, rbac.Workspace)
+	mux.Handle("GET /api/v2/workspaces/{workspace}/port-share", rbac.Needs(rbac.Read, rbac.Workspace), s.listPortShares)
+	mux.Handle("POST /api/v2/workspaces/{workspace}/port-share", share, s.sharePort, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("DELETE /api/v2/workspaces/{workspace}/port-share", share, s.deletePortShare, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET "+authPath, rbac.Public, s.authorize) // sends visitors who are not signed in to the sign-in page
 }
 
@@ -193,29 +197,47 @@ func (s *Service) enter(ctx context.Context, who visitor, a app) (context.Contex
 		cancel()
 		return nil, nil, fault.New(fault.Unavailable, "The server is stopping.").WithDetail("Try again in a moment.")
 	}
-	if who.actor.KeyID != "" {
-		if _, err := s.holder(ctx, who.actor.KeyID); err != nil {
-			leave()
-			return nil, nil, err
-		}
+	if err := s.still(ctx, v, s.holder); err != nil {
+		leave()
+		return nil, nil, err
 	}
 	return ctx, leave, nil
 }
 
-// Recheck ends open requests that a user's sessions may no longer make; uuid.Nil means all users. It blocks for one query
-// for each session with an open request.
+// still returns a fault unless the visitor may go on with a visit. holder returns the current holder of their key.
+func (s *Service) still(ctx context.Context, v *visit, holder func(context.Context, string) (rbac.Actor, error)) error {
+	who := v.visitor
+	if who.actor.KeyID != "" {
+		var err error
+		if who.actor, err = holder(ctx, who.actor.KeyID); err != nil {
+			return err
+		}
+	}
+	f, err := s.resolve(ctx, v.app.place)
+	if err != nil {
+		return err
+	}
+	if !f.ok || f.app.workspace != v.app.workspace || !who.may(f.app) {
+		return fault.New(fault.NotFound, "This app does not exist, or you do not have access to it.")
+	}
+	return nil
+}
+
+// Recheck ends open requests that visitors may no longer make: those of a user, or of all users and of visitors without a session if userID
+// is uuid.Nil. It blocks for a query for each session with an open request, and for each app that they are for.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 	s.holders.Forget(func(_ string, a rbac.Actor) bool { return userID == uuid.Nil || a.UserID == userID })
+	s.places.Forget(func(place, found) bool { return true })
 	s.mu.Lock()
 	var doubted []*visit
 	for v := range s.visits {
-		if v.visitor.actor.KeyID != "" && (userID == uuid.Nil || v.visitor.actor.UserID == userID) {
+		if userID == uuid.Nil || v.visitor.actor.UserID == userID {
 			doubted = append(doubted, v)
 		}
 	}
 	s.mu.Unlock()
 	for _, v := range doubted {
-		if _, err := s.opts.Accounts.Holder(ctx, v.visitor.actor.KeyID); err != nil { // also if the database cannot answer: the visitor can retry
+		if s.still(ctx, v, s.opts.Accounts.Holder) != nil { // also if the database cannot answer: the visitor can retry
 			v.cancel()
 		}
 	}

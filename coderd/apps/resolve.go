@@ -67,7 +67,7 @@ func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 		row2, err := s.opts.DB.GetApp(ctx, dbsqlc.GetAppParams{AgentID: row.AgentID, Slug: p.slug})
 		switch {
 		case err == nil:
-			a.name, a.share, a.health = row2.DisplayName, sdk.AppShare(row2.SharingLevel), sdk.AppHealth(row2.Health)
+			a.name, a.share, a.health = row2.DisplayName, sdk.AppShare(row2.SharingLevel).Within(sdk.AppShare(row.MaxPortShareLevel)), sdk.AppHealth(row2.Health)
 			if a.name == "" {
 				a.name = row2.Slug
 			}
@@ -79,6 +79,12 @@ func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 		var ok bool
 		if a.port, a.tls, ok = p.port(); !ok {
 			return found{}, nil
+		}
+		level, err := s.opts.DB.GetPortShareLevel(ctx, dbsqlc.GetPortShareLevelParams{WorkspaceID: row.WorkspaceID, AgentName: row.AgentName, Port: int32(a.port)})
+		if err == nil {
+			a.share = sdk.AppShare(level).Within(sdk.AppShare(row.MaxPortShareLevel))
+		} else if !database.IsNotFound(err) {
+			return found{}, fmt.Errorf("look up port's sharing: %w", err)
 		}
 		a.name = "Port " + strconv.Itoa(int(a.port))
 		return found{a, true}, nil
@@ -136,8 +142,8 @@ const (
 	byPath          // the token is part of the address
 )
 
-// may reports whether a visitor may open an app. The template that shares an app decides that; only the workspace's owner and
-// the users with whom it is shared may open ports, and no role grants access to them.
+// may reports whether a visitor may open an app. The template decides with whom an app is shared, and those who may share the workspace
+// decide it for ports. Without that, only the workspace's owner and the users with whom it is shared may open either; no role grants access.
 func (who visitor) may(a app) bool {
 	workspace := rbac.Of(rbac.Workspace, a.ownerID).In(a.organization).SharedWith(a.sharing).WithID(a.workspace)
 	if a.share != sdk.SharePublic && !who.actor.Covers(rbac.OpenApp, workspace) {

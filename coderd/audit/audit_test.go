@@ -434,3 +434,23 @@ func TestLostServer(t *testing.T) {
 	cancel()
 	<-stored
 }
+
+// TestOffsets checks that a page may skip many rows, but not so many that they cost PostgreSQL seconds.
+func TestOffsets(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	s.Template("docker", nil)
+	all := find(t, s, "")
+	got, err := s.As("olga").AuditLogs(t.Context(), sdk.LogQuery{Offset: 100_000, Limit: 1})
+	if err != nil || len(got.AuditLogs) != 0 || got.Count != len(all) {
+		t.Errorf("far beyond the end: %+v, %v; want no row of %d", got, err, len(all))
+	}
+	for _, offset := range []int{100_001, 1 << 30} {
+		if _, err := s.As("olga").AuditLogs(t.Context(), sdk.LogQuery{Offset: offset}); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error()+fault.As(err).Detail, "date_to") {
+			t.Errorf("audit log from %d: %v, want a refusal that names date_to", offset, err)
+		}
+		if _, err := s.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Offset: offset}); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("connection log from %d: %v, want a refusal", offset, err)
+		}
+	}
+}

@@ -119,10 +119,40 @@ func OfUser(before, after dbsqlc.User) Entry {
 	return Entry{Kind: User, ID: either(before.ID, after.ID), Name: named(before.Username, after.Username), Diff: Compare(before, after)}
 }
 
+// OfOrganization returns the entry of a change of an organization. It belongs to itself, so that its auditors read it.
+func OfOrganization(before, after dbsqlc.Organization) Entry {
+	id := either(before.ID, after.ID)
+	return Entry{Kind: Organization, ID: id, Name: named(before.Name, after.Name), Organization: id, Diff: Compare(before, after)}
+}
+
+// OfMember returns the entry of a change of a user's membership in an organization. Its object is the user.
+func OfMember(user dbsqlc.User, before, after dbsqlc.OrganizationMember) Entry {
+	return Entry{
+		Kind: OrganizationMember, ID: user.ID, Name: user.Username,
+		Organization: either(before.OrganizationID, after.OrganizationID), Diff: Compare(before, after),
+	}
+}
+
+// OfCustomRole returns the entry of a change of a custom role of an organization.
+func OfCustomRole(before, after dbsqlc.OrganizationRole) Entry {
+	return Entry{
+		Kind: CustomRole, Name: named(before.Name, after.Name),
+		Organization: either(before.OrganizationID, after.OrganizationID), Diff: Compare(before, after),
+	}
+}
+
 // OfTemplate returns the entry of a change of a template.
 func OfTemplate(before, after dbsqlc.Template) Entry {
 	return Entry{
 		Kind: Template, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name),
+		Organization: either(before.OrganizationID, after.OrganizationID), Diff: Compare(before, after),
+	}
+}
+
+// OfGroup returns the entry of a change of a group. Its members are not part of the row: add them to the difference.
+func OfGroup(before, after dbsqlc.Group) Entry {
+	return Entry{
+		Kind: Group, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name),
 		Organization: either(before.OrganizationID, after.OrganizationID), Diff: Compare(before, after),
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -22,6 +24,8 @@ const (
 	maxPage, defaultPage = 1000, 100
 	// countCap bounds how far rows are counted: a count of all rows would read all rows.
 	countCap = 10_000
+	// maxOffset bounds how many rows a page skips, because PostgreSQL reads them all.
+	maxOffset = 100_000
 	// exportPage is how many rows an export holds in memory.
 	exportPage = 500
 )
@@ -121,11 +125,16 @@ func pageOf(r *http.Request) (limit, offset int, err error) {
 	if limit, err = httpapi.QueryInt(r, "limit", defaultPage, 1<<30); err != nil {
 		return 0, 0, err
 	}
-	offset, err = httpapi.QueryInt(r, "offset", 0, 1<<30)
+	if offset, err = httpapi.QueryInt(r, "offset", 0, maxOffset); err != nil {
+		if f := fault.As(err); f != nil {
+			err = f.WithDetail("Search for older rows by their time, with date_to or connected_before, or export the log.")
+		}
+		return 0, 0, err
+	}
 	if limit == 0 {
 		limit = defaultPage
 	}
-	return min(limit, maxPage), offset, err
+	return min(limit, maxPage), offset, nil
 }
 
 func (s *Service) export(w http.ResponseWriter, r *http.Request) error {
@@ -254,10 +263,25 @@ func describe(l dbsqlc.AuditLog) string {
 		return fmt.Sprintf("%s of workspace %s failed", buildNoun(l.Action), l.ResourceTarget)
 	case Kind(l.ResourceType) == WorkspaceBuild && l.UserID == nil && Action(l.Action) != Cancel:
 		return fmt.Sprintf("%s of workspace %s succeeded", buildNoun(l.Action), l.ResourceTarget)
+	case failed && Action(l.Action) == Create: // the target is what the request was sent to
+		return l.Actor + " was not allowed to create " + anyOf(kindName(l.ResourceType))
+	case failed && Action(l.Action) == Write:
+		return l.Actor + " was not allowed to change " + what
 	case failed:
-		return fmt.Sprintf("%s tried to change %s and was refused (%s)", l.Actor, what, l.Action)
+		return l.Actor + " was not allowed to " + l.Action + " " + what
 	}
 	return l.Actor + " " + verb + " " + what
+}
+
+// anyOf puts the indefinite article before a kind.
+func anyOf(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "the "):
+		return kind
+	case kind != "" && strings.IndexByte("aeio", kind[0]) >= 0: // not "u": a user
+		return "an " + kind
+	}
+	return "a " + kind
 }
 
 func buildNoun(action string) string {
@@ -296,15 +320,25 @@ func link(l dbsqlc.AuditLog) string {
 	if err := json.Unmarshal(l.AdditionalFields, &fields); err != nil {
 		return "" // not an object of ours
 	}
-	switch Kind(l.ResourceType) {
-	case Template:
-		return "/templates/" + l.ResourceTarget
-	case User:
+	organization := ""
+	if l.OrganizationID != nil {
+		organization = "/organizations/" + l.OrganizationID.String()
+	}
+	switch kind := Kind(l.ResourceType); {
+	case kind == Template && l.ResourceID != nil: // another organization may have a template of the same name
+		return "/templates/" + l.ResourceID.String()
+	case kind == User:
 		return "/users"
-	case Workspace, WorkspaceBuild:
-		if fields.Owner != "" && fields.Workspace != "" {
-			return "/@" + fields.Owner + "/" + fields.Workspace
-		}
+	case kind == Organization:
+		return organization
+	case kind == OrganizationMember && organization != "":
+		return organization + "/members"
+	case kind == CustomRole && organization != "":
+		return organization + "/roles/" + url.PathEscape(l.ResourceTarget)
+	case kind == Group && organization != "" && l.ResourceID != nil:
+		return organization + "/groups/" + l.ResourceID.String()
+	case (kind == Workspace || kind == WorkspaceBuild) && fields.Owner != "" && fields.Workspace != "":
+		return "/@" + fields.Owner + "/" + fields.Workspace
 	}
 	return ""
 }

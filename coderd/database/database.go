@@ -23,17 +23,17 @@ const (
 	minVersion = 130000
 	// waitForStart bounds how long Open waits for a database that does not respond yet.
 	waitForStart = time.Minute
-	// maxConns is the pool's size unless the URL sets pool_max_conns.
-	maxConns = 16
 )
 
-// limits bound what a session of the pool may cost, unless the URL sets them.
+// limits bound what a session of the pool may cost, and tell PostgreSQL how to plan for it, unless the URL sets them.
 var limits = map[string]string{
 	"application_name":                    "codermesh",
 	"statement_timeout":                   "30s",
 	"lock_timeout":                        "15s",
 	"idle_in_transaction_session_timeout": "60s",
 	"timezone":                            "UTC",
+	// Databases are in memory or on disks that seek fast: a page of a list is read by an index, not by a scan of the table.
+	"random_page_cost": "1.1",
 }
 
 // DB is an open database. Each of its queries runs separately in the pool; InTx groups them. Safe for concurrent use. While
@@ -41,39 +41,61 @@ var limits = map[string]string{
 type DB struct {
 	*dbsqlc.Queries
 	Pool *pgxpool.Pool
+
+	source Source
+	limit  time.Duration // bounds each statement, including the wait for a connection; 0: nothing does
+}
+
+// Open is Source.Open with the URL alone.
+func Open(ctx context.Context, url string, logger *slog.Logger) (*DB, error) {
+	return Source{URL: url}.Open(ctx, logger)
 }
 
 // Open connects, waiting up to a minute for a database that is starting, checks its version and brings its schema up to date.
 // Several processes may call it concurrently. Errors that an operator can act on are faults. Close the DB after use.
-func Open(ctx context.Context, url string, logger *slog.Logger) (*DB, error) {
-	cfg, err := pgxpool.ParseConfig(url)
+func (s Source) Open(ctx context.Context, logger *slog.Logger) (*DB, error) {
+	cfg, err := s.config()
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "The PostgreSQL URL cannot be read: %w", err).
-			WithDetail("It must look like postgres://user:password@host:5432/database?sslmode=require.")
+		return nil, err
 	}
 	for name, value := range limits {
 		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
 	}
-	if cfg.ConnConfig.ConnectTimeout == 0 {
-		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
-	}
-	if parsed, err := pgx.ParseConfig(url); err == nil && parsed.RuntimeParams["pool_max_conns"] == "" {
-		cfg.MaxConns = maxConns
-	}
 	cfg.MaxConnIdleTime = 5 * time.Minute
 	cfg.PingTimeout = 5 * time.Second
 	cfg.AfterConnect = registerTypes
+	cfg.BeforeConnect = s.authenticate
 
-	if err := prepare(ctx, cfg.ConnConfig, logger); err != nil {
+	if err := s.prepare(ctx, cfg.ConnConfig, logger); err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	var pool *pgxpool.Pool
+	if s.MaxIdle != nil {
+		cfg.AfterRelease = func(*pgx.Conn) bool { return int(pool.Stat().IdleConns()) < *s.MaxIdle }
+	}
+	pool, err = pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open database pool: %w", err)
 	}
-	return &DB{Queries: dbsqlc.New(session{pool}), Pool: pool}, nil
+	var timeout int64 // milliseconds, however the URL, the role or the database sets it
+	if err := pool.QueryRow(ctx, "SELECT setting::bigint FROM pg_settings WHERE name = 'statement_timeout'").Scan(&timeout); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("ask PostgreSQL for its limits: %w", translate(ctx, err))
+	}
+	db := &DB{Pool: pool, source: s, limit: patience(time.Duration(timeout) * time.Millisecond)}
+	db.Queries = dbsqlc.New(session{pool, db.limit})
+	return db, nil
+}
+
+// patience returns how long to wait for the answer to a statement that PostgreSQL ends after timeout. It is a little longer, so that
+// it ends only what has no answer at all: the connection leads nowhere, or none is free.
+func patience(timeout time.Duration) time.Duration {
+	if timeout == 0 {
+		return 0
+	}
+	return timeout + timeout/5 + time.Second
 }
 
 // Close waits for the connections in use and closes them all.
@@ -84,7 +106,7 @@ func (db *DB) Ping(ctx context.Context) error { return translate(ctx, db.Pool.Pi
 
 // Dial opens a connection outside the pool, for a caller that keeps it, such as a listener. No statement timeout bounds it.
 func (db *DB) Dial(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := pgx.ConnectConfig(ctx, patient(db.Pool.Config().ConnConfig))
+	conn, err := db.source.connect(ctx, patient(db.Pool.Config().ConnConfig))
 	return conn, translate(ctx, err)
 }
 
@@ -97,8 +119,8 @@ func patient(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 }
 
 // prepare readies the database for the pool: reachable, new enough and migrated.
-func prepare(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) error {
-	conn, err := awaitStart(ctx, patient(cfg), logger)
+func (s Source) prepare(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) error {
+	conn, err := s.awaitStart(ctx, patient(cfg), logger)
 	if err != nil {
 		return err
 	}
@@ -110,7 +132,7 @@ func prepare(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) erro
 	if err := CheckVersion(version); err != nil {
 		return err
 	}
-	return migrate(ctx, conn, patient(cfg), logger)
+	return s.migrate(ctx, conn, patient(cfg), Migrations(), logger)
 }
 
 // CheckVersion returns a fault if a server_version_num belongs to a PostgreSQL that is too old.
@@ -127,12 +149,12 @@ func CheckVersion(version int) error {
 }
 
 // awaitStart connects, and retries while the error may be temporary.
-func awaitStart(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) (*pgx.Conn, error) {
+func (s Source) awaitStart(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitForStart)
 	defer cancel()
 	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 	for warned := false; ; {
-		conn, err := pgx.ConnectConfig(ctx, cfg)
+		conn, err := s.connect(ctx, cfg)
 		if err == nil {
 			return conn, nil
 		}
@@ -145,6 +167,9 @@ func awaitStart(ctx context.Context, cfg *pgx.ConnConfig, logger *slog.Logger) (
 			warned = true
 		}
 		if retry.Wait(ctx) != nil {
+			if fault.As(err) != nil { // there is no password
+				return nil, err
+			}
 			return nil, fault.New(fault.Unavailable, "PostgreSQL at %s does not answer: %w", cfg.Host, err).
 				WithDetail("Start it, or correct the PostgreSQL URL.")
 		}

@@ -28,6 +28,9 @@ const (
 	codeIdleInTransaction   = "25P03"
 )
 
+// codeOlderServer is the error of the schema's function require_program: the server at the URL in the message needs what a migration removes.
+const codeOlderServer = "CM001"
+
 // IsNotFound reports whether a query for one row found none.
 func IsNotFound(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 

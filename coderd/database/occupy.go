@@ -14,7 +14,8 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// serverLock is the advisory lock that a server holds for its entire lifetime. The number is arbitrary.
+// serverLock is the advisory lock that a server holds for its entire lifetime. Servers share it. A server of an earlier version, which cannot
+// run beside others, holds it alone. The number is arbitrary.
 const serverLock = 0x636f6465726d7376
 
 // OccupyPatience is how long a server waits for another one to end before it refuses to start. It is longer than PostgreSQL
@@ -25,9 +26,12 @@ const OccupyPatience = 15 * time.Second
 // a Unix socket they have no effect, and are not needed: when a process ends, its connections end too.
 var keepAlives = map[string]string{"tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 
-// Occupancy is a server's hold on its database, which prevents a second server from starting on it. docs/operating.md
-// describes what two servers would do to each other.
+// ServerLifetime is how long a server counts as running after its last heartbeat in the table servers, which it writes every five seconds.
+const ServerLifetime = 15 * time.Second
+
+// Occupancy is a server's hold on its database. It keeps servers out that cannot run beside this one, because they know nothing of others.
 type Occupancy struct {
+	source   Source
 	cfg      *pgx.ConnConfig
 	log      *slog.Logger
 	patience time.Duration
@@ -38,15 +42,14 @@ type Occupancy struct {
 
 // Occupy acquires the database for this process, before the process changes anything in it. It waits up to a minute for a
 // database that is starting, and up to patience for a server that is ending, which it logs. It returns the fault Conflict if
-// another server holds the database. The hold is a connection's lock: it ends with the process, however the process ends.
+// a server that cannot run beside others holds the database. The hold is a connection's lock: it ends with the process, however the process ends.
 // Close the Occupancy after use.
-func Occupy(ctx context.Context, url string, logger *slog.Logger, patience time.Duration) (*Occupancy, error) {
-	cfg, err := pgx.ParseConfig(url)
+func (s Source) Occupy(ctx context.Context, logger *slog.Logger, patience time.Duration) (*Occupancy, error) {
+	pool, err := s.config()
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "The PostgreSQL URL cannot be read: %w", err).
-			WithDetail("It must look like postgres://user:password@host:5432/database?sslmode=require.")
+		return nil, err
 	}
-	cfg = patient(cfg)
+	cfg := patient(pool.ConnConfig)
 	for name, value := range keepAlives {
 		cfg.RuntimeParams[name] = value
 	}
@@ -55,10 +58,7 @@ func Occupy(ctx context.Context, url string, logger *slog.Logger, patience time.
 		host = "unknown host"
 	}
 	cfg.RuntimeParams["application_name"] = fmt.Sprintf("codermesh server %d on %.32s", os.Getpid(), host) // PostgreSQL keeps 63 bytes
-	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = 10 * time.Second
-	}
-	o := &Occupancy{cfg: cfg, log: logger, patience: patience, lost: make(chan error, 1)}
+	o := &Occupancy{source: s, cfg: cfg, log: logger, patience: patience, lost: make(chan error, 1)}
 	conn, err := o.take(ctx)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (o *Occupancy) Close() {
 
 // take connects and acquires the lock, retrying as long as patience allows.
 func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := awaitStart(ctx, o.cfg, o.log)
+	conn, err := o.source.awaitStart(ctx, o.cfg, o.log)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
 	limit := time.Now().Add(o.patience)
 	for warned := false; ; warned = true {
 		var taken bool
-		if err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(serverLock)).Scan(&taken); err != nil {
+		if err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock_shared($1)", int64(serverLock)).Scan(&taken); err != nil {
 			err = fmt.Errorf("lock the database: %w", translate(ctx, err))
 			break
 		}
@@ -97,12 +97,12 @@ func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
 		}
 		other := o.holder(ctx, conn)
 		if time.Now().After(limit) {
-			err = fault.New(fault.Conflict, "Another server uses this database: %s.", other).
-				WithDetail("Only one server can use a database. Stop the other one first, or give this one its own database.")
+			err = fault.New(fault.Conflict, "A server that does not share its database uses this one: %s.", other).
+				WithDetail("Its version cannot run beside others. Stop it first, or give this server its own database.")
 			break
 		}
 		if !warned {
-			o.log.Warn("another server uses this database, waiting for it to end", "server", other, "duration", o.patience)
+			o.log.Warn("a server that does not share its database uses this one, waiting for it to end", "server", other, "duration", o.patience)
 		}
 		if err = retry.Wait(ctx); err != nil {
 			break

@@ -3,7 +3,6 @@ package database_test
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,38 +30,61 @@ func holders(t *testing.T, db *database.DB) (pids []int32) {
 	return pids
 }
 
-// TestOneServerPerDatabase checks that a second server is refused with the first one's name, and accepted once the first one
-// has ended.
-func TestOneServerPerDatabase(t *testing.T) {
+// TestServersShareADatabase checks that servers run beside each other, but not beside one of an earlier version, which locks the database
+// for itself: it keeps them out, and they keep it out.
+func TestServersShareADatabase(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	url := db.Pool.Config().ConnString()
 	log := slog.New(slog.DiscardHandler)
-	first, err := database.Occupy(t.Context(), url, log, time.Minute)
+	first, err := database.Source{URL: url}.Occupy(t.Context(), log, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	if _, err := database.Occupy(t.Context(), url, log, 0); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "codermesh server ") {
+	second, err := database.Source{URL: url}.Occupy(t.Context(), log, 0)
+	if err != nil {
 		t.Fatalf("a second server: %v", err)
 	}
+	defer second.Close()
+
+	earlier, err := db.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer earlier.Close(context.WithoutCancel(t.Context()))
+	lock := func() (locked bool) {
+		t.Helper()
+		if err := earlier.QueryRow(t.Context(), "SELECT pg_try_advisory_lock($1)", int64(0x636f6465726d7376)).Scan(&locked); err != nil {
+			t.Fatal(err)
+		}
+		return locked
+	}
+	if lock() {
+		t.Fatal("a server of an earlier version runs beside others")
+	}
+	first.Close()
+	second.Close()
+	// PostgreSQL releases the locks when it notices that the connections have ended.
+	for deadline := time.Now().Add(time.Minute); !lock(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the lock is left")
+		}
+	}
+	if _, err := (database.Source{URL: url}).Occupy(t.Context(), log, 0); fault.CodeOf(err) != fault.Conflict {
+		t.Fatalf("beside a server of an earlier version: %v", err)
+	}
 	waited := make(chan error, 1)
-	go func() { // a restart: it waits for the first server to end
-		next, err := database.Occupy(context.WithoutCancel(t.Context()), url, log, time.Minute)
+	go func() { // an upgrade: it waits for the earlier server to end
+		next, err := database.Source{URL: url}.Occupy(context.WithoutCancel(t.Context()), log, time.Minute)
 		if err == nil {
 			next.Close()
 		}
 		waited <- err
 	}()
-	first.Close()
+	earlier.Close(t.Context())
 	if err := <-waited; err != nil {
-		t.Errorf("a server that was started before the first had ended: %v", err)
-	}
-	// PostgreSQL releases the lock when it notices that the connection has ended.
-	for deadline := time.Now().Add(time.Minute); len(holders(t, db)) != 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the lock is left")
-		}
+		t.Errorf("a server that was started before the earlier one had ended: %v", err)
 	}
 }
 
@@ -73,7 +95,7 @@ func TestOccupancySurvivesPostgres(t *testing.T) {
 	db := dbtest.New(t)
 	url := db.Pool.Config().ConnString()
 	log := slog.New(slog.DiscardHandler)
-	held, err := database.Occupy(t.Context(), url, log, 0)
+	held, err := database.Source{URL: url}.Occupy(t.Context(), log, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,12 +128,12 @@ func TestOccupancySurvivesPostgres(t *testing.T) {
 	}
 }
 
-// TestServerThatLostItsDatabaseEnds checks that a server whose connection was cut ends if another has acquired the lock by
-// then.
+// TestServerThatLostItsDatabaseEnds checks that a server whose connection was cut ends if one that does not share the database has acquired
+// the lock by then.
 func TestServerThatLostItsDatabaseEnds(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	held, err := database.Occupy(t.Context(), db.Pool.Config().ConnString(), slog.New(slog.DiscardHandler), 0)
+	held, err := database.Source{URL: db.Pool.Config().ConnString()}.Occupy(t.Context(), slog.New(slog.DiscardHandler), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

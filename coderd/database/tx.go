@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/backoff"
@@ -22,7 +23,7 @@ const txTries = 5
 func (db *DB) InTx(ctx context.Context, fn func(q *dbsqlc.Queries) error) error {
 	retry := backoff.Backoff{Min: 5 * time.Millisecond, Max: 100 * time.Millisecond}
 	for try := 1; ; try++ {
-		err := pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error { return fn(dbsqlc.New(session{tx})) })
+		err := pgx.BeginFunc(ctx, beginner{db.Pool, db.limit}, func(tx pgx.Tx) error { return fn(dbsqlc.New(session{tx, db.limit})) })
 		if !conflict(err) || try == txTries {
 			return translate(ctx, err)
 		}
@@ -35,4 +36,34 @@ func (db *DB) InTx(ctx context.Context, fn func(q *dbsqlc.Queries) error) error 
 func conflict(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == codeSerialization || pg.Code == codeDeadlock)
+}
+
+// beginner begins transactions whose begin and end are bounded like statements.
+type beginner struct {
+	pool  *pgxpool.Pool
+	limit time.Duration
+}
+
+func (b beginner) Begin(ctx context.Context) (pgx.Tx, error) {
+	ctx, cancel := bounded(ctx, b.limit)
+	defer cancel()
+	tx, err := b.pool.Begin(ctx)
+	return transaction{tx, b.limit}, err
+}
+
+type transaction struct {
+	pgx.Tx
+	limit time.Duration
+}
+
+func (t transaction) Commit(ctx context.Context) error {
+	ctx, cancel := bounded(ctx, t.limit)
+	defer cancel()
+	return t.Tx.Commit(ctx)
+}
+
+func (t transaction) Rollback(ctx context.Context) error {
+	ctx, cancel := bounded(ctx, t.limit)
+	defer cancel()
+	return t.Tx.Rollback(ctx)
 }

@@ -1,5 +1,5 @@
 // Package events owns the stream that tells dashboard pages what changed, so that pages need not poll. The database announces
-// each change with an id and who may see it (migrations 7 and 18). This package forwards it to users who may see the object, and knows
+// each change with an id and who may see it (migrations 7, 18 and 29). This package forwards it to users who may see the object, and knows
 // nothing else about it. A page then reads the change through the API.
 package events
 
@@ -36,6 +36,7 @@ var resources = map[sdk.EventKind]rbac.Resource{
 	sdk.EventProvisioner: rbac.ProvisionerDaemon,
 	sdk.EventAgent:       rbac.Agent,
 	sdk.EventUser:        rbac.User,
+	sdk.EventInbox:       rbac.User,
 }
 
 // Change is an announcement from the database.

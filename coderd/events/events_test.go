@@ -41,10 +41,10 @@ type reader struct {
 	body     interface{ Close() error }
 }
 
-// open opens a stream and waits for its first event.
+// open opens a stream, which ends after the test's patience at the latest, and waits for its first event.
 func open(t *testing.T, s *coderdtest.Server, name string) *reader {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), coderdtest.Patience)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL.String()+"/api/v2/events", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func open(t *testing.T, s *coderdtest.Server, name string) *reader {
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%s: status %d, %v", name, resp.StatusCode, resp.Header)
 	}
-	x := &reader{t: t, accounts: []uuid.UUID{s.User("ann"), s.User("bob"), s.User("tom"), s.User("olga")}, lines: bufio.NewScanner(resp.Body), cancel: cancel, body: resp.Body}
+	x := &reader{t: t, accounts: []uuid.UUID{s.User("ann"), s.User("bob"), s.User("tom"), s.User("olga"), s.User("eve")}, lines: bufio.NewScanner(resp.Body), cancel: cancel, body: resp.Body}
 	t.Cleanup(x.close)
 	t.Cleanup(client.CloseIdleConnections)
 	if got, _ := x.next(); got != "ready" {
@@ -192,6 +192,21 @@ func TestSlowReader(t *testing.T) {
 			t.Fatal("a reader that cannot follow was not told so")
 		}
 	}
+}
+
+// TestInboxes checks that only its user learns that an inbox changed, whatever the roles of others.
+func TestInboxes(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	ann, olga := open(t, s, "ann"), open(t, s, "olga")
+	id, end := uuid.New(), uuid.New()
+	s.Exec(`INSERT INTO inbox_notifications (id, user_id, template_id, title, content, content_plain) VALUES ($1, $2, $1, 'Hi', '', '')`, id, s.User("ann"))
+	change(t, s, everyones(s, end))
+	ann.want("inbox", id)
+	ann.want("template", end)
+	olga.want("template", end)
+	s.Exec(`UPDATE inbox_notifications SET read_at = now()`)
+	ann.want("inbox", id)
 }
 
 // TestSessionEnds checks that a stream outlives neither its session nor its reader's rights.

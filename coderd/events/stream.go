@@ -47,6 +47,9 @@ func newStream(actor rbac.Actor) *stream {
 func (x *stream) push(c Change, object rbac.Object) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if c.Kind == sdk.EventInbox && c.Owner != x.user { // no role gives access to another user's inbox
+		return
+	}
 	if _, ok := x.queued[c]; ok || x.lost || x.actor.May(rbac.Read, object) != nil {
 		return
 	}

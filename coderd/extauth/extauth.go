@@ -74,13 +74,15 @@ type Service struct {
 	asking     chan struct{} // a slot per request to a provider
 	refreshing chan struct{} // a slot per refresh
 
+	heeds map[string]func(context.Context, uuid.UUID, *oauth2.Token) // by provider; set before the first renewal
+
 	mu      sync.Mutex
 	renewed map[linkKey]renewal // tokens that a provider has issued but that are not in the database yet
 }
 
 // New returns the service. It has no background work.
 func New(opts Options) *Service {
-	s := &Service{opts: opts, log: opts.Logger, client: opts.HTTP, asking: make(chan struct{}, maxAsking), refreshing: make(chan struct{}, maxRefreshing), renewed: map[linkKey]renewal{}}
+	s := &Service{opts: opts, log: opts.Logger, client: opts.HTTP, asking: make(chan struct{}, maxAsking), refreshing: make(chan struct{}, maxRefreshing), renewed: map[linkKey]renewal{}, heeds: map[string]func(context.Context, uuid.UUID, *oauth2.Token){}}
 	if s.client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = askTimeout
@@ -88,6 +90,12 @@ func New(opts Options) *Service {
 		s.client = &http.Client{Transport: bounded{transport}}
 	}
 	return s
+}
+
+// OnRenewed registers what is called with each new token that a provider has issued for a renewal, after the token is stored. It must be
+// called before the first request; heed may block, and its context has a deadline.
+func (s *Service) OnRenewed(provider string, heed func(ctx context.Context, user uuid.UUID, got *oauth2.Token)) {
+	s.heeds[provider] = heed
 }
 
 // Routes registers the routes with which users manage their own links.

@@ -186,9 +186,18 @@ func (s *Service) fail(ctx context.Context, link dbsqlc.ExternalAuthLink, why st
 // reports that the tokens are now new, renewed by this call or by another. If a token cannot be renewed, refresh returns the
 // link unchanged as long as the old token is valid, and with Failure set after that.
 func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink) (link dbsqlc.ExternalAuthLink, done bool, err error) {
+	link, got, done, err := s.renewLocked(ctx, p, seen)
+	if heed := s.heeds[p.ID]; got != nil && heed != nil {
+		heed(ctx, seen.UserID, got)
+	}
+	return link, done, err
+}
+
+// renewLocked is the part of refresh that holds the row's lock. It also returns the new tokens if this call has stored them.
+func (s *Service) renewLocked(ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink) (link dbsqlc.ExternalAuthLink, fresh *oauth2.Token, done bool, err error) {
 	leave, err := enter(ctx, s.refreshing)
 	if err != nil {
-		return seen, false, err
+		return seen, nil, false, err
 	}
 	defer leave()
 	got := s.renewal(seen) // requested once, however often the transaction runs
@@ -214,7 +223,9 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 		}
 		if refused == nil { // a refusal is handled below
 			link, err = s.store(ctx, q, p, link, got)
-			done = err == nil
+			if done = err == nil; done {
+				fresh = got
+			}
 		}
 		return err
 	}
@@ -230,21 +241,21 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 	}
 	switch {
 	case database.IsNotFound(err): // unlinked meanwhile
-		return dbsqlc.ExternalAuthLink{UserID: seen.UserID, ProviderID: seen.ProviderID, Failure: failureRefresh}, false, nil
+		return dbsqlc.ExternalAuthLink{UserID: seen.UserID, ProviderID: seen.ProviderID, Failure: failureRefresh}, nil, false, nil
 	case err != nil:
-		return link, false, fmt.Errorf("renew link: %w", err)
+		return link, nil, false, fmt.Errorf("renew link: %w", err)
 	case done || link.Failure != "":
-		return link, done, nil
+		return link, fresh, done, nil
 	case refused != nil && p.refusal(refused), p.Renew == nil && !link.Refreshable && left(link) <= 0:
 		link.Failure = failureRefresh
-		return link, false, s.fail(ctx, link, failureRefresh)
+		return link, nil, false, s.fail(ctx, link, failureRefresh)
 	case refused != nil:
 		s.log.WarnContext(ctx, "cannot renew external token", "user", seen.UserID, "provider", p.ID, "err", describe(refused))
 		if left(link) <= 0 {
-			return link, false, fault.New(fault.Unavailable, "%s did not issue a new token.", p.DisplayName).WithDetail("Try again in a moment.")
+			return link, nil, false, fault.New(fault.Unavailable, "%s did not issue a new token.", p.DisplayName).WithDetail("Try again in a moment.")
 		}
 	}
-	return link, false, nil
+	return link, nil, false, nil
 }
 
 // store writes renewed tokens to the database.
@@ -275,7 +286,9 @@ func (p *Provider) refusal(err error) bool {
 		return isFinal(err)
 	}
 	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
-	return ok && refused.ErrorCode == "invalid_grant"
+	// Some providers (glewlwyd) answer status 400 without any body instead. Proxies that fail send a page.
+	mute := ok && refused.ErrorCode == "" && len(refused.Body) == 0 && refused.Response != nil && refused.Response.StatusCode == http.StatusBadRequest
+	return mute || ok && refused.ErrorCode == "invalid_grant"
 }
 
 // isFinal reports whether the provider refused the request, rather than failed.

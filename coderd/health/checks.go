@@ -98,7 +98,7 @@ func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
 // cause returns the last part of a chain of errors, which is the part that an operator can act on.
 func cause(err error) string {
 	text := err.Error()
-	return text[strings.LastIndex(text, ": ")+1:]
+	return strings.TrimSpace(text[strings.LastIndex(text, ": ")+1:])
 }
 
 func (s *Service) relay(context.Context) sdk.HealthSection {

@@ -1,5 +1,5 @@
-// Package health runs the server's self-checks: its database, its access URL, the relay, websockets, and whether jobs make
-// progress. Each finding has a stable code and a remedy. The checks change nothing except a row of their own, which shows
+// Package health runs the server's self-checks: its database, its access URL, the relay, websockets, whether jobs make
+// progress, and the other servers: it asks each about itself at its replica URL. Each finding has a stable code and a remedy. The checks change nothing except a row of their own, which shows
 // whether the database can write.
 package health
 
@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,8 +48,10 @@ const (
 	freshFor = 10 * time.Second
 )
 
-// Options configures a Service. Every field is required except Client.
+// Options configures a Service. Every field is required except Client and Peers.
 type Options struct {
+	// ID identifies this server process.
+	ID        uuid.UUID
 	DB        *database.DB
 	Logger    *slog.Logger
 	Sealer    *seal.Sealer
@@ -57,18 +60,25 @@ type Options struct {
 	Organization uuid.UUID
 	// Relays returns the relay links of this server's node, and whether a STUN address is announced.
 	Relays func() (links []tailnet.RelayLink, stun bool)
+	// Links returns what this server knows about its links to the others.
+	Links func() []sdk.ServerLink
+	// RegionID is the id of the servers' relay region.
+	RegionID int32
 	// Concerns are sentences about what keeps the built-in provisioners from confining templates.
 	Concerns []string
 	// Client reaches the access URL as all other clients do. If nil, a plain client is used.
 	Client *http.Client
+	// Peers reaches the replica URLs of the other servers. If nil, a plain client is used, as for links.
+	Peers *http.Client
 }
 
 // Service creates reports. Safe for concurrent use.
 type Service struct {
 	opts Options
 
-	mu   sync.Mutex // held while a report is created, so that only one is created at a time
-	last sdk.HealthReport
+	mu     sync.Mutex // held while a report is created, so that only one is created at a time
+	last   sdk.HealthReport
+	listed []sdk.ServerHealth // of the report that is being created
 }
 
 // New returns the service.
@@ -76,13 +86,21 @@ func New(opts Options) *Service {
 	if opts.Client == nil {
 		opts.Client = &http.Client{Transport: webdial.Upgrader(nil)}
 	}
+	if opts.Peers == nil {
+		opts.Peers = &http.Client{
+			Transport:     webdial.Upgrader(nil),
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+	}
 	return &Service{opts: opts}
 }
 
 // Routes registers the report, and the echo with which the server checks that websockets get through.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get)
-	mux.Handle("GET "+echoPath, rbac.Public, s.echo) // requires a token from a server of this deployment
+	mux.Handle("GET /api/v2/replicas", rbac.Needs(rbac.Read, rbac.Deployment), s.replicas)
+	mux.Handle("GET "+selfPath, rbac.Public, s.answer) // requires a token from a server of this deployment
+	mux.Handle("GET "+echoPath, rbac.Public, s.echo)   // requires a token from a server of this deployment
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
@@ -100,7 +118,11 @@ func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 	if !force && time.Since(s.last.CheckedAt) < freshFor {
 		return s.last
 	}
-	checks := []func(context.Context) sdk.HealthSection{s.database, s.accessURL, s.relay, s.websocket, s.provisioners}
+	servers := func(ctx context.Context) (section sdk.HealthSection) {
+		section, s.listed = s.servers(ctx)
+		return section
+	}
+	checks := []func(context.Context) sdk.HealthSection{s.database, s.accessURL, s.relay, s.websocket, s.provisioners, servers}
 	report := sdk.HealthReport{Severity: sdk.HealthOK, Sections: make([]sdk.HealthSection, len(checks))}
 	var all sync.WaitGroup
 	for i, check := range checks {
@@ -117,14 +139,18 @@ func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 			report.Severity = section.Severity
 		}
 	}
+	report.Servers = s.listed
 	report.Healthy, report.CheckedAt = report.Severity != sdk.HealthError, time.Now()
 	s.last = report
 	return report
 }
 
 func worse(a, b sdk.HealthSeverity) bool {
-	rank := map[sdk.HealthSeverity]int{sdk.HealthOK: 0, sdk.HealthWarning: 1, sdk.HealthError: 2}
-	return rank[a] > rank[b]
+	return rank(a) > rank(b)
+}
+
+func rank(s sdk.HealthSeverity) int {
+	return slices.Index([]sdk.HealthSeverity{sdk.HealthOK, sdk.HealthWarning, sdk.HealthError}, s)
 }
 
 // good returns a section without a finding.

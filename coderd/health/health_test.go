@@ -51,7 +51,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.health = health.New(health.Options{
 		DB: w.DB, Logger: slog.New(slog.DiscardHandler), Sealer: sealer, AccessURL: w.url, Organization: w.Org,
-		Relays: func() ([]tailnet.RelayLink, bool) { return w.links, w.stun },
+		Relays: func() ([]tailnet.RelayLink, bool) { return w.links, w.stun }, Links: func() []sdk.ServerLink { return nil }, ID: uuid.New(),
 	})
 	daemon(w.Server, "rack-1", buildinfo.Version())
 	return w
@@ -94,7 +94,7 @@ func TestHealthy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !report.Healthy || len(report.Sections) != 5 {
+	if !report.Healthy || len(report.Sections) != 6 || len(report.Servers) != 1 || !report.Servers[0].Reporter || !report.Servers[0].Answered {
 		t.Errorf("report %+v", report)
 	}
 	for _, s := range report.Sections {

@@ -219,11 +219,18 @@ func TestUnknownRoutes(t *testing.T) {
 	mux := newMux(t, io.Discard)
 	mux.Handle("GET /api/v2/users", rbac.Public, func(http.ResponseWriter, *http.Request) error { return nil })
 	mux.Handle("/", rbac.Public, func(w http.ResponseWriter, _ *http.Request) error { return httpapi.Write(w, 200, "page") })
-	for target, word := range map[string]string{"GET /api/v2/nonsense": "/api/v2/nonsense", "DELETE /api/v2/users": "GET"} {
+	mux.Handle("PUT /api/v2/users", rbac.Public, func(http.ResponseWriter, *http.Request) error { return nil }, httpapi.WithAudit(httpapi.Audit{Exempt: "a test"}))
+	for target, want := range map[string]struct {
+		status int
+		word   string
+		allow  string
+	}{
+		"GET /api/v2/nonsense": {404, "/api/v2/nonsense", ""}, "DELETE /api/v2/users": {405, "GET, PUT", "GET, PUT"},
+	} {
 		method, path, _ := strings.Cut(target, " ")
 		w := do(mux, method, path, nil)
-		if body := decode(t, w); w.Code != 404 || !strings.Contains(body.Message, word) {
-			t.Errorf("%s: got %d %+v", target, w.Code, body)
+		if body := decode(t, w); w.Code != want.status || !strings.Contains(body.Message, want.word) || w.Header().Get("Allow") != want.allow {
+			t.Errorf("%s: got %d %+v, allowed %q", target, w.Code, body, w.Header().Get("Allow"))
 		}
 	}
 	if w := do(mux, "GET", "/workspaces", nil); w.Code != 200 {

@@ -44,11 +44,17 @@ func Write(w http.ResponseWriter, status int, v any) error {
 	return err
 }
 
+// retryAfter is when a client may repeat a request that failed because something was unavailable, in seconds.
+const retryAfter = "2"
+
 // writeError answers with a fault. It ignores that a client may have disconnected.
 func writeError(w http.ResponseWriter, f *fault.Error) {
 	body := sdk.Response{Message: f.Message, Detail: f.Detail}
 	for _, field := range f.Fields {
 		body.Validations = append(body.Validations, sdk.Validation{Field: field.Field, Detail: field.Detail})
+	}
+	if f.Code == fault.Unavailable && w.Header().Get("Retry-After") == "" {
+		w.Header().Set("Retry-After", retryAfter)
 	}
 	_ = Write(w, f.Code.HTTPStatus(), body)
 }

@@ -229,19 +229,26 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if unmatched {
-		writeError(w, m.noRoute(r))
+		writeError(w, m.noRoute(w, r))
 		return
 	}
 	m.mux.ServeHTTP(w, r)
 }
 
-// noRoute returns the reason why no route of the API serves the request.
-func (m *Mux) noRoute(r *http.Request) *fault.Error {
+// noRoute returns the reason why no route of the API serves the request. If the path has routes for other methods, it names them in the
+// header Allow.
+func (m *Mux) noRoute(w http.ResponseWriter, r *http.Request) *fault.Error {
+	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
 		if _, pattern := m.mux.Handler(other); method != r.Method && strings.Contains(pattern, "/api/") {
-			return fault.New(fault.NotFound, "%s does not support %s, only %s.", r.URL.Path, r.Method, method)
+			allowed = append(allowed, method)
 		}
+	}
+	if len(allowed) > 0 {
+		list := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", list)
+		return fault.New(fault.WrongMethod, "%s does not support %s, only %s.", r.URL.Path, r.Method, list)
 	}
 	return fault.New(fault.NotFound, "%s does not exist on this server.", r.URL.Path).
 		WithDetail("The client may be newer than the server (%s).", buildinfo.Version())

@@ -22,7 +22,7 @@ const pageText = `<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>%s</title>
 <style>
-:root { color-scheme: light dark }
+:root { color-scheme: light dark; background: Canvas }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 36rem; margin: 15vh auto; padding: 0 1.5rem; overflow-wrap: anywhere }
 h1 { font-size: 1.25rem }
 </style>

@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/codermesh/codermesh/internal/fault"
 )
@@ -45,6 +47,33 @@ func ParseSearch(q string, keys ...string) (map[string]string, error) {
 		terms[""] = strings.Join(free, " ")
 	}
 	return terms, nil
+}
+
+// SearchTime returns the time in a search's term: RFC 3339, or a date, which means its beginning in UTC. It is nil if the term is absent.
+func SearchTime(terms map[string]string, key string) (*time.Time, error) {
+	text, given := terms[key]
+	if !given {
+		return nil, nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, strings.ToUpper(text)); err == nil {
+			return &t, nil
+		}
+	}
+	return nil, fault.New(fault.Invalid, "The search is invalid.").WithField("q", key+": must be a date such as 2026-11-23 or a time such as 2026-11-23T08:00:00Z")
+}
+
+// SearchBool returns the boolean in a search's term, nil if the term is absent.
+func SearchBool(terms map[string]string, key string) (*bool, error) {
+	text, given := terms[key]
+	if !given {
+		return nil, nil
+	}
+	b, err := strconv.ParseBool(strings.ToLower(text))
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "The search is invalid.").WithField("q", key+": must be true or false")
+	}
+	return &b, nil
 }
 
 // splitSearch splits at whitespace outside of double quotes.

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -56,6 +57,35 @@ func FuzzParseSearch(f *testing.F) {
 			if key != "" && key != "owner" && key != "name" {
 				t.Errorf("ParseSearch(%q): key %q", q, key)
 			}
+		}
+	})
+}
+
+func TestSearchTime(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"2026-11-23": "2026-11-23T00:00:00Z", "2026-11-23T08:00:00Z": "2026-11-23T08:00:00Z", "2026-11-23t08:00:00+01:00": "2026-11-23T07:00:00Z", "yesterday": "", "": "", "2026-13-01": "",
+	} {
+		got, err := httpapi.SearchTime(map[string]string{"last_used_after": text}, "last_used_after")
+		switch {
+		case want == "" && fault.CodeOf(err) != fault.Invalid:
+			t.Errorf("%q: got %v, %v, want a fault", text, got, err)
+		case want != "" && (err != nil || got.UTC().Format(time.RFC3339) != want):
+			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
+		}
+	}
+	if got, err := httpapi.SearchTime(nil, "last_used_after"); got != nil || err != nil {
+		t.Errorf("absent: got %v, %v", got, err)
+	}
+}
+
+func FuzzSearchTime(f *testing.F) {
+	f.Add("2026-11-23")
+	f.Add("2026-11-23T08:00:00.5+14:00")
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := httpapi.SearchTime(map[string]string{"k": text}, "k")
+		if (got == nil) == (err == nil) {
+			t.Errorf("%q: got %v, %v", text, got, err)
 		}
 	})
 }

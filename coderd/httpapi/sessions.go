@@ -35,6 +35,52 @@ type served struct {
 	end   context.CancelCauseFunc
 	left  chan struct{} // closed when its handler has returned
 	cut   func()        // ends its connection
+
+	mu     sync.Mutex
+	guards []Guard // guarded by mu
+}
+
+// Guard returns a fault if an actor with these rights may not go on with a request.
+type Guard func(context.Context, rbac.Actor) error
+
+type servedKey struct{}
+
+// AddGuard has guard asked whenever rights change, until the request is answered: a stream that shows a workspace ends when the workspace
+// is no longer shared with its viewer. Call it before the request's own check: a change between the two is then seen by either. The guard
+// must read what it judges from the database, and may be called while the request is served.
+func AddGuard(ctx context.Context, guard Guard) {
+	if x, ok := ctx.Value(servedKey{}).(*served); ok {
+		x.mu.Lock()
+		x.guards = append(x.guards, guard)
+		x.mu.Unlock()
+	}
+}
+
+// refusal returns why a request must end, for an actor who may have had other rights when it began. Errors that are no refusals mean
+// that this is not known.
+func (x *served) refusal(ctx context.Context, actor rbac.Actor) error {
+	changed := fault.New(fault.Forbidden, "Your roles have changed.").WithDetail("Try again with your new roles.")
+	if slices.ContainsFunc(x.actor.Roles, func(role string) bool { return !slices.Contains(actor.Roles, role) }) {
+		return changed
+	}
+	x.mu.Lock()
+	guards := slices.Clone(x.guards)
+	x.mu.Unlock()
+	for _, guard := range guards {
+		if err := guard(ctx, actor); err != nil {
+			return err
+		}
+	}
+	if len(guards) == 0 && !x.actor.Within(actor) {
+		return changed
+	}
+	return nil
+}
+
+// isRefusal reports whether an error says that a request may not be made, rather than that this is not known.
+func isRefusal(err error) bool {
+	code := fault.CodeOf(err)
+	return code == fault.Unauthenticated || code == fault.Forbidden || code == fault.NotFound
 }
 
 // NewSessions returns a registry. ask returns a session's user with their current rights, by the session's id; its fault is
@@ -66,6 +112,7 @@ func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, ac
 	s.open[x] = struct{}{}
 	changed := s.generation != generation
 	s.mu.Unlock()
+	ctx = context.WithValue(ctx, servedKey{}, x)
 	leave = func() {
 		s.mu.Lock()
 		delete(s.open, x)
@@ -74,7 +121,11 @@ func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, ac
 		end(nil)
 	}
 	if changed {
-		if _, err := s.ask(ctx, actor.KeyID, actor.UserID); err != nil {
+		now, err := s.ask(ctx, actor.KeyID, actor.UserID)
+		if err == nil {
+			err = x.refusal(ctx, now)
+		}
+		if err != nil {
 			leave()
 			return nil, nil, err
 		}
@@ -82,8 +133,8 @@ func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, ac
 	return ctx, leave, nil
 }
 
-// Recheck ends the requests of those of the user's sessions that have ended or lost a role; uuid.Nil means all users. It
-// blocks for one query per session with something open. An error names sessions that could not be checked: their requests
+// Recheck ends the requests of those of the user's sessions that have ended or lost a right that the request needs; uuid.Nil means all
+// users. It blocks for one query per session with something open, and for the guards of its requests. An error names sessions that could not be checked: their requests
 // continue, so try again.
 func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
 	s.mu.Lock()
@@ -98,19 +149,21 @@ func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
 	var errs []error
 	for id, all := range bySession {
 		actor, err := s.ask(ctx, id, all[0].actor.UserID)
-		switch code := fault.CodeOf(err); {
-		case err == nil:
-		case code == fault.Unauthenticated || code == fault.Forbidden || code == fault.NotFound:
-		default:
+		if err != nil && !isRefusal(err) {
 			errs = append(errs, err)
 			continue
 		}
 		for _, x := range all {
+			why := err
+			if why == nil {
+				why = x.refusal(ctx, actor)
+			}
 			switch {
-			case err != nil:
-				s.finish(x, fault.As(err))
-			case slices.ContainsFunc(x.actor.Roles, func(role string) bool { return !slices.Contains(actor.Roles, role) }):
-				s.finish(x, fault.New(fault.Forbidden, "Your roles have changed.").WithDetail("Try again with your new roles."))
+			case why == nil:
+			case isRefusal(why):
+				s.finish(x, fault.As(why))
+			default:
+				errs = append(errs, why)
 			}
 		}
 	}

@@ -81,7 +81,7 @@ func BenchmarkClaim(b *testing.B) {
 			for b.Loop() {
 				at := time.Now()
 				job, err := w.DB.ClaimJob(b.Context(), dbsqlc.ClaimJobParams{
-					WorkerID: &daemon, OrganizationID: w.Org, Tags: []byte(fmt.Sprintf(`{"scope": "organization", "owner": "", "pool": "%d"}`, len(took)%20)),
+					WorkerID: &daemon, FirstOrganization: w.Org, LastOrganization: w.Org, Tags: []byte(fmt.Sprintf(`{"scope": "organization", "owner": "", "pool": "%d"}`, len(took)%20)),
 				})
 				took = append(took, time.Since(at))
 				if err != nil {

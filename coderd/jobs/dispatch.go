@@ -27,8 +27,8 @@ func (s *Service) dispatch() {
 		case <-s.ctx.Done():
 			return
 		case <-s.wake:
-			failing := map[uuid.UUID]bool{}
-			for s.round(failing) {
+			r := round{failing: map[uuid.UUID]bool{}, without: map[taker]bool{}}
+			for s.round(r) {
 				continue
 			}
 			explain.Reset(explainAfter + 20*time.Millisecond)
@@ -69,21 +69,44 @@ func (s *Service) explainWaiting() error {
 	})
 }
 
-// round offers one job to each daemon with a free slot, and reports whether any was taken. If a daemon cannot be given one,
-// round adds it to failing and skips it until the dispatcher wakes again: it must not keep the others from their jobs.
-func (s *Service) round(failing map[uuid.UUID]bool) (again bool) {
+// round is what the dispatcher has learnt since it woke. It wakes again when a job, a slot or a daemon becomes available.
+type round struct {
+	failing map[uuid.UUID]bool // daemons that cannot be given a job: they must not keep the others from theirs
+	without map[taker]bool     // those for whom no job waits
+}
+
+// taker says which jobs a daemon may take.
+type taker struct {
+	org      uuid.UUID // uuid.Nil for all organizations
+	tags     string
+	untagged bool
+}
+
+func (x *session) taker() taker {
+	t := taker{org: x.org, tags: string(x.tags), untagged: x.untagged}
+	if x.daemon.BuiltIn {
+		t.org = uuid.Nil
+	}
+	return t
+}
+
+// round offers one job to each daemon with a free slot, and reports whether any was taken.
+func (s *Service) round(r round) (again bool) {
 	for _, x := range s.free() {
-		if failing[x.daemon.ID] {
+		if r.failing[x.daemon.ID] || r.without[x.taker()] {
 			continue
 		}
 		taken, err := s.offer(x)
 		if err != nil && s.ctx.Err() == nil {
 			s.log.Error("cannot offer job, trying again", "peer", x.daemon.Name, "err", err)
-			failing[x.daemon.ID] = true
+			r.failing[x.daemon.ID] = true
 			time.AfterFunc(retryAfter, func() { s.wake.Poke() })
 		}
 		if fault.CodeOf(err) == fault.Unavailable {
 			return false // the database is unavailable, for the others too
+		}
+		if !taken && err == nil {
+			r.without[x.taker()] = true
 		}
 		again = again || taken
 	}
@@ -115,6 +138,23 @@ func (s *Service) free() []*session {
 	return out
 }
 
+// claim leases the next job that a daemon may take: of its organization, or of any one for a built-in daemon. The zero job means
+// that there is none.
+func claim(ctx context.Context, q *dbsqlc.Queries, x *session) (dbsqlc.ProvisionerJob, error) {
+	p := dbsqlc.ClaimJobParams{WorkerID: &x.daemon.ID, FirstOrganization: x.org, LastOrganization: x.org, Tags: x.tags, Untagged: x.untagged}
+	if x.daemon.BuiltIn {
+		p.FirstOrganization, p.LastOrganization = uuid.Nil, uuid.Max
+	}
+	job, err := q.ClaimJob(ctx, p)
+	if database.IsNotFound(err) {
+		return dbsqlc.ProvisionerJob{}, nil
+	}
+	if err != nil {
+		return job, fmt.Errorf("claim job: %w", err)
+	}
+	return job, nil
+}
+
 // offer claims the next job for a daemon and pushes it.
 func (s *Service) offer(x *session) (taken bool, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
@@ -125,12 +165,8 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		job, offer, bad = dbsqlc.ProvisionerJob{}, nil, nil
 		var err error
-		job, err = q.ClaimJob(ctx, dbsqlc.ClaimJobParams{WorkerID: &x.daemon.ID, OrganizationID: x.org, Tags: x.tags, Untagged: x.untagged})
-		if database.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("claim job: %w", err)
+		if job, err = claim(ctx, q, x); err != nil || job.ID == uuid.Nil {
+			return err
 		}
 		if offer, bad = s.payload(ctx, q, job); bad != nil {
 			return bad // rolled back: a broken statement has spoiled the transaction

@@ -17,7 +17,8 @@
 // by a grace period, and also survives a restart of the server. After the grace period, or when the daemon comes back
 // without the job, the job fails with the last state it reached. Events carry the epoch and a number that increases by one.
 // The server acknowledges an event that it has already applied without applying it again, and refuses an event of an old
-// epoch. So a job's state has one writer.
+// epoch. So a job's state has one writer. Events that arrive while the server stores earlier ones wait in the session's inbox and are stored
+// together, in one transaction for each lease; one acknowledgement covers them. If one of them cannot be stored, each is stored alone.
 //
 // If a job ends without its provisioner's result, because the result was lost for good or its state cannot be stored, the
 // StateHandler of its kind completes the result from the log's batches, which report the changes that the job had begun.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 var errStale = errors.New("stale epoch")
 
 // receive applies what a daemon sends until its stream ends.
-func (s *Service) receive(ctx context.Context, x *session, in <-chan *provisionerpb.DaemonMessage) error {
+func (s *Service) receive(ctx context.Context, x *session) error {
 	quiet := time.NewTimer(silence)
 	defer quiet.Stop()
 	for {
@@ -31,15 +32,40 @@ func (s *Service) receive(ctx context.Context, x *session, in <-chan *provisione
 			return context.Cause(ctx)
 		case <-quiet.C:
 			return errSilent
-		case m, ok := <-in:
-			if !ok {
-				return context.Cause(ctx)
-			}
-			if err := s.message(ctx, x, m); err != nil {
+		case <-x.in.arrived:
+			if err := s.messages(ctx, x, x.in.take(math.MaxInt)); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// messages applies messages in order, except that those events of a lease that follow each other without another kind of message are
+// stored together.
+func (s *Service) messages(ctx context.Context, x *session, messages []*provisionerpb.DaemonMessage) error {
+	var events []*provisionerpb.Event
+	flush := func() error {
+		for _, group := range groups(events) {
+			if err := s.events(ctx, x, group); err != nil {
+				return err
+			}
+		}
+		events = nil
+		return nil
+	}
+	for _, m := range messages {
+		if e := m.GetEvent(); e != nil {
+			events = append(events, e)
+			continue
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+		if err := s.message(ctx, x, m); err != nil {
+			return err
+		}
+	}
+	return flush()
 }
 
 func (s *Service) message(ctx context.Context, x *session, m *provisionerpb.DaemonMessage) error {
@@ -49,8 +75,6 @@ func (s *Service) message(ctx context.Context, x *session, m *provisionerpb.Daem
 		return nil
 	case *provisionerpb.DaemonMessage_Accept:
 		return s.accepted(x, m.Accept)
-	case *provisionerpb.DaemonMessage_Event:
-		return s.event(ctx, x, m.Event)
 	case *provisionerpb.DaemonMessage_Ping:
 		x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Pong{Pong: &provisionerpb.Pong{Nonce: m.Ping.GetNonce()}}})
 		return nil
@@ -99,26 +123,35 @@ func (s *Service) revoke(x *session, job []byte, epoch uint64, reason string) {
 	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Revoked{Revoked: &provisionerpb.Revoked{JobId: job, Epoch: epoch, Reason: reason}}})
 }
 
-// event applies one event, once, and acknowledges it. An unavailable database blocks the stream: the daemon keeps what is
-// not acknowledged.
-func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event) error {
-	id, err := uuid.FromBytes(e.GetJobId())
+// events applies events of one lease, in order and each once, in one transaction, and acknowledges them. An unavailable database blocks the
+// stream: the daemon keeps what is not acknowledged.
+func (s *Service) events(ctx context.Context, x *session, events []*provisionerpb.Event) error {
+	last := events[len(events)-1]
+	id, err := uuid.FromBytes(last.GetJobId())
 	if err != nil {
 		return fmt.Errorf("event: %w", err)
 	}
 	var over bool
-	size := inPieces(e).GetSize()
+	size := inPieces(last).GetSize()
 	defer x.busy(size)()
-	apply := func(e *provisionerpb.Event) error {
+	apply := func(events ...*provisionerpb.Event) error {
 		query, cancel := context.WithTimeout(ctx, queryTimeout+time.Duration(min(size, maxState)/stateRate)*time.Second)
 		defer cancel()
 		return s.opts.DB.InTx(query, func(q *dbsqlc.Queries) (err error) {
-			over, err = s.apply(query, q, x, id, e)
+			over, err = s.apply(query, q, x, id, events)
 			return err
 		})
 	}
-	err = apply(e)
-	for _, simpler := range fallbacks(e) {
+	err = apply(events...)
+	if err != nil && len(events) > 1 && fault.CodeOf(err) != fault.Unavailable && ctx.Err() == nil {
+		for i := range events { // one of them cannot be stored
+			if err := s.events(ctx, x, events[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, simpler := range fallbacks(last) {
 		if err == nil || errors.Is(err, errStale) || fault.CodeOf(err) == fault.Unavailable || ctx.Err() != nil {
 			break
 		}
@@ -127,8 +160,8 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 		err = apply(simpler)
 	}
 	if errors.Is(err, errStale) {
-		s.drop(x, id, e.GetEpoch())
-		s.revoke(x, e.GetJobId(), e.GetEpoch(), "the job was given to another provisioner, or has ended")
+		s.drop(x, id, last.GetEpoch())
+		s.revoke(x, last.GetJobId(), last.GetEpoch(), "the job was given to another provisioner, or has ended")
 		return nil
 	}
 	s.stall(id, err)
@@ -136,9 +169,9 @@ func (s *Service) event(ctx context.Context, x *session, e *provisionerpb.Event)
 		return fmt.Errorf("apply event of job %s: %w", id, err)
 	}
 	if over {
-		s.drop(x, id, e.GetEpoch())
+		s.drop(x, id, last.GetEpoch())
 	}
-	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: e.GetJobId(), Epoch: e.GetEpoch(), Seq: e.GetSeq()}}})
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: last.GetJobId(), Epoch: last.GetEpoch(), Seq: last.GetSeq()}}})
 	return nil
 }
 
@@ -210,8 +243,8 @@ func (s *Service) drop(x *session, id uuid.UUID, epoch uint64) {
 	}
 }
 
-// apply stores an event in one transaction, and reports whether the job has ended.
-func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id uuid.UUID, e *provisionerpb.Event) (over bool, err error) {
+// apply stores events of one lease in the caller's transaction, and reports whether the job has ended.
+func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id uuid.UUID, events []*provisionerpb.Event) (over bool, err error) {
 	job, err := q.LockJob(ctx, id)
 	if database.IsNotFound(err) {
 		return false, errStale
@@ -219,57 +252,69 @@ func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id u
 	if err != nil {
 		return false, fmt.Errorf("lock job: %w", err)
 	}
-	if uint64(job.Epoch) != e.GetEpoch() || job.WorkerID == nil || *job.WorkerID != x.daemon.ID {
+	if uint64(job.Epoch) != events[0].GetEpoch() || job.WorkerID == nil || *job.WorkerID != x.daemon.ID {
 		return false, errStale
 	}
-	if e.GetSeq() <= uint64(job.LastSeq) {
-		return ended(job.Status), nil // applied before, and the acknowledgement was lost
+	before := job
+	for _, e := range events {
+		if e.GetSeq() <= uint64(job.LastSeq) {
+			continue // applied before, and the acknowledgement was lost
+		}
+		if over || ended(job.Status) {
+			return true, errStale
+		}
+		if e.GetSeq() != uint64(job.LastSeq)+1 {
+			return false, fmt.Errorf("event %d follows %d", e.GetSeq(), job.LastSeq)
+		}
+		if over, err = s.applyOne(ctx, q, &job, e); err != nil {
+			return false, err
+		}
+		job.LastSeq = int64(e.GetSeq())
 	}
-	if ended(job.Status) {
-		return true, errStale
+	if job.LastSeq == before.LastSeq {
+		return ended(job.Status), nil
 	}
-	if e.GetSeq() != uint64(job.LastSeq)+1 {
-		return false, fmt.Errorf("event %d follows %d", e.GetSeq(), job.LastSeq)
-	}
+	return over, q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{ID: id, LastSeq: job.LastSeq, Logged: job.LogLength - before.LogLength, Overflowed: job.LogOverflowed})
+}
+
+// applyOne stores one event and reports whether it ends the job. The caller stores what it changes in the job: the size of its log.
+func (s *Service) applyOne(ctx context.Context, q *dbsqlc.Queries, job *dbsqlc.ProvisionerJob, e *provisionerpb.Event) (over bool, err error) {
 	handler := s.handlers[job.Kind]
 	if handler == nil {
 		return false, fmt.Errorf("no handler for %s", job.Kind)
 	}
 	var whole []byte // the state that arrived in pieces
 	if ref := inPieces(e); ref != nil {
-		if whole, err = s.assemble(ctx, q, job, ref); err != nil {
+		if whole, err = s.assemble(ctx, q, *job, ref); err != nil {
 			return false, err
 		}
 	}
-	advance := dbsqlc.AdvanceJobParams{ID: id, LastSeq: int64(e.GetSeq())}
 	switch e := e.GetEvent().(type) {
 	case *provisionerpb.Event_Log:
-		if advance.Logged, advance.Overflowed, err = s.storeLogs(ctx, q, job, e.Log); err != nil {
+		size, overflowed, err := s.storeLogs(ctx, q, *job, e.Log)
+		if err != nil {
 			return false, err
 		}
-		err = storeChanges(ctx, q, id, e.Log.GetChanges())
+		job.LogLength, job.LogOverflowed = job.LogLength+size, overflowed
+		return false, storeChanges(ctx, q, job.ID, e.Log.GetChanges())
 	case *provisionerpb.Event_StatePiece:
-		err = s.storePiece(ctx, q, job, e.StatePiece)
+		return false, s.storePiece(ctx, q, *job, e.StatePiece)
 	case *provisionerpb.Event_Checkpoint:
 		if whole == nil {
 			whole = e.Checkpoint.GetState()
 		}
-		err = handler.Checkpoint(ctx, q, job, whole)
+		return false, handler.Checkpoint(ctx, q, *job, whole)
 	case *provisionerpb.Event_Resources:
-		err = handler.Resources(ctx, q, job, e.Resources.GetResources())
+		return false, handler.Resources(ctx, q, *job, e.Resources.GetResources())
 	case *provisionerpb.Event_Result:
 		result := e.Result
 		if whole != nil {
 			result = withState(result, whole)
 		}
-		over, err = true, s.end(ctx, q, job, result)
+		return true, s.end(ctx, q, *job, result)
 	default:
 		return false, fmt.Errorf("unexpected event %T", e)
 	}
-	if err != nil {
-		return false, err
-	}
-	return over, q.AdvanceJob(ctx, advance)
 }
 
 // withState returns a build's result with the state that arrived in pieces. It does not change the given result.

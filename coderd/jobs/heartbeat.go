@@ -65,8 +65,12 @@ func (s *Service) heartbeat(ctx context.Context) error {
 	if err := s.opts.DB.ReconcileProvisioners(ctx, dbsqlc.ReconcileProvisionersParams{ServerID: &s.id, Connected: nonNil(connected)}); err != nil {
 		return fmt.Errorf("reconcile provisioners: %w", err)
 	}
-	if err := s.opts.DB.CloseLostProvisioners(ctx, (lostAfter * s.opts.Heartbeat).Seconds()); err != nil {
+	lost, err := s.opts.DB.CloseLostProvisioners(ctx, (lostAfter * s.opts.Heartbeat).Seconds())
+	if err != nil {
 		return fmt.Errorf("mark lost provisioners offline: %w", err)
+	}
+	if lost > 0 {
+		s.recount.Poke() // no server watches their leases yet
 	}
 	if err := s.opts.DB.DeleteOldServers(ctx); err != nil {
 		return fmt.Errorf("forget old servers: %w", err)

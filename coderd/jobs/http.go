@@ -60,6 +60,9 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("list ended jobs: %w", err)
 	}
+	// A built-in daemon may run another organization's job, of which this one's administrators learn nothing.
+	foreign := func(job dbsqlc.ProvisionerJob) bool { return job.OrganizationID != org.ID }
+	leased, last = slices.DeleteFunc(leased, foreign), slices.DeleteFunc(last, foreign)
 	shown, err := s.show(r.Context(), s.opts.DB.Queries, slices.Concat(leased, last))
 	if err != nil {
 		return err

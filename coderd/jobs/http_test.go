@@ -132,6 +132,8 @@ func TestRoutes(t *testing.T) {
 	}
 	if d := daemons[0]; d.Name != "one" || d.Status != sdk.ProvisionerBusy || d.CurrentJob == nil || d.CurrentJob.ID != running {
 		t.Errorf("daemon: %+v", d)
+	} else if d.ServerID == nil || *d.ServerID == uuid.Nil {
+		t.Error("the daemon's server is not named")
 	}
 	for _, c := range []struct {
 		as, method, path string

@@ -50,7 +50,7 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.Pro
 	return s.describe(ctx, q, rows, daemons)
 }
 
-func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob, daemons fleet) (map[uuid.UUID]sdk.ProvisionerJob, error) {
+func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob, daemons fleets) (map[uuid.UUID]sdk.ProvisionerJob, error) {
 	ids := make([]uuid.UUID, len(rows))
 	var pending []uuid.UUID
 	for i, row := range rows {
@@ -83,7 +83,7 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc
 		if err != nil {
 			return nil, err
 		}
-		m := about[row.ID]
+		m, daemons := about[row.ID], daemons[row.OrganizationID]
 		j := sdk.ProvisionerJob{
 			ID: row.ID, OrganizationID: row.OrganizationID, InitiatorID: row.InitiatorID, CreatedAt: row.CreatedAt, StartedAt: row.StartedAt,
 			CompletedAt: row.CompletedAt, CanceledAt: row.CanceledAt, Status: sdk.JobStatus(row.Status), Error: row.Error, ErrorCode: sdk.JobErrorCode(row.ErrorCode),
@@ -115,13 +115,28 @@ type fleet struct {
 	online, offline []candidate
 }
 
-// daemons reads the daemons of the jobs' organization.
-func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.ProvisionerJob) (fleet, error) {
-	f := fleet{names: map[uuid.UUID]string{}}
-	if len(jobs) == 0 {
-		return f, nil
+// fleets are the daemons by organization. Built-in daemons are in each of them.
+type fleets map[uuid.UUID]fleet
+
+// daemons reads the daemons of the jobs' organizations.
+func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.ProvisionerJob) (fleets, error) {
+	all := fleets{}
+	for _, job := range jobs {
+		if _, ok := all[job.OrganizationID]; ok {
+			continue
+		}
+		f, err := s.fleet(ctx, q, job.OrganizationID)
+		if err != nil {
+			return nil, err
+		}
+		all[job.OrganizationID] = f
 	}
-	rows, err := q.ListProvisioners(ctx, jobs[0].OrganizationID)
+	return all, nil
+}
+
+func (s *Service) fleet(ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID) (fleet, error) {
+	f := fleet{names: map[uuid.UUID]string{}}
+	rows, err := q.ListProvisioners(ctx, organization)
 	if err != nil {
 		return f, fmt.Errorf("list provisioners: %w", err)
 	}
@@ -160,15 +175,15 @@ func decodeTags(data []byte) (map[string]string, error) {
 }
 
 // matched counts, by job, the daemons that may take it. Few jobs have tags of their own, so each set is matched once.
-func (f fleet) matched(shown map[uuid.UUID]sdk.ProvisionerJob) map[uuid.UUID]sdk.MatchedProvisioners {
+func (all fleets) matched(shown map[uuid.UUID]sdk.ProvisionerJob) map[uuid.UUID]sdk.MatchedProvisioners {
 	out := make(map[uuid.UUID]sdk.MatchedProvisioners, len(shown))
 	matched := map[string]sdk.MatchedProvisioners{}
 	now := time.Now()
 	for id, job := range shown {
-		key := fmt.Sprint(map[string]string(job.Tags)) // in the order of the keys
+		key := fmt.Sprint(job.OrganizationID, map[string]string(job.Tags)) // in the order of the keys
 		m, ok := matched[key]
 		if !ok {
-			m = f.match(job.Tags, now)
+			m = all[job.OrganizationID].match(job.Tags, now)
 			matched[key] = m
 		}
 		out[id] = m
@@ -214,7 +229,7 @@ func (s *Service) daemonJSON(d dbsqlc.ProvisionerDaemon, path string, current, p
 		out.KeyID = *d.KeyID
 	}
 	if d.Online {
-		out.Path = path
+		out.Path, out.ServerID = path, d.ServerID
 		out.Status = sdk.ProvisionerIdle
 		if current != nil {
 			out.Status = sdk.ProvisionerBusy

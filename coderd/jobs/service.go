@@ -87,6 +87,8 @@ type Options struct {
 	Fence time.Duration
 	// CancelGrace is how long a canceled job may take to end in order. 0 means DefaultCancelGrace.
 	CancelGrace time.Duration
+	// ID identifies this process among the servers of the database. The zero value means a new one.
+	ID uuid.UUID
 	// Heartbeat is the interval at which the server renews its row. 0 means DefaultHeartbeat.
 	Heartbeat time.Duration
 	// Mesh connects the daemons. Nil means that their paths are unknown.
@@ -142,6 +144,9 @@ func New(opts Options) *Service {
 		opts.Fence = DefaultFence
 	}
 	opts.Fence = max(opts.Fence, 0)
+	if opts.ID == uuid.Nil {
+		opts.ID = uuid.New()
+	}
 	if opts.Heartbeat == 0 {
 		opts.Heartbeat = DefaultHeartbeat
 	}
@@ -149,7 +154,7 @@ func New(opts Options) *Service {
 		opts.CancelGrace = DefaultCancelGrace
 	}
 	s := &Service{
-		opts: opts, log: opts.Logger, id: uuid.New(), handlers: map[string]Handler{}, wake: notify.NewWake(), recount: notify.NewWake(),
+		opts: opts, log: opts.Logger, id: opts.ID, handlers: map[string]Handler{}, wake: notify.NewWake(), recount: notify.NewWake(),
 		sessions: map[uuid.UUID]*session{}, opening: map[uuid.UUID]int{}, deadlines: map[uuid.UUID]deadline{}, stalled: map[uuid.UUID]string{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())

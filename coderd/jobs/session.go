@@ -49,6 +49,7 @@ type session struct {
 	tags     []byte // JSON, normal
 	untagged bool
 	org      uuid.UUID
+	in       *inbox
 	out      chan *provisionerpb.ServerMessage
 	cancel   context.CancelCauseFunc
 	opened   *time.Time // as in the daemon's row
@@ -70,7 +71,7 @@ func (x *session) send(m *provisionerpb.ServerMessage) {
 
 // RPCHandler serves the build-job protocol. caller returns the daemon that holds a mesh address.
 func (s *Service) RPCHandler(caller func(netip.Addr) (Daemon, bool)) (string, http.Handler) {
-	path, h := provisionerpbconnect.NewProvisionerServiceHandler(&rpc{s, caller}, connect.WithReadMaxBytes(maxMessage))
+	path, h := provisionerpbconnect.NewProvisionerServiceHandler(&rpc{s, caller}, connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(rpcwire.CompressFrom))
 	return path, rpcwire.Handler(h)
 }
 
@@ -121,19 +122,16 @@ func (r *rpc) Session(ctx context.Context, st *stream) error {
 	defer cancel(nil)
 	stopped := context.AfterFunc(r.ctx, func() { cancel(errStopping) })
 	defer stopped()
-	in := make(chan *provisionerpb.DaemonMessage)
+	in := newInbox()
 	var helpers sync.WaitGroup
 	helpers.Go(func() { // reads, so that this goroutine can apply
-		defer close(in)
 		for {
 			m, err := st.Receive()
+			if err == nil {
+				err = in.put(ctx, m)
+			}
 			if err != nil {
 				cancel(err)
-				return
-			}
-			select {
-			case in <- m:
-			case <-ctx.Done():
 				return
 			}
 		}
@@ -146,7 +144,7 @@ func (r *rpc) Session(ctx context.Context, st *stream) error {
 }
 
 // converse runs the session from Hello on.
-func (r *rpc) converse(ctx context.Context, cancel context.CancelCauseFunc, daemon Daemon, st *stream, in <-chan *provisionerpb.DaemonMessage, wire *rpcwire.Wire, helpers *sync.WaitGroup) error {
+func (r *rpc) converse(ctx context.Context, cancel context.CancelCauseFunc, daemon Daemon, st *stream, in *inbox, wire *rpcwire.Wire, helpers *sync.WaitGroup) error {
 	x, err := r.open(ctx, daemon, in, cancel)
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		r.log.Warn("provisioner refused", "peer", daemon.Name, "reason", refused.reason)
@@ -174,7 +172,7 @@ func (r *rpc) converse(ctx context.Context, cancel context.CancelCauseFunc, daem
 			}
 		}
 	})
-	return r.receive(ctx, x, in)
+	return r.receive(ctx, x)
 }
 
 // refusedError ends a session for good.
@@ -190,11 +188,13 @@ func rpcError(err error) error {
 }
 
 // open receives the Hello, settles the leases it names, and registers the session.
-func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisionerpb.DaemonMessage, cancel context.CancelCauseFunc) (_ *session, err error) {
+func (s *Service) open(ctx context.Context, daemon Daemon, in *inbox, cancel context.CancelCauseFunc) (_ *session, err error) {
 	var hello *provisionerpb.Hello
 	select {
-	case m := <-in:
-		hello = m.GetHello()
+	case <-in.arrived:
+		if first := in.take(1); len(first) > 0 {
+			hello = first[0].GetHello()
+		}
 	case <-time.After(helloTimeout):
 		return nil, errSilent
 	case <-ctx.Done():
@@ -210,12 +210,15 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in <-chan *provisione
 	if err != nil {
 		return nil, fmt.Errorf("encode tags: %w", err)
 	}
-	org, err := s.opts.DB.GetDefaultOrganization(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read organization: %w", err)
+	if daemon.Organization == uuid.Nil {
+		org, err := s.opts.DB.GetDefaultOrganization(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("read organization: %w", err)
+		}
+		daemon.Organization = org.ID
 	}
 	x := &session{
-		daemon: daemon, tags: tags, untagged: len(jobtags.Own(daemon.Tags)) == 0, org: org.ID, cancel: cancel,
+		daemon: daemon, tags: tags, untagged: len(jobtags.Own(daemon.Tags)) == 0, org: daemon.Organization, cancel: cancel, in: in,
 		out: make(chan *provisionerpb.ServerMessage, outgoing), offers: map[uuid.UUID]int64{}, leases: map[uuid.UUID]int64{},
 	}
 	s.replace(daemon.ID)

@@ -19,8 +19,10 @@ type Daemon struct {
 	Tags    map[string]string
 	Owner   uuid.UUID // the owner of a daemon with scope=user
 	BuiltIn bool
-	KeyID   uuid.UUID // the key by which it joined, zero if it joined another way
-	KeyName string    // the name of that key; sdk.KeyUser for a user's session. Empty: sdk.KeyBuiltIn or sdk.KeyPSK
+	// Organization is whose jobs the daemon takes; zero: the default one. A built-in daemon takes those of all organizations.
+	Organization uuid.UUID
+	KeyID        uuid.UUID // the key by which it joined, zero if it joined another way
+	KeyName      string    // the name of that key; sdk.KeyUser for a user's session. Empty: sdk.KeyBuiltIn or sdk.KeyPSK
 }
 
 // keyName returns what lists show as the key.

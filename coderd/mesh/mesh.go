@@ -7,7 +7,7 @@
 //	        v
 //	   principal ---> coordinator ---> relay admits the key
 //	                      |
-//	                      +--- MaySee? client → its own workspaces' agents, agent and provisioner → this server,
+//	                      +--- MaySee? client → agents of its own and shared workspaces, agent and provisioner → this server,
 //	                           client → provisioners that it may see in lists, for pings and nothing else,
 //	                           this server → agents, when a terminal or an app needs one (DialAgent)
 //
@@ -49,13 +49,15 @@ type Agent struct {
 // Options configures a Service.
 type Options struct {
 	Logger *slog.Logger
+	// ID identifies this process among the servers of the deployment. It is the id of its node. The zero value means a new one.
+	ID uuid.UUID
 	// Accounts authenticates users. Accounts, Keys and Sealer are required.
 	Accounts Accounts
 	// Keys authenticates provisioners by named keys.
 	Keys Keys
 	// Sealer creates the passes by which agents tell a restarted server which clients they serve.
 	Sealer *seal.Sealer
-	// Organization is the organization that provisioners belong to.
+	// Organization is the organization of provisioners that name none.
 	Organization uuid.UUID
 	// ProvisionerPSK lets external provisioners join. If empty, they cannot join with a shared key.
 	ProvisionerPSK secret.Token
@@ -81,6 +83,8 @@ type Keys interface {
 	Authenticate(ctx context.Context, key secret.Token) (ProvisionerKey, error)
 	// Existing returns those of the keys that have not been deleted.
 	Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
+	// Organization returns the id of the organization that a provisioner names. The fault is NotFound if there is none.
+	Organization(ctx context.Context, reference string) (uuid.UUID, error)
 }
 
 // Agents authenticates agents, and reports who owns them and how packets reach them.
@@ -89,11 +93,11 @@ type Agents interface {
 	AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error)
 	// MayConnect returns a fault unless the user may open connections into the agent's workspace.
 	MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid.UUID) error
-	// ByName returns the user's own agent that [owner/]workspace[.agent] names. It returns the fault NotFound if the name
+	// ByName returns the agent that [owner/]workspace[.agent] names, of the user's own or shared with them. It returns the fault NotFound if the name
 	// matches none, or several.
 	ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error)
-	// Owners returns the owner of each of the agents.
-	Owners(ctx context.Context, agents ...uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
+	// Reachable returns those of the agents that the user may connect to while they run.
+	Reachable(ctx context.Context, userID uuid.UUID, agents ...uuid.UUID) ([]uuid.UUID, error)
 	// Paths asks an agent how packets travel between it and its peers.
 	Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
 }
@@ -125,6 +129,14 @@ type Service struct {
 		byID map[uuid.UUID]Provisioner // all that ever joined this process and were not cut: the caller of an RPC may be disconnected for the moment
 	}
 
+	// regions are the relays beside the servers' own.
+	regions struct {
+		sync.Mutex
+		list []tailnet.RelayRegion
+	}
+	admissions *admissions
+
+	replicas      replicas
 	introductions introductions
 	visitors      visitors
 	keep          time.Duration // keepAgent, except in tests
@@ -138,13 +150,17 @@ type Service struct {
 
 // New creates the relay and the coordinator. It blocks only to open the STUN socket.
 func New(opts Options) (*Service, error) {
-	r, err := relay.New(relay.Options{Logger: opts.Logger})
+	if opts.ID == uuid.Nil {
+		opts.ID = uuid.New()
+	}
+	r, err := relay.New(relay.Options{Logger: opts.Logger, MeshKey: opts.Sealer.Derive("mesh of relays")})
 	if err != nil {
 		return nil, fmt.Errorf("start relay: %w", err)
 	}
 	s := &Service{opts: opts, log: opts.Logger, relay: r, builtIn: secret.Token(secret.Text(32)), localURL: opts.LocalURL, keep: keepAgent, joined: make(chan struct{})}
 	s.provisioners.byID = map[uuid.UUID]Provisioner{}
 	s.introductions.byID = map[uuid.UUID]*introduction{}
+	s.replicas.byID = map[uuid.UUID]*replica{}
 	if s.stunPort, err = s.listenSTUN(opts.STUNAddress); err != nil {
 		r.Close()
 		return nil, err
@@ -155,8 +171,10 @@ func New(opts Options) (*Service, error) {
 			return nil, fmt.Errorf("open relay for this process: %w", err)
 		}
 	}
+	s.admissions = &admissions{relay: r, keys: map[tailnet.PublicKey]struct{}{}, followers: map[*KeyFollower]struct{}{}}
 	s.coord = coordinator.New(coordinator.Options{
 		Logger:     opts.Logger,
+		ID:         opts.ID,
 		Authorizer: coordinator.AuthorizerFunc(s.maySee),
 		Resolve: func(ctx context.Context, from coordinator.Principal, name string) (uuid.UUID, error) {
 			return s.agents.ByName(ctx, from.Subject, name)
@@ -166,7 +184,7 @@ func New(opts Options) (*Service, error) {
 			_, err := s.actor(ctx, p)
 			return err
 		},
-		Relay:    r,
+		Relay:    s.admissions,
 		RelayMap: s.relayMap,
 	})
 	return s, nil
@@ -197,9 +215,12 @@ func (s *Service) listenSTUN(addr string) (port int, err error) {
 	return port, nil
 }
 
-// relayMap contains no URL: each participant reaches the relay at the URL by which it reached this server.
+// relayMap contains no URL of the servers' region: each participant reaches the relay at the URL by which it reached this server.
 func (s *Service) relayMap() tailnet.RelayMap {
-	return tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: tailnet.ServerRegion, Code: "server", Name: "This server", STUNPort: s.stunPort}}}
+	own := tailnet.RelayRegion{ID: tailnet.ServerRegion, Code: "server", Name: "This server", STUNPort: s.stunPort}
+	s.regions.Lock()
+	defer s.regions.Unlock()
+	return tailnet.RelayMap{Regions: append([]tailnet.RelayRegion{own}, s.regions.list...)}
 }
 
 // RelayMap returns the relay map that participants receive.
@@ -224,7 +245,7 @@ func (s *Service) Start(rpc http.Handler) error {
 	if s.agents == nil || s.queue == nil {
 		return errors.New("the mesh is started before it is bound to agents and queue")
 	}
-	id := uuid.New()
+	id := s.opts.ID
 	node, err := tailnet.New(tailnet.Options{ID: id, Logger: s.log})
 	if err != nil {
 		return fmt.Errorf("start mesh node: %w", err)
@@ -264,16 +285,23 @@ func inboundAtServer(kind coordinator.Kind) tailnet.Inbound {
 	}
 }
 
+// Drain sends agents, clients and provisioners to other servers, one after another over the given time. Their tunnels stay. It returns when
+// all are gone, or with ctx's error. Call it after the built-in provisioners have stopped, and Close afterwards.
+func (s *Service) Drain(ctx context.Context, over time.Duration) error {
+	return s.coord.Drain(ctx, over)
+}
+
 // Close leaves the mesh. Participants receive the message that the server is stopping and keep their tunnels. Close is
 // idempotent.
 func (s *Service) Close() error {
 	var errs []error
+	s.endReplicas()
 	if s.rpc != nil {
 		errs = append(errs, s.rpc.Close())
 	}
-	s.done.Wait()
 	s.endIntroductions()
 	errs = append(errs, s.coord.Close())
+	s.done.Wait()
 	if s.client != nil {
 		errs = append(errs, s.client.Close())
 	}
@@ -287,8 +315,9 @@ func (s *Service) Close() error {
 // Routes registers the coordinator's websocket and the relay. The relay is public because it asks every key for proof and
 // admits only those that the coordinator has bound.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate)   // coordinate checks credentials itself: agents are not users
-	mux.Handle("GET /api/v2/mesh/peers", rbac.SignedIn, s.listPeers) // the handler decides for each peer
+	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate)     // coordinate checks credentials itself: agents are not users
+	mux.Handle("GET "+coordinator.LinkPath, rbac.Public, s.acceptLink) // acceptLink asks for proof of the deployment's key
+	mux.Handle("GET /api/v2/mesh/peers", rbac.SignedIn, s.listPeers)   // the handler decides for each peer
 	for _, pattern := range []string{"GET /derp", "GET /derp/"} {
 		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
 	}
@@ -331,11 +360,11 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
 	return errors.Join(s.recheckClients(ctx, userID), s.recheckProvisioners(ctx, userID))
 }
 
-// Sessions returns the ids of the sessions and tokens with which the currently connected clients joined.
+// Sessions returns the ids of the sessions and tokens with which the clients that are connected to this server joined.
 func (s *Service) Sessions() []string {
 	var ids []string
 	for _, peer := range s.coord.Peers() {
-		if peer.Kind == coordinator.KindClient && peer.Online {
+		if peer.Kind == coordinator.KindClient && peer.Online && peer.Server == uuid.Nil {
 			ids = append(ids, peer.Session)
 		}
 	}

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -38,9 +39,13 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 		listed[p.ID] = p.Kind
 	}
 	found := s.measure(r.Context(), peers, listed)
-	out := sdk.MeshPeersResponse{Peers: make([]sdk.MeshPeer, len(peers))}
+	out := sdk.MeshPeersResponse{ServerID: s.opts.ID, Peers: make([]sdk.MeshPeer, len(peers))}
+	for _, l := range s.ServerLinks() {
+		out.ServerLinks = append(out.ServerLinks, sdk.MeshServerLink{ServerID: l.Server, Connected: l.Connected, LatencyMillis: l.LatencyMillis})
+	}
+	relayOf := s.relays()
 	for i, p := range peers {
-		shown := sdk.MeshPeer{ID: p.ID, Kind: sdk.PeerKind(p.Kind), Name: p.Name, Path: sdk.PathUnknown, Connected: p.Online}
+		shown := sdk.MeshPeer{ID: p.ID, Kind: sdk.PeerKind(p.Kind), Name: p.Name, Path: sdk.PathUnknown, Connected: p.Online, ServerID: cmp.Or(p.Server, s.opts.ID), RelayServerID: relayOf(p.Key)}
 		if !p.LastSeen.IsZero() {
 			shown.LastSeen = &p.LastSeen
 		}
@@ -61,8 +66,8 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// visible returns the peers that an actor may see: the servers, its own clients and agents, and the provisioners that it may
-// list. An owner of the deployment sees all peers.
+// visible returns the peers that an actor may see: the servers, its own clients, the agents that it may connect to, and the
+// provisioners that it may list. An owner of the deployment sees all peers.
 func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.PeerInfo, error) {
 	peers := s.coord.Peers()
 	if actor.Sees(rbac.Mesh, uuid.Nil) {
@@ -74,12 +79,10 @@ func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.
 			agents = append(agents, p.ID)
 		}
 	}
-	owners, err := s.agents.Owners(ctx, agents...)
+	reachable, err := s.agents.Reachable(ctx, actor.UserID, agents...)
 	if err != nil {
 		return nil, err
 	}
-	s.provisioners.Lock()
-	defer s.provisioners.Unlock()
 	return slices.DeleteFunc(peers, func(p coordinator.PeerInfo) bool {
 		switch p.Kind {
 		case coordinator.KindServer:
@@ -87,9 +90,10 @@ func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.
 		case coordinator.KindClient:
 			return p.Subject != actor.UserID
 		case coordinator.KindAgent:
-			return owners[p.ID] != actor.UserID
+			return !slices.Contains(reachable, p.ID)
 		case coordinator.KindProvisioner:
-			return actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, s.provisioners.byID[p.ID].Owner)) != nil
+			known, ok := provisionerOf(p.Principal)
+			return !ok || actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, known.Owner)) != nil
 		}
 		return true
 	}), nil

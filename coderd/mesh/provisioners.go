@@ -3,7 +3,9 @@ package mesh
 import (
 	"context"
 	"crypto/subtle"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -31,6 +33,8 @@ type Provisioner struct {
 	User    uuid.UUID // whose session it sent; zero for other credentials
 	KeyID   uuid.UUID // of the key that it sent; zero for other credentials
 	KeyName string
+	// Organization is whose jobs it takes. Built-in provisioners take those of all organizations; this is then the default one.
+	Organization uuid.UUID
 
 	session  string // id of the session's token
 	instance string // of the state folder
@@ -38,9 +42,10 @@ type Provisioner struct {
 
 // ProvisionerKey is a named key that a daemon has sent.
 type ProvisionerKey struct {
-	ID   uuid.UUID
-	Name string
-	Tags map[string]string
+	ID           uuid.UUID
+	Name         string
+	Tags         map[string]string
+	Organization uuid.UUID
 }
 
 // builtInPrefix begins the names of every server's own provisioners. Other names must not start with it, because an id is
@@ -57,8 +62,8 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 	if err != nil {
 		return coordinator.Principal{}, err
 	}
+	before, ok := s.daemon(p.ID)
 	s.provisioners.Lock()
-	before, ok := s.provisioners.byID[p.ID]
 	if ok && before.instance != p.instance && s.coord.Online(p.ID) {
 		s.provisioners.Unlock()
 		return coordinator.Principal{}, fault.New(fault.Conflict, "Another provisioner with the name %q is connected", p.Name).
@@ -71,7 +76,37 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 		s.forget(p)
 		return coordinator.Principal{}, err
 	}
-	return coordinator.Principal{Kind: coordinator.KindProvisioner, ID: p.ID, Name: p.Name}, nil
+	detail, err := p.detail()
+	return coordinator.Principal{Kind: coordinator.KindProvisioner, ID: p.ID, Name: p.Name, Detail: detail}, err
+}
+
+// shared is what all servers know about a connected daemon.
+type shared struct {
+	Provisioner
+	Session  string `json:"session,omitempty"`
+	Instance string `json:"instance,omitempty"`
+}
+
+// detail encodes p for the other servers.
+func (p Provisioner) detail() (string, error) {
+	data, err := json.Marshal(shared{p, p.session, p.instance})
+	if err != nil {
+		return "", fmt.Errorf("encode provisioner: %w", err)
+	}
+	if len(data) > coordinator.MaxDetail {
+		return "", fault.New(fault.Invalid, "The provisioner's tags are too long")
+	}
+	return string(data), nil
+}
+
+// provisionerOf is the inverse of detail, for a participant of any server.
+func provisionerOf(p coordinator.Principal) (Provisioner, bool) {
+	var known shared
+	if p.Kind != coordinator.KindProvisioner || json.Unmarshal([]byte(p.Detail), &known) != nil || known.ID != p.ID {
+		return Provisioner{}, false
+	}
+	known.session, known.instance = known.Session, known.Instance
+	return known.Provisioner, true
 }
 
 // forget removes the entry of a daemon that was not admitted.
@@ -97,6 +132,8 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 	if err != nil {
 		return p, err
 	}
+	p.Organization = s.opts.Organization
+	named := r.Header.Get(sdk.ProvisionerOrganizationHeader)
 	p.Tags = map[string]string{"scope": "organization", "owner": ""}
 	for key, value := range wanted {
 		p.Tags[key] = value
@@ -118,9 +155,13 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 		// Each key's daemons are participants of their own: a daemon cannot replace another by choosing its name.
 		if err = s.showKey(r.Context(), &p, key); err == nil {
 			identity += "key " + p.KeyID.String() + " "
+			err = s.checkOrganization(r.Context(), p.Organization, named)
 		}
 	default:
-		err = s.showSession(r, &p)
+		err = s.showSession(r, &p, named)
+	}
+	if err == nil && psk != "" && named != "" {
+		p.Organization, err = s.organization(r.Context(), named)
 	}
 	if err != nil {
 		return p, err
@@ -132,7 +173,7 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 		return p, fault.New(fault.Invalid, "The provisioner name %q is invalid", p.Name).WithDetail("Names that begin with %s are reserved for built-in provisioners.", builtInPrefix)
 	}
 	// The id is derived from the name, so that a restarted daemon is the same participant.
-	p.ID = uuid.NewSHA1(s.opts.Organization, []byte(identity+p.Owner.String()+" "+p.Name))
+	p.ID = uuid.NewSHA1(p.Organization, []byte(identity+p.Owner.String()+" "+p.Name))
 	return p, nil
 }
 
@@ -168,7 +209,7 @@ func (s *Service) showKey(ctx context.Context, p *Provisioner, key string) error
 	if err != nil {
 		return err
 	}
-	p.KeyID, p.KeyName = found.ID, found.Name
+	p.KeyID, p.KeyName, p.Organization = found.ID, found.Name, found.Organization
 	for key, value := range found.Tags {
 		p.Tags[key] = value
 	}
@@ -177,28 +218,67 @@ func (s *Service) showKey(ctx context.Context, p *Provisioner, key string) error
 
 // showSession handles daemons of signed-in users. All users may run provisioners for themselves; template admins also for the
 // organization.
-func (s *Service) showSession(r *http.Request, p *Provisioner) error {
+func (s *Service) showSession(r *http.Request, p *Provisioner, organization string) error {
 	actor, err := s.signedIn(r)
 	if err != nil {
 		return err
+	}
+	if organization != "" {
+		p.Organization, err = s.organization(r.Context(), organization)
+		if err == nil && actor.May(rbac.Read, rbac.Of(rbac.Organization, uuid.Nil).In(p.Organization)) != nil {
+			err = noOrganization(organization)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	p.User, p.KeyName, p.session = actor.UserID, sdk.KeyUser, actor.KeyID
 	if p.Tags["scope"] == "user" {
 		p.Owner, p.Tags["owner"] = actor.UserID, actor.UserID.String()
 	}
-	return mayRun(actor, p.Owner)
+	return mayRun(actor, *p)
 }
 
-// mayRun returns a fault unless the actor may run a provisioner for owner; uuid.Nil means the organization.
-func mayRun(actor rbac.Actor, owner uuid.UUID) error {
-	if actor.May(rbac.Create, rbac.Of(rbac.ProvisionerDaemon, owner)) == nil {
+// organization returns the id of the organization that a daemon names, by name or id.
+func (s *Service) organization(ctx context.Context, reference string) (uuid.UUID, error) {
+	if len(reference) > 64 {
+		return uuid.Nil, noOrganization(reference[:64])
+	}
+	id, err := s.opts.Keys.Organization(ctx, reference)
+	if fault.CodeOf(err) == fault.NotFound {
+		err = noOrganization(reference)
+	}
+	return id, err
+}
+
+// noOrganization is the answer about an organization that does not exist, or that the daemon's user cannot see. A daemon does not
+// try again after it.
+func noOrganization(reference string) error {
+	return fault.New(fault.Invalid, "The organization %q does not exist, or you do not have access to it", reference)
+}
+
+// checkOrganization returns a fault if a daemon with a key names another organization than the key's.
+func (s *Service) checkOrganization(ctx context.Context, keys uuid.UUID, named string) error {
+	if named == "" {
 		return nil
 	}
-	if owner != uuid.Nil {
+	id, err := s.organization(ctx, named)
+	if err == nil && id != keys || fault.CodeOf(err) == fault.Invalid {
+		return fault.New(fault.Invalid, "The provisioner key does not belong to the organization %q", named).WithDetail("Omit --org: the key decides.")
+	}
+	return err
+}
+
+// mayRun returns a fault unless the actor may run the provisioner: for themselves if it has an owner, else for its organization.
+func mayRun(actor rbac.Actor, p Provisioner) error {
+	if actor.May(rbac.Create, rbac.Of(rbac.ProvisionerDaemon, p.Owner).In(p.Organization)) == nil {
+		return nil
+	}
+	if p.Owner != uuid.Nil {
 		return fault.New(fault.Forbidden, "This session may not run a provisioner").WithDetail("Sign in with: coder login <url>")
 	}
 	return fault.New(fault.Forbidden, "You do not have permission to run a provisioner for the organization").
-		WithDetail("This needs the role template-admin. For your own workspaces only, use --tag scope=user.")
+		WithDetail("This needs the role template-admin or organization-template-admin. For your own workspaces only, use --tag scope=user.")
 }
 
 // same compares in constant time, regardless of the lengths.
@@ -220,8 +300,13 @@ func (s *Service) CallingProvisioner(addr netip.Addr) (Provisioner, bool) {
 	return s.daemon(p.ID)
 }
 
-// daemon returns the provisioner with an id, if it ever joined this process and has not been cut since.
+// daemon returns the provisioner with an id, if it is connected to any server, or ever joined this process and has not been cut since.
 func (s *Service) daemon(id uuid.UUID) (Provisioner, bool) {
+	if connected, ok := s.coord.Lookup(tailnet.Addr(id)); ok {
+		if p, ok := provisionerOf(connected); ok {
+			return p, true
+		}
+	}
 	s.provisioners.Lock()
 	defer s.provisioners.Unlock()
 	p, ok := s.provisioners.byID[id]
@@ -249,7 +334,7 @@ func (s *Service) Paths() map[uuid.UUID]string {
 
 // mayReach returns a fault unless a user may measure the path to a provisioner. Users who see it in lists may.
 func mayReach(actor rbac.Actor, p Provisioner) error {
-	if actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, p.Owner)) != nil {
+	if actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, p.Owner).In(p.Organization)) != nil {
 		return rbac.NotFound(rbac.Agent) // as for an unknown id
 	}
 	return nil
@@ -285,7 +370,7 @@ func (s *Service) recheckProvisioners(ctx context.Context, userID uuid.UUID) err
 	for _, p := range s.which(func(p Provisioner) bool { return p.User != uuid.Nil && (userID == uuid.Nil || p.User == userID) }) {
 		actor, err := s.opts.Accounts.Session(ctx, p.session, p.User)
 		if err == nil {
-			err = mayRun(actor, p.Owner)
+			err = mayRun(actor, p)
 		}
 		switch code := fault.CodeOf(err); {
 		case err == nil:

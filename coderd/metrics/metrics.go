@@ -1,6 +1,7 @@
 // Package metrics exports counts from the database to Prometheus: workspaces, agents, jobs, users, and the connections to the
-// database itself. Metrics that existing dashboards for this API expect keep those names; others begin with codermesh. Every
-// server of a deployment reports the same numbers, except for its own connections. The package changes nothing.
+// database itself. Mesh exports one server's part of the mesh. Metrics that existing dashboards for this API expect keep those names;
+// others begin with codermesh. Every server of a deployment reports the same numbers, except for its own connections and its part of the
+// mesh. The package changes nothing.
 package metrics
 
 import (

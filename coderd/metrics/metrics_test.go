@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/metrics"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -77,5 +78,25 @@ func TestNoDatabase(t *testing.T) {
 	}
 	if got = scrape(t, c); !slices.Contains(got, "codermesh_database_up 1") {
 		t.Errorf("with it again:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// TestMesh checks the metrics of one server's part of the mesh.
+func TestMesh(t *testing.T) {
+	t.Parallel()
+	id := uuid.New()
+	got := scrape(t, metrics.NewMesh(func() metrics.MeshNumbers {
+		return metrics.MeshNumbers{
+			Online: 3, Lost: 1, RelayConnections: 2, ForwardedSent: 10, ForwardedReceived: 20,
+			Links: []sdk.ServerLink{{Server: id, Connected: true, LatencyMillis: 1.5}, {Server: uuid.New(), LatencyMillis: 7}},
+		}
+	}))
+	want := []string{
+		`codermesh_mesh_participants{state="lost"} 1`, `codermesh_mesh_participants{state="online"} 3`, "codermesh_relay_connections 2",
+		`codermesh_relay_forwarded_packets_total{direction="received"} 20`, `codermesh_relay_forwarded_packets_total{direction="sent"} 10`,
+		`codermesh_server_link_rtt_seconds{server="` + id.String() + `"} 0.0015`, `codermesh_server_links{state="down"} 1`, `codermesh_server_links{state="up"} 1`,
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

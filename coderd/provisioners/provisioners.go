@@ -65,9 +65,10 @@ func New(opts Options) *Service { return &Service{opts: opts, log: opts.Logger} 
 
 // Key is a key that a daemon has presented.
 type Key struct {
-	ID   uuid.UUID
-	Name string
-	Tags map[string]string
+	ID           uuid.UUID
+	Name         string
+	Tags         map[string]string
+	Organization uuid.UUID
 }
 
 // Authenticate returns the key that a secret belongs to. Its faults are Unauthenticated, and Unavailable when the database
@@ -88,7 +89,18 @@ func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, er
 		return Key{}, fault.New(fault.Unavailable, "The provisioner key cannot be checked now: %w", err)
 	}
 	tags, err := tagsOf(row)
-	return Key{ID: row.ID, Name: row.Name, Tags: tags}, err
+	return Key{ID: row.ID, Name: row.Name, Tags: tags, Organization: row.OrganizationID}, err
+}
+
+// Organization returns the id of the organization that a daemon names, by name or id. The fault is NotFound if there is none.
+func (s *Service) Organization(ctx context.Context, reference string) (uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	org, err := s.opts.DB.GetOrganizationByReference(ctx, reference)
+	if err != nil {
+		return uuid.Nil, lookup.Fault(err, rbac.Organization, "look up organization")
+	}
+	return org.ID, nil
 }
 
 // Existing returns the given keys that have not been deleted.
@@ -170,6 +182,9 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	token, actor := secret.Token(secretPrefix+secret.Text(secretLength)), httpapi.ActorFrom(r.Context())
 	var row dbsqlc.ProvisionerKey
 	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		if _, err := q.HoldOrganization(r.Context(), org.ID); err != nil {
+			return lookup.Fault(err, rbac.Organization, "hold organization")
+		}
 		var err error
 		if row, err = q.InsertProvisionerKey(r.Context(), dbsqlc.InsertProvisionerKeyParams{
 			ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, Tags: tags, SecretHash: token.Hash(), CreatedBy: actor.UserID,

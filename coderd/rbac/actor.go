@@ -92,6 +92,22 @@ func (a Actor) Equal(b Actor) bool {
 		})
 }
 
+// Within reports whether the same user, with the rights of now, has kept every role, power, membership and group of the actor.
+func (a Actor) Within(now Actor) bool {
+	held := func(m Membership) bool {
+		return slices.ContainsFunc(now.Memberships, func(n Membership) bool {
+			return n.Organization == m.Organization && contains(n.Roles, m.Roles) && contains(n.Powers, m.Powers)
+		})
+	}
+	return a.UserID == now.UserID && contains(now.Roles, a.Roles) && contains(now.Groups, a.Groups) &&
+		!slices.ContainsFunc(a.Memberships, func(m Membership) bool { return !held(m) })
+}
+
+// contains reports whether all has every one of some.
+func contains[T comparable](all, some []T) bool {
+	return !slices.ContainsFunc(some, func(x T) bool { return !slices.Contains(all, x) })
+}
+
 // May returns nil if the actor may do the action to the object. Otherwise it returns a fault: Unauthenticated for the zero
 // Actor, NotFound if the actor must not know that the object exists, and Forbidden if the object is visible and only this
 // action is refused.
@@ -109,6 +125,18 @@ func (a Actor) May(action Action, object Object) error {
 		return a.Scope.outOfScope(action, object.Resource)
 	}
 	return forbidden(action, object.Resource)
+}
+
+// MayCreate is May for an object that does not exist yet, in an organization that the actor sees: a refusal has nothing to hide.
+func (a Actor) MayCreate(object Object) error {
+	err := a.May(Create, object)
+	if fault.CodeOf(err) != fault.NotFound {
+		return err
+	}
+	if a.granted(Create, object) {
+		return a.Scope.outOfScope(Create, object.Resource)
+	}
+	return forbidden(Create, object.Resource)
 }
 
 // Covers reports whether the actor's token allows an action to an object, whatever the user may do.
@@ -200,11 +228,15 @@ func (a Actor) granted(action Action, object Object) bool {
 	if !ok || a.FromWorkspace && g.personal {
 		return false
 	}
-	relations := a.site(object) | a.ownership(object) | a.shared(object)
+	relations := a.ownership(object) | a.shared(object)
+	if g.private {
+		return relations&g.to != 0
+	}
+	relations |= a.site(object)
 	for _, m := range a.Memberships {
 		mine := m.Organization == object.Organization
 		roles := m.relations(a.FromWorkspace)
-		if roles&orgTemplateAdmin != 0 {
+		if roles&orgTemplateAdmin != 0 || !a.FromWorkspace && m.publishes() {
 			relations |= orgPublisher
 		}
 		if mine {
@@ -226,7 +258,7 @@ func (a Actor) allowedSomewhere(action Action, resource Resource) bool {
 	relations := self | user | admin | a.site(Object{})
 	for _, m := range a.Memberships {
 		relations |= member | m.relations(a.FromWorkspace)
-		if m.relations(a.FromWorkspace)&orgTemplateAdmin != 0 {
+		if m.relations(a.FromWorkspace)&orgTemplateAdmin != 0 || !a.FromWorkspace && m.publishes() {
 			relations |= orgPublisher
 		}
 		if !a.FromWorkspace && slices.Contains(m.Powers, Power{action, resource}) {

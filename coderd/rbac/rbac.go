@@ -27,6 +27,18 @@ const (
 	Share   Action = "share" // decide with whom the object is shared
 )
 
+// phrase says an action on an object in words.
+func phrase(action Action, resource Resource) string {
+	verb := string(action)
+	switch action {
+	case Connect:
+		verb = "connect to"
+	case OpenApp:
+		verb = "open apps of"
+	}
+	return verb + " this " + string(resource)
+}
+
 // Resource is a kind of object.
 type Resource string
 
@@ -114,11 +126,13 @@ func NotFound(resource Resource) error {
 }
 
 func forbidden(action Action, resource Resource) error {
-	f := fault.New(fault.Forbidden, "You do not have permission to %s this %s.", action, resource)
+	f := fault.New(fault.Forbidden, "You do not have permission to %s.", phrase(action, resource))
 	g, ok := table[resource][action]
 	switch {
 	case !ok:
 		return f
+	case g.private:
+		return f.WithDetail("No role allows it: only its owner can, and those with whom it is shared.")
 	case g.to&templateAdmin != 0:
 		return f.WithDetail("This needs the role %s. Ask an owner of the deployment.", RoleTemplateAdmin)
 	case g.to&self != 0:

@@ -101,8 +101,8 @@ func TestMay(t *testing.T) {
 		{rbac.Read, rbac.Workspace, other, signIn, invisible, yes, yes, yes},
 		{rbac.Create, rbac.Workspace, other, signIn, invisible, refused, yes, refused},
 		{rbac.Update, rbac.Workspace, other, signIn, invisible, refused, yes, refused},
-		{rbac.Connect, rbac.Workspace, other, signIn, invisible, refused, yes, refused},
-		{rbac.Connect, rbac.Agent, other, signIn, invisible, refused, yes, refused},
+		{rbac.Connect, rbac.Workspace, other, signIn, invisible, refused, refused, refused},
+		{rbac.Connect, rbac.Agent, other, signIn, invisible, refused, refused, refused},
 		{rbac.Read, rbac.WorkspaceBuild, other, signIn, invisible, yes, yes, yes},
 		{rbac.Update, rbac.WorkspaceBuild, other, signIn, invisible, refused, yes, refused},
 		{rbac.Read, rbac.WorkspaceState, other, signIn, invisible, invisible, yes, invisible},
@@ -223,7 +223,7 @@ func TestRoles(t *testing.T) {
 		out   string // allowed in another organization
 	}{
 		{"member", with(nil), "", ""},
-		{"owner", with([]string{rbac.RoleOwner}), "0123456789abcdefg", "0123456789abcdefg"},
+		{"owner", with([]string{rbac.RoleOwner}), "012345678abcdefg", "012345678abcdefg"},
 		{"user-admin", with([]string{rbac.RoleUserAdmin}), "13bcd", "13bcd"},
 		{"template-admin", with([]string{rbac.RoleTemplateAdmin}), "4567", "4567"},
 		{"auditor", with([]string{rbac.RoleAuditor}), "b", "b"},

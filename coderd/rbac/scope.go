@@ -109,6 +109,21 @@ func Scopes() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
+// unknownScope describes a scope that does not exist, and names those that may be meant.
+func unknownScope(name string, known []string) string {
+	kind, _, _ := strings.Cut(name, ":")
+	if near := slices.DeleteFunc(slices.Clone(known), func(s string) bool { return !strings.HasPrefix(s, kind+":") }); len(near) > 0 {
+		return fmt.Sprintf("%q does not exist. The scopes of %s are %s", name, kind, strings.Join(near, ", "))
+	}
+	var whole []string
+	for _, s := range known {
+		if of, is := strings.CutSuffix(s, ":"+anything); is {
+			whole = append(whole, of)
+		}
+	}
+	return fmt.Sprintf("%q does not exist. A scope is a type and an action, such as workspace:read. The types are %s", name, strings.Join(whole, ", "))
+}
+
 // NewScope returns the scope that scopes and an allow-list describe. None of both, or "all" and "*:*", are the zero Scope. Its fault,
 // Invalid, names each bad entry as a field, "scopes" or "allow_list".
 func NewScope(scopes, allow []string) (Scope, error) {
@@ -120,7 +135,7 @@ func NewScope(scopes, allow []string) (Scope, error) {
 		case name == scopeAll || name == "coder:all":
 			s.atoms = append(s.atoms, anything)
 		case !slices.Contains(known, name):
-			f.Fields = append(f.Fields, fault.Field{Field: "scopes", Detail: fmt.Sprintf("%q does not exist. The scopes are %s", name, strings.Join(known, ", "))})
+			f.Fields = append(f.Fields, fault.Field{Field: "scopes", Detail: unknownScope(name, known)})
 		case bundles[name] != nil:
 			s.atoms = append(s.atoms, bundles[name]...)
 		default:
@@ -276,6 +291,6 @@ func (s Scope) Within(outer Scope) bool {
 
 // outOfScope returns the fault for an action that the user may do and the token may not.
 func (s Scope) outOfScope(action Action, resource Resource) error {
-	return fault.New(fault.Forbidden, "This token may not %s this %s.", action, resource).
+	return fault.New(fault.Forbidden, "This token may not %s.", phrase(action, resource)).
 		WithDetail("It needs the scope %s, and has %s.", strings.Join(neededFor(action, resource), " or "), s)
 }

@@ -53,6 +53,15 @@ func TestScopeOfEveryRow(t *testing.T) {
 	}
 }
 
+func TestRefusalsInWords(t *testing.T) {
+	t.Parallel()
+	for action, want := range map[Action]string{Connect: "connect to this workspace.", OpenApp: "open apps of this workspace.", Delete: "delete this workspace."} {
+		if err := (Scope{}).outOfScope(action, Workspace); fault.As(err).Message != "This token may not "+want {
+			t.Errorf("token: %v, want %s", err, want)
+		}
+	}
+}
+
 func TestNewScope(t *testing.T) {
 	t.Parallel()
 	id := uuid.NewString()
@@ -74,6 +83,13 @@ func TestNewScope(t *testing.T) {
 		}
 		if !s.Limited() || s.permits("workspace:read") {
 			t.Errorf("scope %q: the scope beside the fault allows something", bad)
+		}
+	}
+	// The fault names what may be meant, not everything there is.
+	for name, want := range map[string][2]string{"workspace:fly": {"workspace:ssh", "template"}, "fly": {"workspace, ", "workspace:ssh"}} {
+		_, err := NewScope([]string{name}, nil)
+		if f := fault.As(err); f == nil || !strings.Contains(f.Fields[0].Detail, want[0]) || strings.Contains(f.Fields[0].Detail, want[1]) {
+			t.Errorf("scope %q: %v, want it to name %s and not %s", name, err, want[0], want[1])
 		}
 	}
 	for _, bad := range []string{"", "workspace", "workspace:", ":", "*:x", "nothing:*", "user:" + id, "workspace:" + id + "0", "workspace:" + strings.ToUpper(id[:8]), "*:" + id, "workspace:" + uuid.Nil.String(), "workspace:{" + id[:34] + "}"} {

@@ -10,7 +10,7 @@ const (
 	user                        // the object is shared with the actor
 	admin                       // the object is shared with the actor for administration
 
-	// Roles of the deployment. An owner may do everything that the table lists.
+	// Roles of the deployment. An owner may do everything that the table lists, except what is private.
 	owner
 	userAdmin
 	templateAdmin
@@ -31,6 +31,8 @@ type grant struct {
 	to relation
 	// personal marks what a workspace's token cannot do: the workspace's template can read that token.
 	personal bool
+	// private rows are beyond every role, an owner's of the deployment too: only ownership and sharing count.
+	private bool
 }
 
 const (
@@ -62,11 +64,11 @@ var table = map[Resource]map[Action]grant{
 		Update: {to: self, personal: true},
 		Delete: {to: self, personal: true},
 	},
-	UserSecret: { // handlers refuse all but the user, owners included
-		Create: {to: self, personal: true},
-		Read:   {to: self, personal: true},
-		Update: {to: self, personal: true},
-		Delete: {to: self, personal: true},
+	UserSecret: {
+		Create: {to: self, personal: true, private: true},
+		Read:   {to: self, personal: true, private: true},
+		Update: {to: self, personal: true, private: true},
+		Delete: {to: self, personal: true, private: true},
 	},
 	Organization: {
 		Create: {personal: true},
@@ -93,8 +95,8 @@ var table = map[Resource]map[Action]grant{
 		Delete: {to: managers, personal: true},
 	},
 	File: {
-		Create: {to: templateAdmin | orgPublisher},
-		Read:   {to: self | templateAdmin},
+		Create: {to: admin | templateAdmin | orgPublisher}, // admin and publishers: of a template that is made from it
+		Read:   {to: self | admin | publishers},
 	},
 	Template: {
 		Create: {to: publishers},
@@ -115,8 +117,8 @@ var table = map[Resource]map[Action]grant{
 		Read:    {to: readers},
 		Update:  {to: self | admin | orgAdmin},
 		Delete:  {to: self | orgAdmin},
-		Connect: {to: self | user},
-		OpenApp: {to: self | user},
+		Connect: {to: self | user, private: true},
+		OpenApp: {to: self | user, private: true},
 		Share:   {to: self | admin | orgAdmin, personal: true},
 	},
 	WorkspaceBuild: {
@@ -130,7 +132,7 @@ var table = map[Resource]map[Action]grant{
 	},
 	Agent: {
 		Read:    {to: readers},
-		Connect: {to: self | user},
+		Connect: {to: self | user, private: true},
 	},
 	ProvisionerDaemon: {
 		Create: {to: self | publishers, personal: true}, // run one: it sees what its jobs do

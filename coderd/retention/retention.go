@@ -1,16 +1,20 @@
-// Package retention removes old data: states of all but the newest builds, job logs, dry runs, imports that did not become a
-// template version, and their archives; rows of the audit log and the connection log. It knows only ages and counts; the queries know what must stay.
+// Package retention removes old data: states of all but the newest builds and later the builds themselves; logs of jobs and of agents
+// that are gone; dry runs, imports that did not become a template version, and their archives; rows of the audit log and the
+// connection log; sessions and tokens that ended; notifications. It knows only ages and counts; the queries know what must stay.
 //
 // It works in small transactions to hold locks only briefly, each under an advisory lock so that only one server works at a
-// time.
+// time. What cannot be removed does not keep other data: it is logged and tried again an hour later.
 package retention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
@@ -18,9 +22,15 @@ import (
 
 // Defaults of the server's flags.
 const (
-	DefaultStates = 10
-	DefaultJobs   = 90 * 24 * time.Hour
+	DefaultStates    = 10
+	DefaultJobs      = 90 * 24 * time.Hour
+	DefaultBuilds    = 365 * 24 * time.Hour
+	DefaultKeys      = 7 * 24 * time.Hour
+	DefaultAgentLogs = 7 * 24 * time.Hour
 )
+
+// MinKeys is the shortest time that ended sessions and tokens are kept: every server must have noticed that they ended.
+const MinKeys = time.Hour
 
 const (
 	every        = time.Hour
@@ -28,6 +38,15 @@ const (
 	// fileGrace is the minimum time that an archive without a job is kept: a job that refers to it may be about to be
 	// created.
 	fileGrace = 24 * time.Hour
+	// keepDelivered is how long messages are kept after they were delivered or given up. It must be longer than the day in which equal events
+	// are announced once.
+	keepDelivered = 7 * 24 * time.Hour
+	// keepRead is how long a notification stays in an inbox after it was read.
+	keepRead = 90 * 24 * time.Hour
+	// keepUnread is how long one stays that is never read.
+	keepUnread = 2 * 365 * 24 * time.Hour
+	// keepBuilds is the minimum number of newest builds of each workspace that are kept.
+	keepBuilds = 10
 )
 
 // Batches, in rows.
@@ -47,22 +66,35 @@ type Options struct {
 	Jobs time.Duration
 	// Audit and Connections are how long rows of the audit log and ended sessions of the connection log are kept. 0 keeps all.
 	Audit, Connections time.Duration
+	// Builds is how long builds are kept after their end, with their jobs and resources. It keeps the 10 newest of each workspace and those
+	// with a state. 0 keeps all.
+	Builds time.Duration
+	// Keys is how long sessions and tokens are kept after their end, at least MinKeys. 0 keeps all.
+	Keys time.Duration
+	// AgentLogs is how long the logs of an agent are kept after its last connection, once its workspace no longer has it. 0 keeps all.
+	AgentLogs time.Duration
 }
 
 // Service removes old data once an hour.
 type Service struct {
-	opts Options
-	life context.Context // ends with Stop
-	stop context.CancelFunc
-	done chan struct{} // closed when Start's goroutine has ended; nil before Start
+	opts    Options
+	removed *prometheus.CounterVec // rows, by what they were
+	life    context.Context        // ends with Stop
+	stop    context.CancelFunc
+	done    chan struct{} // closed when Start's goroutine has ended; nil before Start
 }
 
 // New returns a service that is not started.
 func New(opts Options) *Service {
-	s := &Service{opts: opts}
+	s := &Service{opts: opts, removed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "codermesh_retention_removed_total", Help: "Rows of old data that this server removed, or jobs and agents whose logs it removed.",
+	}, []string{"data"})}
 	s.life, s.stop = context.WithCancel(context.Background())
 	return s
 }
+
+// Collector returns the metrics of what this server removed.
+func (s *Service) Collector() prometheus.Collector { return s.removed }
 
 // Start starts the removal. It does not block.
 func (s *Service) Start() {
@@ -92,49 +124,80 @@ func (s *Service) Stop() {
 	}
 }
 
-// Run removes everything that is old now, unless another server is doing so.
-func (s *Service) Run(ctx context.Context) error {
-	before := time.Now().Add(-s.opts.Jobs)
-	kinds := []struct {
-		what   string
-		off    bool
-		remove func(context.Context, *dbsqlc.Queries) (int64, error)
-	}{
+// kind is one kind of old data.
+type kind struct {
+	what   string
+	off    bool
+	remove func(context.Context, *dbsqlc.Queries) (rows int64, err error) // one batch
+}
+
+func (s *Service) kinds() []kind {
+	ago := func(age time.Duration) time.Time { return time.Now().Add(-age) }
+	jobs := ago(s.opts.Jobs)
+	return []kind{
 		{"states", s.opts.States <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.RemoveOldStates(ctx, dbsqlc.RemoveOldStatesParams{Kept: int32(s.opts.States), MaxRows: maxRows})
 		}},
 		{"logs", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.RemoveOldJobLogs(ctx, dbsqlc.RemoveOldJobLogsParams{Before: before, MaxRows: maxLogs})
+			return q.RemoveOldJobLogs(ctx, dbsqlc.RemoveOldJobLogsParams{Before: jobs, MaxRows: maxLogs})
 		}},
 		{"dry runs", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldDryRuns(ctx, dbsqlc.DeleteOldDryRunsParams{Before: before, MaxRows: maxRows})
+			return q.DeleteOldDryRuns(ctx, dbsqlc.DeleteOldDryRunsParams{Before: jobs, MaxRows: maxRows})
 		}},
 		{"imports", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldImports(ctx, dbsqlc.DeleteOldImportsParams{Before: before, MaxRows: maxRows})
+			return q.DeleteOldImports(ctx, dbsqlc.DeleteOldImportsParams{Before: jobs, MaxRows: maxRows})
+		}},
+		{"builds", s.opts.Builds <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldBuilds(ctx, dbsqlc.DeleteOldBuildsParams{Before: ago(s.opts.Builds), Kept: int32(max(s.opts.States, keepBuilds)), MaxRows: maxLogs})
 		}},
 		{"archives", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldFiles(ctx, dbsqlc.DeleteOldFilesParams{Before: time.Now().Add(-max(s.opts.Jobs, fileGrace)), MaxRows: maxRows})
+			return q.DeleteOldFiles(ctx, dbsqlc.DeleteOldFilesParams{Before: ago(max(s.opts.Jobs, fileGrace)), MaxRows: maxRows})
+		}},
+		{"agent logs", s.opts.AgentLogs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldAgentLogs(ctx, dbsqlc.DeleteOldAgentLogsParams{Before: ago(s.opts.AgentLogs), MaxRows: maxLogs})
 		}},
 		{"audit log", s.opts.Audit <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldAuditLogs(ctx, dbsqlc.DeleteOldAuditLogsParams{Before: time.Now().Add(-s.opts.Audit), MaxRows: maxRead})
+			return q.DeleteOldAuditLogs(ctx, dbsqlc.DeleteOldAuditLogsParams{Before: ago(s.opts.Audit), MaxRows: maxRead})
 		}},
 		{"connection log", s.opts.Connections <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldConnectionLogs(ctx, dbsqlc.DeleteOldConnectionLogsParams{Before: time.Now().Add(-s.opts.Connections), MaxRows: maxRead})
+			return q.DeleteOldConnectionLogs(ctx, dbsqlc.DeleteOldConnectionLogsParams{Before: ago(s.opts.Connections), MaxRows: maxRead})
+		}},
+		{"sessions and tokens", s.opts.Keys <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldKeys(ctx, dbsqlc.DeleteOldKeysParams{Before: ago(max(s.opts.Keys, MinKeys)), MaxRows: maxRead})
+		}},
+		{"notifications", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldNotifications(ctx, dbsqlc.DeleteOldNotificationsParams{Before: ago(keepDelivered), MaxRows: maxRead})
+		}},
+		{"read notifications", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldInbox(ctx, dbsqlc.DeleteOldInboxParams{Before: ago(keepRead), MaxRows: maxRead})
+		}},
+		{"unread notifications", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteForgottenInbox(ctx, dbsqlc.DeleteForgottenInboxParams{Before: ago(keepUnread), MaxRows: maxRead})
 		}},
 	}
-	for _, kind := range kinds {
+}
+
+// Run removes everything that is old now, unless another server is doing so. It returns the errors of all kinds of data that it could not
+// remove.
+func (s *Service) Run(ctx context.Context) error {
+	var failed []error
+	for _, kind := range s.kinds() {
 		if kind.off {
 			continue
 		}
 		removed, err := s.batches(ctx, kind.remove)
 		if removed > 0 {
+			s.removed.WithLabelValues(kind.what).Add(float64(removed))
 			s.opts.Logger.Info("old data removed", "what", kind.what, "rows", removed)
 		}
 		if err != nil {
-			return fmt.Errorf("remove old %s: %w", kind.what, err)
+			failed = append(failed, fmt.Errorf("remove old %s: %w", kind.what, err))
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // batches removes data batch by batch until nothing is left.

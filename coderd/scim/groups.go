@@ -1,7 +1,6 @@
 package scim
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -15,10 +14,9 @@ import (
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/groups"
+	"github.com/codermesh/codermesh/internal/fault"
 )
-
-// maxGroupName is the length of a group's name, in bytes.
-const maxGroupName = 255
 
 func (s *Service) showGroup(g dbsqlc.ListScimGroupsRow, members []object) object {
 	out := object{
@@ -163,7 +161,8 @@ func (s *Service) createGroup(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return fmt.Errorf("read organization: %w", err)
 		}
-		if _, err := q.InsertScimGroup(ctx, dbsqlc.InsertScimGroupParams{ID: id, OrganizationID: org.ID, Name: name}); err != nil {
+		g, err := q.InsertScimGroup(ctx, dbsqlc.InsertScimGroupParams{ID: id, OrganizationID: org.ID, Name: name})
+		if err != nil {
 			return groupTaken(err, name)
 		}
 		if err := q.InsertScimGroupLink(ctx, dbsqlc.InsertScimGroupLinkParams{GroupID: id, ExternalID: value(c.externalID)}); err != nil {
@@ -172,7 +171,7 @@ func (s *Service) createGroup(w http.ResponseWriter, r *http.Request) error {
 		if err := changeMembers(ctx, q, id, c.members); err != nil {
 			return err
 		}
-		return recordGroup(ctx, q, id, "", name, c)
+		return recordGroup(ctx, q, dbsqlc.Group{}, g, c)
 	})
 	if err != nil {
 		return err
@@ -183,8 +182,8 @@ func (s *Service) createGroup(w http.ResponseWriter, r *http.Request) error {
 
 func groupName(text string) (string, error) {
 	name := strings.TrimSpace(text)
-	if name == "" || len(name) > maxGroupName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
-		return "", invalid("invalidValue", fmt.Sprintf("displayName must be text of at most %d bytes, on one line.", maxGroupName))
+	if f := fault.As(groups.CheckName(name)); f != nil {
+		return "", invalid("invalidValue", "displayName "+f.Fields[0].Detail+".")
 	}
 	return name, nil
 }
@@ -232,12 +231,13 @@ func applyGroup(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c groupCha
 	if err != nil {
 		return fmt.Errorf("lock group: %w", err)
 	}
+	after := g.Group
 	if c.displayName != nil && *c.displayName != g.Group.DisplayName {
 		name, err := groupName(*c.displayName)
 		if err != nil {
 			return err
 		}
-		if err := q.UpdateScimGroup(ctx, dbsqlc.UpdateScimGroupParams{ID: id, Name: name}); err != nil {
+		if after, err = q.UpdateScimGroup(ctx, dbsqlc.UpdateScimGroupParams{ID: id, Name: name}); err != nil {
 			return groupTaken(err, name)
 		}
 	}
@@ -249,16 +249,17 @@ func applyGroup(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c groupCha
 	if err := changeMembers(ctx, q, id, c.members); err != nil {
 		return err
 	}
-	return recordGroup(ctx, q, id, g.Group.DisplayName, value(or(c.displayName, &g.Group.DisplayName)), c)
+	return recordGroup(ctx, q, g.Group, after, c)
 }
 
-// recordGroup writes a change of a group to the audit log: its names, and the ids of the members that came and went.
-func recordGroup(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, before, after string, c groupChange) error {
-	diff := audit.Diff{}.Field("display_name", before, after)
+// recordGroup writes a change of a group to the audit log, with the ids of the members that came and went.
+func recordGroup(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.Group, c groupChange) error {
+	entry := audit.OfGroup(before, after)
+	entry.By = actor
 	for _, step := range c.members {
-		diff = diff.Field("members_"+step.op, "", strings.Join(step.ids, " "))
+		entry.Diff.Field("members_"+step.op, "", strings.Join(step.ids, " "))
 	}
-	return audit.Record(ctx, q, audit.Entry{ID: id, Name: cmp.Or(after, before), Diff: diff, By: actor})
+	return audit.Record(ctx, q, entry)
 }
 
 // changeMembers applies the steps in their order. A user that the provider does not see cannot become a member; one that is no member
@@ -279,7 +280,7 @@ func changeMembers(ctx context.Context, q *dbsqlc.Queries, group uuid.UUID, step
 			}
 		}
 		if step.op == "remove" {
-			if err := q.RemoveScimMembers(ctx, dbsqlc.RemoveScimMembersParams{GroupID: group, Users: ids}); err != nil {
+			if err := q.RemoveGroupMembers(ctx, dbsqlc.RemoveGroupMembersParams{GroupID: group, Users: ids}); err != nil {
 				return fmt.Errorf("remove members: %w", err)
 			}
 			continue
@@ -321,7 +322,7 @@ func (s *Service) deleteGroup(w http.ResponseWriter, r *http.Request) error {
 		if _, err := q.DeleteScimGroup(ctx, id); err != nil {
 			return fmt.Errorf("delete group: %w", err)
 		}
-		return recordGroup(ctx, q, id, g.Group.DisplayName, "", groupChange{})
+		return recordGroup(ctx, q, g.Group, dbsqlc.Group{}, groupChange{})
 	})
 	if err != nil {
 		return err

@@ -103,3 +103,15 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestDerive checks that secrets differ by purpose and deployment, and not otherwise.
+func TestDerive(t *testing.T) {
+	t.Parallel()
+	one := sealer(t, 1).Derive("relays")
+	if one != sealer(t, 1).Derive("relays") {
+		t.Error("two servers of a deployment derive different secrets")
+	}
+	if one == sealer(t, 2).Derive("relays") || one == sealer(t, 1).Derive("other") || one == [32]byte{} {
+		t.Error("a secret is not its own deployment's and purpose's")
+	}
+}

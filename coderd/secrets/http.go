@@ -28,9 +28,6 @@ func (s *Service) target(r *http.Request, action rbac.Action) (uuid.UUID, error)
 	if err := actor.May(rbac.Read, rbac.Of(rbac.User, user.ID)); err != nil {
 		return uuid.Nil, err
 	}
-	if user.ID != actor.UserID {
-		return uuid.Nil, rbac.NotFound(rbac.UserSecret)
-	}
 	return user.ID, actor.May(action, rbac.Of(rbac.UserSecret, user.ID))
 }
 

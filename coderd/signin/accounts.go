@@ -11,6 +11,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/codermesh/codermesh/coderd/audit"
+	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
@@ -25,14 +26,17 @@ type identity struct {
 	Issuer, Subject       string
 	Email, Username, Name string
 	Verified              verification
-	VouchedFor            bool // the operator vouches for the provider's addresses
-	Claims                json.RawMessage
+	VouchedFor            bool            // the operator vouches for the provider's addresses
+	Claims                json.RawMessage // as they are stored
+	Said                  claims.Claims   // for memberships
 	Token                 *oauth2.Token
 }
 
 // policy says who may sign in at a provider.
 type policy struct {
 	Domains             []string // of email addresses; empty means all
+	GroupField          string
+	Groups              []string // of which the claim must name one; empty means all users
 	AllowSignups        bool
 	SignupsDisabledText string
 }
@@ -50,12 +54,24 @@ func (p policy) admit(who identity) error {
 		}
 		return f.WithDetail("Verify it there, then sign in again.")
 	}
-	if len(p.Domains) == 0 {
-		return nil
+	if err := p.admitGroups(who); err != nil || len(p.Domains) == 0 {
+		return err
 	}
 	domain := who.Email[strings.LastIndexByte(who.Email, '@')+1:]
 	if !slices.ContainsFunc(p.Domains, func(d string) bool { return strings.EqualFold(strings.TrimPrefix(d, "@"), domain) }) {
 		return fault.New(fault.Forbidden, "Addresses of %s may not sign in here.", domain).WithDetail("Use an address of %s.", strings.Join(p.Domains, " or "))
+	}
+	return nil
+}
+
+// admitGroups returns a fault unless the identity has one of the groups that may sign in.
+func (p policy) admitGroups(who identity) error {
+	if len(p.Groups) == 0 {
+		return nil
+	}
+	if found, _ := claims.Any(who.Said, p.GroupField, p.Groups); !found {
+		return fault.New(fault.Forbidden, "You are not in a group that may sign in here.").
+			WithDetail("They are: %s. Ask the administrator of the identity provider. The claim is %s.", strings.Join(p.Groups, ", "), p.GroupField)
 	}
 	return nil
 }

@@ -109,7 +109,7 @@ func (s *Service) converting(w http.ResponseWriter, r *http.Request, t sdk.Login
 }
 
 // claims reports what the identity provider said of the caller at the last sign-in.
-func (s *Service) claims(w http.ResponseWriter, r *http.Request) error {
+func (s *Service) oidcClaims(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	link, err := s.opts.DB.GetUserLink(ctx, dbsqlc.GetUserLinkParams{UserID: httpapi.ActorFrom(ctx).UserID, LoginType: string(sdk.LoginOIDC)})
 	if database.IsNotFound(err) {

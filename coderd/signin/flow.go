@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
+	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/redirect"
@@ -186,9 +187,12 @@ func (s *Service) enter(w http.ResponseWriter, r *http.Request, who identity, p 
 	ctx := r.Context()
 	var user dbsqlc.User
 	var token secret.Token
+	var synced claims.Report
 	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
 		if convert != uuid.Nil {
-			user, err = s.convertTo(ctx, q, who, convert)
+			if err = p.admitGroups(who); err == nil {
+				user, err = s.convertTo(ctx, q, who, convert)
+			}
 		} else {
 			user, err = s.account(ctx, q, who, p)
 		}
@@ -200,6 +204,11 @@ func (s *Service) enter(w http.ResponseWriter, r *http.Request, who identity, p 
 		}
 		if convert != uuid.Nil {
 			if _, err := q.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{UserID: user.ID, EndReason: "Your account now signs in with " + who.LoginType.Name() + "."}); err != nil {
+				return err
+			}
+		}
+		if who.LoginType == sdk.LoginOIDC {
+			if synced, err = s.opts.Claims.Sync(ctx, q, user.ID, who.Said); err != nil {
 				return err
 			}
 		}
@@ -216,6 +225,7 @@ func (s *Service) enter(w http.ResponseWriter, r *http.Request, who identity, p 
 	if err != nil {
 		return err
 	}
+	synced.Log(ctx, s.log, user.Username)
 	s.log.InfoContext(ctx, "user signed in", "user", user.Username, "provider", who.LoginType, "addr", httpapi.ClientAddr(ctx))
 	s.opts.Accounts.KeepSession(w, token)
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
+	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -39,6 +40,9 @@ type OIDCConfig struct {
 	SignInText, IconURL                  string
 	AllowSignups                         bool
 	SignupsDisabledText                  string
+	// AllowedGroups are the values of GroupField that may sign in; empty means all users.
+	GroupField    string
+	AllowedGroups []string
 }
 
 // clockSkew is how far this server's clock may be ahead of the provider's.
@@ -80,6 +84,9 @@ func NewOIDC(cfg OIDCConfig, accessURL *url.URL) (*OIDC, error) {
 		if _, given := cfg.AuthURLParams[name]; given {
 			return nil, fault.New(fault.Invalid, "--oidc-auth-url-params cannot contain %s, which the server sets", name)
 		}
+	}
+	if len(cfg.AllowedGroups) > 0 && cfg.GroupField == "" {
+		return nil, fault.New(fault.Invalid, "--oidc-allowed-groups requires --oidc-group-field").WithDetail("It names the claim with the groups, such as groups.")
 	}
 	if !slices.Contains(cfg.Scopes, oidc.ScopeOpenID) {
 		return nil, fault.New(fault.Invalid, "--oidc-scopes must include openid")
@@ -151,16 +158,16 @@ func (o *OIDC) identify(ctx context.Context, code, verifier string) (identity, e
 	if err != nil {
 		return identity{}, refusedCode(err)
 	}
-	claims, id, err := o.verify(ctx, p, got, verifier)
+	said, id, err := o.verify(ctx, p, got, nonceOf(verifier))
 	if err != nil {
 		return identity{}, err
 	}
 	if !o.cfg.IgnoreUserInfo && p.UserInfoEndpoint() != "" {
-		if err := o.addUserInfo(ctx, p, got, id.Subject, claims); err != nil {
+		if err := o.addUserInfo(ctx, p, got, id.Subject, said); err != nil {
 			return identity{}, err
 		}
 	}
-	return o.identity(id, claims, got)
+	return o.identity(id, said, got)
 }
 
 // refusedCode returns the fault for a code that the provider did not exchange.
@@ -178,8 +185,31 @@ func refusedCode(err error) error {
 	return fault.New(fault.Unauthenticated, "The identity provider refused the sign-in with the error %.64q.", refused.ErrorCode).WithDetail("Sign in again. If this happens again, the operator must check the provider's log.")
 }
 
-// verify returns the claims of the ID token. The token must be signed by the issuer, for this client and this browser.
-func (o *OIDC) verify(ctx context.Context, p *oidc.Provider, got *oauth2.Token, verifier string) (map[string]any, *oidc.IDToken, error) {
+// renewed returns what the provider says of a user together with renewed tokens. It blocks for a few requests to the provider.
+func (o *OIDC) renewed(ctx context.Context, got *oauth2.Token, subject string) (claims.Claims, error) {
+	said := claims.Claims{Values: map[string]any{}, Partial: true}
+	p, err := o.discover(ctx)
+	if err != nil {
+		return said, err
+	}
+	if raw, ok := got.Extra("id_token").(string); ok && raw != "" {
+		values, id, err := o.verify(ctx, p, got, "") // it need not contain a nonce (OpenID Connect Core, 12.2)
+		if err != nil {
+			return said, err
+		}
+		if id.Subject != subject {
+			return said, untrusted("renewed the sign-in of another user", "", errors.New("the subject of the ID token differs"))
+		}
+		said = claims.Claims{Values: values}
+	}
+	if o.cfg.IgnoreUserInfo || p.UserInfoEndpoint() == "" {
+		return said, nil
+	}
+	return said, o.addUserInfo(ctx, p, got, subject, said.Values)
+}
+
+// verify returns the claims of the ID token. The token must be signed by the issuer, for this client, and with the nonce, if there is one.
+func (o *OIDC) verify(ctx context.Context, p *oidc.Provider, got *oauth2.Token, nonce string) (map[string]any, *oidc.IDToken, error) {
 	raw, ok := got.Extra("id_token").(string)
 	if !ok || raw == "" {
 		return nil, nil, untrusted("sent no ID token", "The operator must check that the client may use OpenID Connect, with the scope openid.", nil)
@@ -188,7 +218,7 @@ func (o *OIDC) verify(ctx context.Context, p *oidc.Provider, got *oauth2.Token, 
 	if err != nil {
 		return nil, nil, o.diagnose(raw, err)
 	}
-	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(nonceOf(verifier))) != 1 {
+	if nonce != "" && subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(nonce)) != 1 {
 		return nil, nil, untrusted("sent an ID token of another sign-in", "Sign in again.", errors.New("wrong nonce"))
 	}
 	if id.AccessTokenHash != "" {
@@ -258,8 +288,8 @@ func (o *OIDC) addUserInfo(ctx context.Context, p *oidc.Provider, got *oauth2.To
 }
 
 // identity reads the claims.
-func (o *OIDC) identity(id *oidc.IDToken, claims map[string]any, got *oauth2.Token) (identity, error) {
-	who := identity{LoginType: sdk.LoginOIDC, Issuer: o.cfg.IssuerURL, Subject: id.Subject, Token: got, VouchedFor: o.cfg.IgnoreEmailVerified}
+func (o *OIDC) identity(id *oidc.IDToken, said map[string]any, got *oauth2.Token) (identity, error) {
+	who := identity{LoginType: sdk.LoginOIDC, Issuer: o.cfg.IssuerURL, Subject: id.Subject, Token: got, VouchedFor: o.cfg.IgnoreEmailVerified, Said: claims.Claims{Values: said}}
 	if who.Subject == "" || len(who.Subject) > maxSubject {
 		return who, badClaim("sub", fmt.Sprintf("must have 1 to %d characters", maxSubject))
 	}
@@ -268,14 +298,14 @@ func (o *OIDC) identity(id *oidc.IDToken, claims map[string]any, got *oauth2.Tok
 		name string
 		to   *string
 	}{{o.cfg.EmailField, &who.Email}, {o.cfg.UsernameField, &who.Username}, {o.cfg.NameField, &who.Name}} {
-		if *field.to, err = textClaim(claims, field.name); err != nil {
+		if *field.to, err = textClaim(said, field.name); err != nil {
 			return who, err
 		}
 	}
-	if who.Verified, err = verifiedClaim(claims); err != nil {
+	if who.Verified, err = verifiedClaim(said); err != nil {
 		return who, err
 	}
-	if who.Claims, err = keptClaims(claims); err != nil {
+	if who.Claims, err = keptClaims(said); err != nil {
 		return who, err
 	}
 	return who, nil
@@ -305,7 +335,7 @@ func (o *OIDC) renew(ctx context.Context, refresh string) (*oauth2.Token, error)
 }
 
 func (o *OIDC) policy() policy {
-	return policy{Domains: o.cfg.EmailDomains, AllowSignups: o.cfg.AllowSignups, SignupsDisabledText: o.cfg.SignupsDisabledText}
+	return policy{GroupField: o.cfg.GroupField, Groups: o.cfg.AllowedGroups, Domains: o.cfg.EmailDomains, AllowSignups: o.cfg.AllowSignups, SignupsDisabledText: o.cfg.SignupsDisabledText}
 }
 
 // unverified decodes the claims of a token without checking it.

@@ -2,9 +2,15 @@ package signin
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+	"golang.org/x/oauth2"
+
+	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 const (
@@ -20,6 +26,9 @@ const (
 
 // whyEnded is what holders of ended sessions read.
 const whyEnded = "the identity provider no longer confirms your sign-in. Sign in again; if the provider refuses, ask its administrator."
+
+// whyLeft is what holders of sessions read who are in no allowed group any longer.
+const whyLeft = "you are no longer in a group that may sign in here. Ask the administrator of the identity provider."
 
 // checkSignIns renews the sign-ins that are due, and ends the sessions of users whom their provider refuses. Several servers may
 // do this at once: the row of a sign-in is locked while the provider is asked, and a row that another server renewed is not due.
@@ -60,6 +69,68 @@ func (s *Service) check(ctx context.Context, before time.Time) error {
 			return err
 		}
 		s.log.InfoContext(ctx, "sessions ended: the identity provider refuses the user", "user", link.UserID, "provider", link.ProviderID)
+	}
+	return nil
+}
+
+// resync changes a user's memberships to what the provider says together with renewed tokens. What fails is tried again at the next renewal.
+func (s *Service) resync(ctx context.Context, userID uuid.UUID, got *oauth2.Token) {
+	if err := s.syncRenewed(ctx, userID, got); err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "cannot read claims of renewed sign-in, trying again at the next renewal", "user", userID, "err", err)
+	}
+}
+
+func (s *Service) syncRenewed(ctx context.Context, userID uuid.UUID, got *oauth2.Token) error {
+	link, err := s.opts.DB.GetUserLink(ctx, dbsqlc.GetUserLinkParams{UserID: userID, LoginType: string(sdk.LoginOIDC)})
+	if err != nil {
+		return fmt.Errorf("read identity: %w", err)
+	}
+	var said claims.Claims
+	if err := s.opts.Tokens.Ask(ctx, func(ctx context.Context) (err error) {
+		said, err = s.opts.OIDC.renewed(ctx, got, link.Subject)
+		return err
+	}); err != nil {
+		return err
+	}
+	kept, err := keptClaims(said.Values)
+	if err != nil {
+		return err
+	}
+	var user dbsqlc.User
+	var synced claims.Report
+	stale := false
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		now, err := q.LockUserLink(ctx, dbsqlc.LockUserLinkParams{UserID: userID, LoginType: link.LoginType})
+		if err != nil {
+			return err
+		}
+		if user, err = q.GetUser(ctx, userID); err != nil {
+			return err
+		}
+		// A sign-in that ended meanwhile has newer claims.
+		stale = now.Issuer != link.Issuer || now.Subject != link.Subject || !now.UpdatedAt.Equal(link.UpdatedAt) || user.LoginType != link.LoginType
+		if stale {
+			return nil
+		}
+		if !said.Partial {
+			if err := q.UpdateUserLinkClaims(ctx, dbsqlc.UpdateUserLinkClaimsParams{UserID: userID, LoginType: link.LoginType, Claims: kept}); err != nil {
+				return err
+			}
+		}
+		synced, err = s.opts.Claims.Sync(ctx, q, userID, said)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("sync memberships: %w", err)
+	}
+	if stale {
+		return nil
+	}
+	synced.Log(ctx, s.log, user.Username)
+	p := s.opts.OIDC.policy()
+	if found, sure := claims.Any(said, p.GroupField, p.Groups); len(p.Groups) > 0 && sure && !found {
+		s.log.InfoContext(ctx, "sessions ended: the user left the groups that may sign in", "user", user.Username)
+		return s.opts.Accounts.EndSessions(ctx, userID, whyLeft)
 	}
 	return nil
 }

@@ -8,10 +8,25 @@ import (
 	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/signin"
+	"github.com/codermesh/codermesh/coderd/signin/signintest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
+
+// TestRefusedWithoutBody: some providers refuse a refresh token with status 400 alone.
+func TestRefusedWithoutBody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	session := w.signIn(ann)
+	w.provider.Answer(signintest.Mute)
+	if err := w.SignIn.CheckNow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.User(t.Context(), sdk.Me); fault.CodeOf(err) != fault.Unauthenticated || !strings.Contains(err.Error(), "no longer confirms your sign-in") {
+		t.Errorf("after the provider refused: %v", err)
+	}
+}
 
 // TestRefused: when the provider no longer renews a sign-in, the user's sessions end, also those that the CLI created, and their
 // holders learn why. Sessions of others and tokens live on.
@@ -50,7 +65,7 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.provider.Away(false)
-	for _, code := range []string{"invalid_client", "server_error"} {
+	for _, code := range []string{"invalid_client", "server_error", signintest.Page} {
 		w.provider.Answer(code)
 		check()
 	}

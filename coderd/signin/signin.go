@@ -27,6 +27,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
+	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
@@ -70,6 +71,8 @@ type Options struct {
 	Accounts Accounts
 	// Tokens keeps and renews the tokens of sign-ins. It must know the providers (extauth.Options.SignIn).
 	Tokens *extauth.Service
+	// Claims syncs memberships with what the OpenID provider says.
+	Claims *claims.Service
 	// Sealer signs the state of a sign-in.
 	Sealer *seal.Sealer
 	// AccessURL is the URL at which browsers reach the server.
@@ -99,6 +102,9 @@ type Service struct {
 func New(opts Options) *Service {
 	s := &Service{opts: opts, log: opts.Logger, mailing: make(chan struct{}, maxMailing)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if opts.OIDC != nil {
+		opts.Tokens.OnRenewed(extauth.SignInOIDC, s.resync)
+	}
 	return s
 }
 
@@ -119,7 +125,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	const v2 = "/api/v2/users"
 	mux.Handle("GET "+v2+"/authmethods", rbac.Public, s.authMethods)
 	mux.Handle("GET "+v2+"/oidc/callback", rbac.Public, s.oidcCallback)
-	mux.Handle("GET "+v2+"/oidc-claims", rbac.SignedIn, s.claims)
+	mux.Handle("GET "+v2+"/oidc-claims", rbac.SignedIn, s.oidcClaims)
 	mux.Handle("GET "+v2+"/oauth2/github/callback", rbac.Public, s.githubCallback)
 	mux.Handle("GET "+v2+"/oauth2/github/device", rbac.Public, s.githubDevice)
 	mux.Handle("GET "+v2+"/{user}/login-type", rbac.Needs(rbac.Read, rbac.User), s.loginType)

@@ -1,32 +1,30 @@
-// Package slim embeds and serves the slim binaries that workspaces and laptops download from the server.
+// Package slim embeds and serves what workspaces and laptops download from the server: the slim binaries, their checksums, and
+// the scripts that install them.
 //
-// The build puts them into dist/, packed with gzip, one per platform. A server built without them (go install) still serves
-// its own executable for its own platform.
+// The build puts the binaries into dist/, packed with gzip, one per platform. A server built without them (go install) still
+// serves its own executable for its own platform. It also serves its executable as coder-full-<os>-<arch>, for provisioners on
+// other machines.
 package slim
 
 import (
 	"compress/gzip"
 	"context"
 	"crypto/sha1"
+	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"maps"
-	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/codermesh/codermesh/internal/fault"
 )
 
 //go:embed all:dist
@@ -34,24 +32,34 @@ var dist embed.FS
 
 // Binaries holds the slim binaries, unpacked once into a folder so that a download is a plain file copy by the kernel.
 type Binaries struct {
-	dir  string
-	log  *slog.Logger
-	each map[string]*binary // by file name: coder-linux-amd64
+	files   fs.FS // dist
+	dir     string
+	each    map[string]*binary // by file name: coder-linux-amd64
+	scripts map[string][]byte  // by file name: install.sh
 }
 
 type binary struct {
 	packed string // file in dist, a gzip; empty when path is the server's own executable
 	once   sync.Once
 	path   string
-	sha1   string // hex, of the unpacked file
-	size   int64
-	err    error
+	sums
+	size int64
+	err  error
 }
 
-// New lists the binaries. They are unpacked into dir when Prepare runs, or one is requested.
-func New(dir string, log *slog.Logger) (*Binaries, error) {
-	b := &Binaries{dir: dir, log: log, each: map[string]*binary{}}
-	entries, err := dist.ReadDir("dist")
+// sums are checksums of an unpacked file, in hex.
+type sums struct {
+	sha1   string // the ETag: clients of this API compare it with the file that they have
+	sha256 string // for programs that verify their download
+}
+
+// New lists the binaries. They are unpacked into dir when Prepare runs, or one is requested. The install scripts download from
+// accessURL.
+func New(dir string, accessURL *url.URL) (*Binaries, error) { return open(dist, dir, accessURL) }
+
+func open(files fs.FS, dir string, accessURL *url.URL) (*Binaries, error) {
+	b := &Binaries{files: files, dir: dir, each: map[string]*binary{}, scripts: scripts(accessURL)}
+	entries, err := fs.ReadDir(files, "dist")
 	if err != nil {
 		return nil, fmt.Errorf("list embedded binaries: %w", err)
 	}
@@ -62,15 +70,36 @@ func New(dir string, log *slog.Logger) (*Binaries, error) {
 		}
 		b.each[name] = &binary{packed: "dist/" + entry.Name()}
 	}
-	own := "coder-" + runtime.GOOS + "-" + runtime.GOARCH
-	if b.each[own] == nil {
-		exe, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("find own executable: %w", err)
-		}
+	exe, err := executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own executable: %w", err)
+	}
+	b.each["coder-full-"+platform()] = &binary{path: exe}
+	if own := "coder-" + platform(); b.each[own] == nil {
 		b.each[own] = &binary{path: exe}
 	}
 	return b, nil
+}
+
+// executable returns a path of the running program. On Linux it stays valid, and leads to the same file, when an upgrade replaces
+// the program before the server restarts.
+func executable() (string, error) {
+	if runtime.GOOS == "linux" {
+		return "/proc/self/exe", nil
+	}
+	return os.Executable()
+}
+
+// platform names this platform as in the names of the binaries.
+func platform() string {
+	arch, suffix := runtime.GOARCH, ""
+	if arch == "arm" {
+		arch = "armv7"
+	}
+	if runtime.GOOS == "windows" {
+		suffix = ".exe"
+	}
+	return runtime.GOOS + "-" + arch + suffix
 }
 
 // Prepare unpacks every binary and removes those of earlier versions. It blocks for about 0.2 s per binary the first time.
@@ -98,10 +127,10 @@ func (b *Binaries) Prepare(ctx context.Context) error {
 func (b *Binaries) ready(name string, bin *binary) error {
 	bin.once.Do(func() {
 		if bin.packed == "" {
-			bin.sha1, bin.size, bin.err = hashFile(bin.path)
+			bin.sums, bin.size, bin.err = hashFile(bin.path)
 			return
 		}
-		bin.err = bin.unpack(b.dir, name)
+		bin.err = bin.unpack(b.files, b.dir, name)
 	})
 	if bin.err != nil {
 		return fmt.Errorf("unpack %s: %w", name, bin.err)
@@ -109,9 +138,9 @@ func (b *Binaries) ready(name string, bin *binary) error {
 	return nil
 }
 
-// unpack finds or creates dir/name.<identity of the packed form>.<sha1 of the unpacked form>.
-func (bin *binary) unpack(dir, name string) error {
-	packed, err := dist.Open(bin.packed)
+// unpack finds or creates dir/name.<identity of the packed form>.<sha1 of the unpacked form>.<its sha256>.
+func (bin *binary) unpack(files fs.FS, dir, name string) error {
+	packed, err := files.Open(bin.packed)
 	if err != nil {
 		return err
 	}
@@ -121,9 +150,10 @@ func (bin *binary) unpack(dir, name string) error {
 		return err
 	}
 	prefix := filepath.Join(dir, name+"."+id+".")
-	if found, _ := filepath.Glob(prefix + "*"); len(found) == 1 {
+	if found, _ := filepath.Glob(prefix + "*.*"); len(found) == 1 {
 		if info, err := os.Stat(found[0]); err == nil {
-			bin.path, bin.sha1, bin.size = found[0], strings.TrimPrefix(found[0], prefix), info.Size()
+			bin.path, bin.size = found[0], info.Size()
+			bin.sha1, bin.sha256, _ = strings.Cut(strings.TrimPrefix(found[0], prefix), ".")
 			return nil
 		}
 	}
@@ -140,15 +170,13 @@ func (bin *binary) unpack(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	hash := sha1.New()
-	if bin.size, err = io.Copy(io.MultiWriter(temp, hash), plain); err != nil {
+	if bin.sums, bin.size, err = sum(io.TeeReader(plain, temp)); err != nil {
 		return err
 	}
 	if err := temp.Close(); err != nil {
 		return err
 	}
-	bin.sha1 = hex.EncodeToString(hash.Sum(nil))
-	bin.path = prefix + bin.sha1
+	bin.path = prefix + bin.sha1 + "." + bin.sha256
 	return os.Rename(temp.Name(), bin.path)
 }
 
@@ -166,70 +194,20 @@ func identity(packed fs.File) (string, error) {
 	return fmt.Sprintf("%x-%x", trailer, info.Size()), nil
 }
 
-func hashFile(path string) (sum string, size int64, err error) {
+func hashFile(path string) (sums, int64, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return "", 0, err
+		return sums{}, 0, err
 	}
 	defer file.Close()
-	hash := sha1.New()
-	if size, err = io.Copy(hash, file); err != nil {
-		return "", 0, err
-	}
-	return hex.EncodeToString(hash.Sum(nil)), size, nil
+	return sum(file)
 }
 
-// ServeHTTP answers GET /bin/{name}: the ETag is the SHA-1 of the unpacked file, as clients compare it with the file they
-// have. The body is packed when the client accepts gzip.
-func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
-	name := r.PathValue("name")
-	bin := b.each[name]
-	if bin == nil {
-		return fault.New(fault.NotFound, "There is no binary %q", name).
-			WithDetail("This server has %s. Build it with `make release` to include every platform.", strings.Join(b.names(), ", "))
-	}
-	if err := b.ready(name, bin); err != nil {
-		return err
-	}
-	header := w.Header()
-	header.Set("ETag", `"`+bin.sha1+`"`)
-	header.Set("X-Original-Content-Length", strconv.FormatInt(bin.size, 10))
-	header.Set("Vary", "Accept-Encoding")
-	header.Set("Content-Type", "application/octet-stream")
-	if bin.packed != "" && acceptsGzip(r) {
-		packed, err := dist.Open(bin.packed)
-		if err != nil {
-			return fmt.Errorf("open packed binary: %w", err)
-		}
-		defer packed.Close()
-		header.Set("Content-Encoding", "gzip")
-		http.ServeContent(w, r, "", time.Time{}, packed.(io.ReadSeeker)) // every file of an embed.FS is an io.ReadSeeker
-		return nil
-	}
-	file, err := os.Open(bin.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.Unavailable, "The binary %s was removed from the server's cache folder", name).
-			WithDetail("Restart the server to unpack its binaries again.")
-	}
-	if err != nil {
-		return fmt.Errorf("open binary: %w", err)
-	}
-	defer file.Close()
-	http.ServeContent(w, r, "", time.Time{}, file)
-	return nil
+// sum reads r to its end.
+func sum(r io.Reader) (sums, int64, error) {
+	one, two := sha1.New(), sha256.New()
+	size, err := io.Copy(io.MultiWriter(one, two), r)
+	return sums{sha1: hex.EncodeToString(one.Sum(nil)), sha256: hex.EncodeToString(two.Sum(nil))}, size, err
 }
 
 func (b *Binaries) names() []string { return slices.Sorted(maps.Keys(b.each)) }
-
-// acceptsGzip parses Accept-Encoding: gzip counts unless its weight is 0.
-func acceptsGzip(r *http.Request) bool {
-	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
-		coding, params, _ := strings.Cut(strings.TrimSpace(part), ";")
-		if strings.EqualFold(coding, "gzip") {
-			weight := strings.TrimPrefix(strings.ReplaceAll(params, " ", ""), "q=")
-			value, err := strconv.ParseFloat(weight, 64)
-			return err != nil || value > 0
-		}
-	}
-	return false
-}

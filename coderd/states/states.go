@@ -165,6 +165,15 @@ func create(path, text string) (err error) {
 	return nil
 }
 
+// IDs returns the ids of the keys, the one that encrypts first. They reveal nothing about the keys.
+func (r *Keyring) IDs() []string {
+	var ids []string
+	for _, k := range r.keys {
+		ids = append(ids, k.id.String())
+	}
+	return ids
+}
+
 func (r *Keyring) find(id keyID) *key {
 	for i := range r.keys {
 		if r.keys[i].id == id {

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -24,7 +25,7 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := actor.InScope("workspace:create"); err != nil { // a plan of a workspace, which runs the template
+	if err := s.mayRun(ctx, actor, v); err != nil {
 		return err
 	}
 	var req sdk.CreateDryRunRequest
@@ -70,6 +71,19 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("create dry run: %w", err)
 	}
 	return s.writeJob(w, r, http.StatusCreated, job.ID)
+}
+
+// mayRun returns a fault unless the actor may run the version as a new workspace does: reading it does not suffice. Those who upload a version
+// run it before it belongs to a template.
+func (s *Service) mayRun(ctx context.Context, actor rbac.Actor, v dbsqlc.TemplateVersion) error {
+	if err := actor.InScope("workspace:create"); err != nil {
+		return err
+	}
+	_, object, err := s.findVersion(ctx, v.ID)
+	if err != nil || v.TemplateID == nil && v.CreatedBy == actor.UserID {
+		return err
+	}
+	return actor.May(rbac.Use, object.As(rbac.Template))
 }
 
 // dryRunEntry returns the entry of the audit log for a dry run of a version.

@@ -12,11 +12,12 @@ import (
 const corsSimple = "simple"
 
 // checkFixed refuses settings that exist in the API and have only one value here. If the server accepted and dropped such a
-// setting, users would believe that it works: that a template is private.
+// setting, users would believe that it works: that requests from other sites are answered.
 func checkFixed(f sdk.FixedTemplateSettings) error {
 	refused := fault.New(fault.Invalid, "This server does not support these template settings.")
-	isFixed(refused, "disable_everyone_group_access", f.DisableEveryoneGroupAccess, false)
-	isFixed(refused, "max_port_share_level", f.MaxPortShareLevel, sdk.ShareOwner, "")
+	if level := f.MaxPortShareLevel; level != nil && *level != "" && !slices.Contains(sdk.PortShareLevels, *level) {
+		refused.WithField("max_port_share_level", "must be owner, organization, authenticated or public")
+	}
 	isFixed(refused, "cors_behavior", f.CORSBehavior, corsSimple, "")
 	isFixed(refused, "use_classic_parameter_flow", f.UseClassicParameterFlow, true)
 	isFixed(refused, "template_use_classic_parameter_flow", f.ClassicParameterFlow, true)

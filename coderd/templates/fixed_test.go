@@ -50,7 +50,7 @@ func TestFixedSettings(t *testing.T) {
 	template := w.Template("process", found())
 	path := "/api/v2/templates/" + template.ID.String()
 	for field, value := range map[string]any{
-		"disable_everyone_group_access": true, "max_port_share_level": "public", "cors_behavior": "passthru",
+		"max_port_share_level": "everybody", "cors_behavior": "passthru",
 		"use_classic_parameter_flow": false, "template_use_classic_parameter_flow": false,
 		"disable_module_cache": true,
 	} {
@@ -65,7 +65,7 @@ func TestFixedSettings(t *testing.T) {
 
 	// Clients that manage templates may send back the template's own values, in any order and with nulls.
 	defaults := map[string]any{
-		"description": "kept", "disable_everyone_group_access": false,
+		"description":          "kept",
 		"max_port_share_level": "owner", "cors_behavior": nil, "use_classic_parameter_flow": nil,
 	}
 	if status, fields := raw(t, w, "tom", "PATCH", path, defaults); status != 200 {

@@ -19,14 +19,18 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Metadata returns what a template may read about a workspace's owner, without secrets.
-func Metadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, owner uuid.UUID) (*provisionerpb.Metadata, error) {
+// Metadata returns what a template may read about the owner of a workspace in an organization, without secrets.
+func Metadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, organization, owner uuid.UUID) (*provisionerpb.Metadata, error) {
 	u, err := q.GetTemplateOwnerFacts(ctx, owner)
 	if err != nil {
 		return nil, fmt.Errorf("read owner: %w", err)
 	}
+	groups, err := q.ListOwnerGroupNames(ctx, dbsqlc.ListOwnerGroupNamesParams{OrganizationID: organization, UserID: owner})
+	if err != nil {
+		return nil, fmt.Errorf("list owner's groups: %w", err)
+	}
 	return &provisionerpb.Metadata{
-		AccessUrl: accessURL, OwnerId: u.ID[:], OwnerName: u.Username, OwnerEmail: u.Email, OwnerFullName: u.Name, OwnerGroups: []string{"Everyone"},
+		AccessUrl: accessURL, OwnerId: u.ID[:], OwnerName: u.Username, OwnerEmail: u.Email, OwnerFullName: u.Name, OwnerGroups: groups,
 		OwnerLoginType: u.LoginType, OwnerRoles: append([]string{"member"}, u.Roles...), OwnerSshPublicKey: u.SshPublicKey,
 	}, nil
 }
@@ -65,7 +69,7 @@ func (h importHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 }
 
 func versionMetadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, owner uuid.UUID, v dbsqlc.TemplateVersion) (*provisionerpb.Metadata, error) {
-	m, err := Metadata(ctx, q, accessURL, owner)
+	m, err := Metadata(ctx, q, accessURL, v.OrganizationID, owner)
 	if err != nil {
 		return nil, err
 	}

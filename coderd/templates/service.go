@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/lookup"
+	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/memo"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -31,6 +32,8 @@ type Options struct {
 	// Evaluate returns the form of a template for some answers. It is called once at a time for each question, and must
 	// itself bound how many calls run at one time. If nil, forms stay as they were at their import.
 	Evaluate func(context.Context, Question) (Answer, error)
+	// Notifications records what users are told. Nil: nothing.
+	Notifications *notifications.Recorder
 }
 
 // Service serves templates. Safe for concurrent use.
@@ -67,12 +70,16 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("PATCH /api/v2/templates/{template}/versions", update, s.updateActiveVersion, audit.On(audit.Write, audit.Template))
 	mux.Handle("GET /api/v2/templates/{template}/versions/{versionname}", readVersion, s.getVersionByName)
 	mux.Handle("GET /api/v2/templates/{template}/acl", read, s.getACL)
-	mux.Handle("PATCH /api/v2/templates/{template}/acl", update, s.updateACL, audit.On(audit.Write, audit.Template))
+	mux.Handle("PATCH /api/v2/templates/{template}/acl", rbac.Needs(rbac.Share, rbac.Template), s.updateACL, audit.On(audit.Write, audit.Template))
+	mux.Handle("GET /api/v2/templates/{template}/acl/available", rbac.Needs(rbac.Share, rbac.Template), s.listAvailable)
 
 	mux.Handle("POST /api/v2/organizations/{organization}/templateversions", rbac.Needs(rbac.Create, rbac.TemplateVersion), s.createVersion, audit.On(audit.Create, audit.TemplateVersion))
 	mux.Handle("GET /api/v2/templateversions/{templateversion}", readVersion, s.getVersion)
 	mux.Handle("PATCH /api/v2/templateversions/{templateversion}", updateVersion, s.updateVersion, audit.On(audit.Write, audit.TemplateVersion))
 	mux.Handle("PATCH /api/v2/templateversions/{templateversion}/cancel", updateVersion, s.cancelVersion, audit.On(audit.Cancel, audit.TemplateVersion))
+	mux.Handle("POST /api/v2/templateversions/{templateversion}/archive", updateVersion, s.archiveVersion, audit.On(audit.Write, audit.TemplateVersion))
+	mux.Handle("POST /api/v2/templateversions/{templateversion}/unarchive", updateVersion, s.unarchiveVersion, audit.On(audit.Write, audit.TemplateVersion))
+	mux.Handle("POST /api/v2/templates/{template}/versions/archive", update, s.archiveVersions, audit.On(audit.Write, audit.TemplateVersion))
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/logs", readVersion, s.versionLogs)
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/rich-parameters", readVersion, s.listParameters)
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/presets", readVersion, s.listPresets)

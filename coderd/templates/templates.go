@@ -26,18 +26,21 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	everyone := rbac.Sharing{org.ID: rbac.LevelUse}
-	if err := actor.May(rbac.Create, rbac.Of(rbac.Template, uuid.Nil).In(org.ID).SharedWith(everyone)); err != nil {
+	if err := actor.MayCreate(rbac.Of(rbac.Template, uuid.Nil).In(org.ID)); err != nil {
 		return err
 	}
 	var req sdk.CreateTemplateRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
+	sharing := rbac.Sharing{}
+	if !req.DisableEveryoneGroupAccess {
+		sharing[org.ID] = rbac.LevelUse
+	}
 	p := dbsqlc.InsertTemplateParams{
 		ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, DisplayName: req.DisplayName, Description: req.Description, Icon: req.Icon,
 		ActiveVersionID: req.VersionID, RequireActiveVersion: req.RequireActiveVersion, CreatedBy: actor.UserID,
-		Sharing: everyone,
+		Sharing: sharing,
 	}
 	if err := checkTexts(req.Name, req.DisplayName, req.Description, req.Icon); err != nil {
 		return err
@@ -49,11 +52,23 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		if _, _, err := ready(ctx, q, req.VersionID, nil); err != nil {
+		if err := holdOrganization(ctx, q, org.ID); err != nil {
+			return err
+		}
+		v, _, err := ready(ctx, q, req.VersionID, func(v dbsqlc.TemplateVersion) bool {
+			return v.OrganizationID == org.ID && actor.May(rbac.Read, rbac.Of(rbac.TemplateVersion, v.CreatedBy).In(v.OrganizationID)) == nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := RefuseArchived(v); err != nil {
 			return err
 		}
 		made, err := q.InsertTemplate(ctx, p)
 		if err != nil {
+			return err
+		}
+		if made, err = limitSharing(ctx, q, made, req.MaxPortShareLevel); err != nil {
 			return err
 		}
 		policies, err := setPolicy(ctx, q, p.ID, p.DefaultTtlSeconds, req.TemplatePolicy)
@@ -77,6 +92,14 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 	return s.writeTemplate(w, r, http.StatusCreated, p.ID)
 }
 
+// holdOrganization keeps the organization from being deleted until the transaction ends.
+func holdOrganization(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) error {
+	if _, err := q.HoldOrganization(ctx, id); err != nil {
+		return lookup.Fault(err, rbac.Organization, "hold organization")
+	}
+	return nil
+}
+
 func nameTaken(err error, name, doing string) error {
 	if database.IsUniqueViolation(err, "templates_name") {
 		return fault.New(fault.Conflict, "A template named %q already exists.", name).WithField("name", "is taken")
@@ -93,7 +116,7 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.OrganizationID = &org.ID
 	}
-	terms, err := httpapi.ParseSearch(r.URL.Query().Get("q"), "name", "exact_name", "organization", "deprecated")
+	terms, err := httpapi.ParseSearch(r.URL.Query().Get("q"), "name", "exact_name", "organization", "deprecated", "author", "has-ai-task", "has_ai_task", "has-external-agent", "has_external_agent")
 	if err != nil {
 		return err
 	}
@@ -109,13 +132,8 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.OrganizationID = &org.ID
 	}
-	switch terms["deprecated"] {
-	case "":
-	case "true", "false":
-		deprecated := terms["deprecated"] == "true"
-		p.Deprecated = &deprecated
-	default:
-		return fault.New(fault.Invalid, "The search is invalid.").WithField("q", "deprecated: must be true or false")
+	if err := filterTemplates(r.Context(), &p, terms); err != nil {
+		return err
 	}
 	rows, err := s.opts.DB.ListTemplateRows(r.Context(), p)
 	if err != nil {
@@ -128,6 +146,28 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
+// filterTemplates handles the terms that exclude templates. No template has an AI task or an external agent.
+func filterTemplates(ctx context.Context, p *dbsqlc.ListTemplateRowsParams, terms map[string]string) (err error) {
+	if p.Deprecated, err = httpapi.SearchBool(terms, "deprecated"); err != nil {
+		return err
+	}
+	p.Author = terms["author"]
+	if p.Author == sdk.Me {
+		id := httpapi.ActorFrom(ctx).UserID
+		p.Author, p.AuthorID = "", &id
+	}
+	for _, key := range []string{"has-ai-task", "has_ai_task", "has-external-agent", "has_external_agent"} {
+		wanted, err := httpapi.SearchBool(terms, key)
+		if err != nil {
+			return err
+		}
+		if wanted != nil && *wanted {
+			p.Ids = []uuid.UUID{}
+		}
+	}
+	return nil
+}
+
 func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 	t := row.Template
 	out := sdk.Template{
@@ -135,7 +175,7 @@ func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 		OrganizationDisplayName: row.OrganizationDisplayName, Name: t.Name, DisplayName: t.DisplayName, Description: t.Description, Icon: t.Icon,
 		Provisioner: sdk.ProvisionerTerraform, ActiveVersionID: t.ActiveVersionID, ActiveUserCount: int(row.ActiveUsers),
 		Deprecated: t.Deprecated != "", DeprecationMessage: t.Deprecated, DefaultTTLMillis: t.DefaultTtlSeconds * 1000,
-		CreatedByID: t.CreatedBy, CreatedByName: row.Creator, RequireActiveVersion: t.RequireActiveVersion, MaxPortShareLevel: sdk.ShareOwner,
+		CreatedByID: t.CreatedBy, CreatedByName: row.Creator, RequireActiveVersion: t.RequireActiveVersion, MaxPortShareLevel: sdk.AppShare(t.MaxPortShareLevel),
 		UseClassicParameterFlow: true, CORSBehavior: corsSimple,
 	}
 	showPolicy(&out, row.TemplatePolicy)
@@ -177,7 +217,7 @@ func (s *Service) template(r *http.Request, action rbac.Action) (dbsqlc.Template
 	if err != nil {
 		return t, lookup.Fault(err, rbac.Template, "read template")
 	}
-	return t, httpapi.ActorFrom(r.Context()).May(action, object(t))
+	return t, httpapi.ActorFrom(r.Context()).May(action, object(t)) // no request for a template stays open
 }
 
 // templateByName returns the template in the path by organization and name.
@@ -251,9 +291,20 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
+		if after, err = limitSharing(r.Context(), q, after, req.MaxPortShareLevel); err != nil {
+			return err
+		}
+		if req.DisableEveryoneGroupAccess {
+			if after, err = makePrivate(r.Context(), q, after); err != nil {
+				return err
+			}
+		}
 		entry := audit.OfTemplate(t, after)
 		maps.Copy(entry.Diff, policies)
-		return audit.Record(r.Context(), q, entry)
+		if err := audit.Record(r.Context(), q, entry); err != nil {
+			return err
+		}
+		return s.tellDeprecated(r.Context(), q, t, after)
 	})
 	if err != nil {
 		return nameTaken(err, or(req.Name, ""), "update template")
@@ -281,7 +332,10 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 		if err := q.SoftDeleteTemplate(r.Context(), t.ID); err != nil {
 			return err
 		}
-		return audit.Record(r.Context(), q, audit.OfTemplate(t, dbsqlc.Template{}))
+		if err := audit.Record(r.Context(), q, audit.OfTemplate(t, dbsqlc.Template{})); err != nil {
+			return err
+		}
+		return s.tellDeleted(r.Context(), q, t)
 	})
 	if err != nil {
 		return lookup.Fault(err, rbac.Template, "delete template")
@@ -299,12 +353,19 @@ func (s *Service) updateActiveVersion(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
-		if _, _, err := ready(r.Context(), q, req.ID, &t.ID); err != nil {
+		if _, _, err := ready(r.Context(), q, req.ID, ofTemplate(t.ID)); err != nil {
 			return err
 		}
 		before, err := q.LockTemplate(r.Context(), t.ID)
 		if err != nil {
 			return lookup.Fault(err, rbac.Template, "lock template")
+		}
+		v, err := q.GetTemplateVersion(r.Context(), req.ID) // as it is under the lock
+		if err != nil {
+			return lookup.Fault(err, rbac.TemplateVersion, "read template version")
+		}
+		if err := RefuseArchived(v); err != nil {
+			return err
 		}
 		if err := q.UpdateTemplateActiveVersion(r.Context(), dbsqlc.UpdateTemplateActiveVersionParams{ID: t.ID, ActiveVersionID: req.ID}); err != nil {
 			return err
@@ -319,50 +380,10 @@ func (s *Service) updateActiveVersion(w http.ResponseWriter, r *http.Request) er
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "This version is now active."})
 }
 
-// getACL answers that every user may use every template: the only group has that right, and the server supports no other.
-func (s *Service) getACL(w http.ResponseWriter, r *http.Request) error {
-	t, err := s.template(r, rbac.Read)
-	if err != nil {
-		return err
-	}
-	everyone := sdk.TemplateGroup{ID: t.OrganizationID, Name: "Everyone", DisplayName: "Everyone", Members: []sdk.MinimalUser{}, Role: "use"}
-	return httpapi.Write(w, http.StatusOK, sdk.TemplateACL{Users: []sdk.TemplateUser{}, Groups: []sdk.TemplateGroup{everyone}})
-}
-
-func (s *Service) updateACL(w http.ResponseWriter, r *http.Request) error {
-	t, err := s.template(r, rbac.Update)
-	if err != nil {
-		return err
-	}
-	var req sdk.UpdateTemplateACLRequest
-	if err := httpapi.Read(w, r, &req); err != nil {
-		return err
-	}
-	refused := fault.New(fault.Invalid, "This server does not support permissions per template: all users can use every template, and template admins can change them.")
-	for id, role := range req.GroupPerms {
-		if id != t.OrganizationID.String() || role != "use" {
-			refused.WithField("group_perms", id+" cannot be given the role "+fmt.Sprintf("%q", role))
-		}
-	}
-	for id, role := range req.UserPerms {
-		if role != "" {
-			refused.WithField("user_perms", id+" cannot be given the role "+fmt.Sprintf("%q", role))
-		}
-	}
-	if len(refused.Fields) > 0 {
-		return refused
-	}
-	if err := audit.Record(r.Context(), s.opts.DB.Queries, audit.OfTemplate(t, t)); err != nil {
-		return err
-	}
-	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "All users can use the template."})
-}
-
-// ready returns an imported version and its import, and requires that it is the template's if one is given. Otherwise the
-// error is a fault.
-func ready(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, template *uuid.UUID) (dbsqlc.TemplateVersion, dbsqlc.ProvisionerJob, error) {
+// ready returns an imported version that may be used, and its import. Otherwise the error is a fault.
+func ready(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, may func(dbsqlc.TemplateVersion) bool) (dbsqlc.TemplateVersion, dbsqlc.ProvisionerJob, error) {
 	v, err := q.GetTemplateVersion(ctx, id)
-	if database.IsNotFound(err) || err == nil && template != nil && (v.TemplateID == nil || *v.TemplateID != *template) {
+	if database.IsNotFound(err) || err == nil && !may(v) {
 		return v, dbsqlc.ProvisionerJob{}, fault.New(fault.Invalid, "The template has no such version.").WithField("template_version_id", "does not exist")
 	}
 	if err != nil {
@@ -373,6 +394,11 @@ func ready(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, template *uuid.
 		return v, job, fmt.Errorf("read import job: %w", err)
 	}
 	return v, job, imported(v, job)
+}
+
+// ofTemplate reports whether versions belong to a template.
+func ofTemplate(id uuid.UUID) func(dbsqlc.TemplateVersion) bool {
+	return func(v dbsqlc.TemplateVersion) bool { return v.TemplateID != nil && *v.TemplateID == id }
 }
 
 // imported returns a fault unless workspaces can be built from the version.
@@ -425,6 +451,6 @@ func or[T any](p *T, fallback T) T {
 // Ready returns a version of the template that workspaces can be built from, and its source file. Otherwise the error is a
 // fault.
 func Ready(ctx context.Context, q *dbsqlc.Queries, version, template uuid.UUID) (dbsqlc.TemplateVersion, uuid.UUID, error) {
-	v, job, err := ready(ctx, q, version, &template)
+	v, job, err := ready(ctx, q, version, ofTemplate(template))
 	return v, job.FileID, err
 }

@@ -113,6 +113,9 @@ func checkVersionRequest(req sdk.CreateTemplateVersionRequest) error {
 
 // insertVersion writes the version, the values of its variables and its import job.
 func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsqlc.Organization, actor rbac.Actor, name string, req sdk.CreateTemplateVersionRequest) (uuid.UUID, error) {
+	if err := holdOrganization(ctx, q, org.ID); err != nil {
+		return uuid.Nil, err
+	}
 	if req.ExampleID != "" {
 		var err error
 		if req.FileID, err = storeExample(ctx, q, actor, req.ExampleID); err != nil {
@@ -192,16 +195,34 @@ func (s *Service) version(r *http.Request, action rbac.Action) (dbsqlc.TemplateV
 	if err != nil {
 		return dbsqlc.TemplateVersion{}, err
 	}
-	row, err := s.opts.DB.GetSharedTemplateVersion(r.Context(), id)
+	httpapi.AddGuard(r.Context(), func(ctx context.Context, actor rbac.Actor) error {
+		_, err := s.allowedVersion(ctx, actor, id, action)
+		return err
+	})
+	return s.allowedVersion(r.Context(), httpapi.ActorFrom(r.Context()), id, action)
+}
+
+// allowedVersion returns a version if the actor may perform the action on it.
+func (s *Service) allowedVersion(ctx context.Context, actor rbac.Actor, id uuid.UUID, action rbac.Action) (dbsqlc.TemplateVersion, error) {
+	v, object, err := s.findVersion(ctx, id)
 	if err != nil {
-		return row.TemplateVersion, lookup.Fault(err, rbac.TemplateVersion, "read template version")
+		return v, err
+	}
+	return v, actor.May(action, object)
+}
+
+// findVersion returns a version, and the version as an object of permissions.
+func (s *Service) findVersion(ctx context.Context, id uuid.UUID) (dbsqlc.TemplateVersion, rbac.Object, error) {
+	row, err := s.opts.DB.GetSharedTemplateVersion(ctx, id)
+	if err != nil {
+		return row.TemplateVersion, rbac.Object{}, lookup.Fault(err, rbac.TemplateVersion, "read template version")
 	}
 	v := row.TemplateVersion
 	object := rbac.Of(rbac.TemplateVersion, v.CreatedBy).In(v.OrganizationID).SharedWith(row.Sharing)
 	if v.TemplateID != nil {
 		object = object.WithID(*v.TemplateID)
 	}
-	return v, httpapi.ActorFrom(r.Context()).May(action, object)
+	return v, object, nil
 }
 
 // versionsJSON returns versions with their jobs, as the API shows them; the number of queries does not depend on the number

@@ -5,7 +5,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -80,7 +84,16 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	n := newUser{Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: req.LoginType, Status: sdk.UserActive}
+	if err := mayJoin(httpapi.ActorFrom(r.Context()), req.OrganizationIDs); err != nil {
+		return err
+	}
+	n := newUser{
+		Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: req.LoginType, Status: sdk.UserActive,
+		Organizations: req.OrganizationIDs, ServiceAccount: req.ServiceAccount,
+	}
+	if n.LoginType == "" && n.ServiceAccount {
+		n.LoginType = sdk.LoginNone
+	}
 	if n.LoginType == "" {
 		n.LoginType = sdk.LoginPassword
 	}
@@ -94,25 +107,50 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	return s.write(w, r, http.StatusCreated, user)
 }
 
+// serviceDomain ends the placeholder that service accounts have for an address: nothing delivers to names below .invalid (RFC 2606).
+const serviceDomain = "@service-account.invalid"
+
+// Address returns a user's email address, "" for service accounts.
+func Address(u dbsqlc.User) string {
+	if u.IsServiceAccount {
+		return ""
+	}
+	return u.Email
+}
+
 // newUser is an account to be created.
 type newUser struct {
 	Email, Username, Name, Password string
 	LoginType                       sdk.LoginType
 	Status                          sdk.UserStatus
 	Roles                           []string
-	First                           bool // only if no user exists
+	First                           bool        // only if no user exists
+	Organizations                   []uuid.UUID // none: the default one
+	ServiceAccount                  bool        // without Email and Password
 }
 
 // check returns the fault Invalid if the account cannot be created.
 func (n newUser) check() error {
 	f := fault.New(fault.Invalid, "The account cannot be created.")
 	check(f, "username", checkUsername(n.Username))
-	check(f, "email", checkEmail(n.Email))
+	switch {
+	case !n.ServiceAccount:
+		check(f, "email", checkEmail(n.Email))
+	case n.Email != "":
+		check(f, "email", "must be empty for a service account")
+	}
 	check(f, "name", checkName(n.Name))
 	switch n.LoginType {
 	case sdk.LoginPassword:
+		if n.ServiceAccount {
+			check(f, "login_type", "must be none for a service account")
+			break
+		}
 		check(f, "password", checkPassword(n.Password, n.Username, n.Email))
 	case sdk.LoginNone, sdk.LoginOIDC, sdk.LoginGitHub:
+		if n.ServiceAccount && n.LoginType != sdk.LoginNone {
+			check(f, "login_type", "must be none for a service account")
+		}
 		if n.Password != "" {
 			check(f, "password", "must be empty for a user without password sign-in")
 		}
@@ -128,20 +166,20 @@ func (n newUser) check() error {
 	return nil
 }
 
-// store inserts the checked account, with the hash of its password, as a member of the default organization.
+// store inserts the checked account, with the hash of its password, as a member of its organizations.
 func (n newUser) store(ctx context.Context, q *dbsqlc.Queries, hash string) (dbsqlc.User, error) {
+	id := uuid.New()
+	if n.ServiceAccount {
+		n.Email = id.String() + serviceDomain
+	}
 	user, err := q.InsertUser(ctx, dbsqlc.InsertUserParams{
-		ID: uuid.New(), Username: n.Username, Email: n.Email, Name: n.Name, PasswordHash: hash,
-		LoginType: string(n.LoginType), Status: string(n.Status), Roles: append([]string{}, n.Roles...),
+		ID: id, Username: n.Username, Email: n.Email, Name: n.Name, PasswordHash: hash,
+		LoginType: string(n.LoginType), Status: string(n.Status), Roles: append([]string{}, n.Roles...), IsServiceAccount: n.ServiceAccount,
 	})
 	if err != nil {
 		return user, taken(err)
 	}
-	org, err := q.GetDefaultOrganization(ctx)
-	if err != nil {
-		return user, fmt.Errorf("read organization: %w", err)
-	}
-	return user, q.AddOrganizationMember(ctx, dbsqlc.AddOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID})
+	return user, join(ctx, q, user, n.Organizations)
 }
 
 // insert validates and stores a new user, with a key pair for Git.
@@ -176,7 +214,10 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 		if n.First {
 			e.User = &audit.Account{ID: user.ID, Name: user.Username}
 		}
-		return audit.Record(ctx, q, e)
+		if err := audit.Record(ctx, q, e); err != nil {
+			return err
+		}
+		return s.tellAdmins(ctx, q, notifications.UserCreated, user)
 	})
 	return user, err
 }
@@ -223,23 +264,49 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("list users: %w", err)
 	}
-	org, err := s.db.GetDefaultOrganization(r.Context())
+	ids := make([]uuid.UUID, len(rows))
+	for i, row := range rows {
+		ids[i] = row.User.ID
+	}
+	orgs, err := s.organizations(r.Context(), ids...)
 	if err != nil {
-		return fmt.Errorf("read organization: %w", err)
+		return err
 	}
 	out := sdk.UsersResponse{Count: count}
 	for _, row := range rows {
-		out.Users = append(out.Users, toUser(row.User, org.ID))
+		out.Users = append(out.Users, toUser(row.User, orgs[row.User.ID]))
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
 // parseSearch parses a search such as "status:active role:owner name".
 func parseSearch(q string) (dbsqlc.ListUsersParams, error) {
-	p := dbsqlc.ListUsersParams{Statuses: []string{}}
-	terms, err := httpapi.ParseSearch(q, "name", "search", "status+", "role")
+	p := dbsqlc.ListUsersParams{Statuses: []string{}, LoginTypes: []string{}}
+	terms, err := httpapi.ParseSearch(q, "name", "search", "status+", "role", "login_type+", "github_com_user_id",
+		"created_before", "created_after", "last_seen_before", "last_seen_after")
 	if err != nil {
 		return p, err
+	}
+	if types := terms["login_type"]; types != "" {
+		p.LoginTypes = strings.Split(strings.ToLower(types), ",")
+	}
+	for _, t := range p.LoginTypes {
+		if !slices.Contains([]sdk.LoginType{sdk.LoginPassword, sdk.LoginOIDC, sdk.LoginGitHub, sdk.LoginNone}, sdk.LoginType(t)) {
+			return p, fault.New(fault.Invalid, "The search is not valid: there is no login type %q.", t).WithField("q", "login_type must be password, oidc, github or none")
+		}
+	}
+	if id, given := terms["github_com_user_id"]; given {
+		if _, err := strconv.ParseInt(id, 10, 64); err != nil {
+			return p, fault.New(fault.Invalid, "The search is not valid: %q is not the id of a user of github.com.", id).WithField("q", "github_com_user_id must be a number")
+		}
+		p.GithubUserID = id
+	}
+	for key, into := range map[string]**time.Time{
+		"created_before": &p.CreatedBefore, "created_after": &p.CreatedAfter, "last_seen_before": &p.SeenBefore, "last_seen_after": &p.SeenAfter,
+	} {
+		if *into, err = httpapi.SearchTime(terms, key); err != nil {
+			return p, err
+		}
 	}
 	p.Search = cmp.Or(terms["name"], terms["search"], terms[""])
 	p.Role = strings.ToLower(terms["role"])
@@ -298,7 +365,10 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := q.DeleteUser(ctx, user.ID); err != nil {
 			return err
 		}
-		return audit.Record(ctx, q, audit.OfUser(user, dbsqlc.User{}))
+		if err := audit.Record(ctx, q, audit.OfUser(user, dbsqlc.User{})); err != nil {
+			return err
+		}
+		return s.tellAdmins(ctx, q, notifications.UserDeleted, user)
 	})
 	if err != nil {
 		return fmt.Errorf("delete user: %w", err)

@@ -2,7 +2,6 @@ package users
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -20,32 +19,23 @@ var features = map[string]bool{
 	"audit_log":                    true,
 	"browser_only":                 false,
 	"connection_log":               true,
-	// Ports are always private to their owner. Without this feature, clients assume the level public, and refuse to keep the
-	// current one.
 	"control_shared_ports":         true,
-	"custom_roles":                 false,
+	"custom_roles":                 true,
 	"external_provisioner_daemons": true,
 	"external_token_encryption":    true,
-	"high_availability":            false,
+	"high_availability":            true, // any number of servers on one database
 	"managed_agent_limit":          false,
 	"multiple_external_auth":       true,
-	"multiple_organizations":       false,
+	"multiple_organizations":       true,
 	"scim":                         true,
 	"task_batch_actions":           false,
-	"template_rbac":                false,
+	"template_rbac":                true,
 	"user_limit":                   false,
-	"user_role_management":         false,
+	"user_role_management":         true,
 	"workspace_batch_actions":      false,
 	"workspace_external_agent":     false,
 	"workspace_prebuilds":          false,
 	"workspace_proxy":              false,
-}
-
-// health answers as long as the process serves requests.
-func (s *Service) health(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, err := io.WriteString(w, "OK")
-	return err
 }
 
 func (s *Service) ping(w http.ResponseWriter, _ *http.Request) error {
@@ -62,13 +52,13 @@ func (s *Service) buildInfo(w http.ResponseWriter, r *http.Request) error {
 		url = s.accessURL.String()
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.BuildInfo{
-		Version: buildinfo.Version(), ExternalURL: "https://github.com/codermesh/codermesh", DashboardURL: url, DeploymentID: string(id),
+		Version: buildinfo.Version(), ExternalURL: sdk.ProjectURL, DashboardURL: url, DeploymentID: string(id),
 		AgentAPIVersion: "1.0", ProvisionerAPIVersion: "1.0",
 	})
 }
 
 func (s *Service) appearance(w http.ResponseWriter, _ *http.Request) error {
-	return httpapi.Write(w, http.StatusOK, sdk.Appearance{ApplicationName: "codermesh", DocsURL: "https://github.com/codermesh/codermesh/tree/main/docs"})
+	return httpapi.Write(w, http.StatusOK, sdk.Appearance{ApplicationName: "codermesh", DocsURL: sdk.ProjectURL + "/tree/main/docs"})
 }
 
 func (s *Service) entitlements(w http.ResponseWriter, _ *http.Request) error {

@@ -30,7 +30,7 @@ func TestDeployment(t *testing.T) {
 	features := call[sdk.Entitlements](owner, 200, "GET", "entitlements", nil).Features
 	for name, want := range map[string]bool{
 		"access_control": true, "external_provisioner_daemons": true, "multiple_external_auth": true, "control_shared_ports": true,
-		"audit_log": true, "connection_log": true, "multiple_organizations": false, "high_availability": false, "scim": true, "template_rbac": false,
+		"audit_log": true, "connection_log": true, "multiple_organizations": true, "custom_roles": true, "high_availability": true, "scim": true, "template_rbac": true,
 		"workspace_proxy": false, "advanced_template_scheduling": true, "workspace_prebuilds": false, "browser_only": false,
 	} {
 		f, ok := features[name]

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -51,7 +52,10 @@ func (s *Service) CreateFrom(ctx context.Context, q *dbsqlc.Queries, a Account) 
 	if err != nil {
 		return user, err
 	}
-	return user, recordSelf(ctx, q, audit.Create, dbsqlc.User{}, user)
+	if err := recordSelf(ctx, q, audit.Create, dbsqlc.User{}, user); err != nil {
+		return user, err
+	}
+	return user, s.tellAdmins(ctx, q, notifications.UserCreated, user)
 }
 
 // UpdateFrom stores what the identity provider now says of a user, unless it is not valid or another user has the address.
@@ -127,7 +131,13 @@ func (s *Service) CheckPassword(user dbsqlc.User, password string) error {
 
 // EndSessions ends a user's sessions, and tells their holders why. Tokens that the user created live on.
 func (s *Service) EndSessions(ctx context.Context, user uuid.UUID, why string) error {
-	n, err := s.db.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{UserID: user, EndReason: why})
+	var n int64
+	err := s.db.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
+		if n, err = q.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{UserID: user, EndReason: why}); err != nil || n == 0 {
+			return err
+		}
+		return s.tellUser(ctx, q, notifications.SignInRefused, dbsqlc.User{ID: user})
+	})
 	if err != nil {
 		return fmt.Errorf("end sessions: %w", err)
 	}

@@ -1,6 +1,7 @@
 package users
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -27,7 +28,7 @@ const maxFile = 10 << 20
 // upload stores an archive as tar.
 func (s *Service) upload(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
-	if err := actor.May(rbac.Create, rbac.Of(rbac.File, actor.UserID)); err != nil {
+	if err := s.mayUpload(r.Context(), actor); err != nil {
 		return err
 	}
 	httpapi.AllowUpload(r)
@@ -87,7 +88,7 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return lookup.Fault(err, rbac.File, "read file")
 	}
-	if err := httpapi.ActorFrom(r.Context()).May(rbac.Read, rbac.Of(rbac.File, file.CreatedBy)); err != nil {
+	if err := s.mayRead(r.Context(), httpapi.ActorFrom(r.Context()), file.ID, file.CreatedBy); err != nil {
 		return err
 	}
 	data, kind := file.Data, file.Mimetype
@@ -106,6 +107,48 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	_, err = w.Write(data)
 	return err
+}
+
+// mayUpload returns a fault unless the actor administers templates, or at least one that is shared with them.
+func (s *Service) mayUpload(ctx context.Context, actor rbac.Actor) error {
+	file := rbac.Of(rbac.File, actor.UserID)
+	refused := actor.May(rbac.Create, file)
+	if refused == nil {
+		return nil
+	}
+	principals := []string{}
+	for _, id := range actor.Principals() {
+		principals = append(principals, id.String())
+	}
+	templates, err := s.db.ListTemplatesSharedWith(ctx, dbsqlc.ListTemplatesSharedWithParams{Organizations: actor.Organizations(), Principals: principals})
+	if err != nil {
+		return fmt.Errorf("list templates: %w", err)
+	}
+	for _, t := range templates {
+		if actor.May(rbac.Create, file.In(t.OrganizationID).SharedWith(t.Sharing)) == nil {
+			return nil
+		}
+	}
+	return refused
+}
+
+// mayRead returns a fault unless the actor uploaded a file, or administers a template that is made from it.
+func (s *Service) mayRead(ctx context.Context, actor rbac.Actor, id, creator uuid.UUID) error {
+	file := rbac.Of(rbac.File, creator)
+	refused := actor.May(rbac.Read, file)
+	if refused == nil {
+		return nil
+	}
+	templates, err := s.db.ListTemplatesOfFile(ctx, id)
+	if err != nil {
+		return fmt.Errorf("list templates: %w", err)
+	}
+	for _, t := range templates {
+		if actor.May(rbac.Read, file.In(t.OrganizationID).SharedWith(t.Sharing)) == nil {
+			return nil
+		}
+	}
+	return refused
 }
 
 func archiveTooLarge() error {

@@ -47,7 +47,7 @@ func (s *Service) listTokens(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := sdk.List[sdk.APIKey]{}
 	for _, row := range rows {
-		key := toKey(row.ApiKey)
+		key := toKey(row.ApiKey, "") // tokens only
 		key.Username = row.Username
 		out = append(out, key)
 	}
@@ -159,7 +159,7 @@ func (s *Service) getToken(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key, err := s.db.GetTokenByName(r.Context(), dbsqlc.GetTokenByNameParams{UserID: user.ID, Name: r.PathValue("name")})
-	return writeKey(w, key, err)
+	return writeKey(w, user, key, err)
 }
 
 func (s *Service) getKey(w http.ResponseWriter, r *http.Request) error {
@@ -168,14 +168,14 @@ func (s *Service) getKey(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key, err := s.db.GetAPIKey(r.Context(), dbsqlc.GetAPIKeyParams{ID: r.PathValue("key"), UserID: user.ID})
-	return writeKey(w, key, err)
+	return writeKey(w, user, key, err)
 }
 
-func writeKey(w http.ResponseWriter, key dbsqlc.ApiKey, err error) error {
+func writeKey(w http.ResponseWriter, user dbsqlc.User, key dbsqlc.ApiKey, err error) error {
 	if err != nil {
 		return lookup.Fault(err, rbac.APIKey, "read key")
 	}
-	return httpapi.Write(w, http.StatusOK, toKey(key))
+	return httpapi.Write(w, http.StatusOK, toKey(key, sdk.LoginType(user.LoginType)))
 }
 
 func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
@@ -231,8 +231,8 @@ func (s *Service) endKey(ctx context.Context, user dbsqlc.User, id string, chang
 	})
 }
 
-func toKey(k dbsqlc.ApiKey) sdk.APIKey {
-	login := sdk.LoginPassword
+// toKey returns a key as the API shows it. login is how its user signs in, which is where a session comes from.
+func toKey(k dbsqlc.ApiKey, login sdk.LoginType) sdk.APIKey {
 	if k.Kind != kindSession {
 		login = sdk.LoginToken
 	}

@@ -313,3 +313,41 @@ func TestNameOfExpiredToken(t *testing.T) {
 		t.Error("the expired token came back")
 	}
 }
+
+// TestSearchByLogin checks the search for users by how they sign in, and that their sessions show it.
+func TestSearchByLogin(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	for _, name := range []string{"hub", "okta", "enterprise"} {
+		call[sdk.User](owner, 201, "POST", "users", sdk.CreateUserRequest{Email: name + "@example.com", Username: name, LoginType: sdk.LoginGitHub})
+	}
+	a.Exec(`UPDATE users SET login_type = 'oidc' WHERE username = 'okta'`)
+	for name, issuer := range map[string]string{"hub": "https://github.com", "enterprise": "https://git.example.com"} {
+		a.Exec(`INSERT INTO user_links (user_id, login_type, issuer, subject) SELECT id, 'github', $2, '583231' FROM users WHERE username = $1`, name, issuer)
+	}
+	for q, want := range map[string]string{
+		"login_type:github": "enterprise hub", "login_type:oidc": "okta", "login_type:OIDC+login_type:github": "enterprise hub okta", "login_type:none": "",
+		"github_com_user_id:583231": "hub", "github_com_user_id:1": "", "github_com_user_id:583231+login_type:oidc": "",
+	} {
+		var got []string
+		for _, u := range call[sdk.UsersResponse](owner, 200, "GET", "users?q="+q, nil).Users {
+			got = append(got, u.Username)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %q, want %q", q, got, want)
+		}
+	}
+	for _, q := range []string{"login_type:magic", "login_type:", "github_com_user_id:hub", "github_com_user_id:1%27"} {
+		owner.want(400, "GET", "users?q="+q, nil)
+	}
+	made := call[sdk.CreateTokenResponse](owner, 201, "POST", "users/okta/keys", nil)
+	id, _, _ := strings.Cut(made.Key, "-")
+	if key := call[sdk.APIKey](owner, 200, "GET", "users/okta/keys/"+id, nil); key.LoginType != sdk.LoginOIDC {
+		t.Errorf("a session of an OIDC user has the login type %q", key.LoginType)
+	}
+	id, _, _ = strings.Cut(owner.token, "-")
+	if key := call[sdk.APIKey](owner, 200, "GET", "users/me/keys/"+id, nil); key.LoginType != sdk.LoginPassword {
+		t.Errorf("a session of a password user has the login type %q", key.LoginType)
+	}
+}

@@ -1,141 +1,126 @@
 package users
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/audit"
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-func (s *Service) organization(r *http.Request) (dbsqlc.Organization, error) {
-	return lookup.Organization(r, s.db.Queries, httpapi.ActorFrom(r.Context()))
+// maxOrganizations bounds the organizations of a request for a new user.
+const maxOrganizations = 100
+
+// Target returns the user in the path if the actor may perform the action on the resource of that user.
+func (s *Service) Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error) {
+	return s.target(r, action, resource)
 }
 
-func (s *Service) listOrganizations(w http.ResponseWriter, r *http.Request) error {
-	seen := httpapi.ActorFrom(r.Context()).Extent(rbac.Organization)
-	orgs, err := s.db.ListOrganizations(r.Context(), dbsqlc.ListOrganizationsParams{AllOfThem: seen.All, Ids: seen.Organizations})
-	if err != nil {
-		return fmt.Errorf("list organizations: %w", err)
-	}
-	out := sdk.List[sdk.Organization]{}
-	for _, org := range orgs {
-		out = append(out, toOrganization(org))
-	}
-	return httpapi.Write(w, http.StatusOK, out)
-}
+// Object returns an account as an object of permissions.
+func Object(u dbsqlc.User) rbac.Object { return object(u) }
 
-func (s *Service) getOrganization(w http.ResponseWriter, r *http.Request) error {
-	org, err := s.organization(r)
-	if err != nil {
-		return err
-	}
-	return httpapi.Write(w, http.StatusOK, toOrganization(org))
-}
-
-func (s *Service) userOrganizations(w http.ResponseWriter, r *http.Request) error {
-	if _, err := s.target(r, rbac.Read, rbac.User); err != nil {
-		return err
-	}
-	return s.listOrganizations(w, r)
-}
-
-func (s *Service) userOrganization(w http.ResponseWriter, r *http.Request) error {
-	if _, err := s.target(r, rbac.Read, rbac.User); err != nil {
-		return err
-	}
-	return s.getOrganization(w, r)
-}
-
-func (s *Service) listMembers(w http.ResponseWriter, r *http.Request) error {
-	org, err := s.organization(r)
-	if err != nil {
-		return err
-	}
-	actor := httpapi.ActorFrom(r.Context())
-	out := sdk.List[sdk.OrganizationMember]{}
-	for offset := int32(0); ; offset += maxPage {
-		rows, err := s.db.ListUsers(r.Context(), dbsqlc.ListUsersParams{Statuses: []string{}, PageLimit: maxPage, PageOffset: offset})
-		if err != nil {
-			return fmt.Errorf("list members: %w", err)
-		}
-		for _, row := range rows {
-			out = append(out, toMember(actor, row.User, org))
-		}
-		if len(rows) < maxPage {
-			return httpapi.Write(w, http.StatusOK, out)
+// Role returns a role with its name for people, such as "Template Admin" for template-admin.
+func Role(name string) sdk.Role {
+	words := strings.Split(name, "-")
+	for i, word := range words {
+		if word != "" {
+			words[i] = strings.ToUpper(word[:1]) + word[1:]
 		}
 	}
+	return sdk.Role{Name: name, DisplayName: strings.Join(words, " ")}
 }
 
-func (s *Service) getMember(w http.ResponseWriter, r *http.Request) error {
-	org, err := s.organization(r)
-	if err != nil {
-		return err
-	}
-	actor := httpapi.ActorFrom(r.Context())
-	user, err := s.Find(r.Context(), actor, r.PathValue("user"))
-	if err != nil {
-		return err
-	}
-	if err := actor.May(rbac.Read, rbac.Of(rbac.OrganizationMember, user.ID).In(org.ID)); err != nil {
-		return err
-	}
-	return httpapi.Write(w, http.StatusOK, toMember(actor, user, org))
-}
-
-func toOrganization(o dbsqlc.Organization) sdk.Organization {
-	return sdk.Organization{
-		ID: o.ID, Name: o.Name, DisplayName: o.DisplayName, CreatedAt: o.CreatedAt, UpdatedAt: o.CreatedAt, IsDefault: o.IsDefault,
-	}
-}
-
-// toMember includes the address and roles only for actors who may see the account.
-func toMember(actor rbac.Actor, u dbsqlc.User, org dbsqlc.Organization) sdk.OrganizationMember {
-	m := sdk.OrganizationMember{
-		UserID: u.ID, OrganizationID: org.ID, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt, Username: u.Username, Name: u.Name,
-	}
-	if actor.May(rbac.Read, object(u)) == nil {
-		m.Email, m.GlobalRoles = u.Email, toRoles(u.Roles)
-	}
-	return m
-}
-
-func toUser(u dbsqlc.User, orgID uuid.UUID) sdk.User {
+func toUser(u dbsqlc.User, organizations []uuid.UUID) sdk.User {
 	return sdk.User{
-		ID: u.ID, Username: u.Username, Name: u.Name, Email: u.Email, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt,
+		ID: u.ID, Username: u.Username, Name: u.Name, Email: Address(u), CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt,
 		LastSeenAt: u.LastSeenAt, Status: sdk.UserStatus(u.Status), LoginType: sdk.LoginType(u.LoginType),
-		OrganizationIDs: sdk.List[uuid.UUID]{orgID}, Roles: toRoles(u.Roles),
+		OrganizationIDs: organizations, Roles: toRoles(u.Roles), IsServiceAccount: u.IsServiceAccount,
 	}
 }
 
 func toRoles(names []string) sdk.List[sdk.Role] {
 	out := sdk.List[sdk.Role]{}
 	for _, name := range names {
-		out = append(out, toRole(name))
+		out = append(out, Role(name))
 	}
 	return out
 }
 
-// toRole returns a role with its name for people, such as "Template Admin" for template-admin.
-func toRole(name string) sdk.Role {
-	words := strings.Split(name, "-")
-	for i, word := range words {
-		words[i] = strings.ToUpper(word[:1]) + word[1:]
+// organizations returns the organizations of each user, the default one first.
+func (s *Service) organizations(ctx context.Context, ids ...uuid.UUID) (map[uuid.UUID][]uuid.UUID, error) {
+	rows, err := s.db.ListMemberships(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("list memberships: %w", err)
 	}
-	return sdk.Role{Name: name, DisplayName: strings.Join(words, " ")}
+	out := map[uuid.UUID][]uuid.UUID{}
+	for _, row := range rows {
+		out[row.UserID] = append(out[row.UserID], row.OrganizationID)
+	}
+	return out, nil
 }
 
 func (s *Service) write(w http.ResponseWriter, r *http.Request, status int, u dbsqlc.User) error {
-	org, err := s.db.GetDefaultOrganization(r.Context())
+	orgs, err := s.organizations(r.Context(), u.ID)
 	if err != nil {
-		return fmt.Errorf("read organization: %w", err)
+		return err
 	}
-	return httpapi.Write(w, status, toUser(u, org.ID))
+	return httpapi.Write(w, status, toUser(u, orgs[u.ID]))
+}
+
+// mayJoin returns a fault unless the actor may add members to all these organizations. Those that do not exist, or that the actor
+// cannot see, are refused alike.
+func mayJoin(actor rbac.Actor, orgs []uuid.UUID) error {
+	if len(orgs) > maxOrganizations {
+		return fault.New(fault.Invalid, "The account cannot be created.").WithField("organization_ids", fmt.Sprintf("must be at most %d", maxOrganizations))
+	}
+	for _, org := range orgs {
+		if err := actor.May(rbac.Create, rbac.Of(rbac.OrganizationMember, uuid.Nil).In(org)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// join makes a new user a member of the organizations; of the default one if there are none. The audit log tells of those that were
+// chosen: the default one is part of every new account.
+func join(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, orgs []uuid.UUID) error {
+	chosen := len(orgs) > 0
+	if !chosen {
+		org, err := q.GetDefaultOrganization(ctx)
+		if err != nil {
+			return err
+		}
+		orgs = []uuid.UUID{org.ID}
+	}
+	for _, org := range orgs {
+		if _, err := q.HoldOrganization(ctx, org); err != nil {
+			return lookup.Fault(err, rbac.Organization, "hold organization")
+		}
+		m, err := q.InsertOrganizationMember(ctx, dbsqlc.InsertOrganizationMemberParams{OrganizationID: org, UserID: user.ID, Roles: []string{}})
+		if database.IsNotFound(err) {
+			continue // named twice
+		}
+		if err != nil {
+			return err
+		}
+		if !chosen {
+			continue
+		}
+		e := audit.OfMember(user, dbsqlc.OrganizationMember{}, m)
+		e.Action = audit.Create // also without a request
+		if err := audit.Record(ctx, q, e); err != nil {
+			return err
+		}
+	}
+	return nil
 }

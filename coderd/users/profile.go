@@ -48,6 +48,20 @@ func (s *Service) setProfile(w http.ResponseWriter, r *http.Request) error {
 	return s.write(w, r, http.StatusOK, changed)
 }
 
+// validatePassword judges a new password, so that a form can do so before it is sent.
+func (s *Service) validatePassword(w http.ResponseWriter, r *http.Request) error {
+	var req sdk.ValidatePasswordRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	problem := checkPassword(req.Password, "", "")
+	out := sdk.ValidatePasswordResponse{Valid: problem == ""}
+	if problem != "" {
+		out.Details = "The password " + problem + "."
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
 func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.target(r, rbac.Update, rbac.User)
 	if err != nil {
@@ -96,6 +110,10 @@ func (s *Service) ResetPassword(ctx context.Context, username, password string) 
 
 // changePassword stores a password and ends the user's keys of the given kinds, except keptKey.
 func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password, keptKey string, ended ...string) error {
+	if user.IsServiceAccount {
+		return fault.New(fault.Invalid, "%s is a service account and has no password.", user.Username).WithField("password", "cannot be set for this account").
+			WithDetail("It acts with tokens: coder tokens create --user %s", user.Username)
+	}
 	if problem := checkPassword(password, user.Username, user.Email); problem != "" {
 		return fault.New(fault.Invalid, "The new password %s.", problem).WithField("password", problem)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -17,10 +18,24 @@ func (s *Service) Suspend(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.Us
 	if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession}}); err != nil {
 		return user, err
 	}
-	return q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(sdk.UserSuspended)})
+	changed, err := q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(sdk.UserSuspended)})
+	if err != nil || user.Status == string(sdk.UserSuspended) {
+		return changed, err
+	}
+	if err := s.tellAdmins(ctx, q, notifications.UserSuspended, changed); err != nil {
+		return changed, err
+	}
+	return changed, s.tellUser(ctx, q, notifications.YourAccountSuspended, changed)
 }
 
 // Activate accepts the account again, in a transaction.
 func (s *Service) Activate(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) (dbsqlc.User, error) {
-	return q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(sdk.UserActive)})
+	changed, err := q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(sdk.UserActive)})
+	if err != nil || user.Status != string(sdk.UserSuspended) {
+		return changed, err
+	}
+	if err := s.tellAdmins(ctx, q, notifications.UserActivated, changed); err != nil {
+		return changed, err
+	}
+	return changed, s.tellUser(ctx, q, notifications.YourAccountActivated, changed)
 }

@@ -78,14 +78,15 @@ func (s *Service) getRoles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	org, err := s.db.GetDefaultOrganization(r.Context())
+	rows, err := s.db.ListMemberships(r.Context(), []uuid.UUID{user.ID})
 	if err != nil {
-		return fmt.Errorf("read organization: %w", err)
+		return fmt.Errorf("list memberships: %w", err)
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.UserRoles{
-		Roles:             append([]string{}, user.Roles...),
-		OrganizationRoles: sdk.Map[sdk.List[string]]{org.ID.String(): nil},
-	})
+	out := sdk.UserRoles{Roles: append([]string{}, user.Roles...), OrganizationRoles: sdk.Map[sdk.List[string]]{}}
+	for _, row := range rows {
+		out.OrganizationRoles[row.OrganizationID.String()] = row.Roles
+	}
+	return httpapi.Write(w, http.StatusOK, out)
 }
 
 // listRoles lists the existing roles, and whether the actor may grant them.
@@ -95,7 +96,9 @@ func (s *Service) listRoles(w http.ResponseWriter, r *http.Request) error {
 	out := sdk.List[sdk.AssignableRole]{}
 	for _, name := range []string{rbac.RoleOwner, rbac.RoleUserAdmin, rbac.RoleTemplateAdmin, rbac.RoleAuditor} {
 		appoint := may && actor.May(rbac.Manage, object(dbsqlc.User{Roles: []string{name}})) == nil
-		out = append(out, sdk.AssignableRole{Role: toRole(name), Assignable: appoint, BuiltIn: true})
+		out = append(out, sdk.AssignableRole{
+			DetailedRole: sdk.DetailedRole{Name: name, DisplayName: Role(name).DisplayName}, Assignable: appoint, BuiltIn: true,
+		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }
@@ -104,6 +107,10 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.target(r, rbac.Manage, rbac.User)
 	if err != nil {
 		return err
+	}
+	if s.syncedRoles && user.LoginType == string(sdk.LoginOIDC) {
+		return fault.New(fault.Conflict, "The identity provider decides about the roles of %s.", user.Username).
+			WithDetail("Change them there. The operator names the claim with --oidc-user-role-field.")
 	}
 	var req sdk.UpdateRolesRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
@@ -122,8 +129,8 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 	}
 	slices.Sort(roles)
 	// Only owners appoint owners: otherwise user admins could make themselves owners.
-	if err := httpapi.ActorFrom(r.Context()).May(rbac.Manage, object(dbsqlc.User{ID: user.ID, Roles: roles})); err != nil {
-		return err
+	if httpapi.ActorFrom(r.Context()).May(rbac.Manage, object(dbsqlc.User{ID: user.ID, Roles: roles})) != nil {
+		return fault.New(fault.Forbidden, "Only owners can make a user an owner.")
 	}
 	ctx := r.Context()
 	var changed dbsqlc.User

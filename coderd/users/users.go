@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
+	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/states"
@@ -35,12 +36,16 @@ type Options struct {
 	AccessURL *url.URL
 	// OnlyOwnersUsePasswords refuses passwords of users who are not owners of the deployment.
 	OnlyOwnersUsePasswords bool
+	// SyncedRoles means that the claims of the identity provider decide about the roles of users who sign in with OpenID Connect.
+	SyncedRoles bool
 	// QuietHours are those of users without their own. Empty means policy.DefaultQuietHours.
 	QuietHours string
 	// CustomQuietHours lets users set their own.
 	CustomQuietHours bool
 	// Lifetimes are those of sessions and tokens. The zero value means the defaults.
 	Lifetimes Lifetimes
+	// Notifications records what users are told. Nil: nothing.
+	Notifications *notifications.Recorder
 }
 
 // Service serves accounts. Safe for concurrent use.
@@ -54,8 +59,10 @@ type Service struct {
 	tries     *tries
 
 	onlyOwnersUsePasswords bool
+	syncedRoles            bool
 	quietHours             string
 	customQuietHours       bool
+	notifications          *notifications.Recorder
 
 	mu      sync.Mutex
 	revoked []func(uuid.UUID) // guarded by mu
@@ -65,7 +72,8 @@ type Service struct {
 func New(d Options) *Service {
 	return &Service{
 		db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, lifetimes: d.Lifetimes.orDefaults(), passwords: newHasher(), tries: newTries(),
-		onlyOwnersUsePasswords: d.OnlyOwnersUsePasswords, quietHours: cmp.Or(d.QuietHours, policy.DefaultQuietHours), customQuietHours: d.CustomQuietHours,
+		onlyOwnersUsePasswords: d.OnlyOwnersUsePasswords, syncedRoles: d.SyncedRoles, quietHours: cmp.Or(d.QuietHours, policy.DefaultQuietHours), customQuietHours: d.CustomQuietHours,
+		notifications: d.Notifications,
 	}
 }
 
@@ -91,7 +99,6 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	const v2 = "/api/v2/"
 	needs := rbac.Needs
 
-	mux.Handle("GET /healthz", rbac.Public, s.health)
 	mux.Handle("GET "+v2+"{$}", rbac.Public, s.ping)
 	mux.Handle("GET "+v2+"buildinfo", rbac.Public, s.buildInfo)
 	mux.Handle("GET "+v2+"appearance", rbac.Public, s.appearance)
@@ -101,6 +108,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 
 	mux.Handle("GET "+v2+"users/first", rbac.Public, s.hasFirst)
 	mux.Handle("POST "+v2+"users/first", rbac.Public, s.createFirst, audit.On(audit.Create, audit.User))
+	mux.Handle("POST "+v2+"users/validate-password", rbac.Public, s.validatePassword, audit.Exempt("it only judges a password and stores nothing"))
 	mux.Handle("POST "+v2+"users/login", rbac.Public, s.login, audit.On(audit.Login, audit.APIKey))
 	mux.Handle("POST "+v2+"users/logout", rbac.SignedIn, s.logout, audit.On(audit.Logout, audit.APIKey))
 
@@ -133,13 +141,6 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 
 	mux.Handle("POST "+v2+"files", needs(rbac.Create, rbac.File), s.upload, audit.On(audit.Create, audit.File))
 	mux.Handle("GET "+v2+"files/{file}", needs(rbac.Read, rbac.File), s.download)
-
-	mux.Handle("GET "+v2+"organizations", needs(rbac.Read, rbac.Organization), s.listOrganizations)
-	mux.Handle("GET "+v2+"organizations/{organization}", needs(rbac.Read, rbac.Organization), s.getOrganization)
-	mux.Handle("GET "+v2+"users/{user}/organizations", needs(rbac.Read, rbac.User), s.userOrganizations)
-	mux.Handle("GET "+v2+"users/{user}/organizations/{organization}", needs(rbac.Read, rbac.User), s.userOrganization)
-	mux.Handle("GET "+v2+"organizations/{organization}/members", needs(rbac.Read, rbac.OrganizationMember), s.listMembers)
-	mux.Handle("GET "+v2+"organizations/{organization}/members/{user}", needs(rbac.Read, rbac.OrganizationMember), s.getMember)
 }
 
 // Find returns the living user that a path segment names: "me", an id or a username. It does not check whether the actor may

@@ -9,7 +9,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
 // record writes an entry about a workspace, or about what belongs to it, to the audit log, with what links of the log need.
@@ -60,15 +59,15 @@ func (s *Service) recordRequest(ctx context.Context, q *dbsqlc.Queries, w dbsqlc
 }
 
 // recordResult records how a build ended.
-func (s *Service) recordResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, result *provisionerpb.Result) error {
+func (s *Service) recordResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool) error {
 	e := audit.Entry{
 		Action: auditActions[sdk.Transition(b.Transition)], Kind: audit.WorkspaceBuild, ID: b.ID, By: audit.ByServer, BuildReason: b.Reason, Status: http.StatusOK,
 		Fields: map[string]any{"build_number": b.BuildNumber, "build_reason": b.Reason, "initiator_id": b.InitiatorID, "result": sdk.JobSucceeded},
 	}
 	switch {
-	case result.GetCanceled():
+	case canceled:
 		e.Status, e.Fields["result"] = http.StatusConflict, sdk.JobCanceled
-	case result.GetError() != "":
+	case !succeeded:
 		e.Status, e.Fields["result"] = http.StatusInternalServerError, sdk.JobFailed
 	}
 	return s.record(ctx, q, e, w)

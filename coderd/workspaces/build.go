@@ -98,6 +98,9 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 	if err != nil {
 		return next{}, err
 	}
+	if err := affordable(ctx, q, w, version.ID, req); err != nil {
+		return next{}, err
+	}
 	values, err := resolve(ctx, q, w, version.ID, latest.BuildNumber, req)
 	if err != nil {
 		return next{}, err
@@ -180,6 +183,19 @@ func chooseVersion(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t
 	if starting && t.RequireActiveVersion && id != t.ActiveVersionID && !req.anyVersion {
 		return dbsqlc.TemplateVersion{}, uuid.Nil, fault.New(fault.Forbidden, "The template %q allows its active version only.", t.Name).
 			WithDetail("Omit the version, or update the workspace.").WithField("template_version_id", "is not the active version")
+	}
+	// Owners who lost access to the template keep their workspaces, which start with the version of the previous build.
+	if starting && before != nil && id != *before && !req.anyVersion {
+		shared, err := q.IsTemplateSharedWith(ctx, dbsqlc.IsTemplateSharedWithParams{ID: t.ID, UserID: w.OwnerID})
+		switch {
+		case err != nil:
+			return dbsqlc.TemplateVersion{}, uuid.Nil, fmt.Errorf("look up access to template: %w", err)
+		case !shared && (req.version != uuid.Nil || t.RequireActiveVersion):
+			return dbsqlc.TemplateVersion{}, uuid.Nil, fault.New(fault.Forbidden, "The workspace's owner no longer has access to the template %q.", t.Name).
+				WithDetail("The workspace cannot be updated to another version. Ask an admin of the template for access.")
+		case !shared:
+			id = *before
+		}
 	}
 	v, file, err := templates.Ready(ctx, q, id, t.ID)
 	return v, file, err

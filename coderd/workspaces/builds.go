@@ -27,10 +27,14 @@ import (
 const maxState = 1 << 30
 
 // buildRequestOf checks a request and turns it into a build to make.
-func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRequest) (buildRequest, error) {
+func (s *Service) buildRequestOf(ctx context.Context, actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRequest) (buildRequest, error) {
+	t, err := s.opts.DB.GetTemplate(ctx, ws.TemplateID)
+	if err != nil {
+		return buildRequest{}, fmt.Errorf("read template: %w", err)
+	}
 	out := buildRequest{
 		transition: req.Transition, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
-		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, tags: req.ProvisionerTags, anyVersion: mayChangeTemplates(actor, ws.OrganizationID),
+		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, tags: req.ProvisionerTags, anyVersion: mayChange(actor, t),
 	}
 	refused := fault.New(fault.Invalid, "The build request is invalid.")
 	switch req.Transition {
@@ -69,7 +73,7 @@ func buildRequestOf(actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRe
 	switch {
 	case req.Orphan:
 		// Orphaned resources may keep running and cost money: those who manage the template decide.
-		if !mayChangeTemplates(actor, ws.OrganizationID) {
+		if !out.anyVersion {
 			return out, fault.New(fault.Forbidden, "You do not have permission to orphan resources.").
 				WithDetail("This needs the role %s. Ask an owner of the deployment.", rbac.RoleTemplateAdmin)
 		}
@@ -98,7 +102,7 @@ func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	build, err := buildRequestOf(actor, ws, req)
+	build, err := s.buildRequestOf(r.Context(), actor, ws, req)
 	if err != nil {
 		return err
 	}
@@ -218,12 +222,10 @@ func (s *Service) buildInPath(r *http.Request, action rbac.Action, resource rbac
 	if err != nil {
 		return b, dbsqlc.Workspace{}, lookup.Fault(err, rbac.WorkspaceBuild, "read build")
 	}
-	ws, err := s.opts.DB.GetWorkspace(r.Context(), b.WorkspaceID)
-	if err != nil {
-		return b, ws, fmt.Errorf("read workspace: %w", err)
-	}
+	s.guard(r, b.WorkspaceID, rbac.Read, rbac.WorkspaceBuild)
 	actor := httpapi.ActorFrom(r.Context())
-	if err := actor.May(rbac.Read, object(ws).As(rbac.WorkspaceBuild)); err != nil {
+	ws, err := s.allowed(r.Context(), actor, b.WorkspaceID, rbac.Read, rbac.WorkspaceBuild)
+	if err != nil {
 		return b, ws, err
 	}
 	if actor.May(action, object(ws).As(resource)) != nil {
@@ -374,13 +376,20 @@ func (s *Service) cancelBuild(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The build is being canceled."})
 }
 
-// mayCancel returns a fault if the template does not let its users cancel builds, and the actor does not manage templates.
+// mayCancel returns a fault if the template does not let its users cancel builds, and the actor may not change the template.
 func (s *Service) mayCancel(ctx context.Context, ws dbsqlc.Workspace) error {
 	p, err := s.opts.DB.GetTemplatePolicy(ctx, ws.TemplateID)
 	if err != nil {
 		return fmt.Errorf("read policy: %w", err)
 	}
-	if !p.AllowCancel && !mayChangeTemplates(httpapi.ActorFrom(ctx), ws.OrganizationID) {
+	if p.AllowCancel {
+		return nil
+	}
+	t, err := s.opts.DB.GetTemplate(ctx, ws.TemplateID)
+	if err != nil {
+		return fmt.Errorf("read template: %w", err)
+	}
+	if !mayChange(httpapi.ActorFrom(ctx), t) {
 		return fault.New(fault.Forbidden, "The template does not let users cancel builds.").WithDetail("Ask a template admin.")
 	}
 	return nil

@@ -3,12 +3,14 @@ package workspaces
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
+	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -71,17 +73,20 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	}
 	build.Unknown, build.Tainted = unsettled.Unknown, unsettled.Tainted
 	offer.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: build}
-	if sdk.Transition(b.Transition) != sdk.TransitionStart {
-		if err := agents.Shutdown(ctx, q, w.ID); err != nil {
-			return err
-		}
+	if sdk.Transition(b.Transition) == sdk.TransitionStart {
+		build.Quota, err = quotaFor(ctx, q, w)
+	} else {
+		err = agents.Shutdown(ctx, q, w.ID)
+	}
+	if err != nil {
+		return err
 	}
 	return q.NotifyWorkspace(ctx, w.ID)
 }
 
 // metadata returns what the template may read. It contains the owner's secrets only if the template's source names them.
 func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, v dbsqlc.TemplateVersion) (*provisionerpb.Metadata, error) {
-	m, err := templates.Metadata(ctx, q, h.opts.AccessURL, w.OwnerID)
+	m, err := templates.Metadata(ctx, q, h.opts.AccessURL, w.OrganizationID, w.OwnerID)
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +194,13 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 			return err
 		}
 	}
+	over := ""
+	if succeeded && sdk.Transition(b.Transition) == sdk.TransitionStart {
+		if over, err = overQuota(ctx, q, w, costOf(built.GetResources())); err != nil {
+			return err
+		}
+		succeeded = over == ""
+	}
 	if succeeded {
 		if err := h.succeeded(ctx, q, b, w); err != nil {
 			return err
@@ -203,7 +215,10 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 			return err
 		}
 	}
-	if err := h.recordResult(ctx, q, b, w, result); err != nil {
+	if err := h.recordResult(ctx, q, b, w, result.GetCanceled(), succeeded); err != nil {
+		return err
+	}
+	if err := h.tellResult(ctx, q, b, w, result.GetCanceled(), succeeded); err != nil {
 		return err
 	}
 	if succeeded && sdk.Transition(b.Transition) == sdk.TransitionStop {
@@ -211,7 +226,18 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 			return err
 		}
 	}
-	return q.NotifyWorkspace(ctx, w.ID)
+	if err := q.NotifyWorkspace(ctx, w.ID); err != nil || over == "" {
+		return err
+	}
+	return &jobs.Rejected{Reason: over}
+}
+
+// costOf returns what resources cost, in credits a day.
+func costOf(resources []*provisionerpb.Resource) (cost int64) {
+	for _, r := range resources {
+		cost += int64(r.GetDailyCost())
+	}
+	return cost
 }
 
 func (h buildHandler) storeResources(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource) ([]uuid.UUID, error) {
@@ -219,10 +245,7 @@ func (h buildHandler) storeResources(ctx context.Context, q *dbsqlc.Queries, b d
 	if err != nil {
 		return nil, err
 	}
-	var cost int32
-	for _, r := range resources {
-		cost += r.GetDailyCost()
-	}
+	cost := int32(min(costOf(resources), math.MaxInt32))
 	if err := q.UpdateBuildCost(ctx, dbsqlc.UpdateBuildCostParams{ID: b.ID, DailyCost: cost}); err != nil {
 		return nil, fmt.Errorf("store cost: %w", err)
 	}

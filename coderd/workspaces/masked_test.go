@@ -36,6 +36,19 @@ func TestMaskedParameters(t *testing.T) {
 	want("ann", ws.LatestBuild, sdk.BuildParameter{Name: "key", Value: "sk-secret", Masked: true}, sdk.BuildParameter{Name: "once", Value: "a", Masked: true}, plain)
 	want("olga", ws.LatestBuild, sdk.BuildParameter{Name: "key", Masked: true}, sdk.BuildParameter{Name: "once", Masked: true}, plain)
 
+	// A search does not tell others the value either.
+	for _, c := range []struct {
+		who, q string
+		count  int
+	}{
+		{"ann", `param:key=sk-secret`, 1}, {"ann", `param:key=sk-other`, 0}, {"olga", `param:key=sk-secret`, 0}, {"olga", `param:once=a`, 0},
+		{"olga", `param:key`, 1}, {"ann", `param:plain=p param:key=sk-secret`, 1}, {"ann", `param:plain=q param:key=sk-secret`, 0}, {"ann", `param:none`, 0},
+	} {
+		if got, err := w.As(c.who).Workspaces(t.Context(), sdk.WorkspacesQuery{Q: c.q}); err != nil || got.Count != c.count || len(got.Workspaces) != c.count {
+			t.Errorf("as %s, %s: got %d workspaces, %v, want %d", c.who, c.q, got.Count, err, c.count)
+		}
+	}
+
 	if _, err := w.As("olga").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{RichParameterValues: []sdk.ParameterValue{{Name: "plain", Value: "q"}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 	if len(req.ProvisionerState) > 0 {
 		return fault.New(fault.Invalid, "The restart request is invalid.").WithField("state", "cannot be given with a restart")
 	}
-	start, err := buildRequestOf(actor, ws, req)
+	start, err := s.buildRequestOf(r.Context(), actor, ws, req)
 	if err != nil {
 		return err
 	}

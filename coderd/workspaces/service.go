@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -39,6 +40,8 @@ type Options struct {
 	Announcer Announcer
 	// Now returns the time. Nil means time.Now.
 	Now func() time.Time
+	// Notifications records what users are told of builds and sharing. Nil: nothing.
+	Notifications *notifications.Recorder
 }
 
 // Service serves workspaces and their builds. Safe for concurrent use.
@@ -85,6 +88,11 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST /api/v2/workspaces/{workspace}/usage", rbac.Needs(rbac.Connect, rbac.Workspace), s.postUsage, audit.Exempt("reports that the workspace is in use, every few seconds; the connection log has the sessions"))
 	mux.Handle("PUT /api/v2/workspaces/{workspace}/dormant", update, s.putDormant, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/resolve-autostart", read, s.resolveAutostart)
+	mux.Handle("GET /api/v2/organizations/{organization}/members/{user}/workspace-quota", rbac.Needs(rbac.Read, rbac.User), s.getQuota)
+	share := rbac.Needs(rbac.Share, rbac.Workspace)
+	mux.Handle("GET /api/v2/workspaces/{workspace}/acl", share, s.getACL)
+	mux.Handle("PATCH /api/v2/workspaces/{workspace}/acl", share, s.patchACL, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("DELETE /api/v2/workspaces/{workspace}/acl", share, s.deleteACL, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch", read, s.watch)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch-ws", read, s.watchWebsocket)
 

@@ -12,8 +12,8 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// show returns workspaces as the API shows them. The number of queries does not depend on the number of workspaces.
-func (s *Service) show(ctx context.Context, rows []dbsqlc.ListWorkspaceRowsRow) ([]sdk.Workspace, error) {
+// show returns workspaces as a user sees them. The number of queries does not depend on the number of workspaces.
+func (s *Service) show(ctx context.Context, viewer rbac.Actor, rows []dbsqlc.ListWorkspaceRowsRow) ([]sdk.Workspace, error) {
 	ids := make([]uuid.UUID, len(rows))
 	for i, row := range rows {
 		ids[i] = row.LatestBuildID
@@ -38,6 +38,7 @@ func (s *Service) show(ctx context.Context, rows []dbsqlc.ListWorkspaceRowsRow) 
 	out := make([]sdk.Workspace, len(rows))
 	for i, row := range rows {
 		out[i] = workspaceJSON(row, builds[row.LatestBuildID])
+		out[i].Permissions = permissions(viewer, row.Workspace)
 		if f, ok := byID[row.Workspace.ID]; ok {
 			s.showPolicy(now, &out[i], f)
 		}
@@ -54,12 +55,26 @@ func workspaceJSON(row dbsqlc.ListWorkspaceRowsRow, latest sdk.WorkspaceBuild) s
 		TemplateRequireActiveVersion: row.TemplateRequireActiveVersion, TemplateUseClassicParameterFlow: true, LatestBuild: latest,
 		Outdated: latest.TemplateVersionID != row.TemplateActiveVersionID, Name: w.Name, AutostartSchedule: w.AutostartSchedule,
 		LastUsedAt: w.LastUsedAt, Health: health(latest), AutomaticUpdates: sdk.AutomaticUpdates(w.AutomaticUpdates), AllowRenames: true, Favorite: row.Favorite,
+		Shared: len(w.Sharing) > 0,
 	}
 	if w.TtlSeconds != nil {
 		ms := *w.TtlSeconds * 1000
 		out.TTLMillis = &ms
 	}
 	return out
+}
+
+// permissions returns what a user may do with a workspace, by the same rules as the requests themselves.
+func permissions(viewer rbac.Actor, w dbsqlc.Workspace) sdk.WorkspacePermissions {
+	o := object(w)
+	may := func(action rbac.Action) bool { return viewer.May(action, o) == nil }
+	return sdk.WorkspacePermissions{
+		Connect: may(rbac.Connect) && viewer.Reaches(o),
+		Build:   viewer.May(rbac.Create, o.As(rbac.WorkspaceBuild)) == nil,
+		Update:  may(rbac.Update),
+		Delete:  may(rbac.Delete),
+		Share:   may(rbac.Share),
+	}
 }
 
 // health returns a workspace's health, which is its agents' while the workspace should run.
@@ -141,7 +156,7 @@ func (s *Service) one(ctx context.Context, viewer rbac.Actor, id uuid.UUID) (sdk
 	if len(rows) == 0 {
 		return sdk.Workspace{}, rbac.NotFound(rbac.Workspace)
 	}
-	shown, err := s.show(ctx, rows)
+	shown, err := s.show(ctx, viewer, rows)
 	if err != nil {
 		return sdk.Workspace{}, err
 	}

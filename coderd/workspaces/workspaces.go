@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -54,6 +53,10 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// Only those who create workspaces for others, or see the members of every organization, learn which users exist.
+	if owner.ID != actor.UserID && !actor.Somewhere(rbac.Power{Action: rbac.Create, Resource: rbac.Workspace}) && !actor.Sees(rbac.OrganizationMember, uuid.Nil) {
+		return rbac.NotFound(rbac.Workspace)
+	}
 	var req sdk.CreateWorkspaceRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
@@ -85,15 +88,23 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	if _, err := q.HoldUser(ctx, owner.ID); err != nil {
 		return lookup.Fault(err, rbac.User, "hold owner")
 	}
-	if owner.Status == string(sdk.UserSuspended) {
-		return fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", owner.Username)
-	}
 	t, err := requestedTemplate(ctx, q, actor, req)
 	if err != nil {
 		return err
 	}
 	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner.ID).In(t.OrganizationID)); err != nil {
 		return err
+	}
+	if owner.Status == string(sdk.UserSuspended) {
+		return fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", owner.Username)
+	}
+	// The removal of a member counts their workspaces, as the user's deletion does.
+	if _, err := q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{OrganizationID: t.OrganizationID, UserID: owner.ID}); err != nil {
+		if database.IsNotFound(err) {
+			return fault.New(fault.Invalid, "%s is not a member of the template's organization.", owner.Username).
+				WithDetail("An administrator of the organization can add them: coder organizations members add %s", owner.Username)
+		}
+		return fmt.Errorf("hold member: %w", err)
 	}
 	if t.Deprecated != "" {
 		return fault.New(fault.Conflict, "The template %q is deprecated.", t.Name).WithDetail("%s", t.Deprecated)
@@ -137,7 +148,7 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	}
 	_, err = s.build(ctx, q, made, buildRequest{
 		transition: sdk.TransitionStart, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
-		initiator: actor.UserID, reason: sdk.ReasonInitiator, anyVersion: mayChangeTemplates(actor, t.OrganizationID), tags: req.ProvisionerTags,
+		initiator: actor.UserID, reason: sdk.ReasonInitiator, anyVersion: mayChange(actor, t), tags: req.ProvisionerTags,
 	})
 	return err
 }
@@ -166,12 +177,19 @@ func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor,
 	if err != nil {
 		return t, fmt.Errorf("read template: %w", err)
 	}
-	return t, nil
+	if req.TemplateVersionID == uuid.Nil {
+		return t, nil
+	}
+	v, err := q.GetTemplateVersion(ctx, req.TemplateVersionID) // as it is while the template is held
+	if err != nil {
+		return t, fmt.Errorf("read template version: %w", err)
+	}
+	return t, templates.RefuseArchived(v)
 }
 
-// mayChangeTemplates reports whether the actor may change all templates of an organization.
-func mayChangeTemplates(actor rbac.Actor, organization uuid.UUID) bool {
-	return actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil).In(organization)) == nil
+// mayChange reports whether the actor may change a template.
+func mayChange(actor rbac.Actor, t dbsqlc.Template) bool {
+	return actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing).WithID(t.ID)) == nil
 }
 
 // user returns the user in the path. An unknown user gets the same answer as an unknown workspace, so that names cannot be
@@ -195,17 +213,32 @@ func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspa
 	if err != nil {
 		return dbsqlc.Workspace{}, err
 	}
-	w, err := s.opts.DB.GetWorkspace(r.Context(), id)
+	s.guard(r, id, action, rbac.Workspace)
+	w, err := s.allowed(r.Context(), httpapi.ActorFrom(r.Context()), id, action, rbac.Workspace)
 	if err != nil {
-		return w, lookup.Fault(err, rbac.Workspace, "read workspace")
-	}
-	if err := httpapi.ActorFrom(r.Context()).May(action, object(w)); err != nil {
 		return w, err
 	}
 	if w.DeletedAt != nil && action != rbac.Read {
 		return w, fault.New(fault.Conflict, "The workspace %q is deleted.", w.Name)
 	}
 	return w, nil
+}
+
+// allowed returns a workspace if the actor may perform the action on the resource that it is, or that belongs to it.
+func (s *Service) allowed(ctx context.Context, actor rbac.Actor, id uuid.UUID, action rbac.Action, resource rbac.Resource) (dbsqlc.Workspace, error) {
+	w, err := s.opts.DB.GetWorkspace(ctx, id)
+	if err != nil {
+		return w, lookup.Fault(err, rbac.Workspace, "read workspace")
+	}
+	return w, actor.May(action, object(w).As(resource))
+}
+
+// guard ends the request when its actor loses the right to the action.
+func (s *Service) guard(r *http.Request, id uuid.UUID, action rbac.Action, resource rbac.Resource) {
+	httpapi.AddGuard(r.Context(), func(ctx context.Context, actor rbac.Actor) error {
+		_, err := s.allowed(ctx, actor, id, action, resource)
+		return err
+	})
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
@@ -243,7 +276,7 @@ func (s *Service) named(r *http.Request) (dbsqlc.Workspace, error) {
 	if err != nil {
 		return w, lookup.Fault(err, rbac.Workspace, "look up workspace")
 	}
-	return w, httpapi.ActorFrom(r.Context()).May(rbac.Read, object(w))
+	return w, httpapi.ActorFrom(r.Context()).May(rbac.Read, object(w)) // no request by name stays open
 }
 
 func (s *Service) getByName(w http.ResponseWriter, r *http.Request) error {
@@ -271,68 +304,9 @@ func readable(actor rbac.Actor) dbsqlc.ListWorkspaceRowsParams {
 	}
 }
 
-// filter turns a search into a query.
-func filter(actor rbac.Actor, search string) (dbsqlc.ListWorkspaceRowsParams, error) {
-	p := readable(actor)
-	terms, err := httpapi.ParseSearch(search, "owner", "name", "template", "status", "id", "outdated", "deleted", "dormant", "is-dormant")
-	if err != nil {
-		return p, err
-	}
-	refuse := func(detail string) error {
-		return fault.New(fault.Invalid, "The search is invalid.").WithField("q", detail)
-	}
-	// People write a workspace as owner/name in the free text.
-	if owner, name, ok := strings.Cut(terms[""], "/"); ok {
-		terms[""], terms["name"] = "", name
-		terms["owner"] = owner
-	}
-	p.OwnerName, p.Name, p.TemplateName, p.Status = terms["owner"], strings.TrimSpace(terms["name"]+terms[""]), terms["template"], terms["status"]
-	if p.OwnerName == sdk.Me {
-		p.OwnerName, p.OwnerID = "", &actor.UserID
-	} else if id, err := uuid.Parse(p.OwnerName); err == nil {
-		p.OwnerName, p.OwnerID = "", &id
-	}
-	if p.Status != "" && !slices.Contains(statuses, sdk.WorkspaceStatus(p.Status)) {
-		return p, refuse("status: does not know " + strconv.Quote(p.Status))
-	}
-	if text := terms["id"]; text != "" {
-		id, err := uuid.Parse(text)
-		if err != nil {
-			return p, refuse("id: must be a UUID")
-		}
-		p.Ids = []uuid.UUID{id}
-	}
-	// Lists leave dormant workspaces out unless the search names them.
-	dormant := false
-	if p.Dormant = &dormant; p.Ids != nil {
-		p.Dormant = nil
-	}
-	for key, set := range map[string]func(bool){
-		"dormant":    func(b bool) { p.Dormant = &b },
-		"is-dormant": func(b bool) { p.Dormant = &b },
-		"outdated":   func(b bool) { p.Outdated = &b },
-		"deleted":    func(b bool) { p.IncludeDeleted = b },
-	} {
-		if text := terms[key]; text != "" {
-			b, err := strconv.ParseBool(text)
-			if err != nil {
-				return p, refuse(key + ": must be true or false")
-			}
-			set(b)
-		}
-	}
-	if p.Status == string(sdk.WorkspaceDeleted) {
-		p.IncludeDeleted = true
-	}
-	if p.IncludeDeleted && terms["dormant"]+terms["is-dormant"] == "" {
-		p.Dormant = nil // a deleted workspace may have been dormant
-	}
-	return p, nil
-}
-
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
-	p, err := filter(actor, r.URL.Query().Get("q"))
+	p, err := s.filter(ctx, actor, r.URL.Query().Get("q"))
 	if err != nil {
 		return err
 	}
@@ -347,16 +321,62 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if limit == 0 || limit > maxList {
 		limit = maxList
 	}
-	rows, count, err := httpapi.Paged(limit, offset, func(limit, offset int32) ([]dbsqlc.ListWorkspaceRowsRow, error) {
-		p.PageLimit, p.PageOffset = limit, offset
-		return s.opts.DB.ListWorkspaceRows(ctx, p)
-	}, func(row dbsqlc.ListWorkspaceRowsRow) int64 { return row.Total })
+	rows, err := s.page(ctx, p, limit, offset)
 	if err != nil {
 		return fmt.Errorf("list workspaces: %w", err)
 	}
+	count, err := s.count(ctx, p)
+	if err != nil {
+		return err
+	}
 	out := sdk.WorkspacesResponse{Count: count}
-	if out.Workspaces, err = s.show(ctx, rows); err != nil {
+	if out.Workspaces, err = s.show(ctx, actor, rows); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// page returns one page of a list, in which the viewer's favorites come first. They are few, and are listed by their ids, so that
+// all others can be read in the order of an index.
+func (s *Service) page(ctx context.Context, p dbsqlc.ListWorkspaceRowsParams, limit, offset int) ([]dbsqlc.ListWorkspaceRowsRow, error) {
+	favorites, err := s.opts.DB.ListFavorites(ctx, p.ViewerID)
+	if err != nil {
+		return nil, fmt.Errorf("list favorites: %w", err)
+	}
+	first, rest := p, p
+	first.PageLimit, first.PageOffset = int32(limit), int32(offset)
+	rest.ExceptIds = favorites
+	if first.Ids = favorites; p.Ids != nil {
+		first.Ids = slices.DeleteFunc(slices.Clone(favorites), func(id uuid.UUID) bool { return !slices.Contains(p.Ids, id) })
+	}
+	var rows []dbsqlc.ListWorkspaceRowsRow
+	found := 0 // favorites on this page and those before it
+	if len(first.Ids) > 0 {
+		if rows, err = s.opts.DB.ListWorkspaceRows(ctx, first); err != nil || len(rows) == limit {
+			return rows, err
+		}
+		if found = offset + len(rows); len(rows) == 0 && offset > 0 {
+			if found, err = s.count(ctx, first); err != nil {
+				return nil, err
+			}
+		}
+	}
+	rest.PageLimit, rest.PageOffset = int32(limit-len(rows)), int32(max(0, offset-found))
+	others, err := s.opts.DB.ListWorkspaceRows(ctx, rest)
+	return append(rows, others...), err
+}
+
+// count returns how many workspaces a list has on all pages.
+func (s *Service) count(ctx context.Context, p dbsqlc.ListWorkspaceRowsParams) (int, error) {
+	n, err := s.opts.DB.CountWorkspaceRows(ctx, dbsqlc.CountWorkspaceRowsParams{
+		ViewerID: p.ViewerID, Ids: p.Ids, IncludeDeleted: p.IncludeDeleted, OwnerID: p.OwnerID, ExtentAll: p.ExtentAll,
+		ExtentOrganizations: p.ExtentOrganizations, ExtentMember: p.ExtentMember, ExtentPrincipals: p.ExtentPrincipals, ExtentOnly: p.ExtentOnly,
+		OrganizationID: p.OrganizationID, Shared: p.Shared, SharedWith: p.SharedWith, NotOwnerID: p.NotOwnerID, OwnerName: p.OwnerName, Name: p.Name,
+		TemplateName: p.TemplateName, Dormant: p.Dormant, Outdated: p.Outdated, Status: p.Status,
+		UsedBefore: p.UsedBefore, UsedAfter: p.UsedAfter, Params: p.Params, AgentStatus: p.AgentStatus, Healthy: p.Healthy,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count workspaces: %w", err)
+	}
+	return int(n), nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/codermesh/codermesh/internal/buildinfo"
@@ -16,16 +17,12 @@ var form = regexp.MustCompile(`^v2\.(\d+)\.(\d+)\+codermesh$`)
 // that it names, and clients mistake a patch number of another program's release for that program.
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	makefile, err := os.ReadFile("../../Makefile")
+	next, err := os.ReadFile("../../VERSION")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^VERSION \?= (\S+)$`).FindSubmatch(makefile)
-	if m == nil {
-		t.Fatal("the Makefile names no version")
-	}
 	patches := map[string]int{}
-	for name, version := range map[string]string{"source": buildinfo.Version(), "Makefile": string(m[1])} {
+	for name, version := range map[string]string{"source": buildinfo.Version(), "VERSION": strings.TrimSpace(string(next))} {
 		parts := form.FindStringSubmatch(version)
 		if parts == nil {
 			t.Errorf("%s: %q is not of the form %s", name, version, form)
@@ -38,7 +35,7 @@ func TestVersion(t *testing.T) {
 			t.Errorf("%s: patch number of %q, want 10000 and our release", name, version)
 		}
 	}
-	if patches["Makefile"] <= patches["source"] {
-		t.Errorf("a release (%d) ranks below a build without one (%d)", patches["Makefile"], patches["source"])
+	if patches["VERSION"] <= patches["source"] {
+		t.Errorf("a release (%d) ranks below a build without one (%d)", patches["VERSION"], patches["source"])
 	}
 }

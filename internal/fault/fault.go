@@ -17,6 +17,7 @@ const (
 	Unauthenticated Code = "unauthenticated"
 	Forbidden       Code = "forbidden"
 	NotFound        Code = "not_found"
+	WrongMethod     Code = "wrong_method" // HTTP only: the path exists, for other methods
 	Conflict        Code = "conflict"
 	TooLarge        Code = "too_large"
 	RateLimited     Code = "rate_limited"
@@ -99,6 +100,8 @@ func (c Code) HTTPStatus() int {
 		return http.StatusForbidden
 	case NotFound:
 		return http.StatusNotFound
+	case WrongMethod:
+		return http.StatusMethodNotAllowed
 	case Conflict:
 		return http.StatusConflict
 	case TooLarge:
@@ -114,7 +117,7 @@ func (c Code) HTTPStatus() int {
 
 // FromHTTPStatus returns the code for an HTTP status.
 func FromHTTPStatus(status int) Code {
-	for _, c := range []Code{Invalid, Unauthenticated, Forbidden, NotFound, Conflict, TooLarge, RateLimited, Unavailable} {
+	for _, c := range []Code{Invalid, Unauthenticated, Forbidden, NotFound, WrongMethod, Conflict, TooLarge, RateLimited, Unavailable} {
 		if c.HTTPStatus() == status {
 			return c
 		}

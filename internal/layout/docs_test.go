@@ -171,7 +171,7 @@ var prefixes = []string{"codermesh_", "codermesh_database_", "codermesh_provisio
 
 // foreign lists words in backquotes that belong to other programs, or represent something the reader fills in.
 var foreign = []string{
-	"disableSignatureVerification", "useHttpPath", "iperf3", "pg_dump", "PGPASSWORD", "SYS_ADMIN", "Referer", "nf_conntrack", // other programs
+	"disableSignatureVerification", "ssl", "useHttpPath", "iperf3", "pg_dump", "PGPASSWORD", "SYS_ADMIN", "Referer", "nf_conntrack", // other programs
 	"REMOTE", "HOST", "IDENTIFICATION", "HAS", "CHANGED", // OpenSSH's warning
 	"coder/coder", "SUFFIX", "L120", "allow_user_", "go_", "process_", "_max", "_slots", "_sessions_total", "XXX", "benchtime", "Pickup", // placeholders and patterns
 }

@@ -34,6 +34,8 @@ var law = map[string]rule{
 	"tailnet":     {},
 	"coordinator": {imports: []string{"tailnet"}},
 
+	"region": {imports: []string{"tailnet"}, tests: []string{"coderd/..."}},
+
 	"sshmux":     {},
 	"meshclient": {imports: []string{"coordinator", "tailnet"}},
 
@@ -55,9 +57,12 @@ var law = map[string]rule{
 
 	// The server, from the ground up.
 	"coderd/database":           {imports: []string{"coderd/rbac"}}, // stored sharing and powers
+	"coderd/database/rdsauth":   {tests: []string{"coderd/database"}},
 	"coderd/rbac":               {},
 	"coderd/jobtags":            {},
 	"coderd/policy":             {},
+	"coderd/certs":              {imports: []string{"coderd/database"}, tests: []string{"coderd/certs/pebbletest", "coderd/states"}}, // ACME's shared certificates
+	"coderd/certs/pebbletest":   {},
 	"coderd/slim":               {},
 	"coderd/templates/tagexpr":  {},
 	"coderd/templates/formdeps": {},
@@ -65,20 +70,28 @@ var law = map[string]rule{
 	"coderd/audit":              {imports: []string{"coderd/database", "coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/lookup":             {imports: []string{"coderd/database", "coderd/rbac"}},
 	"coderd/pubsub":             {imports: []string{"coderd/database"}},
+	"coderd/mail":               {},
+	"coderd/notifications":      {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/mail", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/seal":               {imports: []string{"coderd/database"}},
 	"coderd/states":             {imports: []string{"coderd/database"}},
 	"coderd/metrics":            {imports: []string{"coderd/database"}},
+	"coderd/replicas":           {imports: []string{"coderd/database", "coderd/pubsub"}},
+	"coderd/regions":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "region", "tailnet"}},
+	"coderd/reference":          {imports: []string{"coderd/httpapi", "coderd/rbac"}},
 	"coderd/retention":          {imports: []string{"coderd/database"}},
 	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/health":             {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal", "tailnet"}},
-	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/policy", "coderd/rbac", "coderd/states"}},
+	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/policy", "coderd/rbac", "coderd/states"}},
+	"coderd/groups":             {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
+	"coderd/claims":             {imports: []string{"coderd/audit", "coderd/database", "coderd/groups", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
 	"coderd/redirect":           {imports: []string{"coderd/seal"}},
 	"coderd/extauth":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/states"}},
 	"coderd/secrets":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/states"}},
 	"coderd/signin": {
-		imports: []string{"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/users"},
+		imports: []string{"coderd/audit", "coderd/claims", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/users"},
 	},
-	"coderd/provisioners": {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac"}},
+	"coderd/organizations": {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/users"}},
+	"coderd/provisioners":  {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/mesh": {
 		imports: []string{"coderd/httpapi", "coderd/jobtags", "coderd/rbac", "coderd/seal", "coordinator", "tailnet"},
 		tests:   []string{"agent/agentpb"},
@@ -97,30 +110,32 @@ var law = map[string]rule{
 	},
 	"coderd/templates": {
 		imports: []string{
-			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/rbac",
+			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/rbac",
 			"coderd/policy", "coderd/templates/formdeps", "coderd/templates/tagexpr", "provisionerd/provisionerpb",
 		},
 	},
 	"coderd/workspaces": {
 		imports: []string{
-			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac",
+			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/pubsub", "coderd/rbac",
 			"coderd/policy", "coderd/states", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
 		},
 	},
 	"coderd/coderdtest": {imports: []string{"coderd/...", "coordinator", "provisionerd", "provisionerd/echo", "provisionerd/provisionerpb", "tailnet"}},
 	"coderd": {
 		imports: []string{"coderd/...", "agent/agentpb", "provisionerd", "provisionerd/job", "site"},
-		tests:   []string{"coordinator", "tailnet", "provisionerd/echo"},
+		tests:   []string{"coordinator", "tailnet", "provisionerd/echo", "region"},
 	},
 
 	// The command line, from the ground up: what commands share, the global flags, the commands by purpose.
-	"cmd/coder/cli/exit":    {},
-	"cmd/coder/cli/config":  {},
-	"cmd/coder/cli/output":  {},
-	"cmd/coder/cli/flags":   {imports: []string{"cmd/coder/cli/exit"}},
-	"cmd/coder/cli/follow":  {imports: []string{"cmd/coder/cli/exit"}},
-	"cmd/coder/cli/form":    {imports: []string{"cmd/coder/cli/flags"}},
-	"cmd/coder/cli/forward": {imports: []string{"cmd/coder/cli/exit"}},
+	"cmd/coder/cli/exit":         {},
+	"cmd/coder/cli/browser":      {},
+	"cmd/coder/cli/config":       {},
+	"cmd/coder/cli/output":       {},
+	"cmd/coder/cli/flags":        {imports: []string{"cmd/coder/cli/exit"}},
+	"cmd/coder/cli/organization": {imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/flags"}},
+	"cmd/coder/cli/follow":       {imports: []string{"cmd/coder/cli/exit"}},
+	"cmd/coder/cli/form":         {imports: []string{"cmd/coder/cli/flags"}},
+	"cmd/coder/cli/forward":      {imports: []string{"cmd/coder/cli/exit"}},
 	"cmd/coder/cli/target": {
 		imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/follow", "cmd/coder/cli/output", "meshclient"},
 		tests:   []string{"coordinator", "tailnet"},
@@ -131,20 +146,20 @@ var law = map[string]rule{
 	},
 	"cmd/coder/cli/global": {imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/follow"}},
 	"cmd/coder/cli/account": {
-		imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/output"},
+		imports: []string{"cmd/coder/cli/browser", "cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/organization", "cmd/coder/cli/output"},
 	},
-	"cmd/coder/cli/provisioners": {imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/output"}},
+	"cmd/coder/cli/provisioners": {imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/organization", "cmd/coder/cli/output", "cmd/coder/cli/target"}},
 	"cmd/coder/cli/inside": {
 		imports: []string{"agent", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/output"},
 	},
 	"cmd/coder/cli/templates": {
 		imports: []string{
-			"cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/follow", "cmd/coder/cli/form", "cmd/coder/cli/global", "cmd/coder/cli/output",
+			"cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/follow", "cmd/coder/cli/form", "cmd/coder/cli/global", "cmd/coder/cli/organization", "cmd/coder/cli/output",
 		},
 	},
 	"cmd/coder/cli/workspaces": {
 		imports: []string{
-			"cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/form", "cmd/coder/cli/global", "cmd/coder/cli/output", "cmd/coder/cli/target",
+			"cmd/coder/cli/browser", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/form", "cmd/coder/cli/global", "cmd/coder/cli/organization", "cmd/coder/cli/output", "cmd/coder/cli/target",
 		},
 	},
 	"cmd/coder/cli/diagnose": {
@@ -158,9 +173,16 @@ var law = map[string]rule{
 	},
 	"cmd/coder/cli": {imports: []string{"agent", "cmd/coder/cli/..."}},
 
-	"cmd":       {imports: []string{"cmd/coder/cli", "cmd/coder/cli/flags", "coderd/...", "provisionerd/..."}},
-	"e2e":       {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
-	"bench":     {},
+	"cmd/coder/settings": {imports: []string{"cmd/coder/cli/flags"}},
+
+	"cmd":   {imports: []string{"cmd/coder/cli", "cmd/coder/cli/flags", "cmd/coder/settings", "coderd/...", "provisionerd/...", "region"}},
+	"e2e":   {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
+	"bench": {},
+	"bench/scale": {
+		imports: []string{
+			"agent", "coderd/database", "coderd/database/embedded", "coordinator", "provisionerd", "provisionerd/echo", "provisionerd/job", "provisionerd/provisionerpb", "tailnet", "tailnet/relay",
+		},
+	},
 	"site":      {},
 	"packaging": {},
 }
@@ -194,12 +216,15 @@ var unknown = map[string]struct {
 	"cmd/coder/cli/session":           {"must not know the global flags", []string{"cmd/coder/cli/global"}},
 	"cmd/coder/cli/target":            {"must not know what is done over its connections, nor the global flags", []string{"cmd/coder/cli/session", "cmd/coder/cli/forward", "cmd/coder/cli/global"}},
 	"coderd/agents":                   {"must not know how builds are made, nor how the mesh carries its RPCs", []string{"coderd/jobs", "coderd/workspaces", "coderd/templates", "coderd/mesh", "coordinator"}},
+	"coderd/claims":                   {"must not know templates, workspaces or the mesh", []string{"coderd/templates", "coderd/workspaces", "coderd/mesh", "coderd/signin"}},
 	"coderd/database":                 {"knows no feature and no HTTP", []string{"coderd/httpapi", "internal/sdk"}},
 	"coderd/extauth":                  {"knows nothing of workspaces and agents", []string{"coderd/workspaces", "coderd/agents"}},
+	"coderd/groups":                   {"knows neither templates nor workspaces", []string{"coderd/templates", "coderd/workspaces", "coderd/agents"}},
 	"coderd/httpapi":                  {"knows neither the database nor any feature", []string{"coderd/database"}},
 	"coderd/jobs":                     {"must not know templates or workspaces", []string{"coderd/templates", "coderd/workspaces", "coderd/agents", "coderd/mesh"}},
 	"coderd/jobtags":                  {"knows no job, no daemon and no database", []string{"coderd/jobs", "coderd/database", "provisionerd"}},
 	"coderd/mesh":                     {"knows neither jobs nor templates", []string{"coderd/jobs", "coderd/templates"}},
+	"coderd/organizations":            {"knows no template, workspace, provisioner or mesh", []string{"coderd/templates", "coderd/workspaces", "coderd/provisioners", "coderd/mesh", "tailnet"}},
 	"coderd/policy":                   {"must not know the database, HTTP or how builds are made", []string{"coderd/database", "coderd/httpapi", "coderd/workspaces"}},
 	"coderd/provisioners":             {"knows neither the mesh nor the queue", []string{"coderd/mesh", "coderd/jobs", "coordinator", "tailnet"}},
 	"coderd/pubsub":                   {"knows no feature", []string{"coderd/httpapi", "internal/sdk"}},
@@ -298,6 +323,7 @@ func TestParsersAreGuarded(t *testing.T) {
 var notInSlim = map[string]string{
 	"github.com/jackc/pgx/v5":                      "no database there",
 	"github.com/pressly/goose/v3":                  "no database there",
+	"github.com/aws/aws-sdk-go-v2":                 "no database there",
 	"github.com/hashicorp/terraform-exec":          "no Terraform there",
 	"github.com/hashicorp/hc-install":              "no Terraform there",
 	"github.com/coder/terraform-provider-coder/v2": "no Terraform there",

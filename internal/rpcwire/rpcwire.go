@@ -20,6 +20,10 @@ type Wire struct {
 	cause error      // why the exchange was ended, or nil
 }
 
+// CompressFrom is the size in bytes from which responses are worth compressing. Shorter ones, such as the answers to heartbeats, would grow,
+// and each would occupy a compressor of 1 MB for as long as the collector lets it live.
+const CompressFrom = 1 << 10
+
 type key struct{}
 
 // Handler makes the exchange available to the RPC handlers below next, through From.

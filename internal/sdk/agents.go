@@ -187,3 +187,10 @@ func (c *Client) AgentConnection(ctx context.Context, id uuid.UUID) (AgentConnec
 func (c *Client) AgentLogs(ctx context.Context, id uuid.UUID, after int64) ([]AgentLog, error) {
 	return get[[]AgentLog](ctx, c, "workspaceagents/"+id.String()+"/logs?after="+strconv.FormatInt(after, 10))
 }
+
+// AgentContainers lists the containers in a workspace. It is empty: agents do not report containers.
+type AgentContainers struct {
+	Containers    List[any]    `json:"containers"`
+	Devcontainers List[any]    `json:"devcontainers"`
+	Warnings      List[string] `json:"warnings"`
+}

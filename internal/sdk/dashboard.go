@@ -20,6 +20,7 @@ const (
 	EventProvisioner EventKind = "provisioner"
 	EventAgent       EventKind = "agent"
 	EventUser        EventKind = "user"
+	EventInbox       EventKind = "inbox" // the reader's own
 )
 
 // Event is the data of one event. It names the object that has changed, which the client reads again.
@@ -48,16 +49,20 @@ const (
 
 // MeshPeer is a participant of the mesh.
 type MeshPeer struct {
-	ID            uuid.UUID       `json:"id"`
-	Kind          PeerKind        `json:"kind"`
-	Name          string          `json:"name"`
-	Path          PeerPath        `json:"path"`
-	LatencyMillis float64         `json:"latency_ms"` // 0 while unknown
-	RxBytes       int64           `json:"rx_bytes"`   // received by this server from the peer in the current session
-	TxBytes       int64           `json:"tx_bytes"`
-	LastSeen      *time.Time      `json:"last_seen"`
-	Connected     bool            `json:"connected"` // to the coordinator
-	Links         List[uuid.UUID] `json:"links"`     // the listed peers with which it has a tunnel
+	ID            uuid.UUID  `json:"id"`
+	Kind          PeerKind   `json:"kind"`
+	Name          string     `json:"name"`
+	Path          PeerPath   `json:"path"`
+	LatencyMillis float64    `json:"latency_ms"` // 0 while unknown
+	RxBytes       int64      `json:"rx_bytes"`   // received by this server from the peer in the current session
+	TxBytes       int64      `json:"tx_bytes"`
+	LastSeen      *time.Time `json:"last_seen"`
+	Connected     bool       `json:"connected"` // to the coordinator
+	// ServerID is the server that it is, or was last, connected to.
+	ServerID uuid.UUID `json:"server_id"`
+	// RelayServerID is the server whose relay holds its connection; nil while it is not connected to any relay.
+	RelayServerID *uuid.UUID      `json:"relay_server_id"`
+	Links         List[uuid.UUID] `json:"links"` // the listed peers with which it has a tunnel
 	// Clients reports how the clients among Links reach an agent, if the agent answered in time.
 	Clients List[MeshClient] `json:"clients"`
 }
@@ -72,7 +77,18 @@ type MeshClient struct {
 }
 
 type MeshPeersResponse struct {
-	Peers List[MeshPeer] `json:"peers"`
+	// ServerID is the server that answered: paths, latency and bytes are as its node sees them.
+	ServerID uuid.UUID      `json:"server_id"`
+	Peers    List[MeshPeer] `json:"peers"`
+	// ServerLinks are the links from that server to the others.
+	ServerLinks List[MeshServerLink] `json:"server_links"`
+}
+
+// MeshServerLink is a link between two servers.
+type MeshServerLink struct {
+	ServerID      uuid.UUID `json:"server_id"` // the other one
+	Connected     bool      `json:"connected"`
+	LatencyMillis float64   `json:"latency_ms"` // 0 while unknown
 }
 
 // HealthSeverity is the severity of a finding.
@@ -90,11 +106,12 @@ type HealthReport struct {
 	Healthy   bool                `json:"healthy"` // no section has an error
 	Severity  HealthSeverity      `json:"severity"`
 	Sections  List[HealthSection] `json:"sections"`
+	Servers   List[ServerHealth]  `json:"servers"` // oldest first
 }
 
 // HealthSection is one part of a HealthReport. Code is stable: documentation and alerts name it.
 type HealthSection struct {
-	Name     string         `json:"name"`  // database, access_url, relay, websocket, provisioners
+	Name     string         `json:"name"`  // database, access_url, relay, websocket, provisioners, servers
 	Label    string         `json:"label"` // for people
 	Healthy  bool           `json:"healthy"`
 	Severity HealthSeverity `json:"severity"`
@@ -146,13 +163,6 @@ type ScriptTiming struct {
 	DisplayName string    `json:"display_name"`
 	AgentID     uuid.UUID `json:"workspace_agent_id"`
 	AgentName   string    `json:"workspace_agent_name"`
-}
-
-// AssignableRole is a role, and whether the caller may assign it.
-type AssignableRole struct {
-	Role
-	Assignable bool `json:"assignable"`
-	BuiltIn    bool `json:"built_in"`
 }
 
 // MeshPeers returns the participants of the mesh that the caller may see.

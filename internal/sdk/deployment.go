@@ -85,3 +85,24 @@ func (c *Client) Appearance(ctx context.Context) (Appearance, error) {
 func (c *Client) Entitlements(ctx context.Context) (Entitlements, error) {
 	return get[Entitlements](ctx, c, "entitlements")
 }
+
+// ProjectURL is where the program is developed.
+const ProjectURL = "https://github.com/codermesh/codermesh"
+
+// TasksResponse is the list of tasks. It is empty: this server has none.
+type TasksResponse struct {
+	Tasks List[any] `json:"tasks"`
+	Count int       `json:"count"`
+}
+
+// AvailableExperiments is the list of experiments that can be enabled. It is empty: this server has none.
+type AvailableExperiments struct {
+	Safe List[string] `json:"safe"`
+}
+
+// UpdateCheck says which version is the newest. The server calls no other server, so it knows its own only.
+type UpdateCheck struct {
+	Current bool   `json:"current"`
+	Version string `json:"version"`
+	URL     string `json:"url"` // where to find others
+}

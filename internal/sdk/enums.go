@@ -1,5 +1,7 @@
 package sdk
 
+import "slices"
+
 // The enums are closed: clients in the field reject a value they do not know.
 
 type WorkspaceStatus string
@@ -108,6 +110,23 @@ const (
 	ShareOrganization  AppShare = "organization"
 	SharePublic        AppShare = "public"
 )
+
+// PortShareLevels lists the levels from the most private to the most open.
+var PortShareLevels = []AppShare{ShareOwner, ShareOrganization, ShareAuthenticated, SharePublic}
+
+// Exceeds reports whether the level is more open than another. Unknown levels exceed every other.
+func (a AppShare) Exceeds(ceiling AppShare) bool {
+	mine, theirs := slices.Index(PortShareLevels, a), slices.Index(PortShareLevels, ceiling)
+	return mine < 0 || mine > theirs
+}
+
+// Within returns the level, or the ceiling if the level exceeds it.
+func (a AppShare) Within(ceiling AppShare) AppShare {
+	if a.Exceeds(ceiling) {
+		return ceiling
+	}
+	return a
+}
 
 type AppOpenIn string
 

@@ -7,6 +7,9 @@ const (
 	ProvisionerKeyHeader  = "Coder-Provisioner-Daemon-Key"
 	ProvisionerNameHeader = "Coder-Provisioner-Daemon-Name"
 	ProvisionerTagsHeader = "Coder-Provisioner-Daemon-Tags" // k=v, as a URL query
+	// ProvisionerOrganizationHeader names the organization whose jobs the daemon takes, by name or id; without it, the key's or the
+	// default one.
+	ProvisionerOrganizationHeader = "Coder-Provisioner-Daemon-Organization"
 	// ProvisionerInstanceHeader distinguishes a restarted daemon from another one that was given the same name.
 	ProvisionerInstanceHeader = "Coder-Provisioner-Daemon-Instance"
 )

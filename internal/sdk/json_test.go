@@ -17,7 +17,7 @@ import (
 
 // answers are examples of what the API sends, one of each kind that contains lists, maps, times, raw JSON or pointers.
 var answers = []any{
-	sdk.WorkspacesResponse{}, sdk.Workspace{}, sdk.WorkspaceBuild{}, sdk.WorkspaceAgent{}, sdk.Template{}, sdk.TemplateVersion{}, sdk.TemplateACL{},
+	sdk.WorkspacesResponse{}, sdk.Workspace{}, sdk.WorkspaceBuild{}, sdk.WorkspaceAgent{}, sdk.Template{}, sdk.TemplateVersion{}, sdk.TemplateACL{}, sdk.WorkspaceACL{}, sdk.Group{},
 	sdk.TemplateVersionParameter{}, sdk.EvaluateParametersResponse{}, sdk.Preset{}, sdk.ProvisionerJob{}, sdk.ProvisionerDaemon{}, sdk.JobLog{},
 	sdk.User{}, sdk.UsersResponse{}, sdk.Entitlements{}, sdk.ListeningPorts{}, sdk.BuildTimings{}, sdk.Response{}, sdk.APIKey{},
 	[]sdk.WorkspaceBuild{}, []sdk.Workspace(nil), sdk.List[sdk.WorkspaceResource]{}, sdk.List[string](nil), sdk.Map[sdk.List[string]]{"b": nil, "a": {"<&>\u2028"}},

@@ -87,7 +87,9 @@ type ProvisionerDaemon struct {
 	Tags           Map[string]       `json:"tags"`
 	Status         ProvisionerStatus `json:"status"`
 	// Path is how the server's packets to it travel: "direct", "relayed", or "" while that is unknown.
-	Path        string                `json:"path,omitempty"`
+	Path string `json:"path,omitempty"`
+	// ServerID is the server that it is connected to; absent while it is offline.
+	ServerID    *uuid.UUID            `json:"server_id,omitempty"`
 	CurrentJob  *ProvisionerDaemonJob `json:"current_job"`
 	PreviousJob *ProvisionerDaemonJob `json:"previous_job"`
 }
@@ -134,7 +136,28 @@ type JobsQuery struct {
 }
 
 func (c *Client) ProvisionerDaemons(ctx context.Context, organization string) ([]ProvisionerDaemon, error) {
-	return get[[]ProvisionerDaemon](ctx, c, "organizations/"+seg(organization)+"/provisionerdaemons")
+	return c.FindProvisionerDaemons(ctx, organization, DaemonsQuery{})
+}
+
+// DaemonsQuery selects provisioners. The zero value means all.
+type DaemonsQuery struct {
+	Limit    int
+	Statuses []string
+}
+
+func (c *Client) FindProvisionerDaemons(ctx context.Context, organization string, q DaemonsQuery) ([]ProvisionerDaemon, error) {
+	v := url.Values{}
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	if len(q.Statuses) > 0 {
+		v.Set("status", strings.Join(q.Statuses, ","))
+	}
+	path := "organizations/" + seg(organization) + "/provisionerdaemons"
+	if len(v) > 0 {
+		path += "?" + v.Encode()
+	}
+	return get[[]ProvisionerDaemon](ctx, c, path)
 }
 
 func (c *Client) ProvisionerJobs(ctx context.Context, organization string, q JobsQuery) ([]ProvisionerJob, error) {

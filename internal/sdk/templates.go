@@ -48,6 +48,7 @@ type Template struct {
 	FailureTTLMillis             int64                `json:"failure_ttl_ms"`
 	TimeTilDormantMillis         int64                `json:"time_til_dormant_ms"`
 	TimeTilDormantDeleteMillis   int64                `json:"time_til_dormant_autodelete_ms"`
+	DisableModuleCache           bool                 `json:"disable_module_cache"` // always false
 	RequireActiveVersion         bool                 `json:"require_active_version"`
 	MaxPortShareLevel            AppShare             `json:"max_port_share_level"`
 	UseClassicParameterFlow      bool                 `json:"use_classic_parameter_flow"`
@@ -79,6 +80,8 @@ type CreateTemplateRequest struct {
 	VersionID            uuid.UUID `json:"template_version_id"`
 	DefaultTTLMillis     *int64    `json:"default_ttl_ms,omitempty"`
 	RequireActiveVersion bool      `json:"require_active_version,omitempty"`
+	// DisableEveryoneGroupAccess makes the template private: it is not shared with Everyone.
+	DisableEveryoneGroupAccess bool `json:"disable_everyone_group_access,omitempty"`
 	TemplatePolicy
 	FixedTemplateSettings
 }
@@ -86,12 +89,11 @@ type CreateTemplateRequest struct {
 // FixedTemplateSettings are settings of the API that have a fixed value here. A request may contain that value; any other is refused. One
 // of them has different names when a template is created and when it is changed.
 type FixedTemplateSettings struct {
-	DisableEveryoneGroupAccess *bool     `json:"disable_everyone_group_access,omitempty"`
-	MaxPortShareLevel          *AppShare `json:"max_port_share_level,omitempty"`
-	CORSBehavior               *string   `json:"cors_behavior,omitempty"`
-	UseClassicParameterFlow    *bool     `json:"use_classic_parameter_flow,omitempty"`
-	ClassicParameterFlow       *bool     `json:"template_use_classic_parameter_flow,omitempty"`
-	DisableModuleCache         *bool     `json:"disable_module_cache,omitempty"`
+	MaxPortShareLevel       *AppShare `json:"max_port_share_level,omitempty"`
+	CORSBehavior            *string   `json:"cors_behavior,omitempty"`
+	UseClassicParameterFlow *bool     `json:"use_classic_parameter_flow,omitempty"`
+	ClassicParameterFlow    *bool     `json:"template_use_classic_parameter_flow,omitempty"`
+	DisableModuleCache      *bool     `json:"disable_module_cache,omitempty"`
 }
 
 // UpdateTemplateRequest changes the fields that are set.
@@ -108,6 +110,8 @@ type UpdateTemplateRequest struct {
 	// UpdateWorkspaceDormantAt counts all dormant workspaces of the template as dormant since now, so that a new deletion time does not
 	// affect them at once.
 	UpdateWorkspaceDormantAt *bool `json:"update_workspace_dormant_at,omitempty"`
+	// DisableEveryoneGroupAccess ends the sharing with Everyone. If it is false, the sharing stays as it is.
+	DisableEveryoneGroupAccess bool `json:"disable_everyone_group_access,omitempty"`
 	TemplatePolicy
 	FixedTemplateSettings
 }
@@ -117,23 +121,22 @@ type UpdateActiveVersionRequest struct {
 	ID uuid.UUID `json:"id"`
 }
 
-// TemplateACL lists who may use and who may change a template.
+// TemplateACL lists with whom a template is shared.
 type TemplateACL struct {
 	Users  List[TemplateUser]  `json:"users"`
 	Groups List[TemplateGroup] `json:"group"`
 }
 
+// TemplateUser is a user with whom a template is shared.
 type TemplateUser struct {
 	User
 	Role string `json:"role"` // use, admin
 }
 
+// TemplateGroup is a group with which a template is shared.
 type TemplateGroup struct {
-	ID          uuid.UUID         `json:"id"`
-	Name        string            `json:"name"`
-	DisplayName string            `json:"display_name"`
-	Members     List[MinimalUser] `json:"members"`
-	Role        string            `json:"role"` // use, admin
+	Group
+	Role string `json:"role"` // use, admin
 }
 
 // UpdateTemplateACLRequest maps user and group ids to a role; "" removes one.
@@ -179,6 +182,24 @@ func (c *Client) DeleteTemplate(ctx context.Context, id uuid.UUID) error {
 // TemplateVersions lists a template's versions, oldest first.
 func (c *Client) TemplateVersions(ctx context.Context, template uuid.UUID) ([]TemplateVersion, error) {
 	return get[[]TemplateVersion](ctx, c, "templates/"+template.String()+"/versions")
+}
+
+// AllTemplateVersions is like TemplateVersions, with archived ones.
+func (c *Client) AllTemplateVersions(ctx context.Context, template uuid.UUID) ([]TemplateVersion, error) {
+	return get[[]TemplateVersion](ctx, c, "templates/"+template.String()+"/versions?include_archived=true")
+}
+
+// ArchiveTemplateVersion archives a version, or with false the reverse.
+func (c *Client) ArchiveTemplateVersion(ctx context.Context, version uuid.UUID, archive bool) error {
+	action := "unarchive"
+	if archive {
+		action = "archive"
+	}
+	return c.do(ctx, http.MethodPost, "templateversions/"+version.String()+"/"+action, nil, nil)
+}
+
+func (c *Client) ArchiveTemplateVersions(ctx context.Context, template uuid.UUID, req ArchiveTemplateVersionsRequest) (ArchiveTemplateVersionsResponse, error) {
+	return send[ArchiveTemplateVersionsResponse](ctx, c, http.MethodPost, "templates/"+template.String()+"/versions/archive", req)
 }
 
 func (c *Client) TemplateVersionByName(ctx context.Context, template uuid.UUID, name string) (TemplateVersion, error) {

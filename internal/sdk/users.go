@@ -25,6 +25,9 @@ type User struct {
 	ThemePreference string          `json:"theme_preference"`
 	OrganizationIDs List[uuid.UUID] `json:"organization_ids"`
 	Roles           List[Role]      `json:"roles"`
+	// IsServiceAccount is set for accounts of programs, which act with tokens and have no email address.
+	IsServiceAccount bool `json:"is_service_account"`
+	HasAISeat        bool `json:"has_ai_seat"` // always false: there are no seats
 }
 
 // Role is a role's name as shown beside a user.
@@ -69,13 +72,16 @@ type CreateFirstUserResponse struct {
 }
 
 type CreateUserRequest struct {
-	Email           string      `json:"email"`
-	Username        string      `json:"username"`
-	Name            string      `json:"name"`
-	Password        string      `json:"password,omitempty"`
-	LoginType       LoginType   `json:"login_type,omitempty"` // "": password
-	UserStatus      *UserStatus `json:"user_status,omitempty"`
+	Email      string      `json:"email"`
+	Username   string      `json:"username"`
+	Name       string      `json:"name"`
+	Password   string      `json:"password,omitempty"`
+	LoginType  LoginType   `json:"login_type,omitempty"` // "": password
+	UserStatus *UserStatus `json:"user_status,omitempty"`
+	// OrganizationIDs are the organizations that the user joins; none: the default one.
 	OrganizationIDs []uuid.UUID `json:"organization_ids,omitempty"`
+	// ServiceAccount creates an account of a program, without email address, password and sign-in.
+	ServiceAccount bool `json:"service_account,omitempty"`
 }
 
 type LoginRequest struct {
@@ -132,30 +138,6 @@ type UpdateRolesRequest struct {
 type UserRoles struct {
 	Roles             List[string]      `json:"roles"`
 	OrganizationRoles Map[List[string]] `json:"organization_roles"`
-}
-
-type Organization struct {
-	ID          uuid.UUID `json:"id"`
-	Name        string    `json:"name"`
-	DisplayName string    `json:"display_name"`
-	Description string    `json:"description"`
-	Icon        string    `json:"icon"`
-	CreatedAt   time.Time `json:"created_at"`
-	UpdatedAt   time.Time `json:"updated_at"`
-	IsDefault   bool      `json:"is_default"`
-}
-
-type OrganizationMember struct {
-	UserID         uuid.UUID  `json:"user_id"`
-	OrganizationID uuid.UUID  `json:"organization_id"`
-	CreatedAt      time.Time  `json:"created_at"`
-	UpdatedAt      time.Time  `json:"updated_at"`
-	Roles          List[Role] `json:"roles"`
-	Username       string     `json:"username"`
-	Name           string     `json:"name"`
-	AvatarURL      string     `json:"avatar_url"`
-	Email          string     `json:"email"`
-	GlobalRoles    List[Role] `json:"global_roles"`
 }
 
 // APIKey is a session or a token without its secret.
@@ -273,10 +255,6 @@ func (c *Client) UpdateUserPassword(ctx context.Context, user string, req Update
 	return c.do(ctx, http.MethodPut, "users/"+seg(user)+"/password", req, nil)
 }
 
-func (c *Client) OrganizationMember(ctx context.Context, organization, user string) (OrganizationMember, error) {
-	return get[OrganizationMember](ctx, c, "organizations/"+seg(organization)+"/members/"+seg(user))
-}
-
 // Tokens lists a user's long-lived tokens; with all, those of every user (owners only), and with expired also those that have ended.
 func (c *Client) Tokens(ctx context.Context, user string, all, expired bool) ([]APIKey, error) {
 	return get[[]APIKey](ctx, c, "users/"+seg(user)+"/keys/tokens?include_all="+strconv.FormatBool(all)+"&include_expired="+strconv.FormatBool(expired))
@@ -338,4 +316,13 @@ func page(q string, limit, offset int) string {
 		return ""
 	}
 	return "?" + v.Encode()
+}
+
+type ValidatePasswordRequest struct {
+	Password string `json:"password"`
+}
+
+type ValidatePasswordResponse struct {
+	Valid   bool   `json:"valid"`
+	Details string `json:"details"` // what is wrong with it, "" if nothing is
 }

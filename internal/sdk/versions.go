@@ -55,6 +55,16 @@ type UpdateTemplateVersionRequest struct {
 	Message *string `json:"message,omitempty"`
 }
 
+// ArchiveTemplateVersionsRequest archives versions of a template that are not in use: those whose import did not succeed, or all.
+type ArchiveTemplateVersionsRequest struct {
+	All bool `json:"all"`
+}
+
+type ArchiveTemplateVersionsResponse struct {
+	TemplateID  uuid.UUID       `json:"template_id"`
+	ArchivedIDs List[uuid.UUID] `json:"archived_ids"`
+}
+
 // VariableValue is the value of a Terraform variable.
 type VariableValue struct {
 	Name  string `json:"name"`

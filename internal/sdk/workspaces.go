@@ -43,6 +43,18 @@ type Workspace struct {
 	IsPrebuild                           bool             `json:"is_prebuild"`
 	// Consequences are what happens to the workspace if nothing changes, the earliest first.
 	Consequences List[ScheduledConsequence] `json:"consequences"`
+	// Shared reports whether the workspace is shared with a user or group.
+	Shared      bool                 `json:"shared"`
+	Permissions WorkspacePermissions `json:"permissions"`
+}
+
+// WorkspacePermissions is what the user who reads a workspace may do with it.
+type WorkspacePermissions struct {
+	Connect bool `json:"connect"` // open sessions, ports and apps
+	Build   bool `json:"build"`   // start, stop and cancel
+	Update  bool `json:"update"`  // change its settings
+	Delete  bool `json:"delete"`
+	Share   bool `json:"share"`
 }
 
 // FullName returns "owner/name".

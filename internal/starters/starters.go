@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-//go:embed process docker
+//go:embed process docker kubernetes
 var content embed.FS
 
 // Starter describes one starter template.
@@ -23,6 +23,10 @@ var all = []Starter{
 	{
 		Name: "docker", DisplayName: "Docker containers", Icon: "/icon/docker.svg", Tags: []string{"docker", "container"},
 		Description: "Workspaces are containers on the provisioner's host; their home folder is a volume that outlives them.",
+	},
+	{
+		Name: "kubernetes", DisplayName: "Kubernetes pods", Icon: "/icon/widgets.svg", Tags: []string{"kubernetes", "container"},
+		Description: "Workspaces are pods; their home folder is a persistent volume that outlives them.",
 	},
 	{
 		Name: "process", DisplayName: "Processes on the provisioner's host", Icon: "/icon/terminal.svg", Tags: []string{"local"},

@@ -11,8 +11,8 @@ import (
 func TestStartersAreComplete(t *testing.T) {
 	t.Parallel()
 	list := starters.List()
-	if len(list) != 2 {
-		t.Fatalf("List: %d starters, want 2", len(list))
+	if len(list) != 3 {
+		t.Fatalf("List: %d starters, want 3", len(list))
 	}
 	for _, want := range list {
 		files, got, ok := starters.Get(want.Name)

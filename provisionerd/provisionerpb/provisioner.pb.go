@@ -256,7 +256,7 @@ func (x Change_End) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_End.Descriptor instead.
 func (Change_End) EnumDescriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29, 0}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30, 0}
 }
 
 type DaemonMessage struct {
@@ -1932,6 +1932,7 @@ type WorkspaceBuild struct {
 	// What earlier builds began and nothing has settled since: addresses.
 	Unknown       []string `protobuf:"bytes,9,rep,name=unknown,proto3" json:"unknown,omitempty"`  // may exist without being in the state
 	Tainted       []string `protobuf:"bytes,10,rep,name=tainted,proto3" json:"tainted,omitempty"` // in the state, to be made anew
+	Quota         *Quota   `protobuf:"bytes,11,opt,name=quota,proto3" json:"quota,omitempty"`     // of the owner, for starts; none if the organization has no quotas
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2036,6 +2037,66 @@ func (x *WorkspaceBuild) GetTainted() []string {
 	return nil
 }
 
+func (x *WorkspaceBuild) GetQuota() *Quota {
+	if x != nil {
+		return x.Quota
+	}
+	return nil
+}
+
+// Quota is what the owner's other workspaces use and what all of them may use, in credits a day.
+type Quota struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Used          int64                  `protobuf:"varint,1,opt,name=used,proto3" json:"used,omitempty"`
+	Allowance     int64                  `protobuf:"varint,2,opt,name=allowance,proto3" json:"allowance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quota) Reset() {
+	*x = Quota{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quota) ProtoMessage() {}
+
+func (x *Quota) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quota.ProtoReflect.Descriptor instead.
+func (*Quota) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Quota) GetUsed() int64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *Quota) GetAllowance() int64 {
+	if x != nil {
+		return x.Allowance
+	}
+	return 0
+}
+
 // StateRef stands for a state that travels in pieces.
 type StateRef struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2047,7 +2108,7 @@ type StateRef struct {
 
 func (x *StateRef) Reset() {
 	*x = StateRef{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2120,7 @@ func (x *StateRef) String() string {
 func (*StateRef) ProtoMessage() {}
 
 func (x *StateRef) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2133,7 @@ func (x *StateRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRef.ProtoReflect.Descriptor instead.
 func (*StateRef) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{24}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StateRef) GetSize() uint64 {
@@ -2101,7 +2162,7 @@ type StatePiece struct {
 
 func (x *StatePiece) Reset() {
 	*x = StatePiece{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2174,7 @@ func (x *StatePiece) String() string {
 func (*StatePiece) ProtoMessage() {}
 
 func (x *StatePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2187,7 @@ func (x *StatePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
 func (*StatePiece) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{25}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StatePiece) GetOffset() uint64 {
@@ -2163,7 +2224,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2236,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2249,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{26}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Event) GetJobId() []byte {
@@ -2318,7 +2379,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2391,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2404,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{27}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogLine) GetAt() *timestamppb.Timestamp {
@@ -2392,7 +2453,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2465,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2478,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{28}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LogBatch) GetLines() []*LogLine {
@@ -2446,7 +2507,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2458,7 +2519,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2471,7 +2532,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Change) GetAddress() string {
@@ -2506,7 +2567,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2579,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2592,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Checkpoint) GetState() []byte {
@@ -2557,7 +2618,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2630,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2643,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Resources) GetResources() []*Resource {
@@ -2610,7 +2671,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2683,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2696,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{32}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Result) GetError() string {
@@ -2729,7 +2790,7 @@ type BuildResult struct {
 
 func (x *BuildResult) Reset() {
 	*x = BuildResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2802,7 @@ func (x *BuildResult) String() string {
 func (*BuildResult) ProtoMessage() {}
 
 func (x *BuildResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2815,7 @@ func (x *BuildResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildResult.ProtoReflect.Descriptor instead.
 func (*BuildResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{33}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BuildResult) GetState() []byte {
@@ -2808,7 +2869,7 @@ type DryRunResult struct {
 
 func (x *DryRunResult) Reset() {
 	*x = DryRunResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2820,7 +2881,7 @@ func (x *DryRunResult) String() string {
 func (*DryRunResult) ProtoMessage() {}
 
 func (x *DryRunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2833,7 +2894,7 @@ func (x *DryRunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DryRunResult.ProtoReflect.Descriptor instead.
 func (*DryRunResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{34}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DryRunResult) GetResources() []*Resource {
@@ -2862,7 +2923,7 @@ type ImportResult struct {
 
 func (x *ImportResult) Reset() {
 	*x = ImportResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2874,7 +2935,7 @@ func (x *ImportResult) String() string {
 func (*ImportResult) ProtoMessage() {}
 
 func (x *ImportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2887,7 +2948,7 @@ func (x *ImportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
 func (*ImportResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ImportResult) GetVariables() []*TemplateVariable {
@@ -2981,7 +3042,7 @@ type TemplateVariable struct {
 
 func (x *TemplateVariable) Reset() {
 	*x = TemplateVariable{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3054,7 @@ func (x *TemplateVariable) String() string {
 func (*TemplateVariable) ProtoMessage() {}
 
 func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3067,7 @@ func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateVariable.ProtoReflect.Descriptor instead.
 func (*TemplateVariable) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TemplateVariable) GetName() string {
@@ -3073,7 +3134,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3146,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3159,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Parameter) GetName() string {
@@ -3211,7 +3272,7 @@ type ParameterOption struct {
 
 func (x *ParameterOption) Reset() {
 	*x = ParameterOption{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3284,7 @@ func (x *ParameterOption) String() string {
 func (*ParameterOption) ProtoMessage() {}
 
 func (x *ParameterOption) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3297,7 @@ func (x *ParameterOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterOption.ProtoReflect.Descriptor instead.
 func (*ParameterOption) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ParameterOption) GetName() string {
@@ -3280,7 +3341,7 @@ type ParameterValidation struct {
 
 func (x *ParameterValidation) Reset() {
 	*x = ParameterValidation{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3353,7 @@ func (x *ParameterValidation) String() string {
 func (*ParameterValidation) ProtoMessage() {}
 
 func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3366,7 @@ func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterValidation.ProtoReflect.Descriptor instead.
 func (*ParameterValidation) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ParameterValidation) GetRegex() string {
@@ -3356,7 +3417,7 @@ type Preset struct {
 
 func (x *Preset) Reset() {
 	*x = Preset{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3429,7 @@ func (x *Preset) String() string {
 func (*Preset) ProtoMessage() {}
 
 func (x *Preset) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3442,7 @@ func (x *Preset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preset.ProtoReflect.Descriptor instead.
 func (*Preset) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Preset) GetName() string {
@@ -3429,7 +3490,7 @@ type ExternalAuth struct {
 
 func (x *ExternalAuth) Reset() {
 	*x = ExternalAuth{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3502,7 @@ func (x *ExternalAuth) String() string {
 func (*ExternalAuth) ProtoMessage() {}
 
 func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3515,7 @@ func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuth.ProtoReflect.Descriptor instead.
 func (*ExternalAuth) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExternalAuth) GetId() string {
@@ -3487,7 +3548,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3560,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3573,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Resource) GetName() string {
@@ -3583,7 +3644,7 @@ type ResourceMetadata struct {
 
 func (x *ResourceMetadata) Reset() {
 	*x = ResourceMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3595,7 +3656,7 @@ func (x *ResourceMetadata) String() string {
 func (*ResourceMetadata) ProtoMessage() {}
 
 func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3608,7 +3669,7 @@ func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceMetadata.ProtoReflect.Descriptor instead.
 func (*ResourceMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResourceMetadata) GetKey() string {
@@ -3668,7 +3729,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +3741,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +3754,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Agent) GetId() []byte {
@@ -3854,7 +3915,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3866,7 +3927,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3879,7 +3940,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *App) GetId() []byte {
@@ -4019,7 +4080,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4092,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4105,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Script) GetId() []byte {
@@ -4131,7 +4192,7 @@ type AgentMetadata struct {
 
 func (x *AgentMetadata) Reset() {
 	*x = AgentMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4204,7 @@ func (x *AgentMetadata) String() string {
 func (*AgentMetadata) ProtoMessage() {}
 
 func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4217,7 @@ func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMetadata.ProtoReflect.Descriptor instead.
 func (*AgentMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AgentMetadata) GetKey() string {
@@ -4328,7 +4389,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\n" +
 	"parameters\x18\x02 \x03(\v2(.codermesh.provisioner.v1.ParameterValueR\n" +
 	"parameters\x12>\n" +
-	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\"\xb5\x04\n" +
+	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\"\xec\x04\n" +
 	"\x0eWorkspaceBuild\x12D\n" +
 	"\n" +
 	"transition\x18\x01 \x01(\x0e2$.codermesh.provisioner.v1.TransitionR\n" +
@@ -4344,7 +4405,11 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x0fstate_in_pieces\x18\b \x01(\v2\".codermesh.provisioner.v1.StateRefR\rstateInPieces\x12\x18\n" +
 	"\aunknown\x18\t \x03(\tR\aunknown\x12\x18\n" +
 	"\atainted\x18\n" +
-	" \x03(\tR\atainted\"6\n" +
+	" \x03(\tR\atainted\x125\n" +
+	"\x05quota\x18\v \x01(\v2\x1f.codermesh.provisioner.v1.QuotaR\x05quota\"9\n" +
+	"\x05Quota\x12\x12\n" +
+	"\x04used\x18\x01 \x01(\x03R\x04used\x12\x1c\n" +
+	"\tallowance\x18\x02 \x01(\x03R\tallowance\"6\n" +
 	"\bStateRef\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x04R\x04size\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"8\n" +
@@ -4588,7 +4653,7 @@ func file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP() []byte {
 }
 
 var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(Transition)(0),               // 0: codermesh.provisioner.v1.Transition
 	(LogLevel)(0),                 // 1: codermesh.provisioner.v1.LogLevel
@@ -4618,41 +4683,42 @@ var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(*TemplateImport)(nil),        // 25: codermesh.provisioner.v1.TemplateImport
 	(*TemplateDryRun)(nil),        // 26: codermesh.provisioner.v1.TemplateDryRun
 	(*WorkspaceBuild)(nil),        // 27: codermesh.provisioner.v1.WorkspaceBuild
-	(*StateRef)(nil),              // 28: codermesh.provisioner.v1.StateRef
-	(*StatePiece)(nil),            // 29: codermesh.provisioner.v1.StatePiece
-	(*Event)(nil),                 // 30: codermesh.provisioner.v1.Event
-	(*LogLine)(nil),               // 31: codermesh.provisioner.v1.LogLine
-	(*LogBatch)(nil),              // 32: codermesh.provisioner.v1.LogBatch
-	(*Change)(nil),                // 33: codermesh.provisioner.v1.Change
-	(*Checkpoint)(nil),            // 34: codermesh.provisioner.v1.Checkpoint
-	(*Resources)(nil),             // 35: codermesh.provisioner.v1.Resources
-	(*Result)(nil),                // 36: codermesh.provisioner.v1.Result
-	(*BuildResult)(nil),           // 37: codermesh.provisioner.v1.BuildResult
-	(*DryRunResult)(nil),          // 38: codermesh.provisioner.v1.DryRunResult
-	(*ImportResult)(nil),          // 39: codermesh.provisioner.v1.ImportResult
-	(*TemplateVariable)(nil),      // 40: codermesh.provisioner.v1.TemplateVariable
-	(*Parameter)(nil),             // 41: codermesh.provisioner.v1.Parameter
-	(*ParameterOption)(nil),       // 42: codermesh.provisioner.v1.ParameterOption
-	(*ParameterValidation)(nil),   // 43: codermesh.provisioner.v1.ParameterValidation
-	(*Preset)(nil),                // 44: codermesh.provisioner.v1.Preset
-	(*ExternalAuth)(nil),          // 45: codermesh.provisioner.v1.ExternalAuth
-	(*Resource)(nil),              // 46: codermesh.provisioner.v1.Resource
-	(*ResourceMetadata)(nil),      // 47: codermesh.provisioner.v1.ResourceMetadata
-	(*Agent)(nil),                 // 48: codermesh.provisioner.v1.Agent
-	(*App)(nil),                   // 49: codermesh.provisioner.v1.App
-	(*Script)(nil),                // 50: codermesh.provisioner.v1.Script
-	(*AgentMetadata)(nil),         // 51: codermesh.provisioner.v1.AgentMetadata
-	nil,                           // 52: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	nil,                           // 53: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	nil,                           // 54: codermesh.provisioner.v1.Agent.EnvEntry
-	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*Quota)(nil),                 // 28: codermesh.provisioner.v1.Quota
+	(*StateRef)(nil),              // 29: codermesh.provisioner.v1.StateRef
+	(*StatePiece)(nil),            // 30: codermesh.provisioner.v1.StatePiece
+	(*Event)(nil),                 // 31: codermesh.provisioner.v1.Event
+	(*LogLine)(nil),               // 32: codermesh.provisioner.v1.LogLine
+	(*LogBatch)(nil),              // 33: codermesh.provisioner.v1.LogBatch
+	(*Change)(nil),                // 34: codermesh.provisioner.v1.Change
+	(*Checkpoint)(nil),            // 35: codermesh.provisioner.v1.Checkpoint
+	(*Resources)(nil),             // 36: codermesh.provisioner.v1.Resources
+	(*Result)(nil),                // 37: codermesh.provisioner.v1.Result
+	(*BuildResult)(nil),           // 38: codermesh.provisioner.v1.BuildResult
+	(*DryRunResult)(nil),          // 39: codermesh.provisioner.v1.DryRunResult
+	(*ImportResult)(nil),          // 40: codermesh.provisioner.v1.ImportResult
+	(*TemplateVariable)(nil),      // 41: codermesh.provisioner.v1.TemplateVariable
+	(*Parameter)(nil),             // 42: codermesh.provisioner.v1.Parameter
+	(*ParameterOption)(nil),       // 43: codermesh.provisioner.v1.ParameterOption
+	(*ParameterValidation)(nil),   // 44: codermesh.provisioner.v1.ParameterValidation
+	(*Preset)(nil),                // 45: codermesh.provisioner.v1.Preset
+	(*ExternalAuth)(nil),          // 46: codermesh.provisioner.v1.ExternalAuth
+	(*Resource)(nil),              // 47: codermesh.provisioner.v1.Resource
+	(*ResourceMetadata)(nil),      // 48: codermesh.provisioner.v1.ResourceMetadata
+	(*Agent)(nil),                 // 49: codermesh.provisioner.v1.Agent
+	(*App)(nil),                   // 50: codermesh.provisioner.v1.App
+	(*Script)(nil),                // 51: codermesh.provisioner.v1.Script
+	(*AgentMetadata)(nil),         // 52: codermesh.provisioner.v1.AgentMetadata
+	nil,                           // 53: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	nil,                           // 54: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	nil,                           // 55: codermesh.provisioner.v1.Agent.EnvEntry
+	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
 }
 var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	6,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
 	9,  // 1: codermesh.provisioner.v1.DaemonMessage.ready:type_name -> codermesh.provisioner.v1.Ready
 	10, // 2: codermesh.provisioner.v1.DaemonMessage.accept:type_name -> codermesh.provisioner.v1.Accept
-	30, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
+	31, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
 	15, // 4: codermesh.provisioner.v1.DaemonMessage.ping:type_name -> codermesh.provisioner.v1.Ping
 	8,  // 5: codermesh.provisioner.v1.ServerMessage.welcome:type_name -> codermesh.provisioner.v1.Welcome
 	21, // 6: codermesh.provisioner.v1.ServerMessage.offer:type_name -> codermesh.provisioner.v1.Offer
@@ -4662,13 +4728,13 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	16, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
 	14, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
 	7,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
-	55, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
+	56, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
 	11, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
 	13, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
 	25, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
 	26, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
 	27, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
-	52, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	53, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
 	22, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
 	23, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
 	24, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
@@ -4680,54 +4746,55 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	23, // 28: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
 	23, // 29: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
 	24, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	28, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	56, // 32: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
-	32, // 33: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
-	34, // 34: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
-	35, // 35: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
-	36, // 36: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
-	29, // 37: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
-	56, // 38: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 39: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
-	2,  // 40: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
-	31, // 41: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
-	33, // 42: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
-	3,  // 43: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
-	28, // 44: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	46, // 45: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
-	39, // 46: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
-	38, // 47: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
-	37, // 48: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
-	46, // 49: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	28, // 50: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	46, // 51: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	40, // 52: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
-	41, // 53: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
-	44, // 54: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
-	45, // 55: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
-	53, // 56: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	46, // 57: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
-	46, // 58: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
-	42, // 59: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
-	43, // 60: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
-	23, // 61: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	47, // 62: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
-	48, // 63: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
-	54, // 64: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
-	49, // 65: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
-	50, // 66: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
-	51, // 67: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
-	4,  // 68: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
-	17, // 69: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
-	19, // 70: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
-	5,  // 71: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
-	18, // 72: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
-	20, // 73: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
-	71, // [71:74] is the sub-list for method output_type
-	68, // [68:71] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	29, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	28, // 32: codermesh.provisioner.v1.WorkspaceBuild.quota:type_name -> codermesh.provisioner.v1.Quota
+	57, // 33: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
+	33, // 34: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
+	35, // 35: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
+	36, // 36: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
+	37, // 37: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
+	30, // 38: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
+	57, // 39: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 40: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
+	2,  // 41: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
+	32, // 42: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
+	34, // 43: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
+	3,  // 44: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
+	29, // 45: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	47, // 46: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
+	40, // 47: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
+	39, // 48: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
+	38, // 49: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
+	47, // 50: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	29, // 51: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	47, // 52: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	41, // 53: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
+	42, // 54: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
+	45, // 55: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
+	46, // 56: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
+	54, // 57: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	47, // 58: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
+	47, // 59: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
+	43, // 60: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
+	44, // 61: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
+	23, // 62: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	48, // 63: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
+	49, // 64: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
+	55, // 65: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
+	50, // 66: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
+	51, // 67: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
+	52, // 68: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
+	4,  // 69: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
+	17, // 70: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
+	19, // 71: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
+	5,  // 72: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
+	18, // 73: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
+	20, // 74: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
+	72, // [72:75] is the sub-list for method output_type
+	69, // [69:72] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_provisionerd_provisionerpb_provisioner_proto_init() }
@@ -4756,26 +4823,26 @@ func file_provisionerd_provisionerpb_provisioner_proto_init() {
 		(*Offer_TemplateDryRun)(nil),
 		(*Offer_WorkspaceBuild)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27].OneofWrappers = []any{
 		(*Event_Log)(nil),
 		(*Event_Checkpoint)(nil),
 		(*Event_Resources)(nil),
 		(*Event_Result)(nil),
 		(*Event_StatePiece)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33].OneofWrappers = []any{
 		(*Result_TemplateImport)(nil),
 		(*Result_TemplateDryRun)(nil),
 		(*Result_WorkspaceBuild)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39].OneofWrappers = []any{}
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provisionerd_provisionerpb_provisioner_proto_rawDesc), len(file_provisionerd_provisionerpb_provisioner_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -216,7 +216,7 @@ resource "terraform_data" "process" {
 	j = newTrial(t, earlier)
 	ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: stop, Metadata: m}))
 	vanish(t, mark)
-	url, reports := agentServer(t, fakeAgent)
+	url, reports := agentServer(t, fakeAgent, nil)
 	m.AccessUrl = url
 	j = newTrial(t, starter(t, "process"))
 	state := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m})).GetState()

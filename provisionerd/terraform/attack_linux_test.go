@@ -264,7 +264,7 @@ func TestAttacks(t *testing.T) {
 // spokenHTTP starts a web server on loopback.
 func spokenHTTP(t *testing.T) string {
 	t.Helper()
-	url, _ := agentServer(t, "")
+	url, _ := agentServer(t, "", nil)
 	return url
 }
 

@@ -123,6 +123,13 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 		return err
 	}
 	defer folder.close()
+	var approved []tfexec.ApplyOption // the plan to apply, if it was made before
+	if work.GetQuota() != nil && t.Cost {
+		if err := r.afford(ctx, t, work, where, env); err != nil {
+			return err
+		}
+		approved = append(approved, tfexec.DirOrPlan(planFile))
+	}
 	changes := &touched{sink: r.run.Sink}
 	watch := newWatch(folder, r.run.Sink, work.GetState(), transition == "start")
 	var dump []byte // written by Terraform's output, read after it ends
@@ -137,7 +144,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 		if work.GetTransition() == provisionerpb.Transition_TRANSITION_DELETE {
 			return tf.DestroyJSON(gentle, out, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())
 		}
-		return tf.ApplyJSON(gentle, out, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())
+		return tf.ApplyJSON(gentle, out, append(approved, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())...)
 	})
 	found, unread := folder.states()
 	if unread != nil {

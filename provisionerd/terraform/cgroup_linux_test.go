@@ -1,12 +1,14 @@
 package terraform
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,6 +60,14 @@ func TestCgroupKill(t *testing.T) {
 				t.Error("a killed process writes")
 			}
 			held.Close()
+			// A dying process closes its files before it leaves its group.
+			for populated := true; populated; time.Sleep(time.Millisecond) {
+				events, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				populated = bytes.Contains(events, []byte("populated 1"))
+			}
 			if err := os.Remove(dir); err != nil {
 				t.Error(err)
 			}

@@ -67,9 +67,9 @@ func TestModuleHangs(t *testing.T) {
 	}
 }
 
-// TestProviderCrashes: when the provider crashes in the middle of a build, the state has what was made, and the next build continues.
+// TestProviderCrashes: when the provider crashes in the middle of a build, the state has what was made, and the next build continues. It
+// does not run beside other tests of this package: the template kills all their provider workers.
 func TestProviderCrashes(t *testing.T) {
-	t.Parallel()
 	e := newExecutor(t, func(o *terraform.Options) { o.Isolation = "none" })
 	template := func(kill string) map[string]string {
 		return files(fmt.Sprintf(`

@@ -186,7 +186,6 @@ type recorder struct {
 	lines        []*provisionerpb.LogLine
 	checkpoints  [][]byte
 	changes      []*provisionerpb.Change
-	resources    [][]*provisionerpb.Resource
 	onLine       func(string)
 	onChange     func(*provisionerpb.Change)
 	onCheckpoint func([]byte)
@@ -224,7 +223,6 @@ func (r *recorder) Checkpoint(state []byte) {
 
 func (r *recorder) Resources(resources []*provisionerpb.Resource) {
 	r.mu.Lock()
-	r.resources = append(r.resources, resources)
 	on := r.onResources
 	r.mu.Unlock()
 	if on != nil {

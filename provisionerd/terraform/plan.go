@@ -46,24 +46,11 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 	if err != nil {
 		return planned{}, err
 	}
-	const file = "zz_job.plan"
+	shown, err := r.showPlan(ctx, in.t, where, env)
+	if err != nil {
+		return planned{}, err
+	}
 	out := &output{log: r.log}
-	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
-		_, err := tf.PlanJSON(gentle, out, tfexec.Out(file), reattach(where), tfexec.Lock(false))
-		return err
-	})
-	if err != nil {
-		return planned{}, r.commandError("plan", err, out, in.t)
-	}
-	var shown *tfjson.Plan
-	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) (err error) {
-		discardOutput(tf)
-		shown, err = tf.ShowPlanFile(gentle, file, reattach(where))
-		return err
-	})
-	if err != nil {
-		return planned{}, r.commandError("read the plan", err, out, in.t)
-	}
 	if graph == nil {
 		err = r.terraform(ctx, env, func(gentle context.Context, _ *tfexec.Terraform) (err error) {
 			graph, err = r.graph(gentle, env, where)
@@ -85,6 +72,63 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 		}
 	}
 	return p, nil
+}
+
+// planFile is where a job stores its plan, in its working folder.
+const planFile = "zz_job.plan"
+
+// showPlan makes a plan of the working folder, and reads it.
+func (r *runner) showPlan(ctx context.Context, t *template.Source, where tfexec.ReattachInfo, env map[string]string) (shown *tfjson.Plan, err error) {
+	out := &output{log: r.log}
+	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
+		_, err := tf.PlanJSON(gentle, out, tfexec.Out(planFile), reattach(where), tfexec.Lock(false))
+		return err
+	})
+	if err != nil {
+		return nil, r.commandError("plan", err, out, t)
+	}
+	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) (err error) {
+		discardOutput(tf)
+		shown, err = tf.ShowPlanFile(gentle, planFile, reattach(where))
+		return err
+	})
+	if err != nil {
+		return nil, r.commandError("read the plan", err, out, t)
+	}
+	return shown, nil
+}
+
+// afford plans a start, and returns an error, before anything is made, if its cost exceeds the owner's quota. A cost that is known only
+// after the apply is judged by the server.
+func (r *runner) afford(ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, where tfexec.ReattachInfo, env map[string]string) error {
+	shown, err := r.showPlan(ctx, t, where, env)
+	if err != nil {
+		return err
+	}
+	if shown.PlannedValues == nil {
+		return nil
+	}
+	nodes, err := planNodes(shown.PlannedValues.RootModule, tfjson.ManagedResourceMode, nil)
+	if err != nil {
+		return err
+	}
+	if over := work.GetQuota().Over(work.GetMetadata().GetOwnerName(), plannedCost(nodes)); over != "" {
+		return errors.New(over)
+	}
+	return nil
+}
+
+// plannedCost returns the sum of the daily costs in a plan, as far as they are known.
+func plannedCost(nodes []node) (cost int64) {
+	for _, n := range nodes {
+		var m struct {
+			DailyCost int32 `json:"daily_cost"`
+		}
+		if n.typ == "coder_metadata" && json.Unmarshal(n.attrs, &m) == nil {
+			cost += int64(m.DailyCost)
+		}
+	}
+	return cost
 }
 
 // planNodes returns the resource instances below a module of a plan.

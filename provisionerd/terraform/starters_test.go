@@ -38,14 +38,20 @@ func starter(t *testing.T, name string) map[string]string {
 	return all
 }
 
-// agentServer serves a program that reports its identity and then waits: reports arrive as requests.
-func agentServer(t *testing.T, script string) (url string, reports chan string) {
+// agentServer serves a program that reports its identity and then waits: reports arrive as requests. A request for /announced is answered
+// after a value can be taken from announced.
+func agentServer(t *testing.T, script string, announced <-chan struct{}) (url string, reports chan string) {
 	t.Helper()
 	reports = make(chan string, 16)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/bin/coder-linux-"):
 			fmt.Fprint(w, script)
+		case r.URL.Path == "/announced":
+			select {
+			case <-announced:
+			case <-r.Context().Done():
+			}
 		case r.URL.Path == "/report":
 			reports <- r.URL.RawQuery
 		default:
@@ -84,6 +90,19 @@ func receive(t *testing.T, from <-chan string, what string) map[string]string {
 	}
 }
 
+// untilAnnounced is a resource that holds a build until the agent is announced.
+const untilAnnounced = `
+resource "terraform_data" "until_announced" {
+  count            = data.coder_workspace.me.start_count
+  triggers_replace = coder_agent.main.token
+
+  provisioner "local-exec" {
+    command     = "if command -v curl >/dev/null; then curl -fsS $URL; else wget -qO- $URL; fi"
+    environment = { URL = "${data.coder_workspace.me.access_url}/announced" }
+  }
+}
+`
+
 // TestProcessStarter runs the starter through a workspace's life, in every isolation.
 func TestProcessStarter(t *testing.T) {
 	t.Parallel()
@@ -102,13 +121,23 @@ func TestProcessStarter(t *testing.T) {
 				e = newExecutor(t, func(o *terraform.Options) { o.Isolation, workspaces = isolation, o.WorkspacesDir })
 			}
 			t.Log(e.Isolation())
-			url, reports := agentServer(t, fakeAgent)
+			announced := make(chan struct{}, 2)
+			url, reports := agentServer(t, fakeAgent, announced)
 			m := metadata()
 			m.AccessUrl = url
+			template := starter(t, "process")
+			template["until_announced.tf"] = untilAnnounced
 			var state []byte
 			first := map[string]string{}
 			for round := range 2 {
-				j := newTrial(t, starter(t, "process"))
+				j := newTrial(t, template)
+				var token string // of the agent that was announced first; without the announcement the build does not end
+				j.sink.onResources = func(resources []*provisionerpb.Resource) {
+					if agents := agentsOf(resources); token == "" && len(agents) > 0 {
+						token = agents[0].GetToken()
+						announced <- struct{}{}
+					}
+				}
 				state = ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, State: state, Metadata: m})).GetState()
 				report := receive(t, reports, "start")
 				if want := fmt.Sprint(round + 1); report["starts"] != want || report["tf"] != "" || report["arg"] != "agent" {
@@ -124,15 +153,15 @@ func TestProcessStarter(t *testing.T) {
 				if len(processes(t, mark)) == 0 {
 					t.Errorf("round %d: the workspace did not outlive its build", round)
 				}
-				if len(j.sink.resources) == 0 {
-					t.Errorf("round %d: the agent was not announced before the end", round)
+				if token != report["token"] {
+					t.Errorf("round %d: announced the token %s, the agent has %s", round, token, report["token"])
 				}
 				first = report
-				j = newTrial(t, starter(t, "process"))
+				j = newTrial(t, template)
 				state = ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: stop, State: state, Metadata: m})).GetState()
 				vanish(t, mark)
 			}
-			j := newTrial(t, starter(t, "process"))
+			j := newTrial(t, template)
 			ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: remove, State: state, Metadata: m}))
 			if _, err := os.Stat(first["home"]); !os.IsNotExist(err) {
 				t.Errorf("the home folder is still there: %v", err)
@@ -170,7 +199,7 @@ func accountExecutor(t *testing.T) (*terraform.Executor, string) {
 func TestInheritingTemplate(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(o *terraform.Options) { o.Isolation = "none" })
-	url, reports := agentServer(t, fakeAgent)
+	url, reports := agentServer(t, fakeAgent, nil)
 	m := metadata()
 	m.AccessUrl = url
 	dir := t.TempDir()

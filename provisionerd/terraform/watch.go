@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -17,6 +18,8 @@ const (
 	// stateDelay is how long to wait for the state, which Terraform writes shortly after it reports that a resource is complete.
 	stateDelay    = 3 * time.Millisecond
 	stateAttempts = 20
+	// stateRetry is the longest pause between two looks for a completed part of an agent that the state still lacks.
+	stateRetry = time.Second
 )
 
 // watch follows the state file of a running build. It sends checkpoints, and the resources as soon as an agent's token is known, because
@@ -27,14 +30,15 @@ type watch struct {
 	agents bool
 	plan   *plan
 
-	wake chan bool // true: the state is about to change
-	done chan struct{}
-	over sync.WaitGroup
-	last []byte // the newest complete state seen; read it after over
+	wake    chan struct{}
+	changed atomic.Bool // the state is about to change
+	done    chan struct{}
+	over    sync.WaitGroup
+	last    []byte // the newest complete state seen; read it after over
 }
 
 func newWatch(folder *folder, sink job.Sink, initial []byte, agents bool) *watch {
-	w := &watch{folder: folder, sink: sink, agents: agents, plan: newPlan(initial), wake: make(chan bool, 1), done: make(chan struct{}), last: initial}
+	w := &watch{folder: folder, sink: sink, agents: agents, plan: newPlan(initial), wake: make(chan struct{}, 1), done: make(chan struct{}), last: initial}
 	w.over.Go(w.run)
 	return w
 }
@@ -42,12 +46,15 @@ func newWatch(folder *folder, sink job.Sink, initial []byte, agents bool) *watch
 // event is called for each event of Terraform and does not block.
 func (w *watch) event(e event) {
 	w.plan.event(e)
-	changed := e.kind == "apply_complete" || e.kind == "apply_errored"
-	if !changed && e.kind != "apply_start" {
+	switch e.kind {
+	case "apply_complete", "apply_errored":
+		w.changed.Store(true)
+	case "apply_start":
+	default:
 		return
 	}
 	select {
-	case w.wake <- changed:
+	case w.wake <- struct{}{}:
 	default: // a check is pending anyway
 	}
 }
@@ -64,6 +71,12 @@ func (w *watch) run() {
 	var sent time.Time
 	var pending []byte
 	var last reported
+	known, err := parseState(w.last)
+	if err != nil {
+		known = &state{} // nothing was built yet
+	}
+	var again <-chan time.Time
+	pause := stateDelay
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -77,15 +90,24 @@ func (w *watch) run() {
 			}
 			timer.Reset(time.Hour)
 			continue
-		case changed := <-w.wake:
-			text, s := w.look(w.last, changed)
-			if s == nil {
-				continue
-			}
-			w.last, pending = text, text
+		case <-w.wake:
+			pause = stateDelay
+		case <-again:
+			pause = min(2*pause, stateRetry)
+		}
+		text, s := w.look(w.last, w.changed.Swap(false))
+		if s != nil {
+			w.last, pending, known = text, text, s
 			if w.agents {
 				last = w.report(s, last)
 			}
+		}
+		again = nil
+		if w.agents && w.plan.late(known) {
+			again = time.After(pause)
+		}
+		if s == nil {
+			continue
 		}
 		if wait := checkpointPause(len(pending)) - time.Since(sent); wait > 0 {
 			timer.Reset(wait)
@@ -156,11 +178,11 @@ type plan struct {
 
 	mu      sync.Mutex
 	planned map[string]string // address → action, of what belongs to agents
-	ended   map[string]bool   // those whose change is complete
+	ended   map[string]int    // how many steps of the change are complete
 }
 
 func newPlan(initial []byte) *plan {
-	p := &plan{planned: map[string]string{}, ended: map[string]bool{}}
+	p := &plan{planned: map[string]string{}, ended: map[string]int{}}
 	if s, err := parseState(initial); err == nil {
 		p.before = s.instances()
 	}
@@ -184,16 +206,24 @@ func (p *plan) event(e event) {
 			p.planned[e.addr] = e.action
 		}
 	case "apply_complete":
-		p.ended[e.addr] = true
+		p.ended[e.addr]++
 	}
 }
 
 // outstanding reports whether s lacks anything that the plan makes and that belongs to agents.
 func (p *plan) outstanding(s *state) bool { return p.lacks(s, func(string) bool { return true }) }
 
-// late reports whether s lacks such a change that Terraform has reported as complete. A replacement completes twice.
+// late reports whether s lacks such a change that Terraform has reported as complete.
 func (p *plan) late(s *state) bool {
-	return p.lacks(s, func(addr string) bool { return p.ended[addr] && p.planned[addr] != "replace" })
+	return p.lacks(s, func(addr string) bool { return p.ended[addr] >= steps(p.planned[addr]) })
+}
+
+// steps returns how often Terraform reports an action as complete: a replacement is a deletion and a creation.
+func steps(action string) int {
+	if action == "replace" {
+		return 2
+	}
+	return 1
 }
 
 func (p *plan) lacks(s *state, counts func(addr string) bool) bool {

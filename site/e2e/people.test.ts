@@ -26,7 +26,7 @@ it("creates, promotes, suspends and deletes users", async () => {
 
   await row.getByRole("button", { name: "More for bob" }).click();
   await page.getByRole("menuitem", { name: "Change roles…" }).click();
-  await page.getByLabel(/Template admin/).check();
+  await page.getByLabel(/^Template Admin/).check();
   await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
   await row.getByText(/template admin/i).waitFor();
 
@@ -59,6 +59,41 @@ it("creates, promotes, suspends and deletes users", async () => {
   await page.getByLabel(/to confirm/).fill("bob");
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await row.waitFor({ state: "detached" });
+});
+
+it("lets user admins manage all users but owners", async () => {
+  const { id } = await api<{ id: string }>(place, token, "POST", "users", {
+    username: "una",
+    email: "una@example.com",
+    password,
+    name: "",
+  });
+  await api(place, token, "PUT", `users/${id}/roles`, { roles: ["user-admin"] });
+  const login = await fetch(`${place.url}/api/v2/users/login`, {
+    method: "POST",
+    body: JSON.stringify({ email: "una@example.com", password }),
+  });
+  const { session_token } = (await login.json()) as { session_token: string };
+  const { page } = await open(place, session_token);
+  await page.goto("/workspaces");
+  const nav = page.getByRole("navigation", { name: "Main" });
+  await nav.getByRole("link", { name: "Users" }).click();
+  expect(await nav.getByRole("link", { name: "Health" }).count()).toBe(0);
+  await page.getByRole("button", { name: "New user" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Username").fill("dan");
+  await dialog.getByLabel("Email").fill("dan@example.com");
+  await dialog.getByLabel("Password").fill(password);
+  await dialog.getByRole("button", { name: "Create user" }).click();
+  await page.getByRole("button", { name: "More for dan" }).click();
+  await page.getByRole("menuitem", { name: "Change roles…" }).click();
+  await dialog.getByLabel(/^Auditor/).check();
+  expect(await dialog.getByLabel(/^Owner/).isDisabled()).toBe(true);
+  await axe(page, "roles of a user");
+  await dialog.getByRole("button", { name: "Save roles" }).click();
+  await page.getByRole("row").filter({ hasText: "dan@example.com" }).getByText("Auditor").waitFor();
+  await page.getByRole("row").filter({ hasText: "ada@example.com" }).waitFor();
+  expect(await page.getByRole("button", { name: "More for ada" }).count()).toBe(0);
 });
 
 it("changes an account, its tokens and its SSH key", async () => {

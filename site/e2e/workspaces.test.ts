@@ -81,6 +81,11 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   const { page } = await open(place, token);
   await page.goto("/@ada/list");
   await page.getByText("connected", { exact: true }).waitFor();
+  // The install command is the shell's here, and runs as it stands.
+  const install = await page.getByLabel("install command", { exact: true }).inputValue();
+  expect(install).toBe(`curl -fsSL ${place.url}/install.sh | sh`);
+  expect((await fetch(install.split(" ")[2] ?? "")).headers.get("content-type")).toContain("text/plain");
+  expect(await page.getByLabel("login command", { exact: true }).inputValue()).toBe(`coder login ${place.url}`);
   expect(await page.getByLabel("SSH command", { exact: true }).inputValue()).toBe("coder ssh list");
   expect(await page.getByLabel("port-forward command", { exact: true }).inputValue()).toContain(
     "coder port-forward list",

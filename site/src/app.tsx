@@ -2,6 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect } from "react";
 import { Redirect, Route, Switch, useLocation, useSearch } from "wouter";
+import { usePathname } from "wouter/use-browser-location";
 import { ApiError, useLink } from "./api/client";
 import { useEvents } from "./api/events";
 import { queries } from "./api/queries";
@@ -11,7 +12,7 @@ import { Shell } from "./components/shell";
 import { Empty, ErrorNote, LinkButton, Loading } from "./components/ui";
 import { UserContext } from "./components/user";
 import { useOwnDocument } from "./lib/confined";
-import { paths } from "./lib/path";
+import { decoded, paths } from "./lib/path";
 
 const Login = lazy(() => import("./pages/login"));
 const Device = lazy(() => import("./pages/device"));
@@ -28,10 +29,14 @@ const TemplatePage = lazy(() => import("./pages/template"));
 const VersionPage = lazy(() => import("./pages/version"));
 const Provisioners = lazy(() => import("./pages/provisioners"));
 const Users = lazy(() => import("./pages/users"));
+const Organizations = lazy(() => import("./pages/organizations"));
+const OrganizationPage = lazy(() => import("./pages/organization"));
 const Audit = lazy(() => import("./pages/audit"));
 const ConnectionLog = lazy(() => import("./pages/connection-log"));
 const Account = lazy(() => import("./pages/account"));
 const ExternalAuth = lazy(() => import("./pages/external-auth"));
+const Notifications = lazy(() => import("./pages/notifications"));
+const DeploymentNotifications = lazy(() => import("./pages/deployment-notifications"));
 const Health = lazy(() => import("./pages/health"));
 const Mesh = lazy(() => import("./pages/mesh"));
 
@@ -115,6 +120,9 @@ function Pages() {
               />
             )}
           </Route>
+          <Route path={/^\/@(?<owner>[^/]+)\/(?<name>[^/.]+)\/settings\/?$/}>
+            {(p) => <Redirect to={paths.workspaceSettings(p.owner!, p.name!)} replace />}
+          </Route>
           <Route path="/templates" component={Templates} />
           <Route path="/templates/new" component={NewTemplate} />
           <Route path="/templates/:template/workspace">{(p) => <Create template={p.template} />}</Route>
@@ -124,9 +132,33 @@ function Pages() {
           <Route path="/templates/:template/:tab?">{(p) => <TemplatePage name={p.template} tab={p.tab} />}</Route>
           <Route path="/provisioners" component={Provisioners} />
           <Route path="/users" component={Users} />
+          <Route path="/organizations">
+            <Organizations />
+          </Route>
+          <Route path="/organizations/new">
+            <Organizations create />
+          </Route>
+          <Route path="/organizations/:organization/groups/:group">{() => <OfOrganization tab="groups" />}</Route>
+          <Route path="/organizations/:organization/roles/:role">{() => <OfOrganization tab="roles" />}</Route>
+          <Route path="/organizations/:organization/:tab?">
+            {(p) => <OrganizationPage name={p.organization} tab={p.tab} />}
+          </Route>
+          <Route path="/groups/:group?">
+            {(p) => (
+              <Redirect
+                to={p.group ? paths.group("default", p.group) : paths.organization("default", "groups")}
+                replace
+              />
+            )}
+          </Route>
           <Route path="/audit" component={Audit} />
           <Route path="/connectionlog" component={ConnectionLog} />
           <Route path="/account" component={Account} />
+          <Route path="/notifications" component={Notifications} />
+          <Route path="/deployment/notifications" component={DeploymentNotifications} />
+          <Route path="/deployment/idp-org-sync">
+            <Organizations sync />
+          </Route>
           <Route path="/external-auth/:id">{(p) => <ExternalAuth key={p.id} id={p.id} />}</Route>
           <Route path="/health" component={Health} />
           <Route path="/mesh" component={Mesh} />
@@ -138,6 +170,13 @@ function Pages() {
       </Suspense>
     </Boundary>
   );
+}
+
+// OfOrganization is the page of a group or a role. It reads the address as it is: the router's parameters are partly
+// decoded, and a group's name can contain any character.
+function OfOrganization({ tab }: { tab: string }) {
+  const [organization = "", , item = ""] = usePathname().split("/").slice(2).map(decoded);
+  return <OrganizationPage name={organization} tab={tab} item={item} />;
 }
 
 function NotFound() {

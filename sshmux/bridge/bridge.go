@@ -84,8 +84,12 @@ func (b *Bridge) Serve(remote net.Conn) error {
 	select {
 	case <-b.handshake:
 	case <-b.local.ended:
-		return nil
 	case <-agent.Done():
+	}
+	switch {
+	case closed(b.local.ended):
+		return nil
+	case closed(agent.Done()):
 		return agent.Wait()
 	}
 	switch {
@@ -153,9 +157,11 @@ func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request)
 }
 
 // lost reports whether the agent's connection is over. The agent did not close channels that end with it.
-func (l *link) lost() bool {
+func (l *link) lost() bool { return closed(l.agent.Done()) }
+
+func closed(ch <-chan struct{}) bool {
 	select {
-	case <-l.agent.Done():
+	case <-ch:
 		return true
 	default:
 		return false

@@ -337,7 +337,7 @@ func TestEnds(t *testing.T) {
 	}
 	select { // OpenSSH's user must first be able to read the reason
 	case <-ends:
-		t.Error("a session ended with the agent's connection, before Close")
+		t.Fatal("a session ended with the agent's connection, before Close")
 	default:
 	}
 	conn.Close()

@@ -351,6 +351,11 @@ func (l *relayLink) read(c *relayConn) error {
 		case derp.ServerInfoMessage: // this node is admitted
 			c.welcome = true
 			l.note(c, nil)
+			if err := c.ask(); err != nil {
+				return err
+			}
+		case derp.PongMessage:
+			l.measured(c)
 		case derp.ReceivedPacket:
 			if disco.LooksLikeDiscoWrapper(m.Data) {
 				l.toMagicsock(m.Source, m.Data)
@@ -366,6 +371,30 @@ func (l *relayLink) read(c *relayConn) error {
 			}
 		}
 	}
+}
+
+// ask asks the relay for an answer, whose arrival tells the round-trip time. The reading goroutine calls it.
+func (c *relayConn) ask() error {
+	c.asked = time.Now()
+	if err := c.client.SendPing([8]byte{}); err != nil {
+		return fmt.Errorf("write to relay: %w", err)
+	}
+	if err := c.out.flush(); err != nil {
+		return fmt.Errorf("write to relay: %w", err)
+	}
+	return nil
+}
+
+// measured records the round-trip time to the relay, once per question: a relay cannot set it at other times.
+func (l *relayLink) measured(c *relayConn) {
+	if c.asked.IsZero() {
+		return
+	}
+	latency := max(time.Since(c.asked), time.Microsecond)
+	c.asked = time.Time{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state.Latency = latency
 }
 
 // toMagicsock passes a disco message to magicsock.
@@ -390,7 +419,8 @@ type relayConn struct {
 	out       *coalescer
 	raw       io.Closer
 	websocket bool
-	welcome   bool // the relay has answered the hello; owned by the reading goroutine
+	welcome   bool      // the relay has answered the hello; owned by the reading goroutine
+	asked     time.Time // when ask was called, zero once answered; owned by the reading goroutine
 	running   sync.WaitGroup
 
 	once sync.Once

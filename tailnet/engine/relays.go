@@ -35,6 +35,8 @@ type RelayState struct {
 	Connected bool
 	Websocket bool   // connected over a websocket, since the native upgrade does not get through
 	Problem   string // why the last connection ended or could not be established
+	// Latency is the round-trip time when the last connection was established, 0 before the first.
+	Latency time.Duration
 }
 
 // ExpectRelay starts connecting to the relay that SetRelays will probably name, and keeps the connection until then. It
@@ -124,8 +126,18 @@ func (e *Engine) RelayStates() map[int]RelayState {
 	return states
 }
 
-// RelayLatencies returns the round-trip time to each relay's STUN server, where it was measured recently.
-func (e *Engine) RelayLatencies() map[int]time.Duration { return e.magic.GetDERPRegionLatency() }
+// RelayLatencies returns the round-trip time to each relay: to its STUN server where that was measured recently, otherwise
+// on the connection to the relay when it was established.
+func (e *Engine) RelayLatencies() map[int]time.Duration {
+	latencies := make(map[int]time.Duration)
+	for region, state := range e.RelayStates() {
+		if state.Latency > 0 {
+			latencies[region] = state.Latency
+		}
+	}
+	maps.Copy(latencies, e.magic.GetDERPRegionLatency())
+	return latencies
+}
 
 // RenewRelays replaces each connection to a relay with a new one as soon as that is established. It does not wait.
 func (e *Engine) RenewRelays() {

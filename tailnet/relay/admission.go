@@ -2,12 +2,14 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"go4.org/mem"
@@ -73,7 +75,7 @@ func answerAdmission(r *http.Request) (*http.Response, error) {
 	if err := json.NewDecoder(io.LimitReader(r.Body, 4<<10)).Decode(&question); err != nil {
 		return nil, fmt.Errorf("decode admission request: %w", err)
 	}
-	answer, err := json.Marshal(tailcfg.DERPAdmitClientResponse{Allow: s.admitted(question.NodePublic)})
+	answer, err := json.Marshal(tailcfg.DERPAdmitClientResponse{Allow: s.awaitAdmission(r.Context(), question.NodePublic)})
 	if err != nil {
 		return nil, fmt.Errorf("encode admission response: %w", err)
 	}
@@ -89,6 +91,56 @@ func (s *Server) Admit(k tailnet.PublicKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keys[nodeKey(k)] = true
+	if a := s.asking[nodeKey(k)]; a != nil {
+		close(a.admitted)
+		delete(s.asking, nodeKey(k))
+	}
+}
+
+const (
+	// admissionTime is how long an unknown node waits for Admit. It may connect before its coordinator connection is accepted, or that
+	// connection may lead to another server, which announces the key a moment later. The relay's engine waits for five seconds.
+	admissionTime = 2 * time.Second
+	// maxAsking is how many connections may wait. More are refused at once, and try again.
+	maxAsking = 1024
+)
+
+// asking are the connections with a key that wait for Admit. Server.mu guards waiters.
+type asking struct {
+	admitted chan struct{} // closed by Admit
+	waiters  int
+}
+
+// awaitAdmission reports whether a key is admitted, or will be within admissionTime.
+func (s *Server) awaitAdmission(ctx context.Context, k key.NodePublic) bool {
+	s.mu.Lock()
+	if s.keys[k] || s.closed || s.asked >= maxAsking {
+		defer s.mu.Unlock()
+		return s.keys[k]
+	}
+	a := s.asking[k]
+	if a == nil {
+		a = &asking{admitted: make(chan struct{})}
+		s.asking[k] = a
+	}
+	a.waiters++
+	s.asked++
+	s.mu.Unlock()
+	timer := time.NewTimer(admissionTime)
+	defer timer.Stop()
+	select {
+	case <-a.admitted:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-s.closing:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked--
+	if a.waiters--; a.waiters == 0 && s.asking[k] == a {
+		delete(s.asking, k)
+	}
+	return s.keys[k]
 }
 
 // Revoke undoes Admit and ends the connection of the node with this key. It does not wait for that, but no connection of the

@@ -91,8 +91,8 @@ func (m *monitor) watch(ctx context.Context, client *derp.Client) {
 		}
 		switch msg := msg.(type) {
 		case derp.PeerPresentMessage:
-			if msg.Key == m.secret.Public() {
-				continue
+			if msg.Flags&derp.PeerPresentIsMeshPeer != 0 {
+				continue // this monitor, or another relay of the mesh
 			}
 			m.note(msg.Key, true)
 			if !m.check(msg.Key) {
@@ -143,6 +143,13 @@ func (m *monitor) wait(ctx context.Context, k key.NodePublic, present bool) erro
 			return ctx.Err()
 		}
 	}
+}
+
+func (m *monitor) connectedNow(k key.NodePublic) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, is := m.connected[k]
+	return is
 }
 
 func (m *monitor) count() int {

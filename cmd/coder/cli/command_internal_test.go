@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -66,6 +67,16 @@ func newAPI(t *testing.T, answers map[string]any) *api {
 	t.Cleanup(srv.Close)
 	a.url = srv.URL
 	return a
+}
+
+// templatesNamed answers searches for a template by its exact name, in all organizations.
+func templatesNamed(templates ...sdk.Template) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		found := slices.DeleteFunc(slices.Clone(templates), func(t sdk.Template) bool {
+			return r.URL.Query().Get("q") != fmt.Sprintf("exact_name:%q", t.Name)
+		})
+		_ = json.NewEncoder(w).Encode(found)
+	}
 }
 
 // result is the outcome of one run of the program.
@@ -265,6 +276,8 @@ func TestStopFollows(t *testing.T) {
 	}
 	if r := run(t, "", "", "--url", srv.url, "--token", "t", "stop", "dev"); fault.CodeOf(r.fault) != fault.Invalid {
 		t.Errorf("without --yes and terminal: got %v", r.fault)
+	} else if hint, _ := exit.Hint(r.fault); hint != "Add --yes to the command." { // a shortened command line would lack what it is about
+		t.Errorf("without --yes and terminal: try %q", hint)
 	}
 	if r := run(t, "", "no\n", "--url", srv.url, "--token", "t", "stop", "dev"); r.fault == nil {
 		t.Error("answered no: want an error")
@@ -284,7 +297,7 @@ func TestCreateWithoutTerminal(t *testing.T) {
 	t.Parallel()
 	template := sdk.Template{ID: uuid.New(), Name: "process", ActiveVersionID: uuid.New()}
 	srv := newAPI(t, map[string]any{
-		"GET organizations/default/templates/process": template, "GET organizations/default/templates/nope": fault.New(fault.NotFound, "none"),
+		"GET templates": templatesNamed(template),
 		"POST templateversions/" + template.ActiveVersionID.String() + "/dynamic-parameters/evaluate": sdk.EvaluateParametersResponse{Parameters: []sdk.PreviewParameter{
 			{Name: "region", Type: "string", Required: true, Options: []sdk.PreviewOption{{Name: "Europe", Value: sdk.PreviewValue{Value: "eu", Valid: true}}}},
 			{Name: "cpu", Type: "number", Mutable: true, DefaultValue: sdk.PreviewValue{Value: "2", Valid: true}, Value: sdk.PreviewValue{Value: "2", Valid: true},
@@ -445,7 +458,7 @@ func TestTemplatesEdit(t *testing.T) {
 	t.Parallel()
 	template := sdk.Template{ID: uuid.New(), Name: "process"}
 	srv := newAPI(t, map[string]any{
-		"GET organizations/default/templates/process": template, "PATCH templates/" + template.ID.String(): template,
+		"GET templates": templatesNamed(template), "PATCH templates/" + template.ID.String(): template,
 	})
 	at := []string{"--url", srv.url, "--token", "t", "templates", "edit", "process"}
 	if r := run(t, "", "", at...); fault.CodeOf(r.fault) != fault.Invalid || r.fault == nil {

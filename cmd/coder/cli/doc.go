@@ -6,6 +6,7 @@
 // it receives streams, a client and a logger.
 //
 //	exit, flags, config, output      how a command ends, what it takes, stores and prints
+//	organization                     --org, and templates of several organizations
 //	follow                           the progress of builds and imports
 //	form                             the parameters of a build
 //	target, forward, session         reaching an agent; ports; shells and terminals

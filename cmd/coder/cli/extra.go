@@ -47,6 +47,9 @@ func FindServer(ctx context.Context, cmd *cobra.Command) (s Server, err error) {
 	return s, err
 }
 
+// FindTLS returns how to trust servers, according to the global flags. Nil means the system's authorities.
+func FindTLS(cmd *cobra.Command) (*tls.Config, error) { return appOf(cmd).TLSConfig() }
+
 // ConfigDir returns the configuration folder that a command's global flags name. Call it from the command's run. An empty result means that
 // the system has no place for one.
 func ConfigDir(cmd *cobra.Command) string {

@@ -108,7 +108,7 @@ func TestCreateNeedsLogin(t *testing.T) {
 	template := sdk.Template{ID: uuid.New(), Name: "needs", ActiveVersionID: uuid.New()}
 	const page = "http://server/external-auth/forge"
 	srv := newAPI(t, map[string]any{
-		"GET organizations/default/templates/needs": template,
+		"GET templates": templatesNamed(template),
 		"GET templateversions/" + template.ActiveVersionID.String() + "/external-auth": []sdk.TemplateVersionExternalAuth{
 			{ID: "forge", Type: "custom", DisplayName: "The Forge", AuthenticateURL: page},
 			{ID: "other", DisplayName: "Another", Optional: true},

@@ -136,6 +136,7 @@ func root(g *global.Flags, extra []*cobra.Command) *cobra.Command {
 		adopt(root, cmd)
 	}
 	flags.CheckArguments(root)
+	flags.ExplainFlags(root)
 	return root
 }
 

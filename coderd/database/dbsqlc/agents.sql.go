@@ -56,7 +56,7 @@ func (q *Queries) AdvanceLogSource(ctx context.Context, arg AdvanceLogSourcePara
 const agentConnected = `-- name: AgentConnected :execrows
 UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF($5::text, ''), operating_system),
 	architecture = COALESCE(NULLIF($6::text, ''), architecture), expanded_directory = $4,
-	first_connected_at = COALESCE(first_connected_at, $7::timestamptz), last_connected_at = $7::timestamptz, disconnected_at = NULL,
+	first_connected_at = COALESCE(first_connected_at, $7::timestamptz), last_connected_at = $7::timestamptz, disconnected_at = NULL, server_id = $8::uuid,
 	startup_problem = '', startup_problem_at = NULL
 WHERE id = $1 AND token_hash IS NOT NULL
 `
@@ -69,6 +69,7 @@ type AgentConnectedParams struct {
 	OperatingSystem   string
 	Architecture      string
 	At                time.Time
+	ServerID          uuid.UUID
 }
 
 // Records that a connection began.
@@ -81,6 +82,7 @@ func (q *Queries) AgentConnected(ctx context.Context, arg AgentConnectedParams) 
 		arg.OperatingSystem,
 		arg.Architecture,
 		arg.At,
+		arg.ServerID,
 	)
 	if err != nil {
 		return 0, err
@@ -90,22 +92,43 @@ func (q *Queries) AgentConnected(ctx context.Context, arg AgentConnectedParams) 
 
 const agentDisconnected = `-- name: AgentDisconnected :execrows
 UPDATE workspace_agents SET disconnected_at = $2::timestamptz
-WHERE id = $1 AND last_connected_at = $3::timestamptz AND disconnected_at IS NULL
+WHERE id = $1 AND last_connected_at = $3::timestamptz AND server_id = $4::uuid AND disconnected_at IS NULL
 `
 
 type AgentDisconnectedParams struct {
 	ID          uuid.UUID
 	At          time.Time
 	ConnectedAt time.Time
+	ServerID    uuid.UUID
 }
 
-// Records that the connection that began at the given time ended. A newer connection has another time and is not affected.
+// Records that the connection to a server that began at the given time ended. A newer connection has another time, or is to another server.
 func (q *Queries) AgentDisconnected(ctx context.Context, arg AgentDisconnectedParams) (int64, error) {
-	result, err := q.db.Exec(ctx, agentDisconnected, arg.ID, arg.At, arg.ConnectedAt)
+	result, err := q.db.Exec(ctx, agentDisconnected,
+		arg.ID,
+		arg.At,
+		arg.ConnectedAt,
+		arg.ServerID,
+	)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const agentReturned = `-- name: AgentReturned :exec
+UPDATE workspace_agents SET server_id = $2::uuid WHERE id = $1
+`
+
+type AgentReturnedParams struct {
+	ID       uuid.UUID
+	ServerID uuid.UUID
+}
+
+// Records that an agent whose connection the database did not see end is connected to a server.
+func (q *Queries) AgentReturned(ctx context.Context, arg AgentReturnedParams) error {
+	_, err := q.db.Exec(ctx, agentReturned, arg.ID, arg.ServerID)
+	return err
 }
 
 const deleteAgentLogLines = `-- name: DeleteAgentLogLines :exec
@@ -263,7 +286,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -304,12 +327,13 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.StartupProblemAt,
 		&i.UserData,
 		&i.Complete,
+		&i.ServerID,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -350,12 +374,13 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.StartupProblemAt,
 		&i.UserData,
 		&i.Complete,
+		&i.ServerID,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
 `
@@ -407,6 +432,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.StartupProblemAt,
 		&i.WorkspaceAgent.UserData,
 		&i.WorkspaceAgent.Complete,
+		&i.WorkspaceAgent.ServerID,
 		&i.WorkspaceName,
 		&i.OwnerID,
 		&i.OwnerName,
@@ -603,23 +629,27 @@ SELECT a.id
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
-WHERE w.owner_id = $1 AND ($2::text = '' OR lower(u.username) = lower($2::text))
+JOIN organization_members m ON m.organization_id = w.organization_id AND m.user_id = $1::uuid
+WHERE ($2::text = '' AND w.owner_id = m.user_id OR lower(u.username) = lower($2::text))
+	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
+		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)))
 	AND lower(w.name) = lower($3::text) AND w.deleted_at IS NULL
 	AND ($4::text = '' OR a.name = $4::text) AND a.token_hash IS NOT NULL
 LIMIT 2
 `
 
 type ListAgentIDsByNameParams struct {
-	OwnerID       uuid.UUID
+	UserID        uuid.UUID
 	OwnerName     string
 	WorkspaceName string
 	AgentName     string
 }
 
-// Returns up to two agents of a user's workspace that match a name. An empty agent_name matches all of them.
+// Returns up to two agents that match a name, in workspaces that a user owns or that are shared with the user; see GetReachableAgent. An
+// empty owner_name means the user, an empty agent_name matches all agents.
 func (q *Queries) ListAgentIDsByName(ctx context.Context, arg ListAgentIDsByNameParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listAgentIDsByName,
-		arg.OwnerID,
+		arg.UserID,
 		arg.OwnerName,
 		arg.WorkspaceName,
 		arg.AgentName,
@@ -687,38 +717,8 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 	return items, nil
 }
 
-const listAgentOwners = `-- name: ListAgentOwners :many
-SELECT a.id, w.owner_id FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id WHERE a.id = ANY($1::uuid[])
-`
-
-type ListAgentOwnersRow struct {
-	ID      uuid.UUID
-	OwnerID uuid.UUID
-}
-
-// Returns the owners of the workspaces of agents.
-func (q *Queries) ListAgentOwners(ctx context.Context, ids []uuid.UUID) ([]ListAgentOwnersRow, error) {
-	rows, err := q.db.Query(ctx, listAgentOwners, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ListAgentOwnersRow{}
-	for rows.Next() {
-		var i ListAgentOwnersRow
-		if err := rows.Scan(&i.ID, &i.OwnerID); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -765,6 +765,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.StartupProblemAt,
 			&i.UserData,
 			&i.Complete,
+			&i.ServerID,
 		); err != nil {
 			return nil, err
 		}
@@ -855,6 +856,40 @@ func (q *Queries) ListLogSourcesOfAgents(ctx context.Context, agentIds []uuid.UU
 	return items, nil
 }
 
+const listLostAgents = `-- name: ListLostAgents :many
+SELECT id FROM workspace_agents a
+WHERE last_connected_at IS NOT NULL AND disconnected_at IS NULL AND id <> ALL ($1::uuid[])
+	AND (server_id = $2::uuid OR NOT EXISTS (
+		SELECT FROM servers s WHERE s.id = a.server_id AND s.beat_at > now() - make_interval(secs => $3::float8)))
+`
+
+type ListLostAgentsParams struct {
+	Connected   []uuid.UUID
+	ServerID    uuid.UUID
+	LifeSeconds float64
+}
+
+// Returns the connected agents whose server is gone, and those of a server that are not connected to it.
+func (q *Queries) ListLostAgents(ctx context.Context, arg ListLostAgentsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listLostAgents, arg.Connected, arg.ServerID, arg.LifeSeconds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listOldTail = `-- name: ListOldTail :many
 SELECT t.id, t.bytes::bigint AS bytes FROM (
 	SELECT l.id, octet_length(l.output) + $2::bigint AS bytes,
@@ -889,6 +924,42 @@ func (q *Queries) ListOldTail(ctx context.Context, arg ListOldTailParams) ([]Lis
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listReachableAgents = `-- name: ListReachableAgents :many
+SELECT a.id
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
+JOIN organization_members m ON m.organization_id = w.organization_id AND m.user_id = $1::uuid
+WHERE a.id = ANY ($2::uuid[])
+	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
+		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)))
+`
+
+type ListReachableAgentsParams struct {
+	UserID uuid.UUID
+	Ids    []uuid.UUID
+}
+
+// Returns those of the agents that a user may connect to while they run; see GetReachableAgent.
+func (q *Queries) ListReachableAgents(ctx context.Context, arg ListReachableAgentsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listReachableAgents, arg.UserID, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -1205,15 +1276,19 @@ func (q *Queries) SetStartupProblem(ctx context.Context, arg SetStartupProblemPa
 }
 
 const sweepAgents = `-- name: SweepAgents :many
-UPDATE workspace_agents SET disconnected_at = $1::timestamptz
-WHERE last_connected_at IS NOT NULL AND disconnected_at IS NULL AND last_connected_at < $2::timestamptz AND id <> ALL ($3::uuid[])
+UPDATE workspace_agents a SET disconnected_at = $1::timestamptz
+WHERE id = ANY ($2::uuid[]) AND last_connected_at IS NOT NULL AND disconnected_at IS NULL AND id <> ALL ($3::uuid[])
+	AND (server_id = $4::uuid OR NOT EXISTS (
+		SELECT FROM servers s WHERE s.id = a.server_id AND s.beat_at > now() - make_interval(secs => $5::float8)))
 RETURNING id, workspace_id
 `
 
 type SweepAgentsParams struct {
-	At        time.Time
-	Before    time.Time
-	Connected []uuid.UUID
+	At          time.Time
+	Ids         []uuid.UUID
+	Connected   []uuid.UUID
+	ServerID    uuid.UUID
+	LifeSeconds float64
 }
 
 type SweepAgentsRow struct {
@@ -1221,9 +1296,15 @@ type SweepAgentsRow struct {
 	WorkspaceID *uuid.UUID
 }
 
-// Marks agents as disconnected that were connected when the server ended and have not returned.
+// Marks those of the agents as disconnected that are still lost.
 func (q *Queries) SweepAgents(ctx context.Context, arg SweepAgentsParams) ([]SweepAgentsRow, error) {
-	rows, err := q.db.Query(ctx, sweepAgents, arg.At, arg.Before, arg.Connected)
+	rows, err := q.db.Query(ctx, sweepAgents,
+		arg.At,
+		arg.Ids,
+		arg.Connected,
+		arg.ServerID,
+		arg.LifeSeconds,
+	)
 	if err != nil {
 		return nil, err
 	}

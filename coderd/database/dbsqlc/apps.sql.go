@@ -49,9 +49,11 @@ func (q *Queries) GetApp(ctx context.Context, arg GetAppParams) (WorkspaceApp, e
 }
 
 const getAppAgent = `-- name: GetAppAgent :one
-SELECT a.id AS agent_id, a.name AS agent_name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, u.username AS owner_name
+SELECT a.id AS agent_id, a.name AS agent_name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, u.username AS owner_name,
+	t.max_port_share_level
 FROM users u
 JOIN workspaces w ON w.owner_id = u.id AND w.deleted_at IS NULL
+JOIN templates t ON t.id = w.template_id
 JOIN workspace_agents a ON a.workspace_id = w.id
 WHERE u.deleted_at IS NULL AND lower(u.username) = lower($1::text) AND lower(w.name) = lower($2::text)
 	AND ($3::text = '' OR lower(a.name) = lower($3::text))
@@ -65,14 +67,15 @@ type GetAppAgentParams struct {
 }
 
 type GetAppAgentRow struct {
-	AgentID        uuid.UUID
-	AgentName      string
-	WorkspaceID    uuid.UUID
-	WorkspaceName  string
-	OwnerID        uuid.UUID
-	OrganizationID uuid.UUID
-	Sharing        rbac.Sharing
-	OwnerName      string
+	AgentID           uuid.UUID
+	AgentName         string
+	WorkspaceID       uuid.UUID
+	WorkspaceName     string
+	OwnerID           uuid.UUID
+	OrganizationID    uuid.UUID
+	Sharing           rbac.Sharing
+	OwnerName         string
+	MaxPortShareLevel string
 }
 
 // Returns the agent that an app's address names, or the first agent of the workspace's newest build if the address names none. Names
@@ -89,6 +92,7 @@ func (q *Queries) GetAppAgent(ctx context.Context, arg GetAppAgentParams) (GetAp
 		&i.OrganizationID,
 		&i.Sharing,
 		&i.OwnerName,
+		&i.MaxPortShareLevel,
 	)
 	return i, err
 }

@@ -168,6 +168,7 @@ SELECT entry.id, entry.created_at, entry.organization_id, entry.user_id, entry.a
 		WHEN 'workspace' THEN (SELECT w.deleted_at IS NOT NULL FROM workspaces w WHERE w.id = entry.resource_id)
 		WHEN 'template' THEN (SELECT t.deleted_at IS NOT NULL FROM templates t WHERE t.id = entry.resource_id)
 		WHEN 'user' THEN (SELECT d.deleted_at IS NOT NULL FROM users d WHERE d.id = entry.resource_id)
+		WHEN 'organization' THEN (SELECT g.deleted_at IS NOT NULL FROM organizations g WHERE g.id = entry.resource_id)
 	END, false)::boolean AS is_deleted
 FROM page
 JOIN audit_logs entry ON entry.id = page.id

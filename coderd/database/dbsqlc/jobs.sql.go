@@ -46,36 +46,44 @@ func (q *Queries) CancelJob(ctx context.Context, id uuid.UUID) error {
 
 const claimJob = `-- name: ClaimJob :one
 WITH RECURSIVE sets AS (
-	(SELECT j.tags FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = $2 ORDER BY j.tags LIMIT 1)
+	(SELECT j.organization_id, j.tags FROM provisioner_jobs j
+	WHERE j.status = 'pending' AND j.organization_id >= $2::uuid AND j.organization_id <= $3::uuid
+	ORDER BY j.organization_id, j.tags LIMIT 1)
 	UNION ALL
-	SELECT (SELECT j.tags FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = $2 AND j.tags > sets.tags ORDER BY j.tags LIMIT 1)
-	FROM sets WHERE sets.tags IS NOT NULL
+	SELECT following.organization_id, following.tags FROM sets CROSS JOIN LATERAL (
+		SELECT j.organization_id, j.tags FROM provisioner_jobs j
+		WHERE j.status = 'pending' AND (j.organization_id, j.tags) > (sets.organization_id, sets.tags) AND j.organization_id <= $3::uuid
+		ORDER BY j.organization_id, j.tags LIMIT 1
+	) following
 ), takable AS (
-	SELECT sets.tags, first.priority FROM sets CROSS JOIN LATERAL (
-		SELECT j.priority FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = $2 AND j.tags = sets.tags
+	SELECT sets.organization_id, sets.tags, first.priority FROM sets CROSS JOIN LATERAL (
+		SELECT j.priority FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = sets.organization_id AND j.tags = sets.tags
 		ORDER BY j.priority LIMIT 1
 	) first
-	WHERE sets.tags IS NOT NULL AND sets.tags <@ $3::jsonb
-		AND ($4::boolean OR sets.tags - 'scope' - 'owner' <> '{}')
+	WHERE sets.tags <@ $4::jsonb AND ($5::boolean OR sets.tags - 'scope' - 'owner' <> '{}')
 ), waiting AS (
-	SELECT t.tags, t.priority, (SELECT j.initiator_id FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = $2
-		AND j.tags = t.tags AND j.priority = t.priority ORDER BY j.initiator_id LIMIT 1) AS initiator_id
-	FROM takable t WHERE t.priority = (SELECT min(priority) FROM takable)
+	SELECT t.organization_id, t.tags, t.priority, first.initiator_id FROM takable t CROSS JOIN LATERAL (
+		SELECT j.initiator_id FROM provisioner_jobs j
+		WHERE j.status = 'pending' AND j.organization_id = t.organization_id AND j.tags = t.tags AND j.priority = t.priority
+		ORDER BY j.initiator_id LIMIT 1
+	) first
+	WHERE t.priority = (SELECT min(priority) FROM takable)
 	UNION ALL
-	SELECT w.tags, w.priority, (SELECT j.initiator_id FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = $2
-		AND j.tags = w.tags AND j.priority = w.priority AND j.initiator_id > w.initiator_id ORDER BY j.initiator_id LIMIT 1)
-	FROM waiting w WHERE w.initiator_id IS NOT NULL
+	SELECT w.organization_id, w.tags, w.priority, following.initiator_id FROM waiting w CROSS JOIN LATERAL (
+		SELECT j.initiator_id FROM provisioner_jobs j
+		WHERE j.status = 'pending' AND j.organization_id = w.organization_id AND j.tags = w.tags AND j.priority = w.priority AND j.initiator_id > w.initiator_id
+		ORDER BY j.initiator_id LIMIT 1
+	) following
 ), busy AS (
 	SELECT r.initiator_id, count(*) AS jobs FROM provisioner_jobs r WHERE r.status IN ('running', 'canceling') GROUP BY r.initiator_id
 ), turns AS (
-	SELECT w.tags, w.priority, w.initiator_id, coalesce(busy.jobs, 0) AS jobs,
+	SELECT w.organization_id, w.tags, w.priority, w.initiator_id, coalesce(busy.jobs, 0) AS jobs,
 		(SELECT max(l.started_at) FROM provisioner_jobs l WHERE l.initiator_id = w.initiator_id) AS served_at
 	FROM waiting w LEFT JOIN busy ON busy.initiator_id = w.initiator_id
-	WHERE w.initiator_id IS NOT NULL
 ), heads AS (
 	SELECT first.id, turns.jobs, turns.served_at, first.created_at FROM turns CROSS JOIN LATERAL (
 		SELECT j.id, j.created_at FROM provisioner_jobs j
-		WHERE j.status = 'pending' AND j.organization_id = $2 AND j.tags = turns.tags AND j.priority = turns.priority
+		WHERE j.status = 'pending' AND j.organization_id = turns.organization_id AND j.tags = turns.tags AND j.priority = turns.priority
 			AND j.initiator_id = turns.initiator_id
 		ORDER BY j.created_at, j.id LIMIT 4
 	) first
@@ -90,21 +98,24 @@ WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_i
 `
 
 type ClaimJobParams struct {
-	WorkerID       *uuid.UUID
-	OrganizationID uuid.UUID
-	Tags           []byte
-	Untagged       bool
+	WorkerID          *uuid.UUID
+	FirstOrganization uuid.UUID
+	LastOrganization  uuid.UUID
+	Tags              []byte
+	Untagged          bool
 }
 
-// Leases the next job that a daemon with these tags may take: the job's tags are a subset of the daemon's, and a job without tags of
-// its own runs only on a daemon without. Jobs that people wait for come first. Among those, the initiator with the fewest running jobs is
-// served first, then the one whose last job began the longest ago; each initiator's jobs start in order of age. The query walks the
-// distinct tag sets and initiators that wait, which are few, and reads only the heads of their queues, so its cost does not depend on the
-// length of the queue. It skips rows that another server is claiming.
+// Leases the next job that a daemon with these tags may take, of an organization between two ids: a daemon serves one, a built-in daemon
+// all of them. The job's tags are a subset of the daemon's, and a job without tags of its own runs only on a daemon without. Jobs that
+// people wait for come first. Among those, the initiator with the fewest running jobs is served first, then the one whose last job began
+// the longest ago; each initiator's jobs start in order of age. The query walks the distinct tag sets and initiators that wait, which are
+// few, and reads only the heads of their queues, so its cost does not depend on the length of the queue. It skips rows that another
+// server is claiming.
 func (q *Queries) ClaimJob(ctx context.Context, arg ClaimJobParams) (ProvisionerJob, error) {
 	row := q.db.QueryRow(ctx, claimJob,
 		arg.WorkerID,
-		arg.OrganizationID,
+		arg.FirstOrganization,
+		arg.LastOrganization,
 		arg.Tags,
 		arg.Untagged,
 	)
@@ -619,8 +630,9 @@ func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]Provisio
 }
 
 const listLastJobs = `-- name: ListLastJobs :many
-SELECT DISTINCT ON (worker_id) id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE worker_id = ANY ($1::uuid[]) AND completed_at IS NOT NULL
-ORDER BY worker_id, completed_at DESC
+SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at FROM unnest($1::uuid[]) worker(id) CROSS JOIN LATERAL (
+	SELECT l.id FROM provisioner_jobs l WHERE l.worker_id = worker.id AND l.completed_at IS NOT NULL ORDER BY l.completed_at DESC LIMIT 1
+) last JOIN provisioner_jobs j ON j.id = last.id
 `
 
 // Returns the last job that each daemon ended.

@@ -130,6 +130,59 @@ type GroupMember struct {
 	CreatedAt time.Time
 }
 
+type IdpSync struct {
+	Kind           string
+	OrganizationID *uuid.UUID
+	Settings       []byte
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+type InboxNotification struct {
+	ID           uuid.UUID
+	Sequence     int64
+	UserID       uuid.UUID
+	TemplateID   uuid.UUID
+	Targets      []uuid.UUID
+	Title        string
+	Content      string
+	ContentPlain string
+	Icon         string
+	Actions      []byte
+	ReadAt       *time.Time
+	CreatedAt    time.Time
+}
+
+type NotificationMessage struct {
+	ID         uuid.UUID
+	TemplateID uuid.UUID
+	UserID     uuid.UUID
+	Method     string
+	Labels     []byte
+	Targets    []uuid.UUID
+	Dedupe     *string
+	Status     string
+	Attempts   int32
+	Lease      *uuid.UUID
+	NextAt     time.Time
+	Error      string
+	CreatedAt  time.Time
+	FinishedAt *time.Time
+}
+
+type NotificationMethod struct {
+	TemplateID uuid.UUID
+	Method     string
+	UpdatedAt  time.Time
+}
+
+type NotificationPreference struct {
+	UserID     uuid.UUID
+	TemplateID uuid.UUID
+	Disabled   bool
+	UpdatedAt  time.Time
+}
+
 type OneTimePasscode struct {
 	UserID    uuid.UUID
 	Hash      []byte
@@ -240,6 +293,11 @@ type ProvisionerKey struct {
 	CreatedAt      time.Time
 }
 
+type SchemaSupport struct {
+	Singleton     bool
+	OldestProgram int64
+}
+
 type ScimGroup struct {
 	GroupID    uuid.UUID
 	ExternalID string
@@ -255,9 +313,16 @@ type ScimUser struct {
 }
 
 type Server struct {
-	ID        uuid.UUID
-	StartedAt time.Time
-	BeatAt    time.Time
+	ID             uuid.UUID
+	StartedAt      time.Time
+	BeatAt         time.Time
+	Url            string
+	Region         string
+	Version        string
+	LinkVersion    int32
+	MinLinkVersion int32
+	StateKeys      []string
+	Schema         int64
 }
 
 type Setting struct {
@@ -281,6 +346,7 @@ type Template struct {
 	UpdatedAt            time.Time
 	DeletedAt            *time.Time
 	Sharing              rbac.Sharing
+	MaxPortShareLevel    string
 }
 
 type TemplatePolicy struct {
@@ -358,18 +424,19 @@ type TemplateVersionVariable struct {
 }
 
 type User struct {
-	ID           uuid.UUID
-	Username     string
-	Email        string
-	Name         string
-	PasswordHash string
-	LoginType    string
-	Status       string
-	Roles        []string
-	CreatedAt    time.Time
-	UpdatedAt    time.Time
-	LastSeenAt   *time.Time
-	DeletedAt    *time.Time
+	ID               uuid.UUID
+	Username         string
+	Email            string
+	Name             string
+	PasswordHash     string
+	LoginType        string
+	Status           string
+	Roles            []string
+	CreatedAt        time.Time
+	UpdatedAt        time.Time
+	LastSeenAt       *time.Time
+	DeletedAt        *time.Time
+	IsServiceAccount bool
 }
 
 type UserLink struct {
@@ -380,6 +447,7 @@ type UserLink struct {
 	Claims    []byte
 	CreatedAt time.Time
 	UpdatedAt time.Time
+	Synced    []byte
 }
 
 type UserQuietHour struct {
@@ -427,6 +495,7 @@ type Workspace struct {
 	AutostopAfter     *time.Time
 	Sharing           rbac.Sharing
 	DormantAt         *time.Time
+	OwnerKey          string
 }
 
 type WorkspaceAgent struct {
@@ -464,6 +533,7 @@ type WorkspaceAgent struct {
 	StartupProblemAt         *time.Time
 	UserData                 bool
 	Complete                 bool
+	ServerID                 *uuid.UUID
 }
 
 type WorkspaceAgentLog struct {
@@ -583,6 +653,32 @@ type WorkspacePolicy struct {
 	LookAt      time.Time
 	Tries       int32
 	RetryAt     *time.Time
+}
+
+type WorkspacePortShare struct {
+	WorkspaceID uuid.UUID
+	AgentName   string
+	Port        int32
+	ShareLevel  string
+	Protocol    string
+	CreatedAt   time.Time
+}
+
+type WorkspaceProxy struct {
+	ID           uuid.UUID
+	Region       int32
+	Name         string
+	DisplayName  string
+	Icon         string
+	TokenHash    []byte
+	Url          string
+	StunPort     int32
+	Version      string
+	ServerID     *uuid.UUID
+	ConnectionID *uuid.UUID
+	SeenAt       *time.Time
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
 }
 
 type WorkspaceResource struct {

@@ -8,21 +8,117 @@ package dbsqlc
 import (
 	"context"
 
+	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/google/uuid"
 )
 
-const addOrganizationMember = `-- name: AddOrganizationMember :exec
-INSERT INTO organization_members (organization_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
+const countMemberWorkspaces = `-- name: CountMemberWorkspaces :one
+SELECT count(*) FROM workspaces WHERE organization_id = $1 AND owner_id = $2 AND deleted_at IS NULL
 `
 
-type AddOrganizationMemberParams struct {
+type CountMemberWorkspacesParams struct {
+	OrganizationID uuid.UUID
+	OwnerID        uuid.UUID
+}
+
+func (q *Queries) CountMemberWorkspaces(ctx context.Context, arg CountMemberWorkspacesParams) (int64, error) {
+	row := q.db.QueryRow(ctx, countMemberWorkspaces, arg.OrganizationID, arg.OwnerID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const countOrganizationUses = `-- name: CountOrganizationUses :one
+SELECT
+	(SELECT count(*) FROM templates t WHERE t.organization_id = $1 AND t.deleted_at IS NULL) AS templates,
+	(SELECT count(*) FROM workspaces w WHERE w.organization_id = $1 AND w.deleted_at IS NULL) AS workspaces,
+	(SELECT count(*) FROM provisioner_keys k WHERE k.organization_id = $1) AS provisioner_keys,
+	(SELECT count(*) FROM provisioner_daemons d WHERE d.organization_id = $1 AND d.online AND NOT d.built_in) AS provisioners
+`
+
+type CountOrganizationUsesRow struct {
+	Templates       int64
+	Workspaces      int64
+	ProvisionerKeys int64
+	Provisioners    int64
+}
+
+// What keeps an organization from being deleted. Built-in provisioners serve all organizations and do not count.
+func (q *Queries) CountOrganizationUses(ctx context.Context, organizationID uuid.UUID) (CountOrganizationUsesRow, error) {
+	row := q.db.QueryRow(ctx, countOrganizationUses, organizationID)
+	var i CountOrganizationUsesRow
+	err := row.Scan(
+		&i.Templates,
+		&i.Workspaces,
+		&i.ProvisionerKeys,
+		&i.Provisioners,
+	)
+	return i, err
+}
+
+const deleteOrganization = `-- name: DeleteOrganization :exec
+UPDATE organizations SET deleted_at = now(), updated_at = now() WHERE id = $1
+`
+
+// The row stays: jobs and deleted templates refer to it. The name is free again.
+func (q *Queries) DeleteOrganization(ctx context.Context, id uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteOrganization, id)
+	return err
+}
+
+const deleteOrganizationGroups = `-- name: DeleteOrganizationGroups :exec
+DELETE FROM groups WHERE organization_id = $1
+`
+
+func (q *Queries) DeleteOrganizationGroups(ctx context.Context, organizationID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteOrganizationGroups, organizationID)
+	return err
+}
+
+const deleteOrganizationMember = `-- name: DeleteOrganizationMember :exec
+DELETE FROM organization_members WHERE organization_id = $1 AND user_id = $2
+`
+
+type DeleteOrganizationMemberParams struct {
 	OrganizationID uuid.UUID
 	UserID         uuid.UUID
 }
 
-// Adds a user without roles. It does not change an existing member.
-func (q *Queries) AddOrganizationMember(ctx context.Context, arg AddOrganizationMemberParams) error {
-	_, err := q.db.Exec(ctx, addOrganizationMember, arg.OrganizationID, arg.UserID)
+// A trigger takes the user out of the organization's groups and of what is shared with them there.
+func (q *Queries) DeleteOrganizationMember(ctx context.Context, arg DeleteOrganizationMemberParams) error {
+	_, err := q.db.Exec(ctx, deleteOrganizationMember, arg.OrganizationID, arg.UserID)
+	return err
+}
+
+const deleteOrganizationMembers = `-- name: DeleteOrganizationMembers :exec
+DELETE FROM organization_members WHERE organization_id = $1
+`
+
+func (q *Queries) DeleteOrganizationMembers(ctx context.Context, organizationID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteOrganizationMembers, organizationID)
+	return err
+}
+
+const deleteOrganizationRole = `-- name: DeleteOrganizationRole :exec
+DELETE FROM organization_roles WHERE organization_id = $1 AND name = $2
+`
+
+type DeleteOrganizationRoleParams struct {
+	OrganizationID uuid.UUID
+	Name           string
+}
+
+func (q *Queries) DeleteOrganizationRole(ctx context.Context, arg DeleteOrganizationRoleParams) error {
+	_, err := q.db.Exec(ctx, deleteOrganizationRole, arg.OrganizationID, arg.Name)
+	return err
+}
+
+const deleteOrganizationRoles = `-- name: DeleteOrganizationRoles :exec
+DELETE FROM organization_roles WHERE organization_id = $1
+`
+
+func (q *Queries) DeleteOrganizationRoles(ctx context.Context, organizationID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteOrganizationRoles, organizationID)
 	return err
 }
 
@@ -45,6 +141,446 @@ func (q *Queries) GetDefaultOrganization(ctx context.Context) (Organization, err
 		&i.DeletedAt,
 	)
 	return i, err
+}
+
+const getGroupOrganization = `-- name: GetGroupOrganization :one
+SELECT organization_id FROM groups WHERE id = $1
+`
+
+func (q *Queries) GetGroupOrganization(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
+	row := q.db.QueryRow(ctx, getGroupOrganization, id)
+	var organization_id uuid.UUID
+	err := row.Scan(&organization_id)
+	return organization_id, err
+}
+
+const getOrganizationMember = `-- name: GetOrganizationMember :one
+SELECT organization_id, user_id, roles, created_at, updated_at FROM organization_members WHERE organization_id = $1 AND user_id = $2
+`
+
+type GetOrganizationMemberParams struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+}
+
+func (q *Queries) GetOrganizationMember(ctx context.Context, arg GetOrganizationMemberParams) (OrganizationMember, error) {
+	row := q.db.QueryRow(ctx, getOrganizationMember, arg.OrganizationID, arg.UserID)
+	var i OrganizationMember
+	err := row.Scan(
+		&i.OrganizationID,
+		&i.UserID,
+		&i.Roles,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
+}
+
+const getTemplateObject = `-- name: GetTemplateObject :one
+SELECT organization_id, sharing FROM templates WHERE id = $1 AND deleted_at IS NULL
+`
+
+type GetTemplateObjectRow struct {
+	OrganizationID uuid.UUID
+	Sharing        rbac.Sharing
+}
+
+// What decides who may do what to a template.
+func (q *Queries) GetTemplateObject(ctx context.Context, id uuid.UUID) (GetTemplateObjectRow, error) {
+	row := q.db.QueryRow(ctx, getTemplateObject, id)
+	var i GetTemplateObjectRow
+	err := row.Scan(&i.OrganizationID, &i.Sharing)
+	return i, err
+}
+
+const getWorkspaceObject = `-- name: GetWorkspaceObject :one
+SELECT owner_id, organization_id, sharing FROM workspaces WHERE id = $1 AND deleted_at IS NULL
+`
+
+type GetWorkspaceObjectRow struct {
+	OwnerID        uuid.UUID
+	OrganizationID uuid.UUID
+	Sharing        rbac.Sharing
+}
+
+// What decides who may do what to a workspace.
+func (q *Queries) GetWorkspaceObject(ctx context.Context, id uuid.UUID) (GetWorkspaceObjectRow, error) {
+	row := q.db.QueryRow(ctx, getWorkspaceObject, id)
+	var i GetWorkspaceObjectRow
+	err := row.Scan(&i.OwnerID, &i.OrganizationID, &i.Sharing)
+	return i, err
+}
+
+const holdOrganization = `-- name: HoldOrganization :one
+SELECT id FROM organizations WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE
+`
+
+// The living organization, for a transaction that adds to it something which keeps it from being deleted.
+func (q *Queries) HoldOrganization(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
+	row := q.db.QueryRow(ctx, holdOrganization, id)
+	err := row.Scan(&id)
+	return id, err
+}
+
+const holdOrganizationMember = `-- name: HoldOrganizationMember :one
+SELECT user_id FROM organization_members WHERE organization_id = $1 AND user_id = $2 FOR KEY SHARE
+`
+
+type HoldOrganizationMemberParams struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+}
+
+// The membership, for a transaction that gives the member something which keeps them from being removed.
+func (q *Queries) HoldOrganizationMember(ctx context.Context, arg HoldOrganizationMemberParams) (uuid.UUID, error) {
+	row := q.db.QueryRow(ctx, holdOrganizationMember, arg.OrganizationID, arg.UserID)
+	var user_id uuid.UUID
+	err := row.Scan(&user_id)
+	return user_id, err
+}
+
+const holdOrganizationRoles = `-- name: HoldOrganizationRoles :many
+SELECT organization_id, name, display_name, powers, created_at, updated_at FROM organization_roles WHERE organization_id = $1 AND name = ANY ($2::text[]) ORDER BY name FOR SHARE
+`
+
+type HoldOrganizationRolesParams struct {
+	OrganizationID uuid.UUID
+	Names          []string
+}
+
+// Roles that a transaction assigns: they can be neither deleted nor changed until it ends.
+func (q *Queries) HoldOrganizationRoles(ctx context.Context, arg HoldOrganizationRolesParams) ([]OrganizationRole, error) {
+	rows, err := q.db.Query(ctx, holdOrganizationRoles, arg.OrganizationID, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OrganizationRole{}
+	for rows.Next() {
+		var i OrganizationRole
+		if err := rows.Scan(
+			&i.OrganizationID,
+			&i.Name,
+			&i.DisplayName,
+			&i.Powers,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const insertOrganization = `-- name: InsertOrganization :one
+INSERT INTO organizations (id, name, display_name, description, icon) VALUES ($1, $2, $3, $4, $5) RETURNING id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at
+`
+
+type InsertOrganizationParams struct {
+	ID          uuid.UUID
+	Name        string
+	DisplayName string
+	Description string
+	Icon        string
+}
+
+func (q *Queries) InsertOrganization(ctx context.Context, arg InsertOrganizationParams) (Organization, error) {
+	row := q.db.QueryRow(ctx, insertOrganization,
+		arg.ID,
+		arg.Name,
+		arg.DisplayName,
+		arg.Description,
+		arg.Icon,
+	)
+	var i Organization
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.DisplayName,
+		&i.IsDefault,
+		&i.CreatedAt,
+		&i.Description,
+		&i.Icon,
+		&i.UpdatedAt,
+		&i.DeletedAt,
+	)
+	return i, err
+}
+
+const insertOrganizationMember = `-- name: InsertOrganizationMember :one
+INSERT INTO organization_members (organization_id, user_id, roles) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING organization_id, user_id, roles, created_at, updated_at
+`
+
+type InsertOrganizationMemberParams struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+	Roles          []string
+}
+
+// No row if the user is a member already.
+func (q *Queries) InsertOrganizationMember(ctx context.Context, arg InsertOrganizationMemberParams) (OrganizationMember, error) {
+	row := q.db.QueryRow(ctx, insertOrganizationMember, arg.OrganizationID, arg.UserID, arg.Roles)
+	var i OrganizationMember
+	err := row.Scan(
+		&i.OrganizationID,
+		&i.UserID,
+		&i.Roles,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
+}
+
+const insertOrganizationRole = `-- name: InsertOrganizationRole :one
+INSERT INTO organization_roles (organization_id, name, display_name, powers) VALUES ($1, $2, $3, $4) RETURNING organization_id, name, display_name, powers, created_at, updated_at
+`
+
+type InsertOrganizationRoleParams struct {
+	OrganizationID uuid.UUID
+	Name           string
+	DisplayName    string
+	Powers         []rbac.Power
+}
+
+func (q *Queries) InsertOrganizationRole(ctx context.Context, arg InsertOrganizationRoleParams) (OrganizationRole, error) {
+	row := q.db.QueryRow(ctx, insertOrganizationRole,
+		arg.OrganizationID,
+		arg.Name,
+		arg.DisplayName,
+		arg.Powers,
+	)
+	var i OrganizationRole
+	err := row.Scan(
+		&i.OrganizationID,
+		&i.Name,
+		&i.DisplayName,
+		&i.Powers,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
+}
+
+const listMemberGroupNames = `-- name: ListMemberGroupNames :many
+SELECT g.name FROM groups g JOIN group_members x ON x.group_id = g.id AND x.user_id = $1
+WHERE g.organization_id = $2 AND g.id <> g.organization_id ORDER BY lower(g.name)
+`
+
+type ListMemberGroupNamesParams struct {
+	UserID         uuid.UUID
+	OrganizationID uuid.UUID
+}
+
+// The groups of an organization that a user was added to: not Everyone, which all members belong to.
+func (q *Queries) ListMemberGroupNames(ctx context.Context, arg ListMemberGroupNamesParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, listMemberGroupNames, arg.UserID, arg.OrganizationID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listMembersWithRole = `-- name: ListMembersWithRole :many
+SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account, m.organization_id, m.user_id, m.roles, m.created_at, m.updated_at FROM organization_members m JOIN users u ON u.id = m.user_id
+WHERE m.organization_id = $1 AND $2::text = ANY (m.roles) ORDER BY m.user_id FOR UPDATE OF m
+`
+
+type ListMembersWithRoleParams struct {
+	OrganizationID uuid.UUID
+	Role           string
+}
+
+type ListMembersWithRoleRow struct {
+	User               User
+	OrganizationMember OrganizationMember
+}
+
+// The members who have a role, locked in the order of their ids.
+func (q *Queries) ListMembersWithRole(ctx context.Context, arg ListMembersWithRoleParams) ([]ListMembersWithRoleRow, error) {
+	rows, err := q.db.Query(ctx, listMembersWithRole, arg.OrganizationID, arg.Role)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListMembersWithRoleRow{}
+	for rows.Next() {
+		var i ListMembersWithRoleRow
+		if err := rows.Scan(
+			&i.User.ID,
+			&i.User.Username,
+			&i.User.Email,
+			&i.User.Name,
+			&i.User.PasswordHash,
+			&i.User.LoginType,
+			&i.User.Status,
+			&i.User.Roles,
+			&i.User.CreatedAt,
+			&i.User.UpdatedAt,
+			&i.User.LastSeenAt,
+			&i.User.DeletedAt,
+			&i.User.IsServiceAccount,
+			&i.OrganizationMember.OrganizationID,
+			&i.OrganizationMember.UserID,
+			&i.OrganizationMember.Roles,
+			&i.OrganizationMember.CreatedAt,
+			&i.OrganizationMember.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listMemberships = `-- name: ListMemberships :many
+SELECT m.organization_id, m.user_id, m.roles, m.created_at, m.updated_at FROM organization_members m JOIN organizations o ON o.id = m.organization_id
+WHERE m.user_id = ANY ($1::uuid[]) AND o.deleted_at IS NULL ORDER BY o.is_default DESC, lower(o.name)
+`
+
+// The organizations of users, and their roles there.
+func (q *Queries) ListMemberships(ctx context.Context, users []uuid.UUID) ([]OrganizationMember, error) {
+	rows, err := q.db.Query(ctx, listMemberships, users)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OrganizationMember{}
+	for rows.Next() {
+		var i OrganizationMember
+		if err := rows.Scan(
+			&i.OrganizationID,
+			&i.UserID,
+			&i.Roles,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listOrganizationMembers = `-- name: ListOrganizationMembers :many
+SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account, m.organization_id, m.user_id, m.roles, m.created_at, m.updated_at, count(*) OVER () AS total FROM organization_members m JOIN users u ON u.id = m.user_id
+WHERE m.organization_id = $1 AND u.deleted_at IS NULL
+	AND ($2::boolean = false OR u.status <> 'suspended')
+	AND ($3::text = '' OR strpos(lower(u.username), lower($3::text)) > 0 OR strpos(lower(u.name), lower($3::text)) > 0)
+ORDER BY lower(u.username) LIMIT $5 OFFSET $4
+`
+
+type ListOrganizationMembersParams struct {
+	OrganizationID uuid.UUID
+	Active         bool
+	Search         string
+	PageOffset     int32
+	PageLimit      int32
+}
+
+type ListOrganizationMembersRow struct {
+	User               User
+	OrganizationMember OrganizationMember
+	Total              int64
+}
+
+// One page by name, with the number of all that match.
+func (q *Queries) ListOrganizationMembers(ctx context.Context, arg ListOrganizationMembersParams) ([]ListOrganizationMembersRow, error) {
+	rows, err := q.db.Query(ctx, listOrganizationMembers,
+		arg.OrganizationID,
+		arg.Active,
+		arg.Search,
+		arg.PageOffset,
+		arg.PageLimit,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListOrganizationMembersRow{}
+	for rows.Next() {
+		var i ListOrganizationMembersRow
+		if err := rows.Scan(
+			&i.User.ID,
+			&i.User.Username,
+			&i.User.Email,
+			&i.User.Name,
+			&i.User.PasswordHash,
+			&i.User.LoginType,
+			&i.User.Status,
+			&i.User.Roles,
+			&i.User.CreatedAt,
+			&i.User.UpdatedAt,
+			&i.User.LastSeenAt,
+			&i.User.DeletedAt,
+			&i.User.IsServiceAccount,
+			&i.OrganizationMember.OrganizationID,
+			&i.OrganizationMember.UserID,
+			&i.OrganizationMember.Roles,
+			&i.OrganizationMember.CreatedAt,
+			&i.OrganizationMember.UpdatedAt,
+			&i.Total,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listOrganizationRoles = `-- name: ListOrganizationRoles :many
+SELECT organization_id, name, display_name, powers, created_at, updated_at FROM organization_roles WHERE organization_id = $1 ORDER BY name
+`
+
+func (q *Queries) ListOrganizationRoles(ctx context.Context, organizationID uuid.UUID) ([]OrganizationRole, error) {
+	rows, err := q.db.Query(ctx, listOrganizationRoles, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OrganizationRole{}
+	for rows.Next() {
+		var i OrganizationRole
+		if err := rows.Scan(
+			&i.OrganizationID,
+			&i.Name,
+			&i.DisplayName,
+			&i.Powers,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listOrganizations = `-- name: ListOrganizations :many
@@ -87,4 +623,204 @@ func (q *Queries) ListOrganizations(ctx context.Context, arg ListOrganizationsPa
 		return nil, err
 	}
 	return items, nil
+}
+
+const listUserOrganizations = `-- name: ListUserOrganizations :many
+SELECT o.id, o.name, o.display_name, o.is_default, o.created_at, o.description, o.icon, o.updated_at, o.deleted_at FROM organizations o JOIN organization_members m ON m.organization_id = o.id
+WHERE m.user_id = $1 AND o.deleted_at IS NULL AND ($2::boolean OR o.id = ANY ($3::uuid[]))
+ORDER BY o.is_default DESC, o.name
+`
+
+type ListUserOrganizationsParams struct {
+	UserID    uuid.UUID
+	AllOfThem bool
+	Ids       []uuid.UUID
+}
+
+// The organizations that a user is a member of, as far as an actor may see them.
+func (q *Queries) ListUserOrganizations(ctx context.Context, arg ListUserOrganizationsParams) ([]Organization, error) {
+	rows, err := q.db.Query(ctx, listUserOrganizations, arg.UserID, arg.AllOfThem, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Organization{}
+	for rows.Next() {
+		var i Organization
+		if err := rows.Scan(
+			&i.ID,
+			&i.Name,
+			&i.DisplayName,
+			&i.IsDefault,
+			&i.CreatedAt,
+			&i.Description,
+			&i.Icon,
+			&i.UpdatedAt,
+			&i.DeletedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockOrganization = `-- name: LockOrganization :one
+SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at FROM organizations WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
+`
+
+// The living organization, for a transaction that deletes it. What HoldOrganization holds comes before, or not at all.
+func (q *Queries) LockOrganization(ctx context.Context, id uuid.UUID) (Organization, error) {
+	row := q.db.QueryRow(ctx, lockOrganization, id)
+	var i Organization
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.DisplayName,
+		&i.IsDefault,
+		&i.CreatedAt,
+		&i.Description,
+		&i.Icon,
+		&i.UpdatedAt,
+		&i.DeletedAt,
+	)
+	return i, err
+}
+
+const lockOrganizationMember = `-- name: LockOrganizationMember :one
+SELECT organization_id, user_id, roles, created_at, updated_at FROM organization_members WHERE organization_id = $1 AND user_id = $2 FOR UPDATE
+`
+
+type LockOrganizationMemberParams struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+}
+
+// The membership, for a transaction that removes it or changes its roles.
+func (q *Queries) LockOrganizationMember(ctx context.Context, arg LockOrganizationMemberParams) (OrganizationMember, error) {
+	row := q.db.QueryRow(ctx, lockOrganizationMember, arg.OrganizationID, arg.UserID)
+	var i OrganizationMember
+	err := row.Scan(
+		&i.OrganizationID,
+		&i.UserID,
+		&i.Roles,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
+}
+
+const lockOrganizationRole = `-- name: LockOrganizationRole :one
+SELECT organization_id, name, display_name, powers, created_at, updated_at FROM organization_roles WHERE organization_id = $1 AND name = $2 FOR UPDATE
+`
+
+type LockOrganizationRoleParams struct {
+	OrganizationID uuid.UUID
+	Name           string
+}
+
+func (q *Queries) LockOrganizationRole(ctx context.Context, arg LockOrganizationRoleParams) (OrganizationRole, error) {
+	row := q.db.QueryRow(ctx, lockOrganizationRole, arg.OrganizationID, arg.Name)
+	var i OrganizationRole
+	err := row.Scan(
+		&i.OrganizationID,
+		&i.Name,
+		&i.DisplayName,
+		&i.Powers,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
+}
+
+const updateOrganization = `-- name: UpdateOrganization :one
+UPDATE organizations SET name = $2, display_name = $3, description = $4, icon = $5, updated_at = now()
+WHERE id = $1 AND deleted_at IS NULL RETURNING id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at
+`
+
+type UpdateOrganizationParams struct {
+	ID          uuid.UUID
+	Name        string
+	DisplayName string
+	Description string
+	Icon        string
+}
+
+func (q *Queries) UpdateOrganization(ctx context.Context, arg UpdateOrganizationParams) (Organization, error) {
+	row := q.db.QueryRow(ctx, updateOrganization,
+		arg.ID,
+		arg.Name,
+		arg.DisplayName,
+		arg.Description,
+		arg.Icon,
+	)
+	var i Organization
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.DisplayName,
+		&i.IsDefault,
+		&i.CreatedAt,
+		&i.Description,
+		&i.Icon,
+		&i.UpdatedAt,
+		&i.DeletedAt,
+	)
+	return i, err
+}
+
+const updateOrganizationMemberRoles = `-- name: UpdateOrganizationMemberRoles :one
+UPDATE organization_members SET roles = $3, updated_at = now() WHERE organization_id = $1 AND user_id = $2 RETURNING organization_id, user_id, roles, created_at, updated_at
+`
+
+type UpdateOrganizationMemberRolesParams struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+	Roles          []string
+}
+
+func (q *Queries) UpdateOrganizationMemberRoles(ctx context.Context, arg UpdateOrganizationMemberRolesParams) (OrganizationMember, error) {
+	row := q.db.QueryRow(ctx, updateOrganizationMemberRoles, arg.OrganizationID, arg.UserID, arg.Roles)
+	var i OrganizationMember
+	err := row.Scan(
+		&i.OrganizationID,
+		&i.UserID,
+		&i.Roles,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
+}
+
+const updateOrganizationRole = `-- name: UpdateOrganizationRole :one
+UPDATE organization_roles SET display_name = $3, powers = $4, updated_at = now() WHERE organization_id = $1 AND name = $2 RETURNING organization_id, name, display_name, powers, created_at, updated_at
+`
+
+type UpdateOrganizationRoleParams struct {
+	OrganizationID uuid.UUID
+	Name           string
+	DisplayName    string
+	Powers         []rbac.Power
+}
+
+func (q *Queries) UpdateOrganizationRole(ctx context.Context, arg UpdateOrganizationRoleParams) (OrganizationRole, error) {
+	row := q.db.QueryRow(ctx, updateOrganizationRole,
+		arg.OrganizationID,
+		arg.Name,
+		arg.DisplayName,
+		arg.Powers,
+	)
+	var i OrganizationRole
+	err := row.Scan(
+		&i.OrganizationID,
+		&i.Name,
+		&i.DisplayName,
+		&i.Powers,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
 }

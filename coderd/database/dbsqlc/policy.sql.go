@@ -13,7 +13,7 @@ import (
 )
 
 const claimPolicy = `-- name: ClaimPolicy :one
-SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at FROM workspaces w JOIN workspace_policy q ON q.workspace_id = w.id
+SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, w.owner_key FROM workspaces w JOIN workspace_policy q ON q.workspace_id = w.id
 WHERE w.id = $1 AND q.look_at <= $2::timestamptz AND w.deleted_at IS NULL
 FOR UPDATE OF w SKIP LOCKED
 `
@@ -52,6 +52,7 @@ func (q *Queries) ClaimPolicy(ctx context.Context, arg ClaimPolicyParams) (Works
 		&i.AutostopAfter,
 		&i.Sharing,
 		&i.DormantAt,
+		&i.OwnerKey,
 	)
 	return i, err
 }

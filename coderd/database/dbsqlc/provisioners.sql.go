@@ -12,17 +12,20 @@ import (
 	"github.com/google/uuid"
 )
 
-const closeLostProvisioners = `-- name: CloseLostProvisioners :exec
+const closeLostProvisioners = `-- name: CloseLostProvisioners :execrows
 UPDATE provisioner_daemons d SET online = false, last_seen_at = coalesce((SELECT s.beat_at FROM servers s WHERE s.id = d.server_id), now())
 WHERE d.online AND NOT EXISTS (
 	SELECT FROM servers s WHERE s.id = d.server_id AND s.beat_at > now() - make_interval(secs => $1::float8)
 )
 `
 
-// Marks the daemons of servers without a recent heartbeat as offline since the last one.
-func (q *Queries) CloseLostProvisioners(ctx context.Context, lifeSeconds float64) error {
-	_, err := q.db.Exec(ctx, closeLostProvisioners, lifeSeconds)
-	return err
+// Marks the daemons of servers without a recent heartbeat as offline since the last one, and returns how many there were.
+func (q *Queries) CloseLostProvisioners(ctx context.Context, lifeSeconds float64) (int64, error) {
+	result, err := q.db.Exec(ctx, closeLostProvisioners, lifeSeconds)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const closeProvisioner = `-- name: CloseProvisioner :exec
@@ -246,9 +249,10 @@ func (q *Queries) ListProvisionerKeys(ctx context.Context, organizationID uuid.U
 }
 
 const listProvisioners = `-- name: ListProvisioners :many
-SELECT id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online, key_id, key_name, server_id FROM provisioner_daemons WHERE organization_id = $1 ORDER BY online DESC, name
+SELECT id, organization_id, name, version, tags, built_in, created_at, last_seen_at, online, key_id, key_name, server_id FROM provisioner_daemons WHERE organization_id = $1 OR built_in ORDER BY online DESC, name
 `
 
+// Those that take jobs of an organization. Built-in ones take jobs of all organizations.
 func (q *Queries) ListProvisioners(ctx context.Context, organizationID uuid.UUID) ([]ProvisionerDaemon, error) {
 	rows, err := q.db.Query(ctx, listProvisioners, organizationID)
 	if err != nil {

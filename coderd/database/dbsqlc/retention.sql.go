@@ -10,6 +10,84 @@ import (
 	"time"
 )
 
+const deleteForgottenInbox = `-- name: DeleteForgottenInbox :execrows
+DELETE FROM inbox_notifications WHERE id IN (
+	SELECT id FROM inbox_notifications WHERE read_at IS NULL AND created_at < $1::timestamptz ORDER BY created_at LIMIT $2
+	FOR UPDATE SKIP LOCKED
+)
+`
+
+type DeleteForgottenInboxParams struct {
+	Before  time.Time
+	MaxRows int32
+}
+
+// Deletes notifications that were never read and were created before a time.
+func (q *Queries) DeleteForgottenInbox(ctx context.Context, arg DeleteForgottenInboxParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteForgottenInbox, arg.Before, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteOldAgentLogs = `-- name: DeleteOldAgentLogs :execrows
+WITH old AS (
+	SELECT a.id FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id
+	WHERE a.logs_length > 0 AND a.build_number < w.latest_build_number AND w.latest_status = 'succeeded' AND w.latest_transition IN ('start', 'delete')
+		AND GREATEST(a.created_at, a.last_connected_at, a.disconnected_at) < $1::timestamptz
+	LIMIT $2 FOR UPDATE OF a SKIP LOCKED
+), gone AS (
+	DELETE FROM workspace_agent_logs l USING old WHERE l.agent_id = old.id
+)
+UPDATE workspace_agents SET logs_length = 0 FROM old WHERE workspace_agents.id = old.id
+`
+
+type DeleteOldAgentLogsParams struct {
+	Before  time.Time
+	MaxRows int32
+}
+
+// Deletes the logs of agents that were last connected before a time and that their workspace no longer has: a later build started it
+// without them, or deleted it. It returns the number of agents.
+func (q *Queries) DeleteOldAgentLogs(ctx context.Context, arg DeleteOldAgentLogsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldAgentLogs, arg.Before, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteOldBuilds = `-- name: DeleteOldBuilds :execrows
+WITH old AS (
+	SELECT b.id, b.job_id FROM provisioner_jobs j
+	JOIN workspace_builds b ON b.job_id = j.id
+	JOIN workspaces w ON w.id = b.workspace_id
+	WHERE j.kind = 'workspace_build' AND j.completed_at < $1::timestamptz AND b.state = ''
+		AND b.build_number <= w.latest_build_number - GREATEST($2::int, 1)
+	ORDER BY j.completed_at LIMIT $3 FOR UPDATE OF j SKIP LOCKED
+), gone AS (
+	DELETE FROM workspace_builds b USING old WHERE b.id = old.id
+)
+DELETE FROM provisioner_jobs USING old WHERE provisioner_jobs.id = old.job_id
+`
+
+type DeleteOldBuildsParams struct {
+	Before  time.Time
+	Kept    int32
+	MaxRows int32
+}
+
+// Deletes builds that ended before a time, with their jobs, resources and agents. It keeps the newest of each workspace and every build
+// that still has a state.
+func (q *Queries) DeleteOldBuilds(ctx context.Context, arg DeleteOldBuildsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldBuilds, arg.Before, arg.Kept, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteOldDryRuns = `-- name: DeleteOldDryRuns :execrows
 DELETE FROM provisioner_jobs WHERE id IN (
 	SELECT j.id FROM provisioner_jobs j WHERE j.kind = 'template_version_dry_run' AND j.completed_at < $1::timestamptz LIMIT $2
@@ -72,6 +150,26 @@ type DeleteOldImportsParams struct {
 // Deletes imports that ended before a time and whose version belongs to no template.
 func (q *Queries) DeleteOldImports(ctx context.Context, arg DeleteOldImportsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteOldImports, arg.Before, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteOldKeys = `-- name: DeleteOldKeys :execrows
+DELETE FROM api_keys WHERE id IN (
+	SELECT k.id FROM api_keys k WHERE k.expires_at < $1::timestamptz ORDER BY k.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+`
+
+type DeleteOldKeysParams struct {
+	Before  time.Time
+	MaxRows int32
+}
+
+// Deletes sessions and tokens that ended before a time.
+func (q *Queries) DeleteOldKeys(ctx context.Context, arg DeleteOldKeysParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteOldKeys, arg.Before, arg.MaxRows)
 	if err != nil {
 		return 0, err
 	}

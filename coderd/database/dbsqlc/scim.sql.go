@@ -301,7 +301,7 @@ func (q *Queries) ListScimMembers(ctx context.Context, groups []uuid.UUID) ([]Li
 }
 
 const listScimUsers = `-- name: ListScimUsers :many
-SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, coalesce(s.user_name, u.email)::text AS user_name, coalesce(s.external_id, '')::text AS external_id,
+SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account, coalesce(s.user_name, u.email)::text AS user_name, coalesce(s.external_id, '')::text AS external_id,
 	coalesce(s.given_name, '')::text AS given_name, coalesce(s.family_name, '')::text AS family_name, count(*) OVER () AS total
 FROM users u LEFT JOIN scim_users s ON s.user_id = u.id
 WHERE u.deleted_at IS NULL AND CASE WHEN s.user_id IS NULL THEN u.login_type = 'oidc' ELSE NOT s.removed END
@@ -366,6 +366,7 @@ func (q *Queries) ListScimUsers(ctx context.Context, arg ListScimUsersParams) ([
 			&i.User.UpdatedAt,
 			&i.User.LastSeenAt,
 			&i.User.DeletedAt,
+			&i.User.IsServiceAccount,
 			&i.UserName,
 			&i.ExternalID,
 			&i.GivenName,
@@ -410,7 +411,7 @@ func (q *Queries) LockScimGroup(ctx context.Context, id uuid.UUID) (LockScimGrou
 }
 
 const lockScimUser = `-- name: LockScimUser :one
-SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, coalesce(s.user_name, u.email)::text AS user_name, coalesce(s.external_id, '')::text AS external_id,
+SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account, coalesce(s.user_name, u.email)::text AS user_name, coalesce(s.external_id, '')::text AS external_id,
 	coalesce(s.given_name, '')::text AS given_name, coalesce(s.family_name, '')::text AS family_name
 FROM users u LEFT JOIN scim_users s ON s.user_id = u.id
 WHERE u.id = $1 AND u.deleted_at IS NULL AND CASE WHEN s.user_id IS NULL THEN u.login_type = 'oidc' ELSE NOT s.removed END FOR UPDATE OF u
@@ -441,26 +442,13 @@ func (q *Queries) LockScimUser(ctx context.Context, id uuid.UUID) (LockScimUserR
 		&i.User.UpdatedAt,
 		&i.User.LastSeenAt,
 		&i.User.DeletedAt,
+		&i.User.IsServiceAccount,
 		&i.UserName,
 		&i.ExternalID,
 		&i.GivenName,
 		&i.FamilyName,
 	)
 	return i, err
-}
-
-const removeScimMembers = `-- name: RemoveScimMembers :exec
-DELETE FROM group_members WHERE group_id = $1::uuid AND user_id = ANY ($2::uuid[])
-`
-
-type RemoveScimMembersParams struct {
-	GroupID uuid.UUID
-	Users   []uuid.UUID
-}
-
-func (q *Queries) RemoveScimMembers(ctx context.Context, arg RemoveScimMembersParams) error {
-	_, err := q.db.Exec(ctx, removeScimMembers, arg.GroupID, arg.Users)
-	return err
 }
 
 const removeScimUser = `-- name: RemoveScimUser :exec
@@ -474,8 +462,8 @@ func (q *Queries) RemoveScimUser(ctx context.Context, id uuid.UUID) error {
 	return err
 }
 
-const updateScimGroup = `-- name: UpdateScimGroup :exec
-UPDATE groups SET name = $2, display_name = $2, updated_at = now() WHERE id = $1
+const updateScimGroup = `-- name: UpdateScimGroup :one
+UPDATE groups SET name = $2, display_name = $2, updated_at = now() WHERE id = $1 RETURNING id, organization_id, name, display_name, avatar_url, quota_allowance, source, created_at, updated_at
 `
 
 type UpdateScimGroupParams struct {
@@ -483,9 +471,21 @@ type UpdateScimGroupParams struct {
 	Name string
 }
 
-func (q *Queries) UpdateScimGroup(ctx context.Context, arg UpdateScimGroupParams) error {
-	_, err := q.db.Exec(ctx, updateScimGroup, arg.ID, arg.Name)
-	return err
+func (q *Queries) UpdateScimGroup(ctx context.Context, arg UpdateScimGroupParams) (Group, error) {
+	row := q.db.QueryRow(ctx, updateScimGroup, arg.ID, arg.Name)
+	var i Group
+	err := row.Scan(
+		&i.ID,
+		&i.OrganizationID,
+		&i.Name,
+		&i.DisplayName,
+		&i.AvatarUrl,
+		&i.QuotaAllowance,
+		&i.Source,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
 }
 
 const updateScimGroupLink = `-- name: UpdateScimGroupLink :exec
@@ -503,7 +503,7 @@ func (q *Queries) UpdateScimGroupLink(ctx context.Context, arg UpdateScimGroupLi
 }
 
 const updateScimProfile = `-- name: UpdateScimProfile :one
-UPDATE users SET email = $2, name = $3, updated_at = now() WHERE id = $1 RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at
+UPDATE users SET email = $2, name = $3, updated_at = now() WHERE id = $1 RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account
 `
 
 type UpdateScimProfileParams struct {
@@ -528,6 +528,7 @@ func (q *Queries) UpdateScimProfile(ctx context.Context, arg UpdateScimProfilePa
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
 }

@@ -69,7 +69,7 @@ func (q *Queries) GetPasscodeAge(ctx context.Context, userID uuid.UUID) (float64
 }
 
 const getUserByLink = `-- name: GetUserByLink :one
-SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at FROM user_links l JOIN users u ON u.id = l.user_id
+SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account FROM user_links l JOIN users u ON u.id = l.user_id
 WHERE l.login_type = $1 AND l.issuer = $2 AND l.subject = $3 AND u.deleted_at IS NULL
 `
 
@@ -100,12 +100,13 @@ func (q *Queries) GetUserByLink(ctx context.Context, arg GetUserByLinkParams) (G
 		&i.User.UpdatedAt,
 		&i.User.LastSeenAt,
 		&i.User.DeletedAt,
+		&i.User.IsServiceAccount,
 	)
 	return i, err
 }
 
 const getUserLink = `-- name: GetUserLink :one
-SELECT user_id, login_type, issuer, subject, claims, created_at, updated_at FROM user_links WHERE user_id = $1 AND login_type = $2
+SELECT user_id, login_type, issuer, subject, claims, created_at, updated_at, synced FROM user_links WHERE user_id = $1 AND login_type = $2
 `
 
 type GetUserLinkParams struct {
@@ -124,6 +125,7 @@ func (q *Queries) GetUserLink(ctx context.Context, arg GetUserLinkParams) (UserL
 		&i.Claims,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Synced,
 	)
 	return i, err
 }
@@ -240,7 +242,7 @@ const updateUserEmail = `-- name: UpdateUserEmail :one
 UPDATE users u SET email = $2, name = $3, updated_at = now()
 WHERE u.id = $1 AND u.deleted_at IS NULL AND NOT EXISTS (
 	SELECT FROM users o WHERE lower(o.email) = lower($2) AND o.id <> u.id AND o.deleted_at IS NULL
-) RETURNING u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at
+) RETURNING u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account
 `
 
 type UpdateUserEmailParams struct {
@@ -266,12 +268,13 @@ func (q *Queries) UpdateUserEmail(ctx context.Context, arg UpdateUserEmailParams
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
 }
 
 const updateUserLoginType = `-- name: UpdateUserLoginType :one
-UPDATE users SET login_type = $2, password_hash = '', updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at
+UPDATE users SET login_type = $2, password_hash = '', updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account
 `
 
 type UpdateUserLoginTypeParams struct {
@@ -296,6 +299,7 @@ func (q *Queries) UpdateUserLoginType(ctx context.Context, arg UpdateUserLoginTy
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
 }

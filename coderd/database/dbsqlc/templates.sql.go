@@ -146,7 +146,7 @@ func (q *Queries) GetSharedTemplateVersion(ctx context.Context, id uuid.UUID) (G
 }
 
 const getTemplate = `-- name: GetTemplate :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE id = $1 AND deleted_at IS NULL
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level FROM templates WHERE id = $1 AND deleted_at IS NULL
 `
 
 func (q *Queries) GetTemplate(ctx context.Context, id uuid.UUID) (Template, error) {
@@ -168,12 +168,13 @@ func (q *Queries) GetTemplate(ctx context.Context, id uuid.UUID) (Template, erro
 		&i.UpdatedAt,
 		&i.DeletedAt,
 		&i.Sharing,
+		&i.MaxPortShareLevel,
 	)
 	return i, err
 }
 
 const getTemplateByName = `-- name: GetTemplateByName :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE organization_id = $1 AND lower(name) = lower($2::text) AND deleted_at IS NULL
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level FROM templates WHERE organization_id = $1 AND lower(name) = lower($2::text) AND deleted_at IS NULL
 `
 
 type GetTemplateByNameParams struct {
@@ -200,6 +201,7 @@ func (q *Queries) GetTemplateByName(ctx context.Context, arg GetTemplateByNamePa
 		&i.UpdatedAt,
 		&i.DeletedAt,
 		&i.Sharing,
+		&i.MaxPortShareLevel,
 	)
 	return i, err
 }
@@ -392,7 +394,7 @@ func (q *Queries) GetTemplateVersionTags(ctx context.Context, templateVersionID 
 }
 
 const holdTemplate = `-- name: HoldTemplate :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE id = $1 AND deleted_at IS NULL FOR SHARE
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level FROM templates WHERE id = $1 AND deleted_at IS NULL FOR SHARE
 `
 
 // Locks a template while a workspace is created from it, so that it is not deleted meanwhile.
@@ -415,6 +417,7 @@ func (q *Queries) HoldTemplate(ctx context.Context, id uuid.UUID) (Template, err
 		&i.UpdatedAt,
 		&i.DeletedAt,
 		&i.Sharing,
+		&i.MaxPortShareLevel,
 	)
 	return i, err
 }
@@ -422,7 +425,7 @@ func (q *Queries) HoldTemplate(ctx context.Context, id uuid.UUID) (Template, err
 const insertTemplate = `-- name: InsertTemplate :one
 INSERT INTO templates (id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, created_by, sharing)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing
+RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level
 `
 
 type InsertTemplateParams struct {
@@ -470,6 +473,7 @@ func (q *Queries) InsertTemplate(ctx context.Context, arg InsertTemplateParams) 
 		&i.UpdatedAt,
 		&i.DeletedAt,
 		&i.Sharing,
+		&i.MaxPortShareLevel,
 	)
 	return i, err
 }
@@ -569,8 +573,41 @@ func (q *Queries) InsertTemplateVersionPreset(ctx context.Context, arg InsertTem
 	return err
 }
 
+const listOwnerGroupNames = `-- name: ListOwnerGroupNames :many
+SELECT g.name FROM groups g JOIN organization_members m ON m.organization_id = g.organization_id AND m.user_id = $1::uuid
+WHERE g.organization_id = $2
+	AND (g.id = g.organization_id OR EXISTS (SELECT FROM group_members x WHERE x.group_id = g.id AND x.user_id = m.user_id))
+ORDER BY g.id = g.organization_id DESC, lower(g.name)
+`
+
+type ListOwnerGroupNamesParams struct {
+	UserID         uuid.UUID
+	OrganizationID uuid.UUID
+}
+
+// Returns the names of a user's groups in an organization, for templates.
+func (q *Queries) ListOwnerGroupNames(ctx context.Context, arg ListOwnerGroupNamesParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, listOwnerGroupNames, arg.UserID, arg.OrganizationID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listTemplateRows = `-- name: ListTemplateRows :many
-SELECT t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, t.sharing, p.template_id, p.max_ttl_ms, p.activity_bump_ms, p.notify_ms, p.failure_ttl_ms, p.dormant_ms, p.delete_ms, p.autostart_days, p.autostop_days, p.autostop_weeks, p.allow_autostart, p.allow_autostop, p.allow_cancel, p.bounds_changed_at, u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
+SELECT t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, t.sharing, t.max_port_share_level, p.template_id, p.max_ttl_ms, p.activity_bump_ms, p.notify_ms, p.failure_ttl_ms, p.dormant_ms, p.delete_ms, p.autostart_days, p.autostop_days, p.autostop_weeks, p.allow_autostart, p.allow_autostop, p.allow_cancel, p.bounds_changed_at, u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
 	(SELECT count(DISTINCT w.owner_id) FROM workspaces w WHERE w.template_id = t.id AND w.deleted_at IS NULL) AS active_users
 FROM templates t
 JOIN template_policies p ON p.template_id = t.id
@@ -582,10 +619,12 @@ WHERE t.deleted_at IS NULL
 	AND ($3::text = '' OR lower(t.name) = lower($3::text))
 	AND ($4::text = '' OR strpos(lower(t.name), lower($4::text)) > 0
 		OR strpos(lower(t.display_name), lower($4::text)) > 0)
-	AND ($5::boolean IS NULL OR (t.deprecated <> '') = $5)
-	AND ($6::boolean OR t.organization_id = ANY ($7::uuid[])
-		OR t.organization_id = ANY ($8::uuid[]) AND t.sharing ?| $9::text[])
-	AND ($10::uuid[] IS NULL OR t.id = ANY ($10::uuid[]))
+	AND ($5::uuid IS NULL OR t.created_by = $5)
+	AND ($6::text = '' OR lower(u.username) = lower($6::text))
+	AND ($7::boolean IS NULL OR (t.deprecated <> '') = $7)
+	AND ($8::boolean OR t.organization_id = ANY ($9::uuid[])
+		OR t.organization_id = ANY ($10::uuid[]) AND t.sharing ?| $11::text[])
+	AND ($12::uuid[] IS NULL OR t.id = ANY ($12::uuid[]))
 ORDER BY lower(t.name), t.id
 `
 
@@ -594,6 +633,8 @@ type ListTemplateRowsParams struct {
 	OrganizationID      *uuid.UUID
 	ExactName           string
 	Search              string
+	AuthorID            *uuid.UUID
+	Author              string
 	Deprecated          *bool
 	ExtentAll           bool
 	ExtentOrganizations []uuid.UUID
@@ -618,6 +659,8 @@ func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsPara
 		arg.OrganizationID,
 		arg.ExactName,
 		arg.Search,
+		arg.AuthorID,
+		arg.Author,
 		arg.Deprecated,
 		arg.ExtentAll,
 		arg.ExtentOrganizations,
@@ -648,6 +691,7 @@ func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsPara
 			&i.Template.UpdatedAt,
 			&i.Template.DeletedAt,
 			&i.Template.Sharing,
+			&i.Template.MaxPortShareLevel,
 			&i.TemplatePolicy.TemplateID,
 			&i.TemplatePolicy.MaxTtlMs,
 			&i.TemplatePolicy.ActivityBumpMs,
@@ -895,7 +939,7 @@ func (q *Queries) ListTemplateWorkspaceNames(ctx context.Context, templateID uui
 }
 
 const lockTemplate = `-- name: LockTemplate :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing FROM templates WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level FROM templates WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
 `
 
 // Locks a template while it is changed or deleted.
@@ -918,6 +962,7 @@ func (q *Queries) LockTemplate(ctx context.Context, id uuid.UUID) (Template, err
 		&i.UpdatedAt,
 		&i.DeletedAt,
 		&i.Sharing,
+		&i.MaxPortShareLevel,
 	)
 	return i, err
 }
@@ -935,7 +980,7 @@ const updateTemplate = `-- name: UpdateTemplate :one
 UPDATE templates SET name = $2, display_name = $3, description = $4, icon = $5, default_ttl_seconds = $6, require_active_version = $7,
 	deprecated = $8, updated_at = now()
 WHERE id = $1 AND deleted_at IS NULL
-RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing
+RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level
 `
 
 type UpdateTemplateParams struct {
@@ -977,6 +1022,7 @@ func (q *Queries) UpdateTemplate(ctx context.Context, arg UpdateTemplateParams) 
 		&i.UpdatedAt,
 		&i.DeletedAt,
 		&i.Sharing,
+		&i.MaxPortShareLevel,
 	)
 	return i, err
 }

@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -64,7 +65,7 @@ func (q *Queries) GetActor(ctx context.Context, id uuid.UUID) (Actor, error) {
 }
 
 const getUser = `-- name: GetUser :one
-SELECT id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at FROM users WHERE id = $1 AND deleted_at IS NULL
+SELECT id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account FROM users WHERE id = $1 AND deleted_at IS NULL
 `
 
 func (q *Queries) GetUser(ctx context.Context, id uuid.UUID) (User, error) {
@@ -83,12 +84,13 @@ func (q *Queries) GetUser(ctx context.Context, id uuid.UUID) (User, error) {
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
 }
 
 const getUserByEmail = `-- name: GetUserByEmail :one
-SELECT id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at FROM users WHERE lower(email) = lower($1::text) AND deleted_at IS NULL
+SELECT id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account FROM users WHERE lower(email) = lower($1::text) AND deleted_at IS NULL
 `
 
 func (q *Queries) GetUserByEmail(ctx context.Context, email string) (User, error) {
@@ -107,12 +109,13 @@ func (q *Queries) GetUserByEmail(ctx context.Context, email string) (User, error
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
 }
 
 const getUserByName = `-- name: GetUserByName :one
-SELECT id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at FROM users WHERE lower(username) = lower($1::text) AND deleted_at IS NULL
+SELECT id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account FROM users WHERE lower(username) = lower($1::text) AND deleted_at IS NULL
 `
 
 func (q *Queries) GetUserByName(ctx context.Context, username string) (User, error) {
@@ -131,8 +134,21 @@ func (q *Queries) GetUserByName(ctx context.Context, username string) (User, err
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
+}
+
+const hasSeveralUsers = `-- name: HasSeveralUsers :one
+SELECT EXISTS (SELECT FROM users WHERE deleted_at IS NULL OFFSET 1)
+`
+
+// Tells whether there is more than one user, of any kind and status.
+func (q *Queries) HasSeveralUsers(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, hasSeveralUsers)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const hasUsers = `-- name: HasUsers :one
@@ -158,19 +174,20 @@ func (q *Queries) HoldUser(ctx context.Context, id uuid.UUID) (uuid.UUID, error)
 }
 
 const insertUser = `-- name: InsertUser :one
-INSERT INTO users (id, username, email, name, password_hash, login_type, status, roles)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at
+INSERT INTO users (id, username, email, name, password_hash, login_type, status, roles, is_service_account)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account
 `
 
 type InsertUserParams struct {
-	ID           uuid.UUID
-	Username     string
-	Email        string
-	Name         string
-	PasswordHash string
-	LoginType    string
-	Status       string
-	Roles        []string
+	ID               uuid.UUID
+	Username         string
+	Email            string
+	Name             string
+	PasswordHash     string
+	LoginType        string
+	Status           string
+	Roles            []string
+	IsServiceAccount bool
 }
 
 func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) (User, error) {
@@ -183,6 +200,7 @@ func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) (User, e
 		arg.LoginType,
 		arg.Status,
 		arg.Roles,
+		arg.IsServiceAccount,
 	)
 	var i User
 	err := row.Scan(
@@ -198,28 +216,42 @@ func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) (User, e
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
 }
 
 const listUsers = `-- name: ListUsers :many
-SELECT users.id, users.username, users.email, users.name, users.password_hash, users.login_type, users.status, users.roles, users.created_at, users.updated_at, users.last_seen_at, users.deleted_at, count(*) OVER () AS total FROM users
+SELECT users.id, users.username, users.email, users.name, users.password_hash, users.login_type, users.status, users.roles, users.created_at, users.updated_at, users.last_seen_at, users.deleted_at, users.is_service_account, count(*) OVER () AS total FROM users
 WHERE deleted_at IS NULL
 	AND ($1::uuid IS NULL OR id = $1)
 	AND ($2::text[] = '{}' OR status = ANY ($2::text[]))
 	AND ($3::text = '' OR $3::text = ANY (roles))
-	AND ($4::text = '' OR strpos(lower(username), lower($4::text)) > 0
-		OR strpos(lower(email), lower($4::text)) > 0 OR strpos(lower(name), lower($4::text)) > 0)
-ORDER BY lower(username) LIMIT $6 OFFSET $5
+	AND ($4::text[] = '{}' OR login_type = ANY ($4::text[]))
+	AND ($5::text = '' OR id IN (SELECT l.user_id FROM user_links l
+		WHERE l.login_type = 'github' AND l.issuer = 'https://github.com' AND l.subject = $5::text))
+	AND ($6::timestamptz IS NULL OR created_at <= $6)
+	AND ($7::timestamptz IS NULL OR created_at >= $7)
+	AND ($8::timestamptz IS NULL OR last_seen_at <= $8 OR last_seen_at IS NULL)
+	AND ($9::timestamptz IS NULL OR last_seen_at >= $9)
+	AND ($10::text = '' OR strpos(lower(username), lower($10::text)) > 0
+		OR strpos(lower(email), lower($10::text)) > 0 OR strpos(lower(name), lower($10::text)) > 0)
+ORDER BY lower(username) LIMIT $12 OFFSET $11
 `
 
 type ListUsersParams struct {
-	OnlyID     *uuid.UUID
-	Statuses   []string
-	Role       string
-	Search     string
-	PageOffset int32
-	PageLimit  int32
+	OnlyID        *uuid.UUID
+	Statuses      []string
+	Role          string
+	LoginTypes    []string
+	GithubUserID  string
+	CreatedBefore *time.Time
+	CreatedAfter  *time.Time
+	SeenBefore    *time.Time
+	SeenAfter     *time.Time
+	Search        string
+	PageOffset    int32
+	PageLimit     int32
 }
 
 type ListUsersRow struct {
@@ -233,6 +265,12 @@ func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUse
 		arg.OnlyID,
 		arg.Statuses,
 		arg.Role,
+		arg.LoginTypes,
+		arg.GithubUserID,
+		arg.CreatedBefore,
+		arg.CreatedAfter,
+		arg.SeenBefore,
+		arg.SeenAfter,
 		arg.Search,
 		arg.PageOffset,
 		arg.PageLimit,
@@ -257,6 +295,7 @@ func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUse
 			&i.User.UpdatedAt,
 			&i.User.LastSeenAt,
 			&i.User.DeletedAt,
+			&i.User.IsServiceAccount,
 			&i.Total,
 		); err != nil {
 			return nil, err
@@ -325,7 +364,7 @@ func (q *Queries) UpdateUserPassword(ctx context.Context, arg UpdateUserPassword
 }
 
 const updateUserProfile = `-- name: UpdateUserProfile :one
-UPDATE users SET username = $2, name = $3, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at
+UPDATE users SET username = $2, name = $3, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account
 `
 
 type UpdateUserProfileParams struct {
@@ -350,12 +389,13 @@ func (q *Queries) UpdateUserProfile(ctx context.Context, arg UpdateUserProfilePa
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
 }
 
 const updateUserRoles = `-- name: UpdateUserRoles :one
-UPDATE users SET roles = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at
+UPDATE users SET roles = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account
 `
 
 type UpdateUserRolesParams struct {
@@ -379,12 +419,13 @@ func (q *Queries) UpdateUserRoles(ctx context.Context, arg UpdateUserRolesParams
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
 }
 
 const updateUserStatus = `-- name: UpdateUserStatus :one
-UPDATE users SET status = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at
+UPDATE users SET status = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account
 `
 
 type UpdateUserStatusParams struct {
@@ -408,6 +449,7 @@ func (q *Queries) UpdateUserStatus(ctx context.Context, arg UpdateUserStatusPara
 		&i.UpdatedAt,
 		&i.LastSeenAt,
 		&i.DeletedAt,
+		&i.IsServiceAccount,
 	)
 	return i, err
 }

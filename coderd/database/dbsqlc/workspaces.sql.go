@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -26,6 +27,109 @@ func (q *Queries) BumpWorkspaceDeadline(ctx context.Context, id uuid.UUID) (int6
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const countWorkspaceRows = `-- name: CountWorkspaceRows :one
+SELECT count(*) FROM workspaces w
+WHERE w.latest_build_id IS NOT NULL
+	AND ($1::uuid[] IS NULL OR w.id = ANY ($1::uuid[]))
+	AND ($2::boolean OR w.deleted_at IS NULL)
+	AND ($3::uuid IS NULL OR w.owner_id = $3)
+	AND ($4::boolean OR w.organization_id = ANY ($5::uuid[])
+		OR w.organization_id = ANY ($6::uuid[])
+			AND (w.owner_id = $7 OR w.sharing <> '{}' AND w.sharing ?| $8::text[]))
+	AND ($9::uuid[] IS NULL OR w.id = ANY ($9::uuid[]))
+	AND ($10::uuid IS NULL OR w.organization_id = $10)
+	AND ($11::boolean IS NULL OR (w.sharing <> '{}') = $11)
+	AND ($12::text[] IS NULL OR w.sharing <> '{}' AND w.sharing ?| $12::text[])
+	AND ($13::uuid IS NULL OR w.owner_id <> $13)
+	AND ($14::text = '' OR w.owner_key = lower($14::text))
+	AND ($15::text = '' OR strpos(lower(w.name), lower($15::text)) > 0)
+	AND ($16::text = '' OR w.template_id IN (SELECT t.id FROM templates t WHERE lower(t.name) = lower($16::text)))
+	AND ($17::boolean IS NULL OR (w.dormant_at IS NOT NULL) = $17)
+	AND ($18::boolean IS NULL OR $18 = (w.latest_version_id NOT IN (SELECT t.active_version_id FROM templates t)))
+	AND ($19::timestamptz IS NULL OR w.last_used_at <= $19)
+	AND ($20::timestamptz IS NULL OR w.last_used_at >= $20)
+	AND ($21::text[] IS NULL OR NOT EXISTS (SELECT FROM unnest($21::text[]) AS asked(param)
+		WHERE NOT EXISTS (SELECT FROM workspace_build_parameters p WHERE p.workspace_build_id = w.latest_build_id
+			AND (asked.param = p.name OR asked.param = p.name || '=' || p.value AND (w.owner_id = $7 OR EXISTS (SELECT FROM template_version_parameters d
+				WHERE d.template_version_id = w.latest_version_id AND d.name = p.name AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'))))))
+	AND ($22::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
+		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+		WHERE b.id = w.latest_build_id AND $22 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
+			WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
+			WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
+			ELSE 'connecting' END))
+	AND ($23::boolean IS NULL OR $23 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
+		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+		WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
+			THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
+			ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
+				OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
+	AND ($24::text = '' OR $24::text = CASE w.latest_status
+		WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
+		WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
+		ELSE w.latest_status END)
+`
+
+type CountWorkspaceRowsParams struct {
+	Ids                 []uuid.UUID
+	IncludeDeleted      bool
+	OwnerID             *uuid.UUID
+	ExtentAll           bool
+	ExtentOrganizations []uuid.UUID
+	ExtentMember        []uuid.UUID
+	ViewerID            uuid.UUID
+	ExtentPrincipals    []string
+	ExtentOnly          []uuid.UUID
+	OrganizationID      *uuid.UUID
+	Shared              *bool
+	SharedWith          []string
+	NotOwnerID          *uuid.UUID
+	OwnerName           string
+	Name                string
+	TemplateName        string
+	Dormant             *bool
+	Outdated            *bool
+	UsedBefore          *time.Time
+	UsedAfter           *time.Time
+	Params              []string
+	AgentStatus         *string
+	Healthy             *bool
+	Status              string
+}
+
+// Counts the workspaces that ListWorkspaceRows lists on all pages.
+func (q *Queries) CountWorkspaceRows(ctx context.Context, arg CountWorkspaceRowsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, countWorkspaceRows,
+		arg.Ids,
+		arg.IncludeDeleted,
+		arg.OwnerID,
+		arg.ExtentAll,
+		arg.ExtentOrganizations,
+		arg.ExtentMember,
+		arg.ViewerID,
+		arg.ExtentPrincipals,
+		arg.ExtentOnly,
+		arg.OrganizationID,
+		arg.Shared,
+		arg.SharedWith,
+		arg.NotOwnerID,
+		arg.OwnerName,
+		arg.Name,
+		arg.TemplateName,
+		arg.Dormant,
+		arg.Outdated,
+		arg.UsedBefore,
+		arg.UsedAfter,
+		arg.Params,
+		arg.AgentStatus,
+		arg.Healthy,
+		arg.Status,
+	)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const deleteWorkspaceKeys = `-- name: DeleteWorkspaceKeys :exec
@@ -53,7 +157,7 @@ func (q *Queries) FavoriteWorkspace(ctx context.Context, arg FavoriteWorkspacePa
 }
 
 const getWorkspace = `-- name: GetWorkspace :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at FROM workspaces WHERE id = $1
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at, owner_key FROM workspaces WHERE id = $1
 `
 
 // Returns a workspace, even a deleted one.
@@ -85,12 +189,13 @@ func (q *Queries) GetWorkspace(ctx context.Context, id uuid.UUID) (Workspace, er
 		&i.AutostopAfter,
 		&i.Sharing,
 		&i.DormantAt,
+		&i.OwnerKey,
 	)
 	return i, err
 }
 
 const getWorkspaceByOwnerAndName = `-- name: GetWorkspaceByOwnerAndName :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at FROM workspaces
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at, owner_key FROM workspaces
 WHERE owner_id = $1 AND lower(name) = lower($2::text) AND (deleted_at IS NULL OR $3::boolean)
 ORDER BY deleted_at DESC NULLS FIRST LIMIT 1
 `
@@ -130,6 +235,7 @@ func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspa
 		&i.AutostopAfter,
 		&i.Sharing,
 		&i.DormantAt,
+		&i.OwnerKey,
 	)
 	return i, err
 }
@@ -137,7 +243,7 @@ func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspa
 const insertWorkspace = `-- name: InsertWorkspace :one
 INSERT INTO workspaces (id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-RETURNING id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at
+RETURNING id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at, owner_key
 `
 
 type InsertWorkspaceParams struct {
@@ -188,53 +294,96 @@ func (q *Queries) InsertWorkspace(ctx context.Context, arg InsertWorkspaceParams
 		&i.AutostopAfter,
 		&i.Sharing,
 		&i.DormantAt,
+		&i.OwnerKey,
 	)
 	return i, err
 }
 
+const listFavorites = `-- name: ListFavorites :many
+SELECT workspace_id FROM workspace_favorites WHERE user_id = $1
+`
+
+func (q *Queries) ListFavorites(ctx context.Context, userID uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listFavorites, userID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []uuid.UUID{}
+	for rows.Next() {
+		var workspace_id uuid.UUID
+		if err := rows.Scan(&workspace_id); err != nil {
+			return nil, err
+		}
+		items = append(items, workspace_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listWorkspaceRows = `-- name: ListWorkspaceRows :many
-WITH matching AS (
-	SELECT w.id, lower(u.username) AS owner_key, lower(w.name) AS name_key, f.workspace_id IS NOT NULL AS favorite,
-		w.latest_status = 'succeeded' AND w.latest_transition = 'start' AS running
-	FROM workspaces w
-	JOIN users u ON u.id = w.owner_id
-	JOIN templates t ON t.id = w.template_id
-	LEFT JOIN workspace_favorites f ON f.workspace_id = w.id AND f.user_id = $1
+WITH page AS (
+	SELECT w.id FROM workspaces w
 	WHERE w.latest_build_id IS NOT NULL
-		AND ($2::uuid[] IS NULL OR w.id = ANY ($2::uuid[]))
-		AND ($3::boolean OR w.deleted_at IS NULL)
-		AND ($4::uuid IS NULL OR w.owner_id = $4)
-		AND ($5::boolean OR w.organization_id = ANY ($6::uuid[])
-			OR w.organization_id = ANY ($7::uuid[])
-				AND (w.owner_id = $1 OR w.sharing <> '{}' AND w.sharing ?| $8::text[]))
-		AND ($9::uuid[] IS NULL OR w.id = ANY ($9::uuid[]))
-		AND ($10::uuid IS NULL OR w.organization_id = $10)
-		AND ($11::text = '' OR lower(u.username) = lower($11::text))
-		AND ($12::text = '' OR strpos(lower(w.name), lower($12::text)) > 0)
-		AND ($13::text = '' OR lower(t.name) = lower($13::text))
-		AND ($14::boolean IS NULL OR (w.dormant_at IS NOT NULL) = $14)
-		AND ($15::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = $15)
-		AND ($16::text = '' OR $16::text = CASE w.latest_status
+		AND ($2::uuid[] IS NULL OR w.id <> ALL ($2::uuid[]))
+		AND ($3::uuid[] IS NULL OR w.id = ANY ($3::uuid[]))
+		AND ($4::boolean OR w.deleted_at IS NULL)
+		AND ($5::uuid IS NULL OR w.owner_id = $5)
+		AND ($6::boolean OR w.organization_id = ANY ($7::uuid[])
+			OR w.organization_id = ANY ($8::uuid[])
+				AND (w.owner_id = $1 OR w.sharing <> '{}' AND w.sharing ?| $9::text[]))
+		AND ($10::uuid[] IS NULL OR w.id = ANY ($10::uuid[]))
+		AND ($11::uuid IS NULL OR w.organization_id = $11)
+		AND ($12::boolean IS NULL OR (w.sharing <> '{}') = $12)
+		AND ($13::text[] IS NULL OR w.sharing <> '{}' AND w.sharing ?| $13::text[])
+		AND ($14::uuid IS NULL OR w.owner_id <> $14)
+		AND ($15::text = '' OR w.owner_key = lower($15::text))
+		AND ($16::text = '' OR strpos(lower(w.name), lower($16::text)) > 0)
+		AND ($17::text = '' OR w.template_id IN (SELECT t.id FROM templates t WHERE lower(t.name) = lower($17::text)))
+		AND ($18::boolean IS NULL OR (w.dormant_at IS NOT NULL) = $18)
+		AND ($19::boolean IS NULL OR $19 = (w.latest_version_id NOT IN (SELECT t.active_version_id FROM templates t)))
+		AND ($20::timestamptz IS NULL OR w.last_used_at <= $20)
+		AND ($21::timestamptz IS NULL OR w.last_used_at >= $21)
+		AND ($22::text[] IS NULL OR NOT EXISTS (SELECT FROM unnest($22::text[]) AS asked(param)
+			WHERE NOT EXISTS (SELECT FROM workspace_build_parameters p WHERE p.workspace_build_id = w.latest_build_id
+				AND (asked.param = p.name OR asked.param = p.name || '=' || p.value AND (w.owner_id = $1 OR EXISTS (SELECT FROM template_version_parameters d
+					WHERE d.template_version_id = w.latest_version_id AND d.name = p.name AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'))))))
+		AND ($23::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
+			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+			WHERE b.id = w.latest_build_id AND $23 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
+				WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
+				WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
+				ELSE 'connecting' END))
+		AND ($24::boolean IS NULL OR $24 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
+			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+			WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
+				THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
+				ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
+					OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
+		AND ($25::text = '' OR $25::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
 			ELSE w.latest_status END)
-), page AS (
-	SELECT id, favorite FROM matching ORDER BY favorite DESC, running DESC, owner_key, name_key, id
-	LIMIT NULLIF($18::int, 0) OFFSET $17::int
+	ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id
+	LIMIT NULLIF($27::int, 0) OFFSET $26::int
 )
-SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
+SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, w.owner_key, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
 	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
-	w.latest_build_id::uuid AS latest_build_id, page.favorite::boolean AS favorite, (SELECT count(*) FROM matching) AS total
+	w.latest_build_id::uuid AS latest_build_id,
+	EXISTS (SELECT FROM workspace_favorites f WHERE f.user_id = $1 AND f.workspace_id = w.id) AS favorite
 FROM page
 JOIN workspaces w ON w.id = page.id
 JOIN users u ON u.id = w.owner_id
 JOIN organizations o ON o.id = w.organization_id
 JOIN templates t ON t.id = w.template_id
-ORDER BY page.favorite DESC, (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, lower(u.username), lower(w.name), w.id
+ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id
 `
 
 type ListWorkspaceRowsParams struct {
 	ViewerID            uuid.UUID
+	ExceptIds           []uuid.UUID
 	Ids                 []uuid.UUID
 	IncludeDeleted      bool
 	OwnerID             *uuid.UUID
@@ -244,11 +393,19 @@ type ListWorkspaceRowsParams struct {
 	ExtentPrincipals    []string
 	ExtentOnly          []uuid.UUID
 	OrganizationID      *uuid.UUID
+	Shared              *bool
+	SharedWith          []string
+	NotOwnerID          *uuid.UUID
 	OwnerName           string
 	Name                string
 	TemplateName        string
 	Dormant             *bool
 	Outdated            *bool
+	UsedBefore          *time.Time
+	UsedAfter           *time.Time
+	Params              []string
+	AgentStatus         *string
+	Healthy             *bool
 	Status              string
 	PageOffset          int32
 	PageLimit           int32
@@ -265,14 +422,15 @@ type ListWorkspaceRowsRow struct {
 	TemplateRequireActiveVersion bool
 	LatestBuildID                uuid.UUID
 	Favorite                     bool
-	Total                        int64
 }
 
-// Lists one page of workspaces. total counts all that match. status follows from the latest build as in workspaces.Status. The page is
-// determined from the few columns that are filtered and sorted by; all other columns are read for the page only.
+// Lists one page of workspaces in the order of the index workspaces_list, so that a page reads about as many rows as it shows. status
+// follows from the latest build as in workspaces.Status, healthy as in agents.health. params are names, or name=value; the value of a
+// parameter that may be masked is found by the workspace's owner only. The page's columns are read for its rows only.
 func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsParams) ([]ListWorkspaceRowsRow, error) {
 	rows, err := q.db.Query(ctx, listWorkspaceRows,
 		arg.ViewerID,
+		arg.ExceptIds,
 		arg.Ids,
 		arg.IncludeDeleted,
 		arg.OwnerID,
@@ -282,11 +440,19 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 		arg.ExtentPrincipals,
 		arg.ExtentOnly,
 		arg.OrganizationID,
+		arg.Shared,
+		arg.SharedWith,
+		arg.NotOwnerID,
 		arg.OwnerName,
 		arg.Name,
 		arg.TemplateName,
 		arg.Dormant,
 		arg.Outdated,
+		arg.UsedBefore,
+		arg.UsedAfter,
+		arg.Params,
+		arg.AgentStatus,
+		arg.Healthy,
 		arg.Status,
 		arg.PageOffset,
 		arg.PageLimit,
@@ -323,6 +489,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 			&i.Workspace.AutostopAfter,
 			&i.Workspace.Sharing,
 			&i.Workspace.DormantAt,
+			&i.Workspace.OwnerKey,
 			&i.OwnerName,
 			&i.OrganizationName,
 			&i.TemplateName,
@@ -332,7 +499,6 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 			&i.TemplateRequireActiveVersion,
 			&i.LatestBuildID,
 			&i.Favorite,
-			&i.Total,
 		); err != nil {
 			return nil, err
 		}
@@ -345,7 +511,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 }
 
 const lockWorkspace = `-- name: LockWorkspace :one
-SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at FROM workspaces WHERE id = $1 FOR UPDATE
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at, owner_key FROM workspaces WHERE id = $1 FOR UPDATE
 `
 
 // Locks a workspace while a build is created, so that its builds are numbered in order.
@@ -377,6 +543,7 @@ func (q *Queries) LockWorkspace(ctx context.Context, id uuid.UUID) (Workspace, e
 		&i.AutostopAfter,
 		&i.Sharing,
 		&i.DormantAt,
+		&i.OwnerKey,
 	)
 	return i, err
 }

@@ -177,7 +177,7 @@ func acquire(path string) (*os.File, error) {
 			return nil, folderFault(err, filepath.Dir(path))
 		}
 		return nil, fault.New(fault.Conflict, "Another server, process %s, already runs on %s.", holder, filepath.Dir(path)).
-			WithDetail("Stop it, or give this one its own folder with CODER_CACHE_DIRECTORY.")
+			WithDetail("Stop it, or give this one its own folder with --global-config.")
 	}
 	err = f.Truncate(0)
 	if err == nil {

@@ -283,5 +283,5 @@ func socketFolder(data string) (string, error) {
 
 func folderFault(err error, dir string) error {
 	return fault.New(fault.Unavailable, "The data folder %s cannot be used: %w", dir, err).
-		WithDetail("Make it writable, or set CODER_CACHE_DIRECTORY to another folder.")
+		WithDetail("Make it writable, or choose another with --global-config.")
 }

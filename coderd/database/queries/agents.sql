@@ -122,15 +122,29 @@ WHERE a.id = sqlc.arg(id) AND w.deleted_at IS NULL
 		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)));
 
 -- name: ListAgentIDsByName :many
--- Returns up to two agents of a user's workspace that match a name. An empty agent_name matches all of them.
+-- Returns up to two agents that match a name, in workspaces that a user owns or that are shared with the user; see GetReachableAgent. An
+-- empty owner_name means the user, an empty agent_name matches all agents.
 SELECT a.id
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
-WHERE w.owner_id = sqlc.arg(owner_id) AND (sqlc.arg(owner_name)::text = '' OR lower(u.username) = lower(sqlc.arg(owner_name)::text))
+JOIN organization_members m ON m.organization_id = w.organization_id AND m.user_id = sqlc.arg(user_id)::uuid
+WHERE (sqlc.arg(owner_name)::text = '' AND w.owner_id = m.user_id OR lower(u.username) = lower(sqlc.arg(owner_name)::text))
+	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
+		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)))
 	AND lower(w.name) = lower(sqlc.arg(workspace_name)::text) AND w.deleted_at IS NULL
 	AND (sqlc.arg(agent_name)::text = '' OR a.name = sqlc.arg(agent_name)::text) AND a.token_hash IS NOT NULL
 LIMIT 2;
+
+-- name: ListReachableAgents :many
+-- Returns those of the agents that a user may connect to while they run; see GetReachableAgent.
+SELECT a.id
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
+JOIN organization_members m ON m.organization_id = w.organization_id AND m.user_id = sqlc.arg(user_id)::uuid
+WHERE a.id = ANY (sqlc.arg(ids)::uuid[])
+	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
+		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)));
 
 -- name: GetAdmittedAgent :one
 -- Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended, and the
@@ -173,19 +187,32 @@ WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL;
 -- Records that a connection began.
 UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF(sqlc.arg(operating_system)::text, ''), operating_system),
 	architecture = COALESCE(NULLIF(sqlc.arg(architecture)::text, ''), architecture), expanded_directory = $4,
-	first_connected_at = COALESCE(first_connected_at, sqlc.arg(at)::timestamptz), last_connected_at = sqlc.arg(at)::timestamptz, disconnected_at = NULL,
+	first_connected_at = COALESCE(first_connected_at, sqlc.arg(at)::timestamptz), last_connected_at = sqlc.arg(at)::timestamptz, disconnected_at = NULL, server_id = sqlc.arg(server_id)::uuid,
 	startup_problem = '', startup_problem_at = NULL
 WHERE id = $1 AND token_hash IS NOT NULL;
 
+-- name: AgentReturned :exec
+-- Records that an agent whose connection the database did not see end is connected to a server.
+UPDATE workspace_agents SET server_id = sqlc.arg(server_id)::uuid WHERE id = $1;
+
 -- name: AgentDisconnected :execrows
--- Records that the connection that began at the given time ended. A newer connection has another time and is not affected.
+-- Records that the connection to a server that began at the given time ended. A newer connection has another time, or is to another server.
 UPDATE workspace_agents SET disconnected_at = sqlc.arg(at)::timestamptz
-WHERE id = $1 AND last_connected_at = sqlc.arg(connected_at)::timestamptz AND disconnected_at IS NULL;
+WHERE id = $1 AND last_connected_at = sqlc.arg(connected_at)::timestamptz AND server_id = sqlc.arg(server_id)::uuid AND disconnected_at IS NULL;
+
+-- name: ListLostAgents :many
+-- Returns the connected agents whose server is gone, and those of a server that are not connected to it.
+SELECT id FROM workspace_agents a
+WHERE last_connected_at IS NOT NULL AND disconnected_at IS NULL AND id <> ALL (sqlc.arg(connected)::uuid[])
+	AND (server_id = sqlc.arg(server_id)::uuid OR NOT EXISTS (
+		SELECT FROM servers s WHERE s.id = a.server_id AND s.beat_at > now() - make_interval(secs => sqlc.arg(life_seconds)::float8)));
 
 -- name: SweepAgents :many
--- Marks agents as disconnected that were connected when the server ended and have not returned.
-UPDATE workspace_agents SET disconnected_at = sqlc.arg(at)::timestamptz
-WHERE last_connected_at IS NOT NULL AND disconnected_at IS NULL AND last_connected_at < sqlc.arg(before)::timestamptz AND id <> ALL (sqlc.arg(connected)::uuid[])
+-- Marks those of the agents as disconnected that are still lost.
+UPDATE workspace_agents a SET disconnected_at = sqlc.arg(at)::timestamptz
+WHERE id = ANY (sqlc.arg(ids)::uuid[]) AND last_connected_at IS NOT NULL AND disconnected_at IS NULL AND id <> ALL (sqlc.arg(connected)::uuid[])
+	AND (server_id = sqlc.arg(server_id)::uuid OR NOT EXISTS (
+		SELECT FROM servers s WHERE s.id = a.server_id AND s.beat_at > now() - make_interval(secs => sqlc.arg(life_seconds)::float8)))
 RETURNING id, workspace_id;
 
 -- name: UpdateAgentLifecycle :execrows
@@ -273,10 +300,6 @@ SELECT * FROM workspace_agent_logs WHERE agent_id = $1 AND id > sqlc.arg(after):
 
 -- name: FinishScript :execrows
 UPDATE workspace_agent_scripts SET exit_code = $3, timed_out = $4, started_at = $5, ended_at = $6 WHERE id = $1 AND agent_id = $2;
-
--- name: ListAgentOwners :many
--- Returns the owners of the workspaces of agents.
-SELECT a.id, w.owner_id FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id WHERE a.id = ANY(sqlc.arg(ids)::uuid[]);
 
 -- name: UpdateAppHealth :many
 -- Stores the health of those of an agent's apps that have a health check and whose health has changed.

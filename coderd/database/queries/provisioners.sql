@@ -31,8 +31,8 @@ WHERE server_id = $1 AND online <> (id = ANY (sqlc.arg(connected)::uuid[]));
 -- Returns those of the daemons whose newest session is with this server.
 SELECT id FROM provisioner_daemons WHERE server_id = $1 AND id = ANY (sqlc.arg(ids)::uuid[]);
 
--- name: CloseLostProvisioners :exec
--- Marks the daemons of servers without a recent heartbeat as offline since the last one.
+-- name: CloseLostProvisioners :execrows
+-- Marks the daemons of servers without a recent heartbeat as offline since the last one, and returns how many there were.
 UPDATE provisioner_daemons d SET online = false, last_seen_at = coalesce((SELECT s.beat_at FROM servers s WHERE s.id = d.server_id), now())
 WHERE d.online AND NOT EXISTS (
 	SELECT FROM servers s WHERE s.id = d.server_id AND s.beat_at > now() - make_interval(secs => sqlc.arg(life_seconds)::float8)
@@ -44,7 +44,8 @@ SELECT d.online, extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.b
 FROM provisioner_daemons d LEFT JOIN servers s ON s.id = d.server_id WHERE d.id = $1;
 
 -- name: ListProvisioners :many
-SELECT * FROM provisioner_daemons WHERE organization_id = $1 ORDER BY online DESC, name;
+-- Those that take jobs of an organization. Built-in ones take jobs of all organizations.
+SELECT * FROM provisioner_daemons WHERE organization_id = $1 OR built_in ORDER BY online DESC, name;
 
 -- name: DeleteStaleProvisioners :exec
 -- Deletes daemons that have not been seen for a week and run no job. Call CloseLostProvisioners first.

@@ -53,3 +53,44 @@ DELETE FROM files WHERE id IN (
 	WHERE f.created_at < sqlc.arg(before)::timestamptz AND NOT EXISTS (SELECT FROM provisioner_jobs j WHERE j.file_id = f.id)
 	LIMIT sqlc.arg(max_rows) FOR UPDATE SKIP LOCKED
 );
+
+-- name: DeleteOldBuilds :execrows
+-- Deletes builds that ended before a time, with their jobs, resources and agents. It keeps the newest of each workspace and every build
+-- that still has a state.
+WITH old AS (
+	SELECT b.id, b.job_id FROM provisioner_jobs j
+	JOIN workspace_builds b ON b.job_id = j.id
+	JOIN workspaces w ON w.id = b.workspace_id
+	WHERE j.kind = 'workspace_build' AND j.completed_at < sqlc.arg(before)::timestamptz AND b.state = ''
+		AND b.build_number <= w.latest_build_number - GREATEST(sqlc.arg(kept)::int, 1)
+	ORDER BY j.completed_at LIMIT sqlc.arg(max_rows) FOR UPDATE OF j SKIP LOCKED
+), gone AS (
+	DELETE FROM workspace_builds b USING old WHERE b.id = old.id
+)
+DELETE FROM provisioner_jobs USING old WHERE provisioner_jobs.id = old.job_id;
+
+-- name: DeleteOldAgentLogs :execrows
+-- Deletes the logs of agents that were last connected before a time and that their workspace no longer has: a later build started it
+-- without them, or deleted it. It returns the number of agents.
+WITH old AS (
+	SELECT a.id FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id
+	WHERE a.logs_length > 0 AND a.build_number < w.latest_build_number AND w.latest_status = 'succeeded' AND w.latest_transition IN ('start', 'delete')
+		AND GREATEST(a.created_at, a.last_connected_at, a.disconnected_at) < sqlc.arg(before)::timestamptz
+	LIMIT sqlc.arg(max_rows) FOR UPDATE OF a SKIP LOCKED
+), gone AS (
+	DELETE FROM workspace_agent_logs l USING old WHERE l.agent_id = old.id
+)
+UPDATE workspace_agents SET logs_length = 0 FROM old WHERE workspace_agents.id = old.id;
+
+-- name: DeleteOldKeys :execrows
+-- Deletes sessions and tokens that ended before a time.
+DELETE FROM api_keys WHERE id IN (
+	SELECT k.id FROM api_keys k WHERE k.expires_at < sqlc.arg(before)::timestamptz ORDER BY k.expires_at LIMIT sqlc.arg(max_rows) FOR UPDATE SKIP LOCKED
+);
+
+-- name: DeleteForgottenInbox :execrows
+-- Deletes notifications that were never read and were created before a time.
+DELETE FROM inbox_notifications WHERE id IN (
+	SELECT id FROM inbox_notifications WHERE read_at IS NULL AND created_at < sqlc.arg(before)::timestamptz ORDER BY created_at LIMIT sqlc.arg(max_rows)
+	FOR UPDATE SKIP LOCKED
+);

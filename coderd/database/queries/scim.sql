@@ -73,8 +73,8 @@ INSERT INTO groups (id, organization_id, name, display_name, source) VALUES ($1,
 -- name: InsertScimGroupLink :exec
 INSERT INTO scim_groups (group_id, external_id) VALUES ($1, $2);
 
--- name: UpdateScimGroup :exec
-UPDATE groups SET name = $2, display_name = $2, updated_at = now() WHERE id = $1;
+-- name: UpdateScimGroup :one
+UPDATE groups SET name = $2, display_name = $2, updated_at = now() WHERE id = $1 RETURNING *;
 
 -- name: UpdateScimGroupLink :exec
 UPDATE scim_groups SET external_id = $2 WHERE group_id = $1;
@@ -99,9 +99,6 @@ INSERT INTO group_members (group_id, user_id)
 SELECT sqlc.arg(group_id)::uuid, u.id FROM users u LEFT JOIN scim_users s ON s.user_id = u.id
 WHERE u.id = ANY (sqlc.arg(users)::uuid[]) AND u.deleted_at IS NULL AND CASE WHEN s.user_id IS NULL THEN u.login_type = 'oidc' ELSE NOT s.removed END
 ON CONFLICT (group_id, user_id) DO UPDATE SET user_id = excluded.user_id;
-
--- name: RemoveScimMembers :exec
-DELETE FROM group_members WHERE group_id = sqlc.arg(group_id)::uuid AND user_id = ANY (sqlc.arg(users)::uuid[]);
 
 -- name: KeepScimMembers :exec
 -- Removes all members but some.

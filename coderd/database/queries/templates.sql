@@ -31,6 +31,8 @@ WHERE t.deleted_at IS NULL
 	AND (sqlc.arg(exact_name)::text = '' OR lower(t.name) = lower(sqlc.arg(exact_name)::text))
 	AND (sqlc.arg(search)::text = '' OR strpos(lower(t.name), lower(sqlc.arg(search)::text)) > 0
 		OR strpos(lower(t.display_name), lower(sqlc.arg(search)::text)) > 0)
+	AND (sqlc.narg(author_id)::uuid IS NULL OR t.created_by = sqlc.narg(author_id))
+	AND (sqlc.arg(author)::text = '' OR lower(u.username) = lower(sqlc.arg(author)::text))
 	AND (sqlc.narg(deprecated)::boolean IS NULL OR (t.deprecated <> '') = sqlc.narg(deprecated))
 	AND (sqlc.arg(extent_all)::boolean OR t.organization_id = ANY (sqlc.arg(extent_organizations)::uuid[])
 		OR t.organization_id = ANY (sqlc.arg(extent_member)::uuid[]) AND t.sharing ?| sqlc.arg(extent_principals)::text[])
@@ -152,6 +154,13 @@ SELECT * FROM provisioner_jobs WHERE id = $1 AND kind = $2;
 SELECT u.id, u.username, u.email, u.name, u.login_type, u.roles, COALESCE(k.public_key, '')::text AS ssh_public_key
 FROM users u LEFT JOIN git_ssh_keys k ON k.user_id = u.id
 WHERE u.id = $1;
+
+-- name: ListOwnerGroupNames :many
+-- Returns the names of a user's groups in an organization, for templates.
+SELECT g.name FROM groups g JOIN organization_members m ON m.organization_id = g.organization_id AND m.user_id = sqlc.arg(user_id)::uuid
+WHERE g.organization_id = sqlc.arg(organization_id)
+	AND (g.id = g.organization_id OR EXISTS (SELECT FROM group_members x WHERE x.group_id = g.id AND x.user_id = m.user_id))
+ORDER BY g.id = g.organization_id DESC, lower(g.name);
 
 -- name: GetTemplateFile :one
 -- Returns the owner of a file if it exists, without its content.

@@ -5,9 +5,13 @@ SELECT pg_advisory_xact_lock(7358001);
 -- name: HasUsers :one
 SELECT EXISTS (SELECT 1 FROM users WHERE deleted_at IS NULL);
 
+-- name: HasSeveralUsers :one
+-- Tells whether there is more than one user, of any kind and status.
+SELECT EXISTS (SELECT FROM users WHERE deleted_at IS NULL OFFSET 1);
+
 -- name: InsertUser :one
-INSERT INTO users (id, username, email, name, password_hash, login_type, status, roles)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING *;
+INSERT INTO users (id, username, email, name, password_hash, login_type, status, roles, is_service_account)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING *;
 
 -- name: GetActor :one
 -- Returns a user with everything that decides what they may do.
@@ -29,6 +33,13 @@ WHERE deleted_at IS NULL
 	AND (sqlc.narg(only_id)::uuid IS NULL OR id = sqlc.narg(only_id))
 	AND (sqlc.arg(statuses)::text[] = '{}' OR status = ANY (sqlc.arg(statuses)::text[]))
 	AND (sqlc.arg(role)::text = '' OR sqlc.arg(role)::text = ANY (roles))
+	AND (sqlc.arg(login_types)::text[] = '{}' OR login_type = ANY (sqlc.arg(login_types)::text[]))
+	AND (sqlc.arg(github_user_id)::text = '' OR id IN (SELECT l.user_id FROM user_links l
+		WHERE l.login_type = 'github' AND l.issuer = 'https://github.com' AND l.subject = sqlc.arg(github_user_id)::text))
+	AND (sqlc.narg(created_before)::timestamptz IS NULL OR created_at <= sqlc.narg(created_before))
+	AND (sqlc.narg(created_after)::timestamptz IS NULL OR created_at >= sqlc.narg(created_after))
+	AND (sqlc.narg(seen_before)::timestamptz IS NULL OR last_seen_at <= sqlc.narg(seen_before) OR last_seen_at IS NULL)
+	AND (sqlc.narg(seen_after)::timestamptz IS NULL OR last_seen_at >= sqlc.narg(seen_after))
 	AND (sqlc.arg(search)::text = '' OR strpos(lower(username), lower(sqlc.arg(search)::text)) > 0
 		OR strpos(lower(email), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(name), lower(sqlc.arg(search)::text)) > 0)
 ORDER BY lower(username) LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);

@@ -18,16 +18,13 @@ WHERE owner_id = $1 AND lower(name) = lower(sqlc.arg(name)::text) AND (deleted_a
 ORDER BY deleted_at DESC NULLS FIRST LIMIT 1;
 
 -- name: ListWorkspaceRows :many
--- Lists one page of workspaces. total counts all that match. status follows from the latest build as in workspaces.Status. The page is
--- determined from the few columns that are filtered and sorted by; all other columns are read for the page only.
-WITH matching AS (
-	SELECT w.id, lower(u.username) AS owner_key, lower(w.name) AS name_key, f.workspace_id IS NOT NULL AS favorite,
-		w.latest_status = 'succeeded' AND w.latest_transition = 'start' AS running
-	FROM workspaces w
-	JOIN users u ON u.id = w.owner_id
-	JOIN templates t ON t.id = w.template_id
-	LEFT JOIN workspace_favorites f ON f.workspace_id = w.id AND f.user_id = sqlc.arg(viewer_id)
+-- Lists one page of workspaces in the order of the index workspaces_list, so that a page reads about as many rows as it shows. status
+-- follows from the latest build as in workspaces.Status, healthy as in agents.health. params are names, or name=value; the value of a
+-- parameter that may be masked is found by the workspace's owner only. The page's columns are read for its rows only.
+WITH page AS (
+	SELECT w.id FROM workspaces w
 	WHERE w.latest_build_id IS NOT NULL
+		AND (sqlc.narg(except_ids)::uuid[] IS NULL OR w.id <> ALL (sqlc.narg(except_ids)::uuid[]))
 		AND (sqlc.narg(ids)::uuid[] IS NULL OR w.id = ANY (sqlc.narg(ids)::uuid[]))
 		AND (sqlc.arg(include_deleted)::boolean OR w.deleted_at IS NULL)
 		AND (sqlc.narg(owner_id)::uuid IS NULL OR w.owner_id = sqlc.narg(owner_id))
@@ -36,28 +33,92 @@ WITH matching AS (
 				AND (w.owner_id = sqlc.arg(viewer_id) OR w.sharing <> '{}' AND w.sharing ?| sqlc.arg(extent_principals)::text[]))
 		AND (sqlc.narg(extent_only)::uuid[] IS NULL OR w.id = ANY (sqlc.narg(extent_only)::uuid[]))
 		AND (sqlc.narg(organization_id)::uuid IS NULL OR w.organization_id = sqlc.narg(organization_id))
-		AND (sqlc.arg(owner_name)::text = '' OR lower(u.username) = lower(sqlc.arg(owner_name)::text))
+		AND (sqlc.narg(shared)::boolean IS NULL OR (w.sharing <> '{}') = sqlc.narg(shared))
+		AND (sqlc.narg(shared_with)::text[] IS NULL OR w.sharing <> '{}' AND w.sharing ?| sqlc.narg(shared_with)::text[])
+		AND (sqlc.narg(not_owner_id)::uuid IS NULL OR w.owner_id <> sqlc.narg(not_owner_id))
+		AND (sqlc.arg(owner_name)::text = '' OR w.owner_key = lower(sqlc.arg(owner_name)::text))
 		AND (sqlc.arg(name)::text = '' OR strpos(lower(w.name), lower(sqlc.arg(name)::text)) > 0)
-		AND (sqlc.arg(template_name)::text = '' OR lower(t.name) = lower(sqlc.arg(template_name)::text))
+		AND (sqlc.arg(template_name)::text = '' OR w.template_id IN (SELECT t.id FROM templates t WHERE lower(t.name) = lower(sqlc.arg(template_name)::text)))
 		AND (sqlc.narg(dormant)::boolean IS NULL OR (w.dormant_at IS NOT NULL) = sqlc.narg(dormant))
-		AND (sqlc.narg(outdated)::boolean IS NULL OR (w.latest_version_id <> t.active_version_id) = sqlc.narg(outdated))
+		AND (sqlc.narg(outdated)::boolean IS NULL OR sqlc.narg(outdated) = (w.latest_version_id NOT IN (SELECT t.active_version_id FROM templates t)))
+		AND (sqlc.narg(used_before)::timestamptz IS NULL OR w.last_used_at <= sqlc.narg(used_before))
+		AND (sqlc.narg(used_after)::timestamptz IS NULL OR w.last_used_at >= sqlc.narg(used_after))
+		AND (sqlc.narg(params)::text[] IS NULL OR NOT EXISTS (SELECT FROM unnest(sqlc.narg(params)::text[]) AS asked(param)
+			WHERE NOT EXISTS (SELECT FROM workspace_build_parameters p WHERE p.workspace_build_id = w.latest_build_id
+				AND (asked.param = p.name OR asked.param = p.name || '=' || p.value AND (w.owner_id = sqlc.arg(viewer_id) OR EXISTS (SELECT FROM template_version_parameters d
+					WHERE d.template_version_id = w.latest_version_id AND d.name = p.name AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'))))))
+		AND (sqlc.narg(agent_status)::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
+			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+			WHERE b.id = w.latest_build_id AND sqlc.narg(agent_status) = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
+				WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
+				WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
+				ELSE 'connecting' END))
+		AND (sqlc.narg(healthy)::boolean IS NULL OR sqlc.narg(healthy) <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
+			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+			WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
+				THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
+				ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
+					OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
 		AND (sqlc.arg(status)::text = '' OR sqlc.arg(status)::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
 			ELSE w.latest_status END)
-), page AS (
-	SELECT id, favorite FROM matching ORDER BY favorite DESC, running DESC, owner_key, name_key, id
+	ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id
 	LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int
 )
 SELECT sqlc.embed(w), u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
 	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
-	w.latest_build_id::uuid AS latest_build_id, page.favorite::boolean AS favorite, (SELECT count(*) FROM matching) AS total
+	w.latest_build_id::uuid AS latest_build_id,
+	EXISTS (SELECT FROM workspace_favorites f WHERE f.user_id = sqlc.arg(viewer_id) AND f.workspace_id = w.id) AS favorite
 FROM page
 JOIN workspaces w ON w.id = page.id
 JOIN users u ON u.id = w.owner_id
 JOIN organizations o ON o.id = w.organization_id
 JOIN templates t ON t.id = w.template_id
-ORDER BY page.favorite DESC, (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, lower(u.username), lower(w.name), w.id;
+ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id;
+
+-- name: CountWorkspaceRows :one
+-- Counts the workspaces that ListWorkspaceRows lists on all pages.
+SELECT count(*) FROM workspaces w
+WHERE w.latest_build_id IS NOT NULL
+	AND (sqlc.narg(ids)::uuid[] IS NULL OR w.id = ANY (sqlc.narg(ids)::uuid[]))
+	AND (sqlc.arg(include_deleted)::boolean OR w.deleted_at IS NULL)
+	AND (sqlc.narg(owner_id)::uuid IS NULL OR w.owner_id = sqlc.narg(owner_id))
+	AND (sqlc.arg(extent_all)::boolean OR w.organization_id = ANY (sqlc.arg(extent_organizations)::uuid[])
+		OR w.organization_id = ANY (sqlc.arg(extent_member)::uuid[])
+			AND (w.owner_id = sqlc.arg(viewer_id) OR w.sharing <> '{}' AND w.sharing ?| sqlc.arg(extent_principals)::text[]))
+	AND (sqlc.narg(extent_only)::uuid[] IS NULL OR w.id = ANY (sqlc.narg(extent_only)::uuid[]))
+	AND (sqlc.narg(organization_id)::uuid IS NULL OR w.organization_id = sqlc.narg(organization_id))
+	AND (sqlc.narg(shared)::boolean IS NULL OR (w.sharing <> '{}') = sqlc.narg(shared))
+	AND (sqlc.narg(shared_with)::text[] IS NULL OR w.sharing <> '{}' AND w.sharing ?| sqlc.narg(shared_with)::text[])
+	AND (sqlc.narg(not_owner_id)::uuid IS NULL OR w.owner_id <> sqlc.narg(not_owner_id))
+	AND (sqlc.arg(owner_name)::text = '' OR w.owner_key = lower(sqlc.arg(owner_name)::text))
+	AND (sqlc.arg(name)::text = '' OR strpos(lower(w.name), lower(sqlc.arg(name)::text)) > 0)
+	AND (sqlc.arg(template_name)::text = '' OR w.template_id IN (SELECT t.id FROM templates t WHERE lower(t.name) = lower(sqlc.arg(template_name)::text)))
+	AND (sqlc.narg(dormant)::boolean IS NULL OR (w.dormant_at IS NOT NULL) = sqlc.narg(dormant))
+	AND (sqlc.narg(outdated)::boolean IS NULL OR sqlc.narg(outdated) = (w.latest_version_id NOT IN (SELECT t.active_version_id FROM templates t)))
+	AND (sqlc.narg(used_before)::timestamptz IS NULL OR w.last_used_at <= sqlc.narg(used_before))
+	AND (sqlc.narg(used_after)::timestamptz IS NULL OR w.last_used_at >= sqlc.narg(used_after))
+	AND (sqlc.narg(params)::text[] IS NULL OR NOT EXISTS (SELECT FROM unnest(sqlc.narg(params)::text[]) AS asked(param)
+		WHERE NOT EXISTS (SELECT FROM workspace_build_parameters p WHERE p.workspace_build_id = w.latest_build_id
+			AND (asked.param = p.name OR asked.param = p.name || '=' || p.value AND (w.owner_id = sqlc.arg(viewer_id) OR EXISTS (SELECT FROM template_version_parameters d
+				WHERE d.template_version_id = w.latest_version_id AND d.name = p.name AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'))))))
+	AND (sqlc.narg(agent_status)::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
+		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+		WHERE b.id = w.latest_build_id AND sqlc.narg(agent_status) = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
+			WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
+			WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
+			ELSE 'connecting' END))
+	AND (sqlc.narg(healthy)::boolean IS NULL OR sqlc.narg(healthy) <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
+		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+		WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
+			THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
+			ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
+				OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
+	AND (sqlc.arg(status)::text = '' OR sqlc.arg(status)::text = CASE w.latest_status
+		WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
+		WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
+		ELSE w.latest_status END);
 
 -- name: RenameWorkspace :exec
 UPDATE workspaces SET name = $2, updated_at = now() WHERE id = $1;
@@ -82,6 +143,9 @@ UPDATE workspace_builds b SET deadline = LEAST(now() + make_interval(secs => p.a
 FROM workspaces w JOIN template_policies p ON p.template_id = w.template_id
 WHERE b.id = $1 AND w.id = b.workspace_id AND b.transition = 'start' AND p.activity_bump_ms > 0
 	AND b.deadline < now() + make_interval(secs => GREATEST(p.activity_bump_ms / 1000.0 - 60, p.activity_bump_ms / 2000.0)) AND (b.max_deadline IS NULL OR b.deadline < b.max_deadline);
+
+-- name: ListFavorites :many
+SELECT workspace_id FROM workspace_favorites WHERE user_id = $1;
 
 -- name: FavoriteWorkspace :exec
 INSERT INTO workspace_favorites (user_id, workspace_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;

@@ -127,6 +127,12 @@ func (p *Provider) Forge() {
 // Away makes the provider fail every request.
 func (p *Provider) Away(away bool) { p.set(func() { p.away = away }) }
 
+// Mute as the code of Answer makes the token endpoint refuse without a body, and Page with a page, as a proxy does.
+const (
+	Mute = "mute"
+	Page = "page"
+)
+
 // Answer makes the token endpoint answer with an error code; "" ends that.
 func (p *Provider) Answer(code string) { p.set(func() { p.answer = code }) }
 
@@ -163,6 +169,14 @@ func (p *Provider) lie(honest http.Handler) http.Handler {
 			p.set(func() { p.renewals++ })
 		}
 		if token && answer != "" {
+			switch answer {
+			case Mute:
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			case Page:
+				http.Error(w, "<html>The proxy does not understand the request.", http.StatusBadRequest)
+				return
+			}
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusBadRequest)
 			_ = json.NewEncoder(w).Encode(map[string]string{"error": answer})

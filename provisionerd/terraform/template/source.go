@@ -35,6 +35,7 @@ type Source struct {
 	Token     bool // uses the owner's session token
 	Key       bool // uses the owner's private SSH key
 	OIDCToken bool // uses the access token of the owner's sign-in
+	Cost      bool // sets the daily cost of a resource
 
 	places     map[string]string // file and line by address: resources, "data." and data sources, "module." and its name
 	Ignored    []string          // sentences about features without effect here
@@ -268,6 +269,7 @@ func (t *Source) readSecretNames(root *os.Root) error {
 		t.Token = t.Token || namesWord(name, text, "session_token")
 		t.Key = t.Key || namesWord(name, text, "ssh_private_key")
 		t.OIDCToken = t.OIDCToken || namesWord(name, text, "oidc_access_token")
+		t.Cost = t.Cost || namesWord(name, text, "daily_cost")
 		return nil
 	})
 }

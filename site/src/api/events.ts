@@ -14,7 +14,8 @@ const touches: Record<Kind, string[]> = {
   job: ["jobs", "workspaces", "templates", "provisioners"],
   template: ["templates"],
   provisioner: ["provisioners", "jobs", "mesh", "health"],
-  user: ["users", "me", "external-auth"],
+  user: ["users", "me", "external-auth", "organizations"],
+  inbox: ["inbox"],
 };
 
 const kinds = Object.keys(touches) as Kind[];

@@ -162,6 +162,13 @@ export interface AgentMetadataDescription {
   timeout: number; // seconds
 }
 
+// AgentContainers lists the containers in a workspace. It is empty: agents do not report containers.
+export interface AgentContainers {
+  containers: unknown[];
+  devcontainers: unknown[];
+  warnings: string[];
+}
+
 // AuditLog is one row of the audit log: who did what, when and from where.
 export interface AuditLog {
   id: string;
@@ -325,7 +332,7 @@ export interface ResourceMetadata {
 }
 
 // EventKind is the subject of an event (GET events, server-sent events).
-export type EventKind = "ready" | "reset" | "workspace" | "build" | "job" | "template" | "provisioner" | "agent" | "user";
+export type EventKind = "ready" | "reset" | "workspace" | "build" | "job" | "template" | "provisioner" | "agent" | "user" | "inbox";
 
 // Event is the data of one event. It names the object that has changed, which the client reads again.
 export interface Event {
@@ -349,6 +356,8 @@ export interface MeshPeer {
   tx_bytes: number;
   last_seen: string | null;
   connected: boolean; // to the coordinator
+  server_id: string;
+  relay_server_id: string | null;
   links: string[]; // the listed peers with which it has a tunnel
   clients: MeshClient[];
 }
@@ -363,7 +372,16 @@ export interface MeshClient {
 }
 
 export interface MeshPeersResponse {
+  server_id: string;
   peers: MeshPeer[];
+  server_links: MeshServerLink[];
+}
+
+// MeshServerLink is a link between two servers.
+export interface MeshServerLink {
+  server_id: string; // the other one
+  connected: boolean;
+  latency_ms: number; // 0 while unknown
 }
 
 // HealthSeverity is the severity of a finding.
@@ -375,11 +393,12 @@ export interface HealthReport {
   healthy: boolean; // no section has an error
   severity: HealthSeverity;
   sections: HealthSection[];
+  servers: ServerHealth[]; // oldest first
 }
 
 // HealthSection is one part of a HealthReport. Code is stable: documentation and alerts name it.
 export interface HealthSection {
-  name: string; // database, access_url, relay, websocket, provisioners
+  name: string; // database, access_url, relay, websocket, provisioners, servers
   label: string; // for people
   healthy: boolean;
   severity: HealthSeverity;
@@ -431,12 +450,6 @@ export interface ScriptTiming {
   display_name: string;
   workspace_agent_id: string;
   workspace_agent_name: string;
-}
-
-// AssignableRole is a role, and whether the caller may assign it.
-export interface AssignableRole extends Role {
-  assignable: boolean;
-  built_in: boolean;
 }
 
 // BuildInfo describes the program that serves the API.
@@ -496,6 +509,24 @@ export interface Feature {
   enabled: boolean;
   limit?: number | null;
   actual?: number | null;
+}
+
+// TasksResponse is the list of tasks. It is empty: this server has none.
+export interface TasksResponse {
+  tasks: unknown[];
+  count: number;
+}
+
+// AvailableExperiments is the list of experiments that can be enabled. It is empty: this server has none.
+export interface AvailableExperiments {
+  safe: string[];
+}
+
+// UpdateCheck says which version is the newest. The server calls no other server, so it knows its own only.
+export interface UpdateCheck {
+  current: boolean;
+  version: string;
+  url: string; // where to find others
 }
 
 export type WorkspaceStatus = "pending" | "starting" | "running" | "stopping" | "stopped" | "failed" | "canceling" | "canceled" | "deleting" | "deleted";
@@ -580,6 +611,145 @@ export interface UnlinkExternalAuthResponse {
   token_revoked: boolean; // at the service: always false
 }
 
+// GroupSource tells who created a group.
+export type GroupSource = "user" | "oidc";
+
+// ReducedUser is a user as members of the same organization see them. The email is empty unless the caller may see the account.
+export interface ReducedUser extends MinimalUser {
+  email: string;
+  created_at: string;
+  updated_at: string;
+  last_seen_at?: string | null;
+  status: UserStatus;
+  login_type: LoginType;
+  theme_preference: string;
+}
+
+// Group is a group of users in an organization. Lists of groups contain the first members of each only.
+export interface Group {
+  id: string;
+  name: string;
+  display_name: string;
+  organization_id: string;
+  organization_name: string;
+  organization_display_name: string;
+  members: ReducedUser[];
+  total_member_count: number;
+  avatar_url: string;
+  quota_allowance: number; // credits a day
+  source: GroupSource;
+}
+
+// GroupMembersResponse is one page of a group's members.
+export interface GroupMembersResponse {
+  users: ReducedUser[];
+  count: number;
+}
+
+// CreateGroupRequest creates a group.
+export interface CreateGroupRequest {
+  name: string;
+  display_name?: string;
+  avatar_url?: string;
+  quota_allowance?: number;
+}
+
+// PatchGroupRequest changes the fields that are set.
+export interface PatchGroupRequest {
+  add_users?: string[]; // ids
+  remove_users?: string[]; // ids
+  name?: string;
+  display_name?: string | null;
+  avatar_url?: string | null;
+  quota_allowance?: number | null;
+}
+
+// ACLAvailable lists with whom a template can be shared.
+export interface ACLAvailable {
+  users: ReducedUser[];
+  groups: Group[];
+}
+
+// WorkspaceACL lists with whom a workspace is shared.
+export interface WorkspaceACL {
+  users: WorkspaceUser[];
+  group: WorkspaceGroup[];
+}
+
+// WorkspaceUser is a user with whom a workspace is shared.
+export interface WorkspaceUser extends MinimalUser {
+  role: string; // use, admin
+}
+
+// WorkspaceGroup is a group with which a workspace is shared.
+export interface WorkspaceGroup extends Group {
+  role: string; // use, admin
+}
+
+// UpdateWorkspaceACLRequest maps ids of users and groups to a role; "" removes one.
+export interface UpdateWorkspaceACLRequest {
+  user_roles?: Record<string, string>;
+  group_roles?: Record<string, string>;
+}
+
+// WorkspaceQuota is what a user's workspaces in an organization cost, in credits a day.
+export interface WorkspaceQuota {
+  credits_consumed: number;
+  budget: number; // -1: no limit
+}
+
+// OrganizationSyncSettings say to which organizations users of the identity provider belong. Without a field, sync is off.
+export interface OrganizationSyncSettings {
+  field: string;
+  mapping: Record<string, string[]>;
+  organization_assign_default: boolean;
+}
+
+// GroupSyncSettings say to which groups of an organization users of the identity provider belong. Without a field, sync is off.
+export interface GroupSyncSettings {
+  field: string;
+  mapping: Record<string, string[]>;
+  regex_filter: string | null;
+  auto_create_missing_groups: boolean;
+  legacy_group_name_mapping?: Record<string, string>;
+}
+
+// RoleSyncSettings say which roles in an organization users of the identity provider have. Without a field, sync is off.
+export interface RoleSyncSettings {
+  field: string;
+  mapping: Record<string, string[]>;
+}
+
+// PatchOrganizationSyncConfigRequest changes organization sync without its mapping.
+export interface PatchOrganizationSyncConfigRequest {
+  field: string;
+  assign_default: boolean;
+}
+
+// PatchGroupSyncConfigRequest changes group sync without its mapping.
+export interface PatchGroupSyncConfigRequest {
+  field: string;
+  regex_filter: string | null;
+  auto_create_missing_groups: boolean;
+}
+
+// PatchRoleSyncConfigRequest changes role sync without its mapping.
+export interface PatchRoleSyncConfigRequest {
+  field: string;
+}
+
+// SyncMapping is one text in a claim, and what users who have it get: the id of an organization or group, or the name of a role.
+export interface SyncMapping {
+  given: string;
+  gets: string;
+}
+
+// PatchSyncMappingRequest adds to a mapping and removes from it. An entry in both is removed.
+export interface PatchSyncMappingRequest {
+  add: SyncMapping[];
+  remove: SyncMapping[];
+}
+
 // Response is the body of every error, and of the few answers that contain only a message.
 export interface Response {
   message: string;
@@ -591,6 +761,206 @@ export interface Response {
 export interface Validation {
   field: string;
   detail: string;
+}
+
+// NotificationsSettings apply to the deployment.
+export interface NotificationsSettings {
+  notifier_paused: boolean;
+}
+
+// NotificationMethodsResponse lists the methods, besides the inbox, that the server is configured for.
+export interface NotificationMethodsResponse {
+  available: string[];
+  default: string; // "" if it is not configured
+}
+
+// NotificationTemplate is the text of one kind of event.
+export interface NotificationTemplate {
+  id: string;
+  name: string;
+  title_template: string;
+  body_template: string;
+  actions: string; // a JSON array of {"label", "url"}
+  group: string;
+  method: string; // "" for the deployment's default
+  kind: string; // system or custom
+  enabled_by_default: boolean;
+  required: boolean;
+}
+
+// UpdateNotificationTemplateMethod sets how an event is delivered besides the inbox. An empty method means the deployment's default.
+export interface UpdateNotificationTemplateMethod {
+  method: string;
+}
+
+// NotificationPreference tells whether a user turned an event off.
+export interface NotificationPreference {
+  id: string; // of the template
+  disabled: boolean;
+  updated_at: string;
+}
+
+// UpdateUserNotificationPreferences turns events off and on, by the ids of their templates. Others stay as they are.
+export interface UpdateUserNotificationPreferences {
+  template_disabled_map: Record<string, boolean>;
+}
+
+// CustomNotificationContent is a text that a user chooses.
+export interface CustomNotificationContent {
+  title: string;
+  message: string;
+}
+
+// CustomNotificationRequest sends a notification to the caller.
+export interface CustomNotificationRequest {
+  content: CustomNotificationContent | null;
+}
+
+// InboxNotificationAction is a link.
+export interface InboxNotificationAction {
+  label: string;
+  url: string;
+}
+
+// InboxNotification is a message in a user's inbox.
+export interface InboxNotification {
+  id: string;
+  user_id: string;
+  template_id: string;
+  targets: string[];
+  title: string;
+  content: string; // Markdown, or plain text if the request asks for it
+  icon: string;
+  actions: InboxNotificationAction[];
+  read_at: string | null;
+  created_at: string;
+}
+
+// ListInboxNotificationsResponse is one page of an inbox, newest first.
+export interface ListInboxNotificationsResponse {
+  notifications: InboxNotification[];
+  unread_count: number;
+}
+
+// InboxNotificationResponse is a new notification on a stream, or one that was marked.
+export interface InboxNotificationResponse {
+  notification: InboxNotification;
+  unread_count: number;
+}
+
+// UpdateInboxNotificationReadStatusRequest marks a notification as read or unread.
+export interface UpdateInboxNotificationReadStatusRequest {
+  is_read: boolean;
+}
+
+// Organization owns templates, workspaces, provisioners, groups and roles.
+export interface Organization {
+  id: string;
+  name: string;
+  display_name: string;
+  description: string;
+  icon: string;
+  created_at: string;
+  updated_at: string;
+  is_default: boolean;
+  default_org_member_roles: string[];
+}
+
+// CreateOrganizationRequest creates an organization. Its creator becomes a member and administrator of it.
+export interface CreateOrganizationRequest {
+  name: string;
+  display_name?: string; // "": the name
+  description?: string;
+  icon?: string;
+}
+
+// UpdateOrganizationRequest changes an organization. Empty names and nil fields keep what is stored.
+export interface UpdateOrganizationRequest {
+  name?: string;
+  display_name?: string;
+  description?: string | null;
+  icon?: string | null;
+}
+
+// OrganizationMember is a user in an organization. Email, status and login type are sent to those who administer the members or
+// may see the account; global roles to the latter only.
+export interface OrganizationMember {
+  user_id: string;
+  organization_id: string;
+  created_at: string;
+  updated_at: string;
+  roles: Role[]; // in the organization
+  username: string;
+  name: string;
+  avatar_url: string;
+  email: string;
+  global_roles: Role[];
+  status?: UserStatus;
+  login_type?: LoginType;
+  user_created_at: string;
+  user_updated_at: string;
+  last_seen_at?: string | null;
+}
+
+// PaginatedMembers is one page of members and how many there are in all.
+export interface PaginatedMembers {
+  members: OrganizationMember[];
+  count: number;
+}
+
+// Permission is an action on a kind of object, in the words that clients use: "template", "update". Action "*" means all actions.
+export interface Permission {
+  negate: boolean;
+  resource_type: string;
+  action: string;
+}
+
+// DetailedRole is a role with what it permits. Only OrganizationPermissions of organization roles are filled in.
+export interface DetailedRole {
+  name: string;
+  organization_id?: string;
+  display_name: string;
+  site_permissions: Permission[];
+  organization_permissions: Permission[];
+  organization_member_permissions: Permission[];
+  user_permissions: Permission[];
+}
+
+// AssignableRole is a role, and whether the caller may grant it.
+export interface AssignableRole extends DetailedRole {
+  assignable: boolean;
+  built_in: boolean;
+}
+
+// CustomRoleRequest creates or replaces a custom role of an organization. Only organization permissions can be set.
+export interface CustomRoleRequest {
+  name: string;
+  display_name: string;
+  site_permissions: Permission[];
+  organization_permissions: Permission[];
+  organization_member_permissions: Permission[];
+  user_permissions: Permission[];
+}
+
+// AuthorizationRequest asks whether the caller may do things; the keys name the questions.
+export interface AuthorizationRequest {
+  checks: Record<string, AuthorizationCheck>;
+}
+
+// AuthorizationCheck is one question: may the caller do the action to the object?
+export interface AuthorizationCheck {
+  object: AuthorizationObject;
+  action: string;
+}
+
+// AuthorizationObject describes one object or, without ResourceID, all objects of a kind. A missing OrganizationID means all
+// organizations; AnyOrgOwner means one of the caller's at least.
+export interface AuthorizationObject {
+  resource_type: string;
+  owner_id?: string; // a user's id or "me"
+  organization_id?: string;
+  resource_id?: string;
+  any_org?: boolean;
 }
 
 // TemplatePolicy holds the settings by which a template schedules and cleans up its workspaces, as requests change them: nil leaves a
@@ -646,6 +1016,37 @@ export interface QuietHours {
 // UpdateQuietHoursRequest sets a user's quiet hours; "" returns to the deployment's.
 export interface UpdateQuietHoursRequest {
   schedule: string;
+}
+
+// PortShareProtocol is what a shared port speaks.
+export type PortShareProtocol = "http" | "https";
+
+// PortShare is a port of a workspace that more users may open than those who may connect to the workspace.
+export interface PortShare {
+  workspace_id: string;
+  agent_name: string;
+  port: number;
+  share_level: AppShare;
+  protocol: PortShareProtocol;
+}
+
+// PortShares lists the shared ports of a workspace.
+export interface PortShares {
+  shares: PortShare[];
+}
+
+// UpsertPortShareRequest shares a port, or changes how it is shared.
+export interface UpsertPortShareRequest {
+  agent_name: string;
+  port: number;
+  share_level: AppShare;
+  protocol: PortShareProtocol; // "": http
+}
+
+// DeletePortShareRequest names a shared port.
+export interface DeletePortShareRequest {
+  agent_name: string;
+  port: number;
 }
 
 // ProvisionerJob is one unit of work for a provisioner: a template import, a dry run or a workspace build.
@@ -722,6 +1123,7 @@ export interface ProvisionerDaemon {
   tags: Record<string, string>;
   status: ProvisionerStatus;
   path?: string;
+  server_id?: string | null;
   current_job: ProvisionerDaemonJob | null;
   previous_job: ProvisionerDaemonJob | null;
 }
@@ -751,6 +1153,59 @@ export interface CreateProvisionerKeyRequest {
 // CreateProvisionerKeyResponse is the only answer that contains the key itself.
 export interface CreateProvisionerKeyResponse {
   key: string;
+}
+
+// Region is a place through which users reach their workspaces: the servers themselves ("primary"), or a region proxy.
+export interface Region {
+  id: string;
+  name: string;
+  display_name: string;
+  icon_url: string;
+  healthy: boolean;
+  path_app_url: string;
+  wildcard_hostname: string;
+}
+
+// ProxyStatus is the state of a region proxy.
+export type ProxyStatus = "ok" | "unreachable" | "unregistered";
+
+// WorkspaceProxyStatus is the state of a region proxy, and when it was determined.
+export interface WorkspaceProxyStatus {
+  status: ProxyStatus;
+  checked_at: string;
+}
+
+// WorkspaceProxy is a region proxy as owners see it.
+export interface WorkspaceProxy extends Region {
+  url: string;
+  derp_enabled: boolean;
+  derp_only: boolean; // it serves no apps
+  status: WorkspaceProxyStatus;
+  version: string;
+  created_at: string;
+  updated_at: string;
+  deleted: boolean;
+}
+
+// CreateWorkspaceProxyRequest names a new region proxy.
+export interface CreateWorkspaceProxyRequest {
+  name: string;
+  display_name: string;
+  icon: string;
+}
+
+// PatchWorkspaceProxyRequest changes a region proxy. Empty fields stay as they are.
+export interface PatchWorkspaceProxyRequest {
+  name: string;
+  display_name: string;
+  icon: string;
+  regenerate_token: boolean;
+}
+
+// WorkspaceProxyResponse is a proxy that was created or changed. Token is set if it is new, and cannot be read again.
+export interface WorkspaceProxyResponse {
+  proxy: WorkspaceProxy;
+  proxy_token: string;
 }
 
 // UserSecret is a named value that a user's workspaces get, without the value, which a server never returns.
@@ -788,6 +1243,58 @@ export interface UpdateUserSecretRequest {
   env_name?: string | null;
   file_path?: string | null;
   enabled?: boolean | null;
+}
+
+// ServerHealth describes a server process of the deployment. The server that creates a HealthReport asks the others for Clock, Database and
+// Links at their replica URLs.
+export interface ServerHealth {
+  id: string;
+  name: string;
+  replica_url: string; // at which the other servers reach it
+  version: string;
+  region: string;
+  started_at: string;
+  last_seen_at: string; // its last heartbeat
+  reporter: boolean;
+  answered: boolean; // the reporter's question
+  latency_ms: number;
+  clock_difference_ms: number;
+  database_latency_ms: number;
+  links: ServerLink[];
+  findings: ServerFinding[];
+}
+
+// ServerLink is what a server knows about its link to another one, and about that server's relay.
+export interface ServerLink {
+  server_id: string; // the other one
+  connected: boolean;
+  since: string | null;
+  latency_ms: number;
+  messages_sent: number;
+  messages_received: number;
+  error: string; // why there is no link, if this server dials it
+  relay_connected: boolean;
+  relay_nodes: number; // connected to the other's relay
+  relay_error: string;
+}
+
+// ServerFinding is something that an operator should correct. Code is stable.
+export interface ServerFinding {
+  code: string;
+  severity: HealthSeverity;
+  message: string;
+  remedy: string;
+}
+
+// Replica is a running server, as other programs know it.
+export interface Replica {
+  id: string;
+  hostname: string; // of the replica URL
+  created_at: string;
+  relay_address: string; // the replica URL
+  region_id: number;
+  error: string; // the worst finding; "" if there is none
+  database_latency: number; // in milliseconds
 }
 
 // UserLoginType says how a user signs in.
@@ -875,6 +1382,7 @@ export interface Template {
   failure_ttl_ms: number;
   time_til_dormant_ms: number;
   time_til_dormant_autodelete_ms: number;
+  disable_module_cache: boolean; // always false
   require_active_version: boolean;
   max_port_share_level: AppShare;
   use_classic_parameter_flow: boolean;
@@ -906,12 +1414,12 @@ export interface CreateTemplateRequest extends TemplatePolicy, FixedTemplateSett
   template_version_id: string;
   default_ttl_ms?: number | null;
   require_active_version?: boolean;
+  disable_everyone_group_access?: boolean;
 }
 
 // FixedTemplateSettings are settings of the API that have a fixed value here. A request may contain that value; any other is refused. One
 // of them has different names when a template is created and when it is changed.
 export interface FixedTemplateSettings {
-  disable_everyone_group_access?: boolean | null;
   max_port_share_level?: AppShare | null;
   cors_behavior?: string | null;
   use_classic_parameter_flow?: boolean | null;
@@ -930,6 +1438,7 @@ export interface UpdateTemplateRequest extends TemplatePolicy, FixedTemplateSett
   deprecation_message?: string | null; // "": no longer deprecated
   update_workspace_last_used_at?: boolean | null;
   update_workspace_dormant_at?: boolean | null;
+  disable_everyone_group_access?: boolean;
 }
 
 // UpdateActiveVersionRequest makes a version of the template the active one.
@@ -937,21 +1446,19 @@ export interface UpdateActiveVersionRequest {
   id: string;
 }
 
-// TemplateACL lists who may use and who may change a template.
+// TemplateACL lists with whom a template is shared.
 export interface TemplateACL {
   users: TemplateUser[];
   group: TemplateGroup[];
 }
 
+// TemplateUser is a user with whom a template is shared.
 export interface TemplateUser extends User {
   role: string; // use, admin
 }
 
-export interface TemplateGroup {
-  id: string;
-  name: string;
-  display_name: string;
-  members: MinimalUser[];
+// TemplateGroup is a group with which a template is shared.
+export interface TemplateGroup extends Group {
   role: string; // use, admin
 }
 
@@ -981,6 +1488,8 @@ export interface User {
   theme_preference: string;
   organization_ids: string[];
   roles: Role[];
+  is_service_account: boolean;
+  has_ai_seat: boolean; // always false: there are no seats
 }
 
 // Role is a role's name as shown beside a user.
@@ -1026,6 +1535,7 @@ export interface CreateUserRequest {
   login_type?: LoginType; // "": password
   user_status?: UserStatus | null;
   organization_ids?: string[];
+  service_account?: boolean;
 }
 
 export interface LoginRequest {
@@ -1082,30 +1592,6 @@ export interface UserRoles {
   organization_roles: Record<string, string[]>;
 }
 
-export interface Organization {
-  id: string;
-  name: string;
-  display_name: string;
-  description: string;
-  icon: string;
-  created_at: string;
-  updated_at: string;
-  is_default: boolean;
-}
-
-export interface OrganizationMember {
-  user_id: string;
-  organization_id: string;
-  created_at: string;
-  updated_at: string;
-  roles: Role[];
-  username: string;
-  name: string;
-  avatar_url: string;
-  email: string;
-  global_roles: Role[];
-}
-
 // APIKey is a session or a token without its secret.
 export interface APIKey {
   id: string; // the public half of the token, 10 characters
@@ -1154,6 +1640,15 @@ export interface GitSSHKey {
   public_key: string;
 }
 
+export interface ValidatePasswordRequest {
+  password: string;
+}
+
+export interface ValidatePasswordResponse {
+  valid: boolean;
+  details: string; // what is wrong with it, "" if nothing is
+}
+
 // TemplateVersion is one upload of a template's source and what its import found.
 export interface TemplateVersion {
   id: string;
@@ -1197,6 +1692,16 @@ export interface TemplateExample {
 export interface UpdateTemplateVersionRequest {
   name: string; // "": unchanged
   message?: string | null;
+}
+
+// ArchiveTemplateVersionsRequest archives versions of a template that are not in use: those whose import did not succeed, or all.
+export interface ArchiveTemplateVersionsRequest {
+  all: boolean;
+}
+
+export interface ArchiveTemplateVersionsResponse {
+  template_id: string;
+  archived_ids: string[];
 }
 
 // VariableValue is the value of a Terraform variable.
@@ -1376,6 +1881,17 @@ export interface Workspace {
   next_start_at: string | null;
   is_prebuild: boolean;
   consequences: ScheduledConsequence[];
+  shared: boolean;
+  permissions: WorkspacePermissions;
+}
+
+// WorkspacePermissions is what the user who reads a workspace may do with it.
+export interface WorkspacePermissions {
+  connect: boolean; // open sessions, ports and apps
+  build: boolean; // start, stop and cancel
+  update: boolean; // change its settings
+  delete: boolean;
+  share: boolean;
 }
 
 export interface WorkspaceHealth {

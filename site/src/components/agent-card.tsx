@@ -4,20 +4,20 @@ import type { ReactNode } from "react";
 import type { Workspace, WorkspaceAgent } from "~/api/types";
 import { sentence } from "~/lib/format";
 import { Apps } from "./agent-apps";
-import { Connect, Ports } from "./agent-connect";
+import { Connect } from "./agent-connect";
 import { AgentLogs } from "./agent-logs";
+import { Ports } from "./agent-ports";
 import { ConnectionPath } from "./connection-path";
 import { Metadata } from "./metadata";
 import { agentTrouble, Dot } from "./status";
 import { Ago, Badge, Card, Facts } from "./ui";
-import { useMe } from "./user";
 
 const statusTone = { connected: "ok", connecting: "accent", disconnected: "bad", timeout: "bad" } as const;
 
 export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
   const trouble = agentTrouble(agent);
   const up = agent.status === "connected" && workspace.latest_build.transition === "start";
-  const mine = useMe().id === workspace.owner_id;
+  const mine = workspace.permissions.connect;
   return (
     <Card
       title={
@@ -63,7 +63,7 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
         {mine ? (
           <Apps workspace={workspace} agent={agent} enabled={up} />
         ) : (
-          <p className="text-[13px] text-muted">Only the owner can connect to this workspace.</p>
+          <p className="text-[13px] text-muted">You cannot connect to this workspace: it is not shared with you.</p>
         )}
         {up && <Metadata agent={agent.id} />}
         <AgentTabs workspace={workspace} agent={agent} up={up} mine={mine} />

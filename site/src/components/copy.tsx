@@ -13,7 +13,7 @@ async function copyText(text: string) {
   area.remove();
 }
 
-function CopyButton({ text, label }: { text: string; label: string }) {
+export function CopyButton({ text, label }: { text: string; label: string }) {
   const [done, setDone] = useState(false);
   const copy = async () => {
     await copyText(text);

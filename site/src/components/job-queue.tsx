@@ -4,21 +4,22 @@ import { X } from "lucide-react";
 import { useState } from "react";
 import { Link } from "wouter";
 import { send } from "~/api/client";
-import { org, queries } from "~/api/queries";
+import { orgPath, queries } from "~/api/queries";
 import type { ProvisionerJob } from "~/api/types";
 import { duration, since, words } from "~/lib/format";
 import { useNow } from "~/lib/hooks";
 import { paths } from "~/lib/path";
+import { useTemplateRef } from "~/lib/template-ref";
 import { jobTone } from "./status";
 import { Table } from "./table";
 import { Badge, Button, Card, Pending, Tags } from "./ui";
 
-export function JobQueue() {
-  const jobs = useQuery(queries.jobs());
+export function JobQueue({ organization }: { organization?: string | undefined }) {
+  const jobs = useQuery(queries.jobs(organization));
   const [all, showAll] = useState(false);
   // One mutation serves all rows. It shows the progress and error of the latest cancellation.
   const cancel = useMutation({
-    mutationFn: (id: string) => send("PATCH", `${org}/provisionerjobs/${id}/cancel`),
+    mutationFn: (id: string) => send("PATCH", `${orgPath(organization)}/provisionerjobs/${id}/cancel`),
   });
   const list = jobs.data ?? [];
   const open = list.filter((j) => !j.completed_at);
@@ -76,11 +77,17 @@ export function JobQueue() {
 const templateOf = (job: ProvisionerJob) => job.metadata.template_display_name || job.metadata.template_name;
 
 function JobTarget({ job: { metadata }, job }: { job: ProvisionerJob }) {
+  const ref = useTemplateRef();
   return (
     <>
       {metadata.workspace_name ??
         (templateOf(job) && (
-          <Link className="hover:underline" href={paths.template(metadata.template_name)}>
+          <Link
+            className="hover:underline"
+            href={paths.template(
+              ref({ id: metadata.template_id, name: metadata.template_name, organization_id: job.organization_id }),
+            )}
+          >
             {templateOf(job)}
           </Link>
         ))}

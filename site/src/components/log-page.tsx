@@ -8,6 +8,7 @@ import { logPageSize } from "~/api/queries";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { SearchInput } from "./form";
+import { Pager } from "./pager";
 import { Button, buttonClass, Card, Empty, Page, Pending } from "./ui";
 
 // useLogSearch keeps the search and the page in the address, so that a link shows the same rows.
@@ -41,7 +42,6 @@ export function LogPage({ title, what, whats, example, exportPath, search, query
   useTitle(title);
   const [text, setText] = useState(search.q);
   const data = query.data;
-  const first = search.page * logPageSize;
   const total =
     data &&
     (data.count >= data.count_cap ? `more than ${data.count_cap - 1} ${whats}` : plural(data.count, what, whats));
@@ -68,6 +68,7 @@ export function LogPage({ title, what, whats, example, exportPath, search, query
             placeholder={example}
             value={text}
             onChange={setText}
+            className="max-w-full"
           />
         </div>
         <Button type="submit">Search</Button>
@@ -82,16 +83,16 @@ export function LogPage({ title, what, whats, example, exportPath, search, query
           )}
         </Card>
       )}
-      {data && (first > 0 || first + rows < data.count) && (
-        <nav aria-label="Pages" className="flex items-center justify-between gap-2">
-          <Button disabled={search.page === 0} onClick={() => search.set(search.q, search.page - 1)}>
-            Newer
-          </Button>
-          <span className="text-muted">{rows === 0 ? "End" : `${first + 1}–${first + rows}`}</span>
-          <Button disabled={first + rows >= data.count} onClick={() => search.set(search.q, search.page + 1)}>
-            Older
-          </Button>
-        </nav>
+      {data && (
+        <Pager
+          page={search.page}
+          size={logPageSize}
+          rows={rows}
+          count={data.count}
+          back="Newer"
+          forth="Older"
+          onPage={(page) => search.set(search.q, page)}
+        />
       )}
     </Page>
   );

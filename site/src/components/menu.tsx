@@ -51,16 +51,21 @@ interface ItemProps {
   to?: string; // a page of the dashboard
   danger?: boolean;
   disabled?: boolean;
+  tall?: boolean; // for more than one line
 }
 
-export function Item({ children, icon, onSelect, to, danger, disabled }: ItemProps) {
+export function Item({ children, icon, onSelect, to, danger, disabled, tall }: ItemProps) {
   const [, navigate] = useLocation();
   return (
     <DropdownMenu.Item
       disabled={disabled ?? false}
-      onSelect={() => (to ? navigate(to) : onSelect?.())}
+      onSelect={() => {
+        onSelect?.();
+        if (to) navigate(to);
+      }}
       className={cx(
-        "flex h-8 cursor-pointer items-center gap-2 rounded px-2 outline-none select-none",
+        "flex cursor-pointer items-center gap-2 rounded px-2 outline-none select-none",
+        tall ? "min-h-8" : "h-8",
         "data-disabled:opacity-50 data-highlighted:bg-raised [&_svg]:size-4 [&_svg]:text-muted",
         danger && "text-bad [&_svg]:text-bad",
       )}

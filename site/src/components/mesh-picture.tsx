@@ -1,5 +1,5 @@
 import type { ReactNode } from "react";
-import type { MeshPeer, PeerPath } from "~/api/types";
+import type { MeshPeer, MeshServerLink, PeerPath } from "~/api/types";
 import { duration, plural } from "~/lib/format";
 import { useMedia } from "~/lib/hooks";
 import { layout } from "~/lib/mesh-layout";
@@ -24,14 +24,19 @@ const describe = (p: MeshPeer) =>
 // MeshPicture draws peers and the connections between them.
 export function MeshPicture({
   peers,
+  links = [],
+  asked = "",
   chosen,
   onChoose,
 }: {
   peers: MeshPeer[];
+  links?: MeshServerLink[]; // of the server that was asked
+  asked?: string;
   chosen: string | null;
   onChoose: (id: string | null) => void;
 }) {
   const { nodes, lines, width, height } = layout(peers, useMedia("(width < 40rem)"));
+  const here = nodes.find((n) => n.peer.id === asked);
   return (
     <>
       <svg
@@ -51,6 +56,23 @@ export function MeshPicture({
             className={strokes[l.path]}
           />
         ))}
+        {links.map((l) => {
+          const to = nodes.find((n) => n.peer.id === l.server_id);
+          return (
+            here &&
+            to && (
+              <line
+                key={l.server_id}
+                x1={here.x}
+                y1={here.y}
+                x2={to.x}
+                y2={to.y}
+                strokeWidth={2}
+                className={l.connected ? "stroke-accent" : "stroke-bad [stroke-dasharray:2_4]"}
+              />
+            )
+          );
+        })}
         {nodes.map((n) => (
           <g
             key={n.peer.id}

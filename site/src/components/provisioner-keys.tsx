@@ -3,7 +3,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
 import { segment, send } from "~/api/client";
-import { org, queries } from "~/api/queries";
+import { orgPath, queries } from "~/api/queries";
 import type { CreateProvisionerKeyRequest, CreateProvisionerKeyResponse, ProvisionerKey } from "~/api/types";
 import { CopyLine } from "./copy";
 import { Confirm, DoneDialog, FormDialog } from "./dialog";
@@ -12,8 +12,8 @@ import { Table } from "./table";
 import { parseTags, TagsInput } from "./tags-input";
 import { Ago, Button, Card, Empty, IconButton, Note, Pending, Tags } from "./ui";
 
-export function ProvisionerKeys() {
-  const keys = useQuery(queries.provisionerKeys());
+export function ProvisionerKeys({ organization }: { organization?: string | undefined }) {
+  const keys = useQuery(queries.provisionerKeys(organization));
   const [adding, add] = useState(false);
   const [removing, remove] = useState<ProvisionerKey | null>(null);
   return (
@@ -53,13 +53,13 @@ export function ProvisionerKeys() {
           ]}
         />
       )}
-      {adding && <NewKey onClose={() => add(false)} />}
+      {adding && <NewKey organization={organization} onClose={() => add(false)} />}
       {removing && (
         <Confirm
           title={`Delete key ${removing.name}?`}
           action="Delete"
           danger
-          onConfirm={() => send("DELETE", `${org}/provisionerkeys/${segment(removing.name)}`)}
+          onConfirm={() => send("DELETE", `${orgPath(organization)}/provisionerkeys/${segment(removing.name)}`)}
           onClose={() => remove(null)}
         >
           Provisioners that use this key are disconnected and cannot reconnect.
@@ -69,12 +69,12 @@ export function ProvisionerKeys() {
   );
 }
 
-function NewKey({ onClose }: { onClose: () => void }) {
+function NewKey({ organization, onClose }: { organization: string | undefined; onClose: () => void }) {
   const [name, setName] = useState("");
   const [tags, setTags] = useState("");
   const create = useMutation({
     mutationFn: () =>
-      send<CreateProvisionerKeyResponse>("POST", `${org}/provisionerkeys`, {
+      send<CreateProvisionerKeyResponse>("POST", `${orgPath(organization)}/provisionerkeys`, {
         name,
         tags: parseTags(tags),
       } satisfies CreateProvisionerKeyRequest),

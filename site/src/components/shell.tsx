@@ -1,35 +1,52 @@
 // The frame of every page: navigation, the signed-in user and the state of the connection.
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { CircleUser, LogOut, Menu as MenuIcon, Monitor, Moon, Sun, WifiOff } from "lucide-react";
+import { Building2, CircleUser, LogOut, Menu as MenuIcon, Monitor, Moon, Sun, WifiOff } from "lucide-react";
 import { type ReactNode, useEffect, useRef } from "react";
 import { Link, useLocation } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
+import { paths } from "~/lib/path";
+import { InboxMenu } from "./inbox";
 import { Item, Menu, MenuLabel, Separator } from "./menu";
 import { setTheme, type Theme, useTheme } from "./theme";
 import { Avatar, cx, IconButton } from "./ui";
-import { isOwner, mayReadLogs, useMe } from "./user";
+import { isOwner, mayReadLogs, mayReadUsers, useMe } from "./user";
 
 const everyone = [
   { to: "/workspaces", label: "Workspaces" },
   { to: "/templates", label: "Templates" },
   { to: "/mesh", label: "Mesh" },
 ];
-const operators = [
-  { to: "/provisioners", label: "Provisioners" },
-  { to: "/users", label: "Users" },
-  { to: "/health", label: "Health" },
-];
+const provisioners = { to: "/provisioners", label: "Provisioners" };
+const users = { to: "/users", label: "Users" };
+const health = { to: "/health", label: "Health" };
+
+const organizations = { to: paths.organizations, label: "Organizations" };
 
 const logs = [
   { to: "/audit", label: "Audit" },
   { to: "/connectionlog", label: "Connections" },
 ];
 
+// From which width on the links fit beside each other. Narrower pages have a menu.
+const bars = {
+  few: { shown: "md:flex", hidden: "md:hidden" },
+  many: { shown: "min-[70rem]:flex", hidden: "min-[70rem]:hidden" },
+};
+
 export function Shell({ children }: { children: ReactNode }) {
   const me = useMe();
   const [path] = useLocation();
-  const links = [...everyone, ...(isOwner(me) ? operators : operators.slice(0, 1)), ...(mayReadLogs(me) ? logs : [])];
+  const administers = useAdministers();
+  const links = [
+    ...everyone,
+    provisioners,
+    ...(mayReadUsers(me) ? [users] : []),
+    ...(isOwner(me) ? [health] : []),
+    ...(administers.organizations ? [organizations] : []),
+    ...(mayReadLogs(me) || administers.logs ? logs : []),
+  ];
+  const bar = links.length > 6 ? bars.many : bars.few;
   return (
     <>
       <a
@@ -46,7 +63,7 @@ export function Shell({ children }: { children: ReactNode }) {
           <Link href="/workspaces" className="mr-3 flex items-center gap-2 font-semibold tracking-tight">
             <img src="/favicon.svg" alt="" className="size-6" /> codermesh
           </Link>
-          <nav aria-label="Main" className="hidden flex-1 gap-1 md:flex">
+          <nav aria-label="Main" className={cx("hidden flex-1 gap-1", bar.shown)}>
             {links.map((l) => (
               <Link
                 key={l.to}
@@ -61,10 +78,11 @@ export function Shell({ children }: { children: ReactNode }) {
               </Link>
             ))}
           </nav>
-          <div className="flex-1 md:hidden" />
+          <div className={cx("flex-1", bar.hidden)} />
+          <InboxMenu />
           <ThemeMenu />
           <UserMenu />
-          <div className="md:hidden">
+          <div className={bar.hidden}>
             <Menu
               trigger={
                 <IconButton label="Pages">
@@ -87,6 +105,13 @@ export function Shell({ children }: { children: ReactNode }) {
       </main>
     </>
   );
+}
+
+// useAdministers reports whether the user manages something in an organization or reads all organizations, and whether
+// the user reads the logs of any. Other users find their organizations in the menu of their account.
+function useAdministers(): { organizations: boolean; logs: boolean } {
+  const { logs = false, ...rest } = useQuery(queries.mayAnywhere()).data ?? {};
+  return { organizations: Object.values(rest).includes(true), logs };
 }
 
 const isActive = (path: string, to: string) =>
@@ -114,6 +139,7 @@ function ThemeMenu() {
 function UserMenu() {
   const me = useMe();
   const info = useQuery(queries.buildInfo());
+  const administers = useAdministers();
   const client = useQueryClient();
   const signOut = async () => {
     await send("POST", "users/logout").catch(() => undefined); // the session may have ended already
@@ -137,6 +163,11 @@ function UserMenu() {
       <Item to="/account" icon={<CircleUser />}>
         Account and tokens
       </Item>
+      {!administers.organizations && (
+        <Item to={organizations.to} icon={<Building2 />}>
+          Organizations and groups
+        </Item>
+      )}
       <Item onSelect={() => void signOut()} icon={<LogOut />}>
         Sign out
       </Item>

@@ -2,9 +2,11 @@ import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { send } from "~/api/client";
-import type { Template, UpdateTemplateRequest } from "~/api/types";
+import type { AppShare, Template, UpdateTemplateRequest } from "~/api/types";
 import { paths } from "~/lib/path";
-import { Checkbox, Form, TextField, useFields } from "./form";
+import { useTemplateRef } from "~/lib/template-ref";
+import { Checkbox, Field, Form, Select, TextField, useFields } from "./form";
+import { levels } from "./agent-ports";
 import { Card, cx } from "./ui";
 
 const hour = 3_600_000; // ms
@@ -17,6 +19,7 @@ const week = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday"
 
 export function TemplateSettings({ template: t }: { template: Template }) {
   const [, navigate] = useLocation();
+  const ref = useTemplateRef();
   const { values, field } = useFields({
     name: t.name,
     display_name: t.display_name,
@@ -42,6 +45,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
     allow_user_cancel_workspace_jobs: t.allow_user_cancel_workspace_jobs,
     require_active_version: t.require_active_version,
   });
+  const [ceiling, setCeiling] = useState(t.max_port_share_level);
   const [spare, setSpare] = useState({ update_workspace_last_used_at: false, update_workspace_dormant_at: false });
   const save = useMutation({
     mutationFn: () =>
@@ -49,6 +53,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
         ...values,
         ...rules,
         ...spare,
+        max_port_share_level: ceiling,
         default_ttl_ms: millis(times.default_ttl_ms, hour),
         max_ttl_ms: millis(times.max_ttl_ms, hour),
         activity_bump_ms: millis(times.activity_bump_ms, hour),
@@ -59,7 +64,9 @@ export function TemplateSettings({ template: t }: { template: Template }) {
         autostart_requirement: { days_of_week: starts },
         autostop_requirement: { days_of_week: stops, weeks: Number(times.weeks) || 1 },
       } satisfies UpdateTemplateRequest),
-    onSuccess: () => values.name !== t.name && navigate(`${paths.template(values.name)}/settings`, { replace: true }),
+    onSuccess: () =>
+      values.name !== t.name &&
+      navigate(`${paths.template(ref({ ...t, name: values.name }))}/settings`, { replace: true }),
   });
   const rule = (key: keyof typeof rules, label: string) => (
     <Checkbox label={label} checked={rules[key]} onChange={(on) => setRules((old) => ({ ...old, [key]: on }))} />
@@ -86,6 +93,25 @@ export function TemplateSettings({ template: t }: { template: Template }) {
             />
             {rule("allow_user_cancel_workspace_jobs", "Let users cancel builds")}
             {rule("require_active_version", "Always update at start")}
+            <Field
+              name="max_port_share_level"
+              label="Share ports and apps with at most"
+              hint={
+                ceiling === t.max_port_share_level
+                  ? "Owners of workspaces decide up to this level."
+                  : "Ports that are shared above this level are no longer shared, and open requests to them end."
+              }
+            >
+              {(props) => (
+                <Select {...props} value={ceiling} onChange={(e) => setCeiling(e.target.value as AppShare)}>
+                  {levels.map((l) => (
+                    <option key={l.level} value={l.level}>
+                      {l.who}
+                    </option>
+                  ))}
+                </Select>
+              )}
+            </Field>
           </div>
         </Card>
         <Card title="Schedule">

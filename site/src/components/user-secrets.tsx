@@ -1,19 +1,20 @@
 // The values that the user's workspaces get as variables and files.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Lock, Plus, X } from "lucide-react";
-import { useState } from "react";
+import { Lock, Pencil, Plus, X } from "lucide-react";
+import { type ComponentProps, useState } from "react";
 import { segment, send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { CreateUserSecretRequest, UserSecret } from "~/api/types";
+import type { CreateUserSecretRequest, UpdateUserSecretRequest, UserSecret } from "~/api/types";
 import { Confirm, FormDialog } from "./dialog";
-import { TextField, useFields } from "./form";
+import { Checkbox, Field, inputClass, TextField, useFields } from "./form";
 import { mono, Table } from "./table";
-import { Ago, Badge, Button, Card, Empty, IconButton, Pending } from "./ui";
+import { Ago, Badge, Button, Card, cx, Empty, IconButton, Pending } from "./ui";
 
 export function UserSecrets() {
   const secrets = useQuery(queries.secrets());
   const client = useQueryClient();
   const [adding, add] = useState(false);
+  const [editing, edit] = useState<UserSecret | null>(null);
   const [removing, remove] = useState<UserSecret | null>(null);
   const reread = () => client.invalidateQueries({ queryKey: queries.secrets().queryKey });
   return (
@@ -38,7 +39,15 @@ export function UserSecrets() {
           rows={secrets.data}
           id={(s) => s.id}
           columns={[
-            { name: "Name", cell: (s) => s.name, className: "font-medium" },
+            {
+              name: "Name",
+              cell: (s) => (
+                <>
+                  <span className="font-medium">{s.name}</span>
+                  {s.description && <span className="block text-[13px] text-muted">{s.description}</span>}
+                </>
+              ),
+            },
             { name: "Variable", cell: (s) => s.env_name, className: mono },
             { name: "File", cell: (s) => s.file_path, className: mono },
             {
@@ -51,9 +60,14 @@ export function UserSecrets() {
               name: "Actions",
               action: true,
               cell: (s) => (
-                <IconButton label={`Delete secret ${s.name}`} onClick={() => remove(s)}>
-                  <X />
-                </IconButton>
+                <span className="inline-flex gap-1">
+                  <IconButton label={`Edit secret ${s.name}`} onClick={() => edit(s)}>
+                    <Pencil />
+                  </IconButton>
+                  <IconButton label={`Delete secret ${s.name}`} onClick={() => remove(s)}>
+                    <X />
+                  </IconButton>
+                </span>
               ),
             },
           ]}
@@ -63,6 +77,15 @@ export function UserSecrets() {
         <NewSecret
           onClose={() => {
             add(false);
+            void reread();
+          }}
+        />
+      )}
+      {editing && (
+        <EditSecret
+          secret={editing}
+          onClose={() => {
+            edit(null);
             void reread();
           }}
         />
@@ -85,6 +108,8 @@ export function UserSecrets() {
   );
 }
 
+const hints = { env_name: "Such as API_KEY", file_path: "Such as ~/.api-key" };
+
 function NewSecret({ onClose }: { onClose: () => void }) {
   const { values, field } = useFields({ name: "", value: "", description: "", env_name: "", file_path: "" });
   const create = useMutation({
@@ -94,17 +119,72 @@ function NewSecret({ onClose }: { onClose: () => void }) {
   return (
     <FormDialog title="New secret" request={create} submit="Create secret" onClose={onClose}>
       <TextField label="Name" required autoFocus {...field("name")} />
-      <TextField
-        label="Value"
-        type="password"
-        required
-        autoComplete="off"
-        hint="It cannot be read back."
-        {...field("value")}
-      />
-      <TextField label="Environment variable" hint="Such as API_KEY" {...field("env_name")} />
-      <TextField label="File" hint="Such as ~/.api-key" {...field("file_path")} />
+      <Value required hint="It cannot be read back." {...field("value")} />
+      <TextField label="Environment variable" hint={hints.env_name} {...field("env_name")} />
+      <TextField label="File" hint={hints.file_path} {...field("file_path")} />
       <TextField label="Description" {...field("description")} />
     </FormDialog>
+  );
+}
+
+// EditSecret changes everything but the name. The value is not known here: an empty field keeps it.
+function EditSecret({ secret, onClose }: { secret: UserSecret; onClose: () => void }) {
+  const { values, field } = useFields({
+    value: "",
+    description: secret.description,
+    env_name: secret.env_name,
+    file_path: secret.file_path,
+  });
+  const [enabled, enable] = useState(secret.enabled);
+  const save = useMutation({
+    mutationFn: () =>
+      send<UserSecret>("PATCH", `users/me/secrets/${segment(secret.name)}`, {
+        ...values,
+        value: values.value || null,
+        enabled,
+      } satisfies UpdateUserSecretRequest),
+    onSuccess: onClose,
+  });
+  return (
+    <FormDialog title={`Edit secret ${secret.name}`} request={save} submit="Save secret" onClose={onClose}>
+      <Value
+        autoFocus
+        required={secret.unreadable}
+        hint={
+          secret.unreadable ? "The server can no longer read it: enter it again." : "Empty: the value stays as it is."
+        }
+        {...field("value")}
+      />
+      <TextField label="Environment variable" hint={hints.env_name} {...field("env_name")} />
+      <TextField label="File" hint={hints.file_path} {...field("file_path")} />
+      <TextField label="Description" {...field("description")} />
+      <Checkbox label="Enabled" hint="Workspaces do not get a disabled secret." checked={enabled} onChange={enable} />
+    </FormDialog>
+  );
+}
+
+interface ValueProps extends Omit<ComponentProps<"textarea">, "onChange"> {
+  name: string;
+  value: string;
+  hint: string;
+  onChange: (text: string) => void;
+}
+
+// Value has several lines, because private keys do. Like a password, it is masked.
+function Value({ name, hint, onChange, ...rest }: ValueProps) {
+  return (
+    <Field name={name} label="Value" hint={hint}>
+      {(props) => (
+        <textarea
+          {...props}
+          rows={3}
+          autoComplete="off"
+          spellCheck={false}
+          className={cx(inputClass, "py-1.5 font-mono text-[13px] [-webkit-text-security:disc]")}
+          onChange={(e) => onChange(e.target.value)}
+          {...rest}
+        />
+      )}
+    </Field>
   );
 }

@@ -1,4 +1,6 @@
+import { useQuery } from "@tanstack/react-query";
 import { createContext, useContext } from "react";
+import { queries } from "~/api/queries";
 import type { User } from "~/api/types";
 
 export const UserContext = createContext<User | null>(null);
@@ -15,4 +17,14 @@ const has = (user: User, ...roles: string[]) => user.roles.some((r) => roles.inc
 // These decide what pages offer. The server enforces permissions.
 export const isOwner = (user: User) => has(user, "owner");
 export const mayEditTemplates = (user: User) => has(user, "owner", "template-admin");
+export const mayReadUsers = (user: User) => has(user, "owner", "user-admin", "auditor");
+// Only owners manage the accounts of owners.
+export const mayManage = (user: User, other: User) => isOwner(user) || (has(user, "user-admin") && !isOwner(other));
+export const mayCreateUsers = (user: User) => has(user, "owner", "user-admin");
 export const mayReadLogs = (user: User) => has(user, "owner", "auditor");
+
+const nothing = { use: false, update: false, delete: false, share: false };
+
+// useTemplatePermissions returns what the user may do with a template: by role, or because it is shared with them.
+export const useTemplatePermissions = (template: string | undefined) =>
+  useQuery({ ...queries.templatePermissions(template ?? ""), enabled: template !== undefined }).data ?? nothing;

@@ -6,7 +6,12 @@ import type { Workspace } from "~/api/types";
 import { ActionDialogs, PrimaryAction, useWorkspaceActions } from "./workspace-actions";
 
 const workspace = (name: string, status: string) =>
-  ({ id: name, name, latest_build: { status, job: { status: "succeeded" } } }) as unknown as Workspace;
+  ({
+    id: name,
+    name,
+    permissions: { build: true, delete: true },
+    latest_build: { status, job: { status: "succeeded" } },
+  }) as unknown as Workspace;
 const list = [workspace("one", "stopped"), workspace("two", "stopped"), workspace("three", "running")];
 
 let asked: string[];

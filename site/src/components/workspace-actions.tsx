@@ -61,6 +61,7 @@ function can(w: Workspace, busy: boolean) {
   const { status, job } = w.latest_build;
   const idle = !isBusy(status) && !busy;
   return {
+    build: w.permissions.build,
     idle,
     start: idle && status !== "running" && status !== "deleted",
     stop: idle && (status === "running" || status === "failed" || status === "canceled"),
@@ -80,6 +81,7 @@ export interface ActionProps {
 // PrimaryAction is the button for the most likely action.
 export function PrimaryAction({ workspace: w, act, busy, small = false }: ActionProps & { small?: boolean }) {
   const may = can(w, busy);
+  if (!may.build) return null;
   const button = (action: Action, label: string, children: ReactNode, primary = false) => (
     <Button
       small={small}
@@ -136,16 +138,20 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
   const admin = mayEditTemplates(useMe()); // resources that are left behind may keep running and cost money
   return (
     <MoreMenu of={w.name}>
-      <Item icon={<Play />} disabled={!may.start} onSelect={() => act(w, "start")}>
-        Start
-      </Item>
-      <Item icon={<CircleStop />} disabled={!may.stop} onSelect={() => act(w, "stop")}>
-        Stop
-      </Item>
-      <Item icon={<RefreshCw />} disabled={!may.stop} onSelect={() => act(w, "restart")}>
-        Restart
-      </Item>
-      {w.outdated && (
+      {may.build && (
+        <>
+          <Item icon={<Play />} disabled={!may.start} onSelect={() => act(w, "start")}>
+            Start
+          </Item>
+          <Item icon={<CircleStop />} disabled={!may.stop} onSelect={() => act(w, "stop")}>
+            Stop
+          </Item>
+          <Item icon={<RefreshCw />} disabled={!may.stop} onSelect={() => act(w, "restart")}>
+            Restart
+          </Item>
+        </>
+      )}
+      {may.build && w.outdated && (
         <Item icon={<Rocket />} disabled={!may.idle} onSelect={() => act(w, "update")}>
           Update to the active version
         </Item>
@@ -153,11 +159,15 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
       <Item icon={<Star />} onSelect={() => act(w, "favorite")}>
         {w.favorite ? "Remove from favorites" : "Add to favorites"}
       </Item>
-      <Separator />
-      <Item icon={<Trash2 />} danger disabled={!may.idle} onSelect={() => act(w, "delete")}>
-        Delete…
-      </Item>
-      {w.latest_build.status === "failed" && admin && (
+      {w.permissions.delete && (
+        <>
+          <Separator />
+          <Item icon={<Trash2 />} danger disabled={!may.idle} onSelect={() => act(w, "delete")}>
+            Delete…
+          </Item>
+        </>
+      )}
+      {w.permissions.delete && w.latest_build.status === "failed" && admin && (
         <Item icon={<Trash2 />} danger disabled={!may.idle} onSelect={() => act(w, "forget")}>
           Delete without destroying resources…
         </Item>

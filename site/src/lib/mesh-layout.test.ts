@@ -13,6 +13,8 @@ const peer = (id: string, kind: MeshPeer["kind"], links: string[] = []): MeshPee
   tx_bytes: 0,
   last_seen: "",
   connected: true,
+  server_id: "s",
+  relay_server_id: "s",
   clients: [],
 });
 
@@ -51,4 +53,15 @@ it("takes an agent's word for the way to its clients", () => {
   expect(reach(all[2]!, all)).toEqual({ path: "relayed", latency_ms: 80, rx_bytes: 5, tx_bytes: 6 });
   expect(reach(all[2]!, all.slice(2)).path).toBe("unknown");
   expect(reach(agent, all)).toBe(agent);
+});
+
+it("keeps many servers inside a narrow picture", () => {
+  const got = layout(
+    Array.from({ length: 9 }, (_, i) => peer(`s${i}`, "server")),
+    true,
+  );
+  for (const n of got.nodes) {
+    expect(n.x).toBeGreaterThan(20);
+    expect(n.x).toBeLessThan(got.width - 20);
+  }
 });

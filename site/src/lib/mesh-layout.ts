@@ -32,9 +32,10 @@ export function layout(
   const others = peers
     .filter((p) => p.kind !== "server")
     .sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind) || a.name.localeCompare(b.name));
+  const apart = Math.min(110, (width - 2 * beside) / Math.max(1, servers.length - 1)); // so that all fit
   const nodes: Node[] = servers.map((peer, i) => ({
     peer,
-    x: width / 2 + (i - (servers.length - 1) / 2) * 90,
+    x: width / 2 + (i - (servers.length - 1) / 2) * apart,
     y: height / 2,
     below: true,
     labelled: true,

@@ -6,6 +6,7 @@ const s = encodeURIComponent;
 export const paths = {
   workspaces: "/workspaces",
   workspace: (owner: string, name: string) => `/@${s(owner)}/${s(name)}`,
+  workspaceSettings: (owner: string, name: string) => `/@${s(owner)}/${s(name)}?tab=settings`,
   build: (owner: string, name: string, number: number) => `/@${s(owner)}/${s(name)}/builds/${number}`,
   terminal: (owner: string, name: string, agent: string) => `/@${s(owner)}/${s(name)}.${s(agent)}/terminal`,
   app: (owner: string, name: string, agent: string, slug: string) =>
@@ -15,7 +16,15 @@ export const paths = {
   template: (name: string) => `/templates/${s(name)}`,
   version: (template: string, version: string) => `/templates/${s(template)}/versions/${s(version)}`,
   create: (template: string) => `/templates/${s(template)}/workspace`,
+  organizations: "/organizations",
+  newOrganization: "/organizations/new",
+  organization: (name: string, tab = "") => `/organizations/${s(name)}${tab && `/${tab}`}`,
+  role: (organization: string, name: string) => `/organizations/${s(organization)}/roles/${s(name)}`,
+  group: (organization: string, name: string) => `/organizations/${s(organization)}/groups/${s(name)}`,
   account: "/account",
+  notifications: "/notifications",
+  deploymentNotifications: "/deployment/notifications",
+  notification: (id: string) => `/notifications#${s(id)}`,
   externalAuth: (id: string) => `/external-auth/${s(id)}`,
   externalAuthLink: (id: string) => `/external-auth/${s(id)}/callback`, // the server's: leads to the service and back
   forgot: "/reset-password",
@@ -25,6 +34,15 @@ export const paths = {
 };
 
 export const pathOf = (w: Workspace) => paths.workspace(w.owner_name, w.name);
+
+// decoded is a segment of an address as text. A segment that is not encoded correctly stays as it is.
+export function decoded(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}
 
 // safeReturn is the page to open after a sign-in. It is always on this site.
 export function safeReturn(search: string): string {

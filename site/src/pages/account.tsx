@@ -1,5 +1,5 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { KeyRound, Plus, X } from "lucide-react";
+import { Ban, KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
@@ -15,8 +15,10 @@ import type {
 } from "~/api/types";
 import { CopyLine } from "~/components/copy";
 import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
-import { Field, Form, Select, TextField, useFields } from "~/components/form";
+import { Checkbox, Field, Form, Select, TextField, useFields } from "~/components/form";
 import { QuietHours } from "~/components/quiet-hours";
+import { AccountQuota } from "~/components/quota";
+import { NotificationPreferences } from "~/components/notification-preferences";
 import { mono, Table } from "~/components/table";
 import {
   Ago,
@@ -47,9 +49,11 @@ export default function Account() {
         <Profile />
         {me.login_type === "password" ? <Password /> : <LoginType type={me.login_type} />}
         <QuietHours />
+        <AccountQuota />
       </div>
       <Tokens />
       <UserSecrets />
+      <NotificationPreferences />
       <LinkedAccounts />
       <SSHKey />
     </Page>
@@ -188,18 +192,25 @@ function LinkedAccounts() {
   );
 }
 
+const over = (t: APIKey) => Date.parse(t.expires_at) <= Date.now();
+
 function Tokens() {
-  const tokens = useQuery(queries.tokens());
+  const [expired, showExpired] = useState(false);
+  const tokens = useQuery(queries.tokens(expired));
   const [adding, add] = useState(false);
+  const [expiring, expire] = useState<APIKey | null>(null);
   const [removing, remove] = useState<APIKey | null>(null);
   return (
     <Card
       flush
       title="Tokens"
       actions={
-        <Button small onClick={() => add(true)}>
-          <Plus /> New token
-        </Button>
+        <span className="flex items-center gap-4">
+          <Checkbox label="Show expired" checked={expired} onChange={showExpired} />
+          <Button small onClick={() => add(true)}>
+            <Plus /> New token
+          </Button>
+        </span>
       }
     >
       <Pending query={tokens} what="tokens" />
@@ -217,21 +228,42 @@ function Tokens() {
             { name: "Name", cell: (t) => t.token_name, className: "font-medium" },
             { name: "ID", cell: (t) => t.id, className: mono },
             { name: "Scopes", cell: (t) => [...t.scopes, ...t.allow_list.filter((a) => a !== "*:*")].join(", ") },
-            { name: "Last used", cell: (t) => <Ago at={t.last_used} /> },
-            { name: "Expires", cell: (t) => <Ago at={t.expires_at} /> },
+            { name: "Last used", className: "whitespace-nowrap", cell: (t) => <Ago at={t.last_used} /> },
+            {
+              name: "Expires",
+              className: "whitespace-nowrap",
+              cell: (t) => (over(t) ? <Badge>Expired</Badge> : <Ago at={t.expires_at} />),
+            },
             {
               name: "Actions",
               action: true,
               cell: (t) => (
-                <IconButton label={`Delete token ${t.token_name}`} onClick={() => remove(t)}>
-                  <X />
-                </IconButton>
+                <span className="inline-flex gap-1">
+                  {!over(t) && (
+                    <IconButton label={`Expire token ${t.token_name}`} onClick={() => expire(t)}>
+                      <Ban />
+                    </IconButton>
+                  )}
+                  <IconButton label={`Delete token ${t.token_name}`} onClick={() => remove(t)}>
+                    <X />
+                  </IconButton>
+                </span>
               ),
             },
           ]}
         />
       )}
       {adding && <NewToken onClose={() => add(false)} />}
+      {expiring && (
+        <Confirm
+          title={`Expire token ${expiring.token_name}?`}
+          action="Expire"
+          onConfirm={() => send("PUT", `users/me/keys/${expiring.id}/expire`)}
+          onClose={() => expire(null)}
+        >
+          Programs that use this token lose access immediately. It stays in the list of expired tokens.
+        </Confirm>
+      )}
       {removing && (
         <Confirm
           title={`Delete token ${removing.token_name}?`}
@@ -240,7 +272,9 @@ function Tokens() {
           onConfirm={() => send("DELETE", `users/me/keys/${removing.id}`)}
           onClose={() => remove(null)}
         >
-          Programs that use this token lose access immediately.
+          {over(removing)
+            ? "It vanishes from the list of expired tokens."
+            : "Programs that use this token lose access immediately."}
         </Confirm>
       )}
     </Card>

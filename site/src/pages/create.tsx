@@ -7,10 +7,12 @@ import type { CreateWorkspaceRequest, Preset, Template, Workspace } from "~/api/
 import { Field, Form, Select, TextField } from "~/components/form";
 import { Logins, useLogins } from "~/components/logins";
 import { ParameterForm, useParameters, useSubmit } from "~/components/parameters";
+import { Cost } from "~/components/quota";
 import { Card, Empty, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
+import { useTemplateRef } from "~/lib/template-ref";
 
 export default function Create({ template: name }: { template: string }) {
   useTitle("New workspace");
@@ -23,6 +25,7 @@ export default function Create({ template: name }: { template: string }) {
 
 function NewWorkspace({ template }: { template: Template }) {
   const me = useMe();
+  const ref = useTemplateRef();
   const client = useQueryClient();
   const [, navigate] = useLocation();
   const params = new URLSearchParams(useSearch());
@@ -72,7 +75,7 @@ function NewWorkspace({ template }: { template: Template }) {
         request={{ ...create, mutate: submit, isPending: create.isPending || waiting }}
         submit="Create workspace"
         disabled={!form.parameters || name === "" || logins.missing}
-        cancel={<LinkButton href={paths.template(template.name)}>Cancel</LinkButton>}
+        cancel={<LinkButton href={paths.template(ref(template))}>Cancel</LinkButton>}
         noValidate
       >
         <Card>
@@ -130,6 +133,7 @@ function NewWorkspace({ template }: { template: Template }) {
             )}
           </div>
         </Card>
+        <Cost version={version} organization={template.organization_id} owner={owner} />
         <Logins of={logins} />
         {form.parameters?.length !== 0 && (
           <Card

@@ -49,7 +49,7 @@ export default function Device() {
           <ErrorNote error={failed ?? device.error} />
         ) : device.data ? (
           <>
-            <p>
+            <p className="break-words">
               Enter this code at{" "}
               <a className="underline" href={device.data.verification_uri} target="_blank" rel="noreferrer">
                 {device.data.verification_uri}

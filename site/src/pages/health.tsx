@@ -5,6 +5,7 @@ import type { HealthSection } from "~/api/types";
 import { Ago, Badge, Button, Card, Facts, Note, Page, Pending, type Tone } from "~/components/ui";
 import { duration, plural, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
+import { Servers } from "~/components/servers";
 
 const tones: Record<HealthSection["severity"], Tone> = { ok: "ok", warning: "warn", error: "bad" };
 const marks = {
@@ -63,6 +64,7 @@ export default function Health() {
           </Card>
         ))}
       </div>
+      {(health.data?.servers.length ?? 0) > 1 && <Servers of={health.data!.servers} />}
     </Page>
   );
 }

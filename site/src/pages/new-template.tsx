@@ -2,10 +2,10 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
-import { org, queries } from "~/api/queries";
+import { orgPath, queries } from "~/api/queries";
 import { activateVersion, createVersion, reimport } from "~/api/templates";
 import type { CreateTemplateRequest, Template, UploadResponse, VariableValue } from "~/api/types";
-import { Form, TextField } from "~/components/form";
+import { Field, Form, Select, TextField } from "~/components/form";
 import { ImportResult } from "~/components/import-result";
 import { TagsInput, parseTags } from "~/components/tags-input";
 import { FolderInput, type Source, StarterChoice } from "~/components/upload";
@@ -13,6 +13,7 @@ import { Button, Card, LinkButton, Note, Page, Pending, PendingPage } from "~/co
 import { VariablesForm } from "~/components/variables-form";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
+import { useTemplateRef } from "~/lib/template-ref";
 
 // A new template or, with ?template=, a new version of one. The address names the version being imported, so a reload
 // resumes it.
@@ -34,8 +35,8 @@ export default function NewTemplate() {
   );
 }
 
-function importing(version: string, name: string, template: Template | undefined): string {
-  const params = new URLSearchParams({ version, ...(template ? { template: template.name } : { name }) });
+function importing(version: string, name: string, template: string | undefined): string {
+  const params = new URLSearchParams({ version, ...(template ? { template } : { name }) });
   return `${paths.newTemplate}?${params}`;
 }
 
@@ -43,6 +44,11 @@ function Choose({ template, starter }: { template: Template | undefined; starter
   const [, navigate] = useLocation();
   const [source, setSource] = useState<Source | undefined>(starter ? { kind: "starter", id: starter } : undefined);
   const [from, setFrom] = useState<"starter" | "folder">(template ? "folder" : "starter");
+  const refOf = useTemplateRef();
+  const ref = template && refOf(template);
+  const organizations = useQuery(queries.organizations());
+  const [picked, setOrganization] = useState("");
+  const organization = picked || (organizations.data?.find((o) => o.is_default) ?? organizations.data?.[0])?.id;
   const [name, setName] = useState("");
   const [message, setMessage] = useState("");
   const [tags, setTags] = useState("");
@@ -63,9 +69,12 @@ function Choose({ template, starter }: { template: Template | undefined; starter
           ? { file_id: (await send<UploadResponse>("POST", "files", source.archive)).hash }
           : { example_id: source?.id };
       const to = template ? { template_id: template.id } : {};
-      return createVersion({ ...file, ...to, tags: parseTags(tags), message });
+      return createVersion(
+        { ...file, ...to, tags: parseTags(tags), message },
+        template?.organization_id ?? organization,
+      );
     },
-    onSuccess: (v) => navigate(importing(v.id, chosen, template)),
+    onSuccess: (v) => navigate(importing(v.id, chosen, ref)),
   });
   const pick = (kind: typeof from) => {
     setFrom(kind);
@@ -76,7 +85,7 @@ function Choose({ template, starter }: { template: Template | undefined; starter
       request={start}
       submit="Import"
       disabled={!source || (!template && chosen === "")}
-      cancel={<LinkButton href={template ? paths.template(template.name) : paths.templates}>Cancel</LinkButton>}
+      cancel={<LinkButton href={ref ? paths.template(ref) : paths.templates}>Cancel</LinkButton>}
     >
       <Card
         title="Source"
@@ -133,6 +142,19 @@ function Choose({ template, starter }: { template: Template | undefined; starter
               maxLength={1024}
             />
           )}
+          {!template && (organizations.data?.length ?? 0) > 1 && (
+            <Field label="Organization" hint="Its members can use the template, and its provisioners run it.">
+              {(props) => (
+                <Select {...props} value={organization} onChange={(e) => setOrganization(e.target.value)}>
+                  {organizations.data?.map((o) => (
+                    <option key={o.id} value={o.id}>
+                      {o.display_name}
+                    </option>
+                  ))}
+                </Select>
+              )}
+            </Field>
+          )}
           <TagsInput value={tags} onChange={setTags} />
         </div>
       </Card>
@@ -150,18 +172,26 @@ function Import({
   template: Template | undefined;
 }) {
   const [, navigate] = useLocation();
+  const refOf = useTemplateRef();
+  const ref = template && refOf(template);
   const [name, setName] = useState(given);
   const version = useQuery(queries.version(id));
   const finish = useMutation({
     mutationFn: async () => {
-      if (template) return activateVersion(template.id, id);
-      return send("POST", `${org}/templates`, { name, template_version_id: id } satisfies CreateTemplateRequest);
+      if (template) {
+        await activateVersion(template.id, id);
+        return template;
+      }
+      return send<Template>("POST", `${orgPath(version.data!.organization_id)}/templates`, {
+        name,
+        template_version_id: id,
+      } satisfies CreateTemplateRequest);
     },
-    onSuccess: () => navigate(paths.template(template?.name ?? name)),
+    onSuccess: (made) => navigate(paths.template(refOf(made))),
   });
   const again = useMutation({
-    mutationFn: (values: VariableValue[]) => reimport(version.data!, values, template?.id),
-    onSuccess: (v) => navigate(importing(v.id, name, template)),
+    mutationFn: (values: VariableValue[]) => reimport(version.data!, values, template),
+    onSuccess: (v) => navigate(importing(v.id, name, ref)),
   });
   const cancel = useMutation({ mutationFn: () => send("PATCH", `templateversions/${id}/cancel`) });
   if (!version.data) return <Pending query={version} what="import" />;
@@ -179,7 +209,7 @@ function Import({
           <Form
             request={finish}
             submit={template ? "Activate version" : "Create template"}
-            cancel={template && <LinkButton href={`${paths.template(template.name)}/versions`}>Not now</LinkButton>}
+            cancel={template && <LinkButton href={`${paths.template(ref!)}/versions`}>Not now</LinkButton>}
           >
             {template ? (
               <p className="text-muted">New workspaces use it immediately, existing ones after their next update.</p>
@@ -199,9 +229,7 @@ function Import({
       {job.status === "canceled" && <Note tone="warn" title="Import canceled" />}
       {(job.status === "failed" || job.status === "canceled") && (
         <div>
-          <LinkButton
-            href={template ? `${paths.newTemplate}?template=${encodeURIComponent(template.name)}` : paths.newTemplate}
-          >
+          <LinkButton href={ref ? `${paths.newTemplate}?template=${encodeURIComponent(ref)}` : paths.newTemplate}>
             Choose another source
           </LinkButton>
         </div>

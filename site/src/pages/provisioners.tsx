@@ -17,17 +17,31 @@ export default function Provisioners() {
   const owner = isOwner(useMe());
   return (
     <Page title="Provisioners" subtitle="Run Terraform for template imports and workspace builds">
-      <Daemons />
-      <JobQueue />
-      {owner && <ProvisionerKeys />}
+      <ProvisionersOf keys={owner} />
     </Page>
+  );
+}
+
+interface ProvisionersOfProps {
+  organization?: string; // its name; the default organization without one
+  keys: boolean; // the user manages keys
+}
+
+// ProvisionersOf shows the provisioners of an organization, their queue and their keys.
+export function ProvisionersOf({ organization, keys }: ProvisionersOfProps) {
+  return (
+    <>
+      <Daemons organization={organization} />
+      <JobQueue organization={organization} />
+      {keys && <ProvisionerKeys organization={organization} />}
+    </>
   );
 }
 
 const daemonTone = { idle: "ok", busy: "accent", offline: "plain" } as const;
 
-function Daemons() {
-  const daemons = useQuery(queries.daemons());
+function Daemons({ organization }: { organization: string | undefined }) {
+  const daemons = useQuery(queries.daemons(organization));
   const mesh = useQuery(queries.mesh());
   const [all, showAll] = useState(false);
   const list = daemons.data ?? [];

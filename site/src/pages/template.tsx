@@ -11,6 +11,7 @@ import { Files } from "~/components/files";
 import { Item, MoreMenu } from "~/components/menu";
 import { jobTone } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
+import { TemplateAccess } from "~/components/template-access";
 import { TemplateSettings } from "~/components/template-settings";
 import { Table } from "~/components/table";
 import {
@@ -28,11 +29,12 @@ import {
   PendingPage,
   Tags,
 } from "~/components/ui";
-import { mayEditTemplates, useMe } from "~/components/user";
+import { useTemplatePermissions } from "~/components/user";
 import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
 import { duration, plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
+import { useTemplateRef } from "~/lib/template-ref";
 
 export default function TemplatePage({ name, tab = "" }: { name: string; tab: string | undefined }) {
   useTitle(name);
@@ -44,23 +46,21 @@ export default function TemplatePage({ name, tab = "" }: { name: string; tab: st
 }
 
 function Shown({ template: t, tab }: { template: Template; tab: string }) {
-  const editor = mayEditTemplates(useMe());
+  const may = useTemplatePermissions(t.id);
   const version = useQuery(queries.version(t.active_version_id));
   const [, navigate] = useLocation();
   const [removing, remove] = useState(false);
-  const at = paths.template(t.name);
-  const upload = `${paths.newTemplate}?template=${encodeURIComponent(t.name)}`;
+  const ref = useTemplateRef()(t);
+  const at = paths.template(ref);
+  const upload = `${paths.newTemplate}?template=${encodeURIComponent(ref)}`;
   const tabs = [
     { key: "", name: "Overview", to: at },
     { key: "versions", name: "Versions", to: `${at}/versions` },
     { key: "files", name: "Files", to: `${at}/files` },
     { key: "resources", name: "Resources", to: `${at}/resources` },
-    ...(editor
-      ? [
-          { key: "variables", name: "Variables", to: `${at}/variables` },
-          { key: "settings", name: "Settings", to: `${at}/settings` },
-        ]
-      : []),
+    ...(may.update ? [{ key: "variables", name: "Variables", to: `${at}/variables` }] : []),
+    ...(may.share ? [{ key: "permissions", name: "Permissions", to: `${at}/permissions` }] : []),
+    ...(may.update ? [{ key: "settings", name: "Settings", to: `${at}/settings` }] : []),
   ];
   return (
     <Page
@@ -73,15 +73,17 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
       subtitle={t.description}
       actions={
         <>
-          <LinkButton look="primary" href={paths.create(t.name)}>
-            <Plus /> Create workspace
-          </LinkButton>
-          {editor && (
+          {may.use && (
+            <LinkButton look="primary" href={paths.create(ref)}>
+              <Plus /> Create workspace
+            </LinkButton>
+          )}
+          {may.update && (
             <LinkButton href={upload}>
               <Upload /> New version
             </LinkButton>
           )}
-          {editor && (
+          {may.delete && (
             <MoreMenu of={t.name}>
               <Item icon={<Trash2 />} danger onSelect={() => remove(true)}>
                 Delete…
@@ -119,6 +121,7 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
 }
 
 function Tab({ template: t, version, tab }: { template: Template; version: TemplateVersion; tab: string }) {
+  const ref = useTemplateRef();
   switch (tab) {
     case "versions":
       return <Versions template={t} />;
@@ -139,8 +142,10 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
       );
     case "variables":
       return <TemplateVariables template={t} version={version} />;
+    case "permissions":
+      return <TemplateAccess template={t} />;
     case "settings":
-      return <TemplateSettings key={t.updated_at} template={t} />;
+      return <TemplateSettings key={t.id} template={t} />;
     default:
       return (
         <div className="grid items-start gap-4 lg:grid-cols-[minmax(0,1fr)_20rem]">
@@ -156,7 +161,7 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
                   <Link
                     key="v"
                     className="font-mono text-accent hover:underline"
-                    href={paths.version(t.name, version.name)}
+                    href={paths.version(ref(t), version.name)}
                   >
                     {version.name}
                   </Link>,
@@ -182,13 +187,15 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
 function Rights({ template }: { template: string }) {
   const { data } = useQuery(queries.templateRights(template));
   if (!data) return "–";
+  if (data.group.length + data.users.length === 0) return "Template admins only";
   return [...data.group, ...data.users]
     .map((x) => ("username" in x ? x.username : x.display_name || x.name))
     .join(", ");
 }
 
 function Versions({ template: t }: { template: Template }) {
-  const editor = mayEditTemplates(useMe());
+  const ref = useTemplateRef()(t);
+  const editor = useTemplatePermissions(t.id).update;
   const versions = useQuery(queries.versions(t.id));
   const promote = useMutation({
     mutationFn: (version: string) => activateVersion(t.id, version),
@@ -206,7 +213,7 @@ function Versions({ template: t }: { template: Template }) {
             name: "Version",
             cell: (v) => (
               <>
-                <Link className="font-mono font-medium hover:underline" href={paths.version(t.name, v.name)}>
+                <Link className="font-mono font-medium hover:underline" href={paths.version(ref, v.name)}>
                   {v.name}
                 </Link>{" "}
                 {v.id === t.active_version_id && <Badge tone="ok">active</Badge>}
@@ -243,6 +250,7 @@ function Versions({ template: t }: { template: Template }) {
 }
 
 function TemplateVariables({ template, version }: { template: Template; version: TemplateVersion }) {
+  const ref = useTemplateRef()(template);
   const variables = useQuery(queries.variables(version.id));
   if (variables.data?.length === 0)
     return (
@@ -257,7 +265,7 @@ function TemplateVariables({ template, version }: { template: Template; version:
       <ErrorNote error={variables.error} />
       <VersionVariables id={version.id} />
       <div>
-        <LinkButton href={`${paths.version(template.name, version.name)}?tab=variables`}>Change values</LinkButton>
+        <LinkButton href={`${paths.version(ref, version.name)}?tab=variables`}>Change values</LinkButton>
       </div>
     </>
   );

@@ -9,11 +9,14 @@ import { mayEditTemplates, useMe } from "~/components/user";
 import { duration, plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
+import { useTemplateRef } from "~/lib/template-ref";
 
 export default function Templates() {
   useTitle("Templates");
   const editor = mayEditTemplates(useMe());
   const list = useQuery(queries.templates());
+  const ref = useTemplateRef();
+  const several = new Set(list.data?.map((t) => t.organization_id)).size > 1;
   const [search, setSearch] = useState("");
   const wanted = search.toLowerCase();
   const shown = (list.data ?? []).filter((t) =>
@@ -61,9 +64,10 @@ export default function Templates() {
               <div className="flex items-start gap-3">
                 <Icon src={t.icon} name={t.name} className="size-9" />
                 <div className="min-w-0 flex-1">
-                  <Link href={paths.template(t.name)} className="font-semibold hover:underline">
+                  <Link href={paths.template(ref(t))} className="font-semibold hover:underline">
                     {t.display_name || t.name}
                   </Link>
+                  {several && <span className="text-[13px] text-muted"> {t.organization_display_name}</span>}
                   {t.deprecated && (
                     <>
                       {" "}
@@ -82,7 +86,7 @@ export default function Templates() {
                 </span>
                 <LinkButton
                   small
-                  href={paths.create(t.name)}
+                  href={paths.create(ref(t))}
                   aria-label={`Create workspace from ${t.display_name || t.name}`}
                 >
                   <Plus /> Create workspace

@@ -26,7 +26,12 @@ export default function TerminalPage({
   const back = <LinkButton href={paths.workspace(owner, name)}>Go to the workspace</LinkButton>;
   if (gone(workspace.error))
     return (
-      <Empty title="Workspace not found" action={<LinkButton href={paths.workspaces}>Your workspaces</LinkButton>} />
+      <Empty
+        title={workspace.data ? `${name} is no longer available` : "Workspace not found"}
+        action={<LinkButton href={paths.workspaces}>Your workspaces</LinkButton>}
+      >
+        {workspace.data && "It was deleted, or your access to it has ended."}
+      </Empty>
     );
   if (!workspace.data)
     return (

@@ -9,14 +9,16 @@ import { Checkbox, Field, SearchInput, Select, TextField, useFields } from "~/co
 import { Item, MoreMenu, Separator } from "~/components/menu";
 import { Table } from "~/components/table";
 import { Ago, Avatar, Badge, Button, Card, Empty, Page, Pending } from "~/components/ui";
-import { isOwner, useMe } from "~/components/user";
+import { mayCreateUsers, mayManage, useMe } from "~/components/user";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 
-const roles = [
-  { name: "owner", label: "Owner", about: "Full access, except connecting to other users' workspaces" },
-  { name: "template-admin", label: "Template admin", about: "Create and change templates" },
-];
+const aboutRoles: Record<string, string> = {
+  owner: "Full access, except connecting to other users' workspaces",
+  "user-admin": "Manage users, organizations' members and groups, but not owners",
+  "template-admin": "Create and change templates",
+  auditor: "Read the audit log, the connection log, users, groups and templates",
+};
 
 type Question = "roles" | "password" | "suspend" | "activate" | "delete";
 type Asking = { what: Question; user: User } | { what: "create" } | null;
@@ -36,7 +38,7 @@ export default function Users() {
       title="Users"
       subtitle={users.data && plural(users.data.count, "user")}
       actions={
-        isOwner(me) && (
+        mayCreateUsers(me) && (
           <Button look="primary" onClick={() => ask({ what: "create" })}>
             <Plus /> New user
           </Button>
@@ -63,7 +65,9 @@ export default function Users() {
                       <span>
                         <span className="font-medium">{u.username}</span>
                         {u.name && <span className="text-muted"> {u.name}</span>}
-                        <span className="block text-[13px] text-muted">{u.email}</span>
+                        <span className="block text-[13px] text-muted">
+                          {u.is_service_account ? "Service account" : u.email}
+                        </span>
                       </span>
                     </span>
                   ),
@@ -82,7 +86,9 @@ export default function Users() {
                   name: "Actions",
                   action: true,
                   cell: (u) =>
-                    isOwner(me) && <UserMenu user={u} self={u.id === me.id} onAsk={(what) => ask({ what, user: u })} />,
+                    mayManage(me, u) && (
+                      <UserMenu user={u} self={u.id === me.id} onAsk={(what) => ask({ what, user: u })} />
+                    ),
                 },
               ]}
             />
@@ -156,7 +162,7 @@ function UserMenu({ user, self, onAsk }: { user: User; self: boolean; onAsk: (wh
   return (
     <MoreMenu of={user.username}>
       <Item onSelect={() => onAsk("roles")}>Change roles…</Item>
-      {(user.login_type === "password" || user.login_type === "none") && (
+      {(user.login_type === "password" || user.login_type === "none") && !user.is_service_account && (
         <Item onSelect={() => onAsk("password")}>Set password…</Item>
       )}
       {user.status === "suspended" ? (
@@ -174,37 +180,44 @@ function UserMenu({ user, self, onAsk }: { user: User; self: boolean; onAsk: (wh
   );
 }
 
-const loginTypes: { type: LoginType; label: string }[] = [
+// A service account is a program's: it has neither an address nor a password.
+type AccountType = LoginType | "service";
+
+const loginTypes: { type: AccountType; label: string }[] = [
   { type: "password", label: "A password" },
   { type: "oidc", label: "OpenID Connect" },
   { type: "github", label: "GitHub" },
   { type: "none", label: "Nothing: the account acts with tokens" },
+  { type: "service", label: "Nothing: it is a service account, without email" },
 ];
 
 function NewUser({ onClose }: { onClose: () => void }) {
   const { values, field } = useFields({ username: "", email: "", name: "", password: "" });
   const methods = useQuery(queries.authMethods());
-  const [type, setType] = useState<LoginType>("password");
-  const types = loginTypes.filter(
-    (t) => t.type === "password" || t.type === "none" || methods.data?.[t.type as "oidc" | "github"].enabled,
-  );
+  const organizations = useQuery(queries.organizations());
+  const [type, setType] = useState<AccountType>("password");
+  const [organization, setOrganization] = useState("");
+  const types = loginTypes.filter((t) => (t.type !== "oidc" && t.type !== "github") || methods.data?.[t.type].enabled);
   const create = useMutation({
     mutationFn: () =>
       send("POST", "users", {
         ...values,
+        email: type === "service" ? "" : values.email,
         password: type === "password" ? values.password : "",
-        login_type: type,
+        login_type: type === "service" ? "none" : type,
+        service_account: type === "service",
+        ...(organization && { organization_ids: [organization] }),
       } satisfies CreateUserRequest),
     onSuccess: onClose,
   });
   return (
     <FormDialog title="New user" request={create} submit="Create user" onClose={onClose}>
       <TextField label="Username" required autoFocus autoComplete="off" {...field("username")} />
-      <TextField label="Email" type="email" required autoComplete="off" {...field("email")} />
+      {type !== "service" && <TextField label="Email" type="email" required autoComplete="off" {...field("email")} />}
       <TextField label="Full name" autoComplete="off" {...field("name")} />
       <Field label="Signs in with">
         {(props) => (
-          <Select {...props} value={type} onChange={(e) => setType(e.target.value as LoginType)}>
+          <Select {...props} value={type} onChange={(e) => setType(e.target.value as AccountType)}>
             {types.map((t) => (
               <option key={t.type} value={t.type}>
                 {t.label}
@@ -213,6 +226,23 @@ function NewUser({ onClose }: { onClose: () => void }) {
           </Select>
         )}
       </Field>
+      {(organizations.data?.length ?? 0) > 1 && (
+        <Field label="Organization">
+          {(props) => (
+            <Select
+              {...props}
+              value={organization || organizations.data?.find((o) => o.is_default)?.id}
+              onChange={(e) => setOrganization(e.target.value)}
+            >
+              {organizations.data?.map((o) => (
+                <option key={o.id} value={o.id}>
+                  {o.display_name}
+                </option>
+              ))}
+            </Select>
+          )}
+        </Field>
+      )}
       {type === "password" && (
         <TextField
           label="Password"
@@ -228,6 +258,7 @@ function NewUser({ onClose }: { onClose: () => void }) {
 }
 
 function Roles({ user, onClose }: { user: User; onClose: () => void }) {
+  const roles = useQuery(queries.siteRoles());
   const [chosen, choose] = useState(user.roles.map((r) => r.name));
   const save = useMutation({
     mutationFn: () => send("PUT", `users/${user.id}/roles`, { roles: chosen } satisfies UpdateRolesRequest),
@@ -235,16 +266,18 @@ function Roles({ user, onClose }: { user: User; onClose: () => void }) {
   });
   return (
     <FormDialog title={`Change roles of ${user.username}`} request={save} submit="Save roles" onClose={onClose}>
-      {roles.map((r) => (
+      <Pending query={roles} what="roles" />
+      {roles.data?.map((r) => (
         <Checkbox
           key={r.name}
-          label={r.label}
-          hint={r.about}
+          label={r.display_name}
+          hint={r.assignable ? aboutRoles[r.name] : "You cannot give or take this role."}
+          disabled={!r.assignable}
           checked={chosen.includes(r.name)}
           onChange={(on) => choose(on ? [...chosen, r.name] : chosen.filter((c) => c !== r.name))}
         />
       ))}
-      <p className="text-[13px] text-muted">Every user is a member and can create workspaces.</p>
+      <p className="text-[13px] text-muted">Every user can create workspaces in their organizations.</p>
     </FormDialog>
   );
 }

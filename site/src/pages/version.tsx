@@ -1,15 +1,15 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { get, segment } from "~/api/client";
-import { org, queries } from "~/api/queries";
+import { segment } from "~/api/client";
+import { queries } from "~/api/queries";
 import { activateVersion, reimport } from "~/api/templates";
-import type { TemplateVersion, VariableValue } from "~/api/types";
+import type { VariableValue } from "~/api/types";
 import { Files } from "~/components/files";
 import { ImportResult } from "~/components/import-result";
 import { TabsNav } from "~/components/tabs-nav";
 import { Ago, Badge, Button, Card, ErrorNote, LinkButton, Page, PendingPage } from "~/components/ui";
-import { mayEditTemplates, useMe } from "~/components/user";
+import { useTemplatePermissions } from "~/components/user";
 import { VariablesForm } from "~/components/variables-form";
 import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
 import { positionOf } from "~/lib/diagnostic";
@@ -20,11 +20,10 @@ export default function VersionPage({ template: name, version: versionName }: { 
   useTitle(`${versionName} of ${name}`);
   const template = useQuery(queries.template(name));
   const version = useQuery({
-    queryKey: ["templates", "version", name, versionName],
-    queryFn: ({ signal }) =>
-      get<TemplateVersion>(`${org}/templates/${segment(name)}/versions/${segment(versionName)}`, signal),
+    ...queries.versionByName(template.data?.id ?? "", versionName),
+    enabled: template.data !== undefined,
   });
-  const editor = mayEditTemplates(useMe());
+  const editor = useTemplatePermissions(template.data?.id).update;
   const tab = new URLSearchParams(useSearch()).get("tab") ?? "import";
   const [, navigate] = useLocation();
   const [changing, change] = useState(false);
@@ -33,7 +32,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
   });
   const again = useMutation({
     mutationFn: (values: VariableValue[]) =>
-      reimport({ ...version.data!, message: `Variables changed in ${versionName}` }, values, template.data!.id),
+      reimport({ ...version.data!, message: `Variables changed in ${versionName}` }, values, template.data),
     onSuccess: (v) => navigate(`${paths.newTemplate}?template=${segment(name)}&version=${v.id}`),
   });
   if (!template.data || !version.data)
@@ -56,7 +55,8 @@ export default function VersionPage({ template: name, version: versionName }: { 
       }
       subtitle={
         <>
-          Version of {template.data.display_name || name} · {v.created_by.username} · <Ago at={v.created_at} />
+          Version of {template.data.display_name || template.data.name} · {v.created_by.username} ·{" "}
+          <Ago at={v.created_at} />
           {v.message && ` · ${v.message}`}
         </>
       }

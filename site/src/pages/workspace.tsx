@@ -8,6 +8,7 @@ import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent-card";
 import { Consequences, Dormancy } from "~/components/consequences";
 import { JobLogView } from "~/components/job-log";
+import { Quota } from "~/components/quota";
 import { agentsOf, isBusy, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { Timeline } from "~/components/timeline";
@@ -15,9 +16,11 @@ import { mono, Table } from "~/components/table";
 import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
 import { WorkspaceSettings } from "~/components/workspace-settings";
-import { duration, since, words } from "~/lib/format";
+import { Guest, WorkspaceSharing } from "~/components/workspace-sharing";
+import { duration, plural, since, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
+import { useTemplateRef } from "~/lib/template-ref";
 
 export default function WorkspacePage({
   owner,
@@ -30,21 +33,19 @@ export default function WorkspacePage({
 }) {
   useTitle(name);
   const workspace = useQuery(queries.workspace(owner, name));
-  // A workspace that this page has shown and that is gone was deleted.
   if (gone(workspace.error)) {
+    const { title, text } = lost(owner, name, workspace.data);
     return (
       <Empty
         icon={<Trash2 />}
-        title={workspace.data ? `${name} was deleted` : "Workspace not found"}
+        title={title}
         action={
           <LinkButton look="primary" href={paths.workspaces}>
             Go to your workspaces
           </LinkButton>
         }
       >
-        {workspace.data
-          ? "It was deleted while this page was open."
-          : `${owner} has no workspace called ${name}, or you do not have access to it.`}
+        {text}
       </Empty>
     );
   }
@@ -52,12 +53,28 @@ export default function WorkspacePage({
   return <Shown workspace={workspace.data} build={build} />;
 }
 
+// lost explains why a workspace cannot be shown. shown: the workspace as this page has shown it. Those who may delete
+// it have access for as long as it exists.
+function lost(owner: string, name: string, shown: Workspace | undefined) {
+  if (!shown)
+    return {
+      title: "Workspace not found",
+      text: `${owner} has no workspace called ${name}, or you do not have access to it.`,
+    };
+  return shown.permissions.delete
+    ? { title: `${name} was deleted`, text: "It was deleted while this page was open." }
+    : { title: `${name} is no longer available`, text: "It was deleted, or your access to it has ended." };
+}
+
 function Shown({ workspace: w, build }: { workspace: Workspace; build: number | undefined }) {
   const actions = useWorkspaceActions();
   const action = { workspace: w, act: actions.act, busy: actions.busy.has(w.id) };
   const search = useSearch();
-  const tab = build !== undefined ? "builds" : (new URLSearchParams(search).get("tab") ?? "overview");
+  const asked = build !== undefined ? "builds" : (new URLSearchParams(search).get("tab") ?? "overview");
+  const may: Record<string, boolean> = { settings: w.permissions.update, sharing: w.permissions.share };
+  const tab = may[asked] === false ? "overview" : asked;
   const at = paths.workspace(w.owner_name, w.name);
+  const ref = useTemplateRef();
   const reason = reasonOf(w.latest_build);
   return (
     <Page
@@ -71,10 +88,20 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       subtitle={
         <>
           {w.owner_name} ·{" "}
-          <Link className="hover:underline" href={paths.template(w.template_name)}>
+          <Link
+            className="hover:underline"
+            href={paths.template(ref({ id: w.template_id, name: w.template_name, organization_id: w.organization_id }))}
+          >
             {w.template_display_name || w.template_name}
           </Link>{" "}
           · last used <Ago at={w.last_used_at} />
+          {w.latest_build.daily_cost > 0 && (
+            <>
+              {" "}
+              · costs {plural(w.latest_build.daily_cost, "credit")} a day
+              {w.permissions.delete && <Quota organization={w.organization_id} user={w.owner_id} name={w.owner_name} />}
+            </>
+          )}
         </>
       }
       actions={
@@ -90,6 +117,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       ) : (
         reason && w.latest_build.status === "pending" && <Note tone="warn" title={`Waiting: ${reason}`} />
       )}
+      <Guest workspace={w} />
       <Dormancy workspace={w} />
       <Consequences workspace={w} />
       {w.outdated && !isBusy(w.latest_build.status) && (
@@ -105,11 +133,14 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
         tabs={[
           { key: "overview", name: "Overview", to: at },
           { key: "builds", name: "Builds", to: paths.build(w.owner_name, w.name, w.latest_build.build_number) },
-          { key: "settings", name: "Settings", to: `${at}?tab=settings` },
+          ...(w.permissions.update ? [{ key: "settings", name: "Settings", to: `${at}?tab=settings` }] : []),
+          ...(w.permissions.share ? [{ key: "sharing", name: "Sharing", to: `${at}?tab=sharing` }] : []),
         ]}
       />
       {tab === "settings" ? (
         <WorkspaceSettings key={w.id} workspace={w} />
+      ) : tab === "sharing" ? (
+        <WorkspaceSharing workspace={w} />
       ) : tab === "builds" ? (
         <Builds workspace={w} number={build ?? w.latest_build.build_number} />
       ) : (

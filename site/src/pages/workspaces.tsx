@@ -1,6 +1,6 @@
 import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
 import { useWindowVirtualizer } from "@tanstack/react-virtual";
-import { Boxes, Plus, Search, Star } from "lucide-react";
+import { Boxes, Plus, Search, Star, Users } from "lucide-react";
 import { memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { firstSearch, pageSize, queries } from "~/api/queries";
@@ -8,7 +8,7 @@ import type { MeshPeer, Workspace } from "~/api/types";
 import { PathMark } from "~/components/path-mark";
 import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/status";
 import { inputClass, Select } from "~/components/form";
-import { Ago, Badge, Card, cx, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui";
+import { Ago, Badge, Button, Card, cx, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui";
 import { isOwner, mayEditTemplates, useMe } from "~/components/user";
 import {
   ActionDialogs,
@@ -34,6 +34,15 @@ const filters = [
   { label: "Dormant", term: "dormant:true" },
 ];
 
+// The searches by relation to the user. The last one lists all that the user can see.
+const whose = [
+  { label: "Mine", term: firstSearch },
+  { label: "Shared with me", term: "shared_with_user:me" },
+  { label: "Shared by me", term: "owner:me shared:true" },
+  { label: "", term: "" },
+];
+const whoseTerms = /\b(owner|shared|shared_with_user):\S+/g;
+
 export default function Workspaces() {
   useTitle("Workspaces");
   const me = useMe();
@@ -50,6 +59,7 @@ export default function Workspaces() {
   const replace = (pattern: RegExp, term: string) =>
     change(`${search.replace(pattern, " ")} ${term}`.replace(/\s+/g, " ").trim());
   const term = filters.find((f) => f.term !== "" && search.includes(f.term))?.term ?? "";
+  const ofWhom = (search.match(whoseTerms) ?? []).toSorted().join(" ");
   const all = list.data?.workspaces ?? [];
   return (
     <Page
@@ -74,15 +84,18 @@ export default function Workspaces() {
             className={cx(inputClass, "h-8 pl-8 font-mono text-[13px]")}
           />
         </label>
-        <Select
-          aria-label="Owner"
-          className="w-auto! max-sm:flex-1"
-          value={/\bowner:me\b/.test(search) ? "me" : ""}
-          onChange={(e) => replace(/\bowner:\S+/, e.target.value && "owner:me")}
-        >
-          <option value="me">Mine</option>
-          <option value="">{isOwner(me) ? "Everyone's" : "All I can access"}</option>
-        </Select>
+        <div role="group" aria-label="Whose" className="flex flex-wrap gap-1">
+          {whose.map(({ label, term }) => (
+            <Button
+              key={label}
+              aria-pressed={term === ofWhom}
+              className="aria-pressed:border-accent aria-pressed:bg-accent-soft aria-pressed:text-accent"
+              onClick={() => replace(whoseTerms, term)}
+            >
+              {label || (isOwner(me) ? "Everyone's" : "All")}
+            </Button>
+          ))}
+        </div>
         <Select
           aria-label="Status"
           className="w-auto! max-sm:flex-1"
@@ -101,6 +114,14 @@ export default function Workspaces() {
         <Card>
           {/^(owner:me)?$/.test(rested.trim()) ? (
             <First templates={templates.data?.length} editor={mayEditTemplates(me)} />
+          ) : rested.trim() === "shared_with_user:me" ? (
+            <Empty icon={<Users />} title="Nothing is shared with you">
+              Owners share a workspace on its Sharing tab.
+            </Empty>
+          ) : rested.trim() === "owner:me shared:true" ? (
+            <Empty icon={<Users />} title="You share no workspace">
+              Open one of your workspaces and choose Sharing.
+            </Empty>
           ) : (
             <Empty icon={<Search />} title="No results">
               No workspaces match <code>{rested}</code>.
@@ -221,6 +242,7 @@ const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & {
               {w.name}
             </Link>
             {w.favorite && <Star className="size-3.5 shrink-0 fill-warn text-warn" role="img" aria-label="Favorite" />}
+            {w.shared && <Badge title="Other users have access">shared</Badge>}
             {w.outdated && (
               <Badge tone="warn" title="The template has a newer version">
                 outdated

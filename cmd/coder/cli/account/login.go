@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/cmd/coder/cli/browser"
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
@@ -131,7 +131,7 @@ func loginWithToken(ctx context.Context, g *global.Flags, client *sdk.Client, as
 func loginWithBrowser(ctx context.Context, g *global.Flags, client *sdk.Client) error {
 	s := g.Streams()
 	page := client.URL().JoinPath("cli-auth").String()
-	if openBrowser(ctx, page) {
+	if browser.Open(ctx, page) {
 		fmt.Fprintf(s.Err, "Your browser opens this page. Sign in there and copy the token:\n\n  %s\n\n", page)
 	} else {
 		fmt.Fprintf(s.Err, "Open this page in a browser, sign in there and copy the token:\n\n  %s\n\n", page)
@@ -157,11 +157,7 @@ func storeSession(ctx context.Context, g *global.Flags, client *sdk.Client) erro
 	if err != nil {
 		return err
 	}
-	dir, err := g.Config()
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(dir.Write(config.FileSession, client.Token().Reveal()), dir.Write(config.FileURL, client.URL().String())); err != nil {
+	if err := g.StoreSession(client.URL(), client.Token()); err != nil {
 		return err
 	}
 	g.Use(client)

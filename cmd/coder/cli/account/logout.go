@@ -1,12 +1,10 @@
 package account
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/config"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -31,11 +29,7 @@ func logoutCmd(g *global.Flags) *cobra.Command {
 			if err := client.Logout(cmd.Context()); err != nil && fault.CodeOf(err) != fault.Unauthenticated {
 				return err
 			}
-			dir, err := g.Config()
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(dir.Remove(config.FileSession), dir.Remove(config.FileURL)); err != nil {
+			if err := g.ForgetSession(client.URL()); err != nil {
 				return err
 			}
 			fmt.Fprintf(g.Streams().Err, "You are signed out of %s.\n", client.URL())

@@ -1,14 +1,17 @@
 package account
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -27,8 +30,8 @@ func tokensCreateCmd(g *global.Flags) *cobra.Command {
 		Long: `Create a token and print it. It cannot be read again.
 
 Without --scope and --allow the token may do everything that you may do. With --scope it may only do what a scope names, such as
-workspace:read, workspace:start, template:* or application_connect; the error about an unknown scope lists all. With --allow it reaches only the
-named objects: workspace:ID, template:ID, or all of a type, such as template:*. Every token can read your account's name and email.`,
+workspace:read, workspace:start, template:* or application_connect; an unknown scope is refused with the scopes of its type. With --allow it
+reaches only the named objects: workspace:ID, template:ID, or all of a type, such as template:*. Every token can read your account's name and email.`,
 		Example: `  coder tokens create --name ci --lifetime 30d
   coder tokens create --name watcher --scope workspace:read
   coder tokens create --name door --scope workspace:ssh --scope workspace:read --allow workspace:WORKSPACE-ID`,
@@ -40,6 +43,9 @@ named objects: workspace:ID, template:ID, or all of a type, such as template:*. 
 			}
 			d, err := flags.ParseDuration(lifetime)
 			if err != nil {
+				return err
+			}
+			if err := cmp.Or(notEmpty(cmd, "scope", scopes), notEmpty(cmd, "allow", allow)); err != nil {
 				return err
 			}
 			key, err := client.CreateToken(cmd.Context(), user, sdk.CreateTokenRequest{TokenName: name, Lifetime: d, Scopes: scopes, AllowList: allow})
@@ -55,8 +61,16 @@ named objects: workspace:ID, template:ID, or all of a type, such as template:*. 
 	f.StringVar(&lifetime, "lifetime", "", "lifetime of the token, such as 30d or 12h (default the server's)")
 	f.StringSliceVar(&scopes, "scope", nil, "what the token may do, such as workspace:read; may be repeated (default everything)")
 	f.StringSliceVar(&allow, "allow", nil, "object that the token reaches, such as workspace:ID; may be repeated (default all)")
-	f.StringVarP(&user, "user", "u", sdk.Me, "owner of the token; for owners of the server")
+	ownerFlag(cmd, &user)
 	return cmd
+}
+
+// notEmpty refuses a limit that is given but empty: a script with an unset variable must not get a token without limits.
+func notEmpty(cmd *cobra.Command, flag string, values []string) error {
+	if !cmd.Flags().Changed(flag) || len(values) > 0 {
+		return nil
+	}
+	return exit.Try(fault.New(fault.Invalid, "--%s is empty, and would not limit the token", flag), "Name what the token may do, or leave out --%s", flag)
 }
 
 // tokenList prints tokens.
@@ -102,6 +116,7 @@ func tokensListCmd(g *global.Flags) *cobra.Command {
 
 func tokensViewCmd(g *global.Flags) *cobra.Command {
 	out := tokenList()
+	var user string
 	cmd := &cobra.Command{
 		Use:     "view {name|id}",
 		Short:   "Show a token",
@@ -112,24 +127,30 @@ func tokensViewCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			id, err := tokenID(cmd, client, args[0])
+			id, err := tokenID(cmd, client, user, args[0])
 			if err != nil {
 				return err
 			}
-			key, err := client.APIKey(cmd.Context(), sdk.Me, id)
+			key, err := client.APIKey(cmd.Context(), user, id)
 			if err != nil {
 				return err
 			}
 			return out.Print(g.Streams().Out, []sdk.APIKey{key})
 		},
 	}
+	ownerFlag(cmd, &user)
 	out.Flags(cmd)
 	return cmd
 }
 
+// ownerFlag adds the flag that names whose token a command is about.
+func ownerFlag(cmd *cobra.Command, user *string) {
+	cmd.Flags().StringVarP(user, "user", "u", sdk.Me, "owner of the token; for owners of the server")
+}
+
 // tokenID returns the id of a token of the user's, which its name, its id or the whole token names.
-func tokenID(cmd *cobra.Command, client *sdk.Client, reference string) (string, error) {
-	keys, err := client.Tokens(cmd.Context(), sdk.Me, false, true)
+func tokenID(cmd *cobra.Command, client *sdk.Client, user, reference string) (string, error) {
+	keys, err := client.Tokens(cmd.Context(), user, false, true)
 	if err != nil {
 		return "", err
 	}
@@ -145,19 +166,21 @@ func tokenID(cmd *cobra.Command, client *sdk.Client, reference string) (string, 
 
 func tokensRemoveCmd(g *global.Flags) *cobra.Command {
 	var erase bool
+	var user string
 	cmd := &cobra.Command{
 		Use:     "remove {name|id}",
 		Aliases: []string{"rm", "delete"},
 		Short:   "Revoke a token",
-		Long:    `Revoke a token. It stays in the list of expired tokens, and its name stays taken, unless --delete is set.`,
-		Example: `  coder tokens remove ci`,
-		Args:    flags.Argument("token's name or id"),
+		Long:    `Revoke a token. It stays in the list of expired tokens unless --delete is set. Its name is free again.`,
+		Example: `  coder tokens remove ci
+  coder tokens remove ci --user grace`,
+		Args: flags.Argument("token's name or id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := g.Client(cmd.Context())
 			if err != nil {
 				return err
 			}
-			id, err := tokenID(cmd, client, args[0])
+			id, err := tokenID(cmd, client, user, args[0])
 			if err != nil {
 				return err
 			}
@@ -165,13 +188,14 @@ func tokensRemoveCmd(g *global.Flags) *cobra.Command {
 			if erase {
 				revoke, done = client.DeleteAPIKey, "Deleted"
 			}
-			if err := revoke(cmd.Context(), sdk.Me, id); err != nil {
+			if err := revoke(cmd.Context(), user, id); err != nil {
 				return err
 			}
 			fmt.Fprintf(g.Streams().Err, "%s the token %s.\n", done, id)
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&erase, "delete", false, "delete the token instead of expiring it, so that its name is free again")
+	ownerFlag(cmd, &user)
+	cmd.Flags().BoolVar(&erase, "delete", false, "delete the token instead of keeping it in the list of expired tokens")
 	return cmd
 }

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -26,6 +28,7 @@ func usersCmd(g *global.Flags) *cobra.Command {
 
 func usersCreateCmd(g *global.Flags) *cobra.Command {
 	var req sdk.CreateUserRequest
+	var org organization.Flag
 	cmd := &cobra.Command{
 		Use:     "create",
 		Short:   "Create a user",
@@ -45,7 +48,7 @@ func usersCreateCmd(g *global.Flags) *cobra.Command {
 				{&req.Email, "email", tty.Question{Text: "E-mail address", Check: checkEmail}},
 				{&req.Password, "password", tty.Question{Text: "Password", Secret: true}},
 			} {
-				if *field.value != "" || field.flag == "password" && req.LoginType == sdk.LoginNone {
+				if *field.value != "" || field.flag == "password" && req.LoginType == sdk.LoginNone || field.flag != "username" && req.ServiceAccount {
 					continue
 				}
 				*field.value, err = g.Streams().Ask(cmd.Context(), field.q)
@@ -56,6 +59,13 @@ func usersCreateCmd(g *global.Flags) *cobra.Command {
 					return err
 				}
 			}
+			if org.Given() {
+				o, err := org.Find(cmd.Context(), client)
+				if err != nil {
+					return err
+				}
+				req.OrganizationIDs = []uuid.UUID{o.ID}
+			}
 			user, err := client.CreateUser(cmd.Context(), req)
 			if err != nil {
 				return err
@@ -65,11 +75,14 @@ func usersCreateCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	org.Add(cmd)
+	f.Lookup("org").Usage = "name or id of the organization that the user joins (default the default one)"
 	f.StringVarP(&req.Username, "username", "u", "", "user name")
 	f.StringVarP(&req.Email, "email", "e", "", "e-mail address")
 	f.StringVarP(&req.Name, "full-name", "n", "", "full name")
 	f.StringVarP(&req.Password, "password", "p", "", "password")
-	f.StringVar((*string)(&req.LoginType), "login-type", "", "how the user signs in: password, or none for users with tokens only (default password)")
+	f.BoolVar(&req.ServiceAccount, "service-account", false, "create an account of a program, which acts with tokens and has neither email address nor password")
+	f.StringVar((*string)(&req.LoginType), "login-type", "", "how the user signs in: password, oidc, github, or none for users with tokens only (default password)")
 	return cmd
 }
 
@@ -98,6 +111,7 @@ func roleNames(roles []sdk.Role) string {
 func usersListCmd(g *global.Flags) *cobra.Command {
 	out := output.List[sdk.User]{Columns: userColumns, Initial: []string{"username", "email", "roles", "status", "created at"}}
 	var search string
+	var github int64
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -108,6 +122,9 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 			client, err := g.Client(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("github-user-id") {
+				search = strings.TrimSpace(fmt.Sprintf("%s github_com_user_id:%d", search, github))
 			}
 			var users []sdk.User
 			for {
@@ -123,7 +140,8 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	out.Flags(cmd)
-	cmd.Flags().StringVar(&search, "search", "", "filter, such as status:active")
+	cmd.Flags().StringVar(&search, "search", "", "filter, such as status:active or login_type:oidc")
+	cmd.Flags().Int64Var(&github, "github-user-id", 0, "show only the user with this id at github.com")
 	return cmd
 }
 
@@ -240,7 +258,7 @@ func usersRolesCmd(g *global.Flags) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&roles, "roles", nil, "roles separated by commas: owner, template-admin; empty for none")
+	cmd.Flags().StringSliceVar(&roles, "roles", nil, "roles separated by commas: owner, user-admin, template-admin, auditor; empty for none")
 	flags.Yes(cmd, &yes)
 	return cmd
 }

@@ -67,15 +67,7 @@ connection is lost or the agent restarts; the same name, here or on another comp
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := runSSH(cmd.Context(), g, args, &opts)
-			var ended *exit.Error
-			if err == nil || errors.As(err, &ended) {
-				return err
-			}
-			if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
-				return &exit.Error{Code: exit.Interrupted}
-			}
-			return &exit.Error{Code: exit.SSH, Err: err}
+			return endSSH(cmd.Context(), runSSH(cmd.Context(), g, args, &opts))
 		},
 	}
 	f := cmd.Flags()
@@ -99,6 +91,18 @@ connection is lost or the agent restarts; the same name, here or on another comp
 	flags.SetEnv(f.Lookup("hostname-suffix"), "CODER_SSH_HOSTNAME_SUFFIX")
 	flags.SetEnv(f.Lookup("ssh-host-prefix"), "CODER_SSH_SSH_HOST_PREFIX")
 	return cmd
+}
+
+// endSSH gives the error of runSSH its exit code.
+func endSSH(ctx context.Context, err error) error {
+	var ended *exit.Error
+	if err == nil || errors.As(err, &ended) {
+		return err
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return &exit.Error{Code: exit.Interrupted}
+	}
+	return &exit.Error{Code: exit.SSH, Err: err}
 }
 
 func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOptions) (err error) {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
@@ -23,6 +24,8 @@ type finding struct {
 	Status verdict `json:"status"`
 	Detail string  `json:"detail"`
 	Remedy string  `json:"remedy,omitempty"` // what to do about it; empty if the check passed
+	// Server is the server that the check used: of the coordinator's websocket, or of the relay. Nil for other checks, and while unknown.
+	Server *uuid.UUID `json:"server_id,omitempty"`
 }
 
 type verdict string
@@ -54,7 +57,7 @@ func doctorCmd(g *global.Flags) *cobra.Command {
 		Use:   "doctor",
 		Short: "Diagnose connection problems",
 		Long: `Check the connection between this machine and its workspaces: the server's URL, proxies, TLS, the clock, the session, the coordinator's
-websocket, the relay, UDP and the MTU. Each check passes, or says what to do.
+websocket, the relay, UDP and the MTU. Each check passes, or says what to do. With several servers, the command names the ones in use.
 
 Exit codes: 0 nothing failed (there may be warnings), 1 a check failed.`,
 		Example: `  coder doctor

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
@@ -234,7 +236,26 @@ func (x *examination) checkWebsocket(ctx context.Context) finding {
 	if x.node, err = mesh.Node(); err != nil {
 		return fail("coder support bundle", "%s", plain(err))
 	}
-	return pass("the coordinator answered in %s", output.Latency(time.Since(begin)))
+	took := time.Since(begin)
+	return onServer(x.placement(ctx).Server, pass("the coordinator answered in %s", output.Latency(took)))
+}
+
+// placement returns where this machine is connected, as far as the server tells.
+func (x *examination) placement(ctx context.Context) target.Placement {
+	at, err := target.Placements(ctx, x.client, x.node.ID())
+	if err != nil {
+		x.app.Logger().Debug("cannot find the servers in use", "err", err)
+	}
+	return at[x.node.ID()]
+}
+
+// onServer adds the server that a check used.
+func onServer(id uuid.UUID, f finding) finding {
+	if id != uuid.Nil {
+		f.Server = &id
+		f.Detail += ", server " + target.ShortID(id)
+	}
+	return f
 }
 
 func (x *examination) checkRelay(ctx context.Context) finding {
@@ -249,9 +270,9 @@ func (x *examination) checkRelay(ctx context.Context) finding {
 		for _, relay := range status.Relays {
 			switch {
 			case relay.Connected && relay.Websocket:
-				return warn("let proxies in between pass \"Upgrade: DERP\" as they pass websockets: it is faster", "relay %q is reached by websocket", relay.Code)
+				return onServer(x.placement(ctx).Relay, warn("let proxies in between pass \"Upgrade: DERP\" as they pass websockets: it is faster", "relay %q is reached by websocket", relay.Code))
 			case relay.Connected:
-				return pass("relay %q", relay.Code)
+				return onServer(x.placement(ctx).Relay, pass("relay %q", relay.Code))
 			case relay.Err != "":
 				problem = relay.Err
 			}

@@ -17,8 +17,11 @@ import (
 
 func netcheckCmd(g *global.Flags) *cobra.Command {
 	return &cobra.Command{
-		Use:     "netcheck",
-		Short:   "Print a report on this machine's network as JSON",
+		Use:   "netcheck",
+		Short: "Print a report on this machine's network as JSON",
+		Long: `Join the mesh, measure this machine's network and print a report as JSON.
+
+"derp" contains the relays, "interfaces" the network interfaces, each with a severity (ok, warning, error) and warnings that say what is wrong.`,
 		Example: `  coder netcheck`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,11 +40,13 @@ func netcheckCmd(g *global.Flags) *cobra.Command {
 	}
 }
 
-// networkReport describes what this machine's network allows. Other programs read these names.
+// networkReport describes what this machine's network allows. Other programs read these names: derp and interfaces are what editors show.
 type networkReport struct {
-	Server string         `json:"server"`
-	Report tailnet.Report `json:"report"`
-	Node   tailnet.Status `json:"node"`
+	Server     string           `json:"server"`
+	Report     tailnet.Report   `json:"report"`
+	Node       tailnet.Status   `json:"node"`
+	DERP       relayHealth      `json:"derp"`
+	Interfaces interfacesHealth `json:"interfaces"`
 }
 
 // netcheck joins the mesh to learn the relays, and measures.
@@ -59,7 +64,11 @@ func netcheck(ctx context.Context, g *global.Flags, client *sdk.Client) (network
 	if err != nil {
 		return networkReport{}, fault.New(fault.Unavailable, "cannot check the network: %w", err)
 	}
-	return networkReport{client.URL().String(), report, node.Status()}, nil
+	interfaces, err := checkInterfaces()
+	if err != nil {
+		return networkReport{}, err
+	}
+	return networkReport{client.URL().String(), report, node.Status(), checkRelays(report), interfaces}, nil
 }
 
 // joinMesh starts to join the mesh, for measurements.

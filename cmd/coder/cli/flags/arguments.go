@@ -1,12 +1,15 @@
 package flags
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/nearest"
 )
 
 // CheckArguments makes every command below cmd report unexpected arguments as errors of this program. Without it, cobra would print the
@@ -22,6 +25,31 @@ func CheckArguments(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error { return explainArguments(cmd, args, check(cmd, args)) }
 	}
+}
+
+// ExplainFlags makes every command below cmd report unknown flags with the one that was probably meant.
+func ExplainFlags(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		unknown, ok := errors.AsType[*pflag.NotExistError](err)
+		if !ok {
+			return exit.Try(fault.New(fault.Invalid, "%w", err), "%s --help", cmd.CommandPath())
+		}
+		name := unknown.GetSpecifiedName()
+		if unknown.GetSpecifiedShortnames() != "" {
+			return exit.Try(fault.New(fault.Invalid, "%s has no flag -%s", cmd.CommandPath(), name), "%s --help", cmd.CommandPath())
+		}
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		refused := fault.New(fault.Invalid, "%s has no flag --%s", cmd.CommandPath(), name)
+		if near := nearest.To(name, names); near != "" {
+			return exit.Try(refused, "%s --%s", cmd.CommandPath(), near)
+		}
+		return exit.Try(refused, "%s --help", cmd.CommandPath())
+	})
 }
 
 // group runs a command that only holds others.

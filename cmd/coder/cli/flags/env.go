@@ -19,6 +19,7 @@ const (
 	envAnnotation    = "codermesh_env"
 	envPrefixOfFlags = "codermesh_env_prefix"
 	envShown         = "codermesh_env_shown" // the flag's usage names its variables
+	sourceAnnotation = "codermesh_source"
 )
 
 // SetEnv sets the environment variables of a flag. The first that is set counts.
@@ -62,6 +63,23 @@ func EnvWord(text string) string {
 	return strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(text))
 }
 
+// Source returns where a flag's value comes from: "$NAME" for a variable, other texts for other places, and "" for the command line or the
+// default.
+func Source(flag *pflag.Flag) string {
+	if source := flag.Annotations[sourceAnnotation]; len(source) > 0 {
+		return source[0]
+	}
+	return ""
+}
+
+// SetSource records where the value comes from that the flag gets next.
+func SetSource(flag *pflag.Flag, source string) {
+	if flag.Annotations == nil {
+		flag.Annotations = map[string][]string{}
+	}
+	flag.Annotations[sourceAnnotation] = []string{source}
+}
+
 // BindEnv sets flags that are not on the command line from their variables. An empty variable counts as unset.
 func BindEnv(cmd *cobra.Command) error {
 	var failed error
@@ -78,6 +96,7 @@ func BindEnv(cmd *cobra.Command) error {
 			if flag.Value.Type() == "stringArray" {
 				values = strings.Split(value, ",")
 			}
+			SetSource(flag, "$"+name)
 			for _, v := range values {
 				if err := cmd.Flags().Set(flag.Name, v); err != nil {
 					failed = fault.New(fault.Invalid, "cannot use the environment variable %s: %w", name, err)

@@ -34,6 +34,8 @@ type Query struct {
 	Previous map[string]string // of the previous build; nil if there is none
 	Hidden   map[string]bool   // of the previous build, whose values only the workspace's owner may read
 	Always   bool              // also ask for parameters that have a value
+	// UseDefaults does not ask for parameters with a default.
+	UseDefaults bool
 	// Ask asks a question. If nil, a parameter without a value is an error that names the flag.
 	Ask func(tty.Question) (string, error)
 }
@@ -142,7 +144,7 @@ func (q Query) one(def parameter) (decision, error) {
 	if existed && !lost {
 		initial, has = previous, true
 	}
-	if q.Ask != nil {
+	if q.Ask != nil && !(q.UseDefaults && has && !lost) {
 		value, err := q.Ask(def.question(initial, has))
 		return decision{value: value, found: true, asked: true}, err
 	}

@@ -258,3 +258,23 @@ func valuesOf(values []sdk.ParameterValue) map[string]string {
 	}
 	return m
 }
+
+// TestUseDefaults: parameters with a default are not asked for, others are.
+func TestUseDefaults(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	values, err := Query{
+		Form:        fixed([]sdk.TemplateVersionParameter{{Name: "size", Type: "string", DefaultValue: "small", Mutable: true}, {Name: "name", Type: "string", Required: true, Mutable: true}}),
+		UseDefaults: true,
+		Ask: func(q tty.Question) (string, error) {
+			asked = append(asked, q.Text)
+			return "mine", nil
+		},
+	}.Resolve()
+	if err != nil || len(asked) != 1 || asked[0] != "name" {
+		t.Fatalf("asked %q, %v", asked, err)
+	}
+	if got := valuesOf(values); len(got) != 1 || got["name"] != "mine" {
+		t.Errorf("got %v, want the answer only", got)
+	}
+}

@@ -38,6 +38,7 @@ type Flags struct {
 	HeaderCommand             string
 	Verbose, noVersionWarning bool
 	RelayOnly, forceTTY       bool
+	useKeyring                bool
 	tlsCA, tlsCert, tlsKey    string
 	io                        *tty.Streams // nil until made on demand
 	made                      *sdk.Client  // nil until a command needs it
@@ -60,6 +61,11 @@ func (g *Flags) Add(f *pflag.FlagSet) {
 	f.BoolVar(&g.RelayOnly, "disable-direct-connections", false, "reach workspaces through the relay only")
 	f.BoolVar(&g.noVersionWarning, "no-version-warning", false, "suppress the version mismatch warning")
 	f.BoolVar(&g.forceTTY, "force-tty", false, "treat the standard streams as terminals")
+	f.BoolVar(&g.useKeyring, "use-keyring", false, "keep the session in the system's keyring (macOS, Windows) instead of the configuration folder")
+	for _, name := range []string{"no-feature-warning", "disable-network-telemetry"} {
+		f.Bool(name, true, "has no effect: this program has no such warnings and sends no telemetry")
+		f.Lookup(name).Hidden = true // editors and scripts pass them
+	}
 	f.StringVar(&g.tlsCA, "client-tls-ca-file", "", "PEM file with additional CA certificates to trust")
 	f.StringVar(&g.tlsCert, "client-tls-cert-file", "", "PEM file with a client certificate")
 	f.StringVar(&g.tlsKey, "client-tls-key-file", "", "PEM file with the client certificate's key")
@@ -135,19 +141,6 @@ func (g *Flags) Client(ctx context.Context) (*sdk.Client, error) {
 
 // Use makes Client return client.
 func (g *Flags) Use(client *sdk.Client) { g.made = client }
-
-// SessionToken returns the session token of the flag, or else the stored one; "" without a session.
-func (g *Flags) SessionToken() (secret.Token, error) {
-	if g.Token != "" {
-		return secret.Token(strings.TrimSpace(g.Token)), nil
-	}
-	dir, err := g.Config()
-	if err != nil {
-		return "", err
-	}
-	token, err := dir.Read(config.FileSession)
-	return secret.Token(token), err
-}
 
 // ClientFor returns a client of the given server. An empty token means no session.
 func (g *Flags) ClientFor(ctx context.Context, server *url.URL, token secret.Token) (*sdk.Client, error) {
@@ -251,7 +244,7 @@ func (g *Flags) Confirm(cmd *cobra.Command, yes bool, text string, def bool) err
 	s := g.Streams()
 	if !s.InTTY {
 		return exit.Try(fault.New(fault.Invalid, "%q needs confirmation, and standard input is not a terminal", cmd.CommandPath()),
-			"%s --yes", cmd.CommandPath())
+			"Add --yes to the command.")
 	}
 	ok, err := s.Confirm(cmd.Context(), text, def)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -30,6 +31,19 @@ type List[T any] struct {
 	Chosen  []string
 	Columns []Column[T]
 	Initial []string // columns shown by default; nil means all
+}
+
+// unknownColumn names the columns that there are.
+func (o *List[T]) unknownColumn(name string) error {
+	names := make([]string, len(o.Columns))
+	for i, c := range o.Columns {
+		names[i] = c.name
+	}
+	err := fault.New(fault.Invalid, "there is no column %q", name)
+	if near := nearest.To(strings.TrimSpace(name), names); near != "" {
+		return err.WithDetail("Did you mean %q? The columns are %s.", near, strings.Join(names, ", "))
+	}
+	return err.WithDetail("The columns are %s.", strings.Join(names, ", "))
 }
 
 // Flags adds --output and --column.
@@ -65,7 +79,7 @@ func (o *List[T]) Print(w io.Writer, items []T) error {
 	for _, name := range chosen {
 		i := slices.IndexFunc(o.Columns, func(c Column[T]) bool { return strings.EqualFold(c.name, strings.TrimSpace(name)) })
 		if i < 0 {
-			return fault.New(fault.Invalid, "there is no column %q", name)
+			return o.unknownColumn(name)
 		}
 		columns = append(columns, o.Columns[i])
 		table.Header = append(table.Header, o.Columns[i].name)

@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -19,6 +20,7 @@ type jobsOptions struct {
 	out      output.List[sdk.ProvisionerJob]
 	limit    int
 	statuses []string
+	org      organization.Flag
 }
 
 func jobsListCmd(g *global.Flags) *cobra.Command {
@@ -52,6 +54,7 @@ same tags, "waiting for" the reason why it has not started.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runJobsList(cmd.Context(), g, &opts) },
 	}
 	opts.out.Flags(cmd)
+	opts.org.Add(cmd)
 	cmd.Flags().IntVarP(&opts.limit, "limit", "l", 50, "maximum number of jobs")
 	cmd.Flags().StringSliceVarP(&opts.statuses, "status", "s", nil, "statuses to list, of: pending, running, succeeded, canceling, canceled, failed (default all)")
 	return cmd
@@ -66,7 +69,11 @@ func runJobsList(ctx context.Context, g *global.Flags, opts *jobsOptions) error 
 	for _, s := range opts.statuses {
 		q.Statuses = append(q.Statuses, sdk.JobStatus(s))
 	}
-	jobs, err := client.ProvisionerJobs(ctx, sdk.DefaultOrganization, q)
+	org, err := opts.org.Find(ctx, client)
+	if err != nil {
+		return err
+	}
+	jobs, err := client.ProvisionerJobs(ctx, org.ID.String(), q)
 	if err != nil {
 		return err
 	}
@@ -74,7 +81,8 @@ func runJobsList(ctx context.Context, g *global.Flags, opts *jobsOptions) error 
 }
 
 func jobsCancelCmd(g *global.Flags) *cobra.Command {
-	return &cobra.Command{
+	var flag organization.Flag
+	cmd := &cobra.Command{
 		Use:     "cancel JOB",
 		Short:   "Cancel a job",
 		Example: `  coder provisioner jobs cancel 6c2d3f0e-8d3b-4f0c-9a3e-0d6f6f1f2a11`,
@@ -89,11 +97,17 @@ func jobsCancelCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := client.CancelJob(ctx, sdk.DefaultOrganization, id); err != nil {
+			org, err := flag.Find(ctx, client)
+			if err != nil {
+				return err
+			}
+			if err := client.CancelJob(ctx, org.ID.String(), id); err != nil {
 				return exit.Try(err, "coder provisioner jobs list")
 			}
 			fmt.Fprintf(g.Streams().Err, "The job %s is being canceled.\n", id)
 			return nil
 		},
 	}
+	flag.Add(cmd)
+	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -15,7 +16,8 @@ import (
 func provisionerKeysCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "keys", Aliases: []string{"key"}, Short: "Manage provisioner keys",
-		Long: `Manage the keys that provisioners join with. A key has a name and fixed tags; its provisioners have exactly those tags. The server
+		Long: `Manage the keys that provisioners join with. A key has a name and fixed tags; its provisioners have exactly those tags, and run the jobs of the
+key's organization. The server
 stores only a hash of the key.`,
 		Example: "  coder provisioner keys create chicago --tag environment=on_prem --tag data_center=chicago",
 	}
@@ -25,13 +27,15 @@ stores only a hash of the key.`,
 
 func keysCreateCmd(g *global.Flags) *cobra.Command {
 	var tags []string
+	var flag organization.Flag
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a key and print it once",
 		Long: `Create a key and print it on standard output. It cannot be read again. To run a provisioner with it:
 CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url URL`,
 		Example: `  coder provisioner keys create chicago --tag environment=on_prem --tag data_center=chicago
-  coder provisioner keys create ci > key`,
+  coder provisioner keys create ci > key
+  coder provisioner keys create east-1 --org east`,
 		Args: flags.Argument("key's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			wanted, err := flags.Pairs("tag", tags)
@@ -42,7 +46,11 @@ CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url URL`,
 			if err != nil {
 				return err
 			}
-			made, err := client.CreateProvisionerKey(cmd.Context(), sdk.DefaultOrganization, sdk.CreateProvisionerKeyRequest{Name: args[0], Tags: wanted})
+			org, err := flag.Find(cmd.Context(), client)
+			if err != nil {
+				return err
+			}
+			made, err := client.CreateProvisionerKey(cmd.Context(), org.ID.String(), sdk.CreateProvisionerKeyRequest{Name: args[0], Tags: wanted})
 			if err != nil {
 				return exit.Try(err, "coder provisioner keys list")
 			}
@@ -51,17 +59,21 @@ CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url URL`,
 			return err
 		},
 	}
+	flag.Add(cmd)
 	cmd.Flags().StringArrayVarP(&tags, "tag", "t", nil, "tag key=value of the key's provisioners; may be repeated")
 	return cmd
 }
 
 func keysListCmd(g *global.Flags) *cobra.Command {
+	var flag organization.Flag
+	var org sdk.Organization
 	out := output.List[sdk.ProvisionerKey]{Columns: []output.Column[sdk.ProvisionerKey]{
 		output.Col("name", func(k sdk.ProvisionerKey) string { return k.Name }),
 		output.Col("tags", func(k sdk.ProvisionerKey) string { return tagWords(k.Tags) }),
 		output.Col("created at", func(k sdk.ProvisionerKey) string { return output.Ago(k.CreatedAt) }),
+		output.Col("organization", func(sdk.ProvisionerKey) string { return org.Name }),
 		output.Col("id", func(k sdk.ProvisionerKey) string { return k.ID.String() }),
-	}, Initial: []string{"name", "tags", "created at"}}
+	}, Initial: []string{"name", "tags", "created at", "organization"}}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -73,7 +85,10 @@ func keysListCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			keys, err := client.ProvisionerKeys(cmd.Context(), sdk.DefaultOrganization)
+			if org, err = flag.Find(cmd.Context(), client); err != nil {
+				return err
+			}
+			keys, err := client.ProvisionerKeys(cmd.Context(), org.ID.String())
 			if err != nil {
 				return err
 			}
@@ -81,11 +96,13 @@ func keysListCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	out.Flags(cmd)
+	flag.Add(cmd)
 	return cmd
 }
 
 func keysDeleteCmd(g *global.Flags) *cobra.Command {
 	var yes bool
+	var flag organization.Flag
 	cmd := &cobra.Command{
 		Use:     "delete NAME",
 		Aliases: []string{"rm", "remove"},
@@ -99,16 +116,21 @@ have reached.`,
 			if err != nil {
 				return err
 			}
+			org, err := flag.Find(cmd.Context(), client)
+			if err != nil {
+				return err
+			}
 			if err := g.Confirm(cmd, yes, "Delete the key "+args[0]+" and disconnect its provisioners?", false); err != nil {
 				return err
 			}
-			if err := client.DeleteProvisionerKey(cmd.Context(), sdk.DefaultOrganization, args[0]); err != nil {
+			if err := client.DeleteProvisionerKey(cmd.Context(), org.ID.String(), args[0]); err != nil {
 				return exit.Try(err, "coder provisioner keys list")
 			}
 			fmt.Fprintf(g.Streams().Err, "The key %s has been deleted.\n", args[0])
 			return nil
 		},
 	}
+	flag.Add(cmd)
 	flags.Yes(cmd, &yes)
 	return cmd
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -38,6 +40,9 @@ func tagWords(tags map[string]string) string {
 }
 
 func provisionersListCmd(g *global.Flags) *cobra.Command {
+	var flag organization.Flag
+	var org sdk.Organization
+	var query sdk.DaemonsQuery
 	out := output.List[sdk.ProvisionerDaemon]{Columns: []output.Column[sdk.ProvisionerDaemon]{
 		output.Col("name", func(d sdk.ProvisionerDaemon) string { return d.Name }),
 		output.Col("status", func(d sdk.ProvisionerDaemon) string { return string(d.Status) }),
@@ -46,41 +51,60 @@ func provisionersListCmd(g *global.Flags) *cobra.Command {
 		output.Col("last seen", func(d sdk.ProvisionerDaemon) string { return output.AgoPtr(d.LastSeenAt) }),
 		output.Col("version", func(d sdk.ProvisionerDaemon) string { return d.Version }),
 		output.Col("path", func(d sdk.ProvisionerDaemon) string { return d.Path }),
+		output.Col("server", func(d sdk.ProvisionerDaemon) string {
+			if d.ServerID == nil {
+				return ""
+			}
+			return target.ShortID(*d.ServerID)
+		}),
 		output.Col("current job", func(d sdk.ProvisionerDaemon) string {
 			if d.CurrentJob == nil {
 				return ""
 			}
 			return cmp.Or(d.CurrentJob.TemplateName, "import") + " " + d.CurrentJob.ID.String()
 		}),
+		output.Col("organization", func(d sdk.ProvisionerDaemon) string {
+			if d.KeyName == sdk.KeyBuiltIn {
+				return "all"
+			}
+			return org.Name
+		}),
 		output.Col("key id", func(d sdk.ProvisionerDaemon) string { return d.KeyID.String() }),
 		output.Col("created at", func(d sdk.ProvisionerDaemon) string { return output.Ago(d.CreatedAt) }),
 		output.Col("id", func(d sdk.ProvisionerDaemon) string { return d.ID.String() }),
-	}, Initial: []string{"name", "status", "current job", "tags", "key name", "path", "last seen", "version"}}
+	}, Initial: []string{"name", "status", "current job", "tags", "key name", "path", "last seen", "version", "organization"}}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List provisioners",
-		Long: `List provisioners. Template admins see all of them, other users their own. "path" tells whether the server's packets travel directly or
+		Long: `List the provisioners of an organization, and the built-in ones, which serve all. Template admins see all of them, other users their own. "path" tells whether the server's packets travel directly or
 through a relay; "coder ping NAME" measures the path from here.`,
 		Example: `  coder provisioner list
-  coder provisioner list -o json`,
+  coder provisioner list -o json
+  coder provisioner list --org east`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := g.Client(cmd.Context())
 			if err != nil {
 				return err
 			}
-			daemons, err := client.ProvisionerDaemons(cmd.Context(), sdk.DefaultOrganization)
+			if org, err = flag.Find(cmd.Context(), client); err != nil {
+				return err
+			}
+			daemons, err := client.FindProvisionerDaemons(cmd.Context(), org.ID.String(), query)
 			if err != nil {
 				return err
 			}
-			if len(daemons) == 0 {
+			if len(daemons) == 0 && len(query.Statuses) == 0 {
 				noProvisioners(cmd.Context(), g, client)
 			}
 			return out.Print(g.Streams().Out, daemons)
 		},
 	}
+	cmd.Flags().StringSliceVarP(&query.Statuses, "status", "s", nil, "statuses to list: idle, busy, offline (default all)")
+	cmd.Flags().IntVarP(&query.Limit, "limit", "l", 0, "number of provisioners to list (default all)")
 	out.Flags(cmd)
+	flag.Add(cmd)
 	return cmd
 }
 

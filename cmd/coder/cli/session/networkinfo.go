@@ -42,15 +42,17 @@ func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.D
 	var before tailnet.PeerStatus
 	at := time.Now()
 	for {
+		probe, cancel := context.WithTimeout(ctx, every)
+		pong, err := t.Mesh.Ping(probe, t.Agent.ID)
+		cancel()
+		// Readers require the latency of the relay that they see named. It is known when a ping was answered.
 		status, now := node.Status(), time.Now()
 		info, peer := describe(status, t, before, now.Sub(at))
 		before, at = peer, now
-		probe, cancel := context.WithTimeout(ctx, every)
-		if pong, err := t.Mesh.Ping(probe, t.Agent.ID); err == nil {
+		if err == nil {
 			info.P2P = pong.Direct
 			info.Latency = millis(pong.Latency)
 		}
-		cancel()
 		data, err := json.Marshal(info)
 		if err == nil {
 			err = config.WriteFile(path, data, 0o600)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -96,13 +97,30 @@ func Find(ctx context.Context, client *sdk.Client, text string) (sdk.Workspace, 
 		if name.Owner != sdk.Me {
 			whose = name.Owner + " has"
 		}
-		return ws, name, exit.Try(fault.New(fault.NotFound, "%s no workspace %q, or you may not see it", whose, name.Name), "coder list")
+		missing := fault.New(fault.NotFound, "%s no workspace %q, or you may not see it", whose, name.Name)
+		if near := nearestWorkspace(ctx, client, name); near != "" {
+			return ws, name, exit.Try(missing, "Did you mean %s? List workspaces with: coder list", near)
+		}
+		return ws, name, exit.Try(missing, "coder list")
 	}
 	return ws, name, err
 }
 
-// chooseAgent returns the named agent of the workspace's latest build, or its only agent.
-func chooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
+// nearestWorkspace returns the owner's workspace that is spelled almost like the name, "" if there is none or that cannot be found out.
+func nearestWorkspace(ctx context.Context, client *sdk.Client, name Name) string {
+	list, err := client.Workspaces(ctx, sdk.WorkspacesQuery{Q: "owner:" + name.Owner, Limit: 100})
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, ws := range list.Workspaces {
+		names = append(names, ws.Name)
+	}
+	return nearest.To(name.Name, names)
+}
+
+// ChooseAgent returns the named agent of the workspace's latest build, or its only agent.
+func ChooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 	agents := ws.LatestBuild.Agents()
 	if len(agents) == 0 {
 		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent", ws.Name).

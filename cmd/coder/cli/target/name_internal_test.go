@@ -94,7 +94,7 @@ func TestChooseAgent(t *testing.T) {
 		{with("a", "b"), "c", "", fault.NotFound},
 		{with(), "", "", fault.NotFound},
 	} {
-		got, err := chooseAgent(tt.ws, tt.name)
+		got, err := ChooseAgent(tt.ws, tt.name)
 		if got.Name != tt.want || fault.CodeOf(err) != tt.code {
 			t.Errorf("agents %+v, name %q: got %q, %v; want %q, %q", tt.ws.LatestBuild.Agents(), tt.name, got.Name, err, tt.want, tt.code)
 		}

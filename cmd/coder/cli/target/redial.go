@@ -135,7 +135,7 @@ func (t *Target) now(ctx context.Context, name Name) (*Target, error) {
 	case !ws.Running():
 		return nil, nil
 	}
-	agent, err := chooseAgent(ws, name.Agent)
+	agent, err := ChooseAgent(ws, name.Agent)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func Reach(ctx context.Context, opts Options) (_ *Target, err error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, err := chooseAgent(ws, opts.Name.Agent)
+	agent, err := ChooseAgent(ws, opts.Name.Agent)
 	if err != nil {
 		return nil, err
 	}

@@ -9,10 +9,12 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 )
 
 func templatesDeleteCmd(g *global.Flags) *cobra.Command {
 	var yes bool
+	var org organization.Flag
 	cmd := &cobra.Command{
 		Use:     "delete TEMPLATE...",
 		Aliases: []string{"rm"},
@@ -28,7 +30,7 @@ func templatesDeleteCmd(g *global.Flags) *cobra.Command {
 				return err
 			}
 			for _, name := range args {
-				t, err := findTemplate(cmd.Context(), client, name)
+				t, err := org.Template(cmd.Context(), client, name)
 				if err != nil {
 					return err
 				}
@@ -40,6 +42,7 @@ func templatesDeleteCmd(g *global.Flags) *cobra.Command {
 			return nil
 		},
 	}
+	org.AddLookup(cmd)
 	flags.Yes(cmd, &yes)
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -18,6 +19,8 @@ type editOptions struct {
 	ttl                                          time.Duration
 	active                                       bool // require the active version
 	policy                                       policyOptions
+	private, yes                                 bool
+	org                                          organization.Flag
 }
 
 func templatesEditCmd(g *global.Flags) *cobra.Command {
@@ -38,6 +41,9 @@ func templatesEditCmd(g *global.Flags) *cobra.Command {
 	f.DurationVar(&opts.ttl, "default-ttl", 0, "default time after each start when workspaces stop, such as 8h; 0 means never")
 	f.BoolVar(&opts.active, "require-active-version", false, "require the active version to start workspaces")
 	opts.policy.flags(f)
+	opts.org.AddLookup(cmd)
+	f.BoolVar(&opts.private, "private", false, "end the access of the group Everyone; --private=false restores it")
+	flags.Yes(cmd, &opts.yes)
 	return cmd
 }
 
@@ -47,7 +53,7 @@ func runEdit(g *global.Flags, cmd *cobra.Command, name string, opts *editOptions
 	if err != nil {
 		return err
 	}
-	t, err := findTemplate(cmd.Context(), client, name)
+	t, err := opts.org.Template(cmd.Context(), client, name)
 	if err != nil {
 		return err
 	}
@@ -77,11 +83,22 @@ func runEdit(g *global.Flags, cmd *cobra.Command, name string, opts *editOptions
 		req.RequireActiveVersion = &opts.active
 	}
 	opts.policy.apply(given, t, &req)
+	open := given("private") && !opts.private
+	req.DisableEveryoneGroupAccess = opts.private
 	if !changed {
 		return exit.Try(fault.New(fault.Invalid, "no changes given"), "coder templates edit --help")
 	}
+	if err := g.Confirm(cmd, opts.yes || !g.Streams().InTTY, "Change the template "+t.Name+"?", true); err != nil {
+		return err
+	}
 	if _, err := client.UpdateTemplate(cmd.Context(), t.ID, req); err != nil {
 		return err
+	}
+	if open {
+		everyone := map[string]string{t.OrganizationID.String(): sdk.RoleUse}
+		if err := client.UpdateTemplateACL(cmd.Context(), t.ID, sdk.UpdateTemplateACLRequest{GroupPerms: everyone}); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(g.Streams().Err, "Updated the template %s.\n", t.Name)
 	return nil

@@ -2,18 +2,23 @@ package templates
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
+const organizationColumn = "organization name"
+
 func templatesListCmd(g *global.Flags) *cobra.Command {
 	out := output.List[sdk.Template]{Columns: []output.Column[sdk.Template]{
 		output.Col("name", func(t sdk.Template) string { return t.Name }),
+		output.Col(organizationColumn, func(t sdk.Template) string { return t.OrganizationName }),
 		output.Col("display name", func(t sdk.Template) string { return t.DisplayName }),
 		output.Col("description", func(t sdk.Template) string { return t.Description }),
 		output.Col("last updated", func(t sdk.Template) string { return output.Ago(t.UpdatedAt) }),
@@ -28,18 +33,20 @@ func templatesListCmd(g *global.Flags) *cobra.Command {
 		output.Col("id", func(t sdk.Template) string { return t.ID.String() }),
 		output.Col("active version id", func(t sdk.Template) string { return t.ActiveVersionID.String() }),
 	}, Initial: []string{"name", "description", "last updated", "used by"}}
+	var org organization.Flag
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List templates",
-		Example: `  coder templates list`,
+		Long:    `List templates. The column "organization name" is shown if they belong to several organizations.`,
+		Example: "  coder templates list\n  coder templates list --org east",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := g.Client(cmd.Context())
 			if err != nil {
 				return err
 			}
-			templates, err := client.OrganizationTemplates(cmd.Context(), sdk.DefaultOrganization)
+			templates, err := org.Templates(cmd.Context(), client)
 			if err != nil {
 				return err
 			}
@@ -47,9 +54,13 @@ func templatesListCmd(g *global.Flags) *cobra.Command {
 				fmt.Fprintln(g.Streams().Err, "There are no templates yet. Write a starter: coder templates init")
 				return nil
 			}
+			if slices.ContainsFunc(templates, func(t sdk.Template) bool { return t.OrganizationID != templates[0].OrganizationID }) {
+				out.Initial = slices.Insert(out.Initial, 1, organizationColumn)
+			}
 			return out.Print(g.Streams().Out, templates)
 		},
 	}
 	out.Flags(cmd)
+	org.AddFilter(cmd)
 	return cmd
 }

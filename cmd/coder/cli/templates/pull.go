@@ -10,6 +10,7 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -17,6 +18,7 @@ type pullOptions struct {
 	tar, zip bool
 	version  string
 	yes      bool
+	org      organization.Flag
 }
 
 func templatesPullCmd(g *global.Flags) *cobra.Command {
@@ -33,6 +35,7 @@ func templatesPullCmd(g *global.Flags) *cobra.Command {
 	f.BoolVar(&opts.tar, "tar", false, "write a tar archive to standard output")
 	f.BoolVar(&opts.zip, "zip", false, "write a zip archive to standard output")
 	f.StringVar(&opts.version, "version", "", "name of the version (default the active one)")
+	opts.org.AddLookup(cmd)
 	flags.Yes(cmd, &opts.yes)
 	cmd.MarkFlagsMutuallyExclusive("tar", "zip")
 	return cmd
@@ -44,7 +47,7 @@ func runPull(g *global.Flags, cmd *cobra.Command, args []string, opts pullOption
 	if err != nil {
 		return err
 	}
-	t, err := findTemplate(ctx, client, args[0])
+	t, err := opts.org.Template(ctx, client, args[0])
 	if err != nil {
 		return err
 	}

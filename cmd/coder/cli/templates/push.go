@@ -22,6 +22,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/follow"
 	"github.com/codermesh/codermesh/cmd/coder/cli/form"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/tty"
@@ -37,6 +38,7 @@ type pushOptions struct {
 	activate      bool
 	ignoreLock    bool
 	yes           bool
+	org           organization.Flag
 }
 
 // templatesPushCmd returns push, or create, its older name.
@@ -48,6 +50,7 @@ func templatesPushCmd(g *global.Flags, verb string) *cobra.Command {
 		Long: `Upload a folder as a new version of a template and follow its import. A template that does not exist is created. Version control folders, .terraform
 and state files are left out. "-d -" reads a tar archive from standard input. An interrupt cancels the import.`,
 		Example: `  coder templates push docker -d ./docker -y
+  coder templates push docker --org east
   coder templates push docker --variable region=eu -m "newer image"`,
 		Hidden: verb == "create",
 		Args:   cobra.MaximumNArgs(1),
@@ -62,6 +65,7 @@ and state files are left out. "-d -" reads a tar archive from standard input. An
 	f.StringArrayVar(&opts.tags, "provisioner-tag", nil, "tag key=value that the provisioner must have; may be repeated")
 	f.BoolVar(&opts.activate, "activate", true, "activate the version")
 	f.BoolVar(&opts.ignoreLock, "ignore-lockfile", false, "do not warn if .terraform.lock.hcl is missing")
+	opts.org.Add(cmd)
 	flags.Yes(cmd, &opts.yes)
 	return cmd
 }
@@ -83,10 +87,14 @@ func runPush(g *global.Flags, cmd *cobra.Command, args []string, opts *pushOptio
 	if err != nil {
 		return err
 	}
+	org, err := opts.org.Find(ctx, client)
+	if err != nil {
+		return err
+	}
 	if err := confirmPush(g, cmd, name, opts); err != nil {
 		return err
 	}
-	template, file, err := upload(ctx, g, client, name, opts.directory)
+	template, file, err := upload(ctx, g, client, org.ID, name, opts.directory)
 	if err != nil {
 		return err
 	}
@@ -96,11 +104,11 @@ func runPush(g *global.Flags, cmd *cobra.Command, args []string, opts *pushOptio
 	if template != nil {
 		req.TemplateID = &template.ID
 	}
-	version, err := importVersion(ctx, g, client, req, variables, name)
+	version, err := importVersion(ctx, g, client, org.ID, req, variables, name)
 	if err != nil {
 		return err
 	}
-	return publish(ctx, g, client, name, template, version, opts.activate)
+	return publish(ctx, g, client, org.ID, name, template, version, opts.activate)
 }
 
 // values parses the variables and the tags of the flags.
@@ -136,12 +144,12 @@ func confirmPush(g *global.Flags, cmd *cobra.Command, name string, opts *pushOpt
 }
 
 // upload stores the source, and concurrently looks up the template; the result is nil if the template is new.
-func upload(ctx context.Context, g *global.Flags, client *sdk.Client, name, dir string) (*sdk.Template, uuid.UUID, error) {
+func upload(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.UUID, name, dir string) (*sdk.Template, uuid.UUID, error) {
 	var template *sdk.Template
 	var file uuid.UUID
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		t, err := client.TemplateByName(ctx, sdk.DefaultOrganization, name)
+		t, err := client.TemplateByName(ctx, org.String(), name)
 		switch {
 		case err == nil:
 			template = &t
@@ -172,13 +180,13 @@ func upload(ctx context.Context, g *global.Flags, client *sdk.Client, name, dir 
 }
 
 // importVersion requests the import and follows it. On a terminal it asks for variables without a value.
-func importVersion(ctx context.Context, g *global.Flags, client *sdk.Client, req sdk.CreateTemplateVersionRequest, variables map[string]string, name string) (sdk.TemplateVersion, error) {
+func importVersion(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.UUID, req sdk.CreateTemplateVersionRequest, variables map[string]string, name string) (sdk.TemplateVersion, error) {
 	for {
 		req.UserVariableValues = nil
 		for _, key := range slices.Sorted(maps.Keys(variables)) {
 			req.UserVariableValues = append(req.UserVariableValues, sdk.VariableValue{Name: key, Value: variables[key]})
 		}
-		version, err := client.CreateTemplateVersion(ctx, sdk.DefaultOrganization, req)
+		version, err := client.CreateTemplateVersion(ctx, org.String(), req)
 		if err != nil {
 			return version, err
 		}
@@ -252,10 +260,10 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 }
 
 // publish creates the template of an imported version, or makes the version the template's active one.
-func publish(ctx context.Context, g *global.Flags, client *sdk.Client, name string, template *sdk.Template, version sdk.TemplateVersion, activate bool) error {
+func publish(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.UUID, name string, template *sdk.Template, version sdk.TemplateVersion, activate bool) error {
 	s := g.Streams()
 	if template == nil {
-		t, err := client.CreateTemplate(ctx, sdk.DefaultOrganization, sdk.CreateTemplateRequest{Name: name, VersionID: version.ID})
+		t, err := client.CreateTemplate(ctx, org.String(), sdk.CreateTemplateRequest{Name: name, VersionID: version.ID})
 		if err != nil {
 			return err
 		}

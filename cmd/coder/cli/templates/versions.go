@@ -9,6 +9,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -28,7 +29,7 @@ func findVersion(ctx context.Context, client *sdk.Client, t sdk.Template, name s
 
 func versionsCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "versions", Aliases: []string{"version"}, Short: "Manage a template's versions", Example: "  coder templates versions list docker"}
-	cmd.AddCommand(versionsListCmd(g), versionsPromoteCmd(g))
+	cmd.AddCommand(versionsListCmd(g), versionsPromoteCmd(g), versionsArchiveCmd(g, true), versionsArchiveCmd(g, false))
 	return cmd
 }
 
@@ -42,10 +43,13 @@ func versionsListCmd(g *global.Flags) *cobra.Command {
 		output.Col("created at", func(r row) string { return output.Ago(r.CreatedAt) }),
 		output.Col("created by", func(r row) string { return r.CreatedBy.Username }),
 		output.Col("status", func(r row) string { return string(r.Job.Status) }),
+		output.Col("archived", func(r row) string { return map[bool]string{true: "archived"}[r.Archived] }),
 		output.Col("active", func(r row) string { return map[bool]string{true: "active"}[r.Active] }),
 		output.Col("message", func(r row) string { return r.Message }),
 		output.Col("id", func(r row) string { return r.ID.String() }),
 	}, Initial: []string{"name", "created at", "created by", "status", "active"}}
+	var org organization.Flag
+	var archived bool
 	cmd := &cobra.Command{
 		Use:     "list TEMPLATE",
 		Aliases: []string{"ls"},
@@ -57,11 +61,15 @@ func versionsListCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t, err := findTemplate(cmd.Context(), client, args[0])
+			t, err := org.Template(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
-			versions, err := client.TemplateVersions(cmd.Context(), t.ID)
+			list := client.TemplateVersions
+			if archived {
+				list = client.AllTemplateVersions
+			}
+			versions, err := list(cmd.Context(), t.ID)
 			if err != nil {
 				return err
 			}
@@ -72,11 +80,16 @@ func versionsListCmd(g *global.Flags) *cobra.Command {
 			return out.Print(g.Streams().Out, rows)
 		},
 	}
+	cmd.Flags().BoolVar(&archived, "include-archived", false, "list archived versions too")
 	out.Flags(cmd)
+	org.AddLookup(cmd)
 	return cmd
 }
 
-type promoteOptions struct{ template, version string } // names
+type promoteOptions struct {
+	template, version string // names
+	org               organization.Flag
+}
 
 func versionsPromoteCmd(g *global.Flags) *cobra.Command {
 	var opts promoteOptions
@@ -89,6 +102,7 @@ func versionsPromoteCmd(g *global.Flags) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&opts.template, "template", "t", "", "name of the template")
 	cmd.Flags().StringVar(&opts.version, "template-version", "", "name of the version")
+	opts.org.AddLookup(cmd)
 	return cmd
 }
 
@@ -100,7 +114,7 @@ func runPromote(ctx context.Context, g *global.Flags, opts promoteOptions) error
 	if err != nil {
 		return err
 	}
-	t, err := findTemplate(ctx, client, opts.template)
+	t, err := opts.org.Template(ctx, client, opts.template)
 	if err != nil {
 		return err
 	}

@@ -5,12 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 func autoupdateCmd(g *global.Flags) *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use:     "autoupdate WORKSPACE {always | never}",
 		Short:   "Turn automatic updates on or off",
 		Example: `  coder autoupdate dev always`,
@@ -18,6 +20,9 @@ func autoupdateCmd(g *global.Flags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, ws, err := find(cmd.Context(), g, args[0])
 			if err != nil {
+				return err
+			}
+			if err := g.Confirm(cmd, yes || !g.Streams().InTTY, "Set automatic updates of "+ws.FullName()+" to "+args[1]+"?", true); err != nil {
 				return err
 			}
 			req := sdk.UpdateAutomaticUpdatesRequest{AutomaticUpdates: sdk.AutomaticUpdates(args[1])}
@@ -28,4 +33,6 @@ func autoupdateCmd(g *global.Flags) *cobra.Command {
 			return nil
 		},
 	}
+	flags.Yes(cmd, &yes)
+	return cmd
 }

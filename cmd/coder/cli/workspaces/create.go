@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/form"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -29,6 +30,7 @@ type createOptions struct {
 	noWait, yes, wait         bool
 	params                    form.Flags
 	tags                      []string
+	org                       organization.Flag
 }
 
 func createCmd(g *global.Flags) *cobra.Command {
@@ -69,6 +71,7 @@ an error.`,
 	flags.SetEnv(f.Lookup("automatic-updates"), "CODER_WORKSPACE_AUTOMATIC_UPDATES")
 	opts.params.Add(cmd)
 	tagsFlag(cmd, &opts.tags)
+	opts.org.AddLookup(cmd)
 	flags.Yes(cmd, &opts.yes)
 	return cmd
 }
@@ -83,7 +86,7 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 	if err != nil {
 		return err
 	}
-	template, err := chooseTemplate(ctx, g, client, opts.template)
+	template, err := chooseTemplate(ctx, g, client, opts.org, opts.template)
 	if err != nil {
 		return err
 	}
@@ -183,15 +186,11 @@ func newName(ctx context.Context, g *global.Flags, args []string) (target.Name, 
 }
 
 // chooseTemplate returns the named template, or asks for one.
-func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, name string) (sdk.Template, error) {
+func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, org organization.Flag, name string) (sdk.Template, error) {
 	if name != "" {
-		template, err := client.TemplateByName(ctx, sdk.DefaultOrganization, name)
-		if err != nil && fault.CodeOf(err) == fault.NotFound {
-			return template, exit.Try(fault.New(fault.NotFound, "there is no template %q", name), "coder templates list")
-		}
-		return template, err
+		return org.Template(ctx, client, name)
 	}
-	templates, err := client.OrganizationTemplates(ctx, sdk.DefaultOrganization)
+	templates, err := org.Templates(ctx, client)
 	if err != nil {
 		return sdk.Template{}, err
 	}
@@ -232,7 +231,7 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 		}
 		owner = user.ID
 	}
-	q := form.Query{Form: form.Of(ctx, client, version, owner), Values: values, Copied: map[string]string{}, Defaults: defaults, Ask: form.Asker(ctx, g.Streams(), opts.yes)}
+	q := form.Query{Form: form.Of(ctx, client, version, owner), Values: values, Copied: map[string]string{}, Defaults: defaults, UseDefaults: opts.params.UseDefaults, Ask: form.Asker(ctx, g.Streams(), opts.yes)}
 	if opts.copyFrom != "" {
 		from, _, err := target.Find(ctx, client, opts.copyFrom)
 		if err != nil {

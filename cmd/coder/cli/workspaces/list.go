@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -47,6 +48,8 @@ var workspaceColumns = []output.Column[sdk.Workspace]{
 	output.Col("waiting for", func(w sdk.Workspace) string { return w.LatestBuild.Job.WaitingReason }),
 	output.Col("favorite", func(w sdk.Workspace) string { return strconv.FormatBool(w.Favorite) }),
 	output.Col("id", func(w sdk.Workspace) string { return w.ID.String() }),
+	output.Col("organization name", func(w sdk.Workspace) string { return w.OrganizationName }),
+	output.Col("organization id", func(w sdk.Workspace) string { return w.OrganizationID.String() }),
 	output.Col("template id", func(w sdk.Workspace) string { return w.TemplateID.String() }),
 }
 
@@ -68,9 +71,11 @@ const pathColumn = "path"
 
 type listOptions struct {
 	all    bool
+	shared bool // with the user
 	search string
 	out    output.List[sdk.Workspace]
 	paths  clientPaths // what the column "path" shows
+	org    organization.Flag
 }
 
 func listCmd(g *global.Flags) *cobra.Command {
@@ -87,12 +92,16 @@ func listCmd(g *global.Flags) *cobra.Command {
 Dormant workspaces are listed only if the search says dormant:true.`,
 		Example: `  coder list
   coder list --all --search status:running -o json
+  coder list --shared-with-me
   coder list --search "owner:me dormant:true"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runList(g, cmd, &opts) },
 	}
 	cmd.Flags().BoolVarP(&opts.all, "all", "a", false, "include other users' workspaces")
-	cmd.Flags().StringVar(&opts.search, "search", "owner:me", "filter, such as owner:me name:x template:y status:running dormant:true")
+	cmd.Flags().BoolVar(&opts.shared, "shared-with-me", false, "list workspaces that other users share with you")
+	cmd.MarkFlagsMutuallyExclusive("all", "shared-with-me")
+	cmd.Flags().StringVar(&opts.search, "search", "owner:me", "filter, such as owner:me name:x template:y organization:z status:running dormant:true")
+	opts.org.AddFilter(cmd)
 	opts.out.Flags(cmd)
 	return cmd
 }
@@ -104,6 +113,19 @@ func runList(g *global.Flags, cmd *cobra.Command, opts *listOptions) error {
 	}
 	if opts.all && !cmd.Flags().Changed("search") {
 		opts.search = ""
+	}
+	if opts.shared {
+		if !cmd.Flags().Changed("search") {
+			opts.search = ""
+		}
+		opts.search = strings.TrimSpace(opts.search + " shared_with_user:me")
+	}
+	if opts.org.Given() {
+		org, err := opts.org.Find(cmd.Context(), client)
+		if err != nil {
+			return err
+		}
+		opts.search = strings.TrimSpace(opts.search + " organization:" + org.ID.String())
 	}
 	// Read them concurrently, since the server asks the agents for their paths.
 	pathsErr := make(chan error, 1)

@@ -1,6 +1,7 @@
 package workspaces
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"regexp"
@@ -10,9 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/tty"
 )
@@ -35,12 +38,22 @@ func scheduleShowCmd(g *global.Flags) *cobra.Command {
 		output.Col("stops after", stopsAfter),
 		output.Col("stops at", stopsAt),
 	}}
+	var all bool
+	var search string
 	cmd := &cobra.Command{
-		Use:     "show WORKSPACE",
-		Short:   "Show when a workspace starts and stops",
-		Example: `  coder schedule show dev`,
-		Args:    flags.Argument("workspace"),
+		Use:   "show [WORKSPACE]",
+		Short: "Show when workspaces start and stop",
+		Long:  `Show when a workspace starts and stops. With --all or --search it lists several.`,
+		Example: `  coder schedule show dev
+  coder schedule show --search status:running`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if several := all || search != ""; several == (len(args) == 1) {
+				return exit.Try(fault.New(fault.Invalid, "give either a workspace, or --all or --search"), "coder schedule show WORKSPACE")
+			}
+			if len(args) == 0 {
+				return listSchedules(cmd.Context(), g, out, search)
+			}
 			_, ws, err := find(cmd.Context(), g, args[0])
 			if err != nil {
 				return err
@@ -52,8 +65,23 @@ func scheduleShowCmd(g *global.Flags) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "show all workspaces that you may see")
+	cmd.Flags().StringVar(&search, "search", "", "show the workspaces that a search finds, such as owner:me")
 	out.Flags(cmd)
 	return cmd
+}
+
+// listSchedules prints the schedules of the workspaces that a search finds, "" for all.
+func listSchedules(ctx context.Context, g *global.Flags, out output.List[sdk.Workspace], search string) error {
+	client, err := g.Client(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := client.Workspaces(ctx, sdk.WorkspacesQuery{Q: search})
+	if err != nil {
+		return err
+	}
+	return out.Print(g.Streams().Out, list.Workspaces)
 }
 
 // printConsequences lists what happens to the workspace if nothing changes, and why its last automatic build was made.

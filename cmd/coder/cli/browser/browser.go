@@ -1,4 +1,5 @@
-package account
+// Package browser opens addresses in programs of the user's desktop. It knows no server.
+package browser
 
 import (
 	"context"
@@ -7,10 +8,10 @@ import (
 	"runtime"
 )
 
-// openBrowser opens a page in the user's browser, and reports whether the desktop's program for that was started. It does not
+// Open opens a page in the user's browser, or an address in the program that is registered for its scheme. It reports whether the desktop's program for that was started. It does not
 // wait: some of these programs run as long as the browser. On a machine without a desktop it does nothing: a browser on a text
 // terminal would take the terminal away.
-func openBrowser(ctx context.Context, page string) bool {
+func Open(ctx context.Context, page string) bool {
 	ctx = context.WithoutCancel(ctx) // the browser outlives the command
 	var cmd *exec.Cmd
 	switch runtime.GOOS {

@@ -1,0 +1,237 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/browser"
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func openCmd(g *global.Flags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "open",
+		Short:   "Open a workspace in an editor, or one of its apps",
+		Example: "  coder open vscode dev\n  coder open app dev code-server",
+	}
+	cmd.AddCommand(openVSCodeCmd(g), openAppCmd(g))
+	return cmd
+}
+
+type openEditorOptions struct {
+	scheme        string
+	generateToken bool
+	printOnly     bool
+}
+
+// editors maps the names of editors that have the plugin "Coder Remote" to the schemes of their addresses.
+var editors = map[string]string{
+	"vscode": "vscode", "vscode-insiders": "vscode-insiders", "vscodium": "vscodium", "cursor": "cursor", "windsurf": "windsurf",
+}
+
+func openVSCodeCmd(g *global.Flags) *cobra.Command {
+	var opts openEditorOptions
+	cmd := &cobra.Command{
+		Use:   "vscode WORKSPACE [FOLDER]",
+		Short: "Open a workspace in VS Code or an editor that derives from it",
+		Long: `Open a workspace in VS Code or an editor that derives from it. The editor needs the extension "Coder Remote", which asks you to
+sign in once; with --generate-token it gets a session of its own. FOLDER is relative to the agent's folder, which is the default.`,
+		Example: `  coder open vscode dev
+  coder open vscode dev project --editor cursor`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error { return runOpenVSCode(cmd.Context(), g, args, opts) },
+	}
+	cmd.Flags().StringVar(&opts.scheme, "editor", "vscode", "editor: vscode, vscode-insiders, vscodium, cursor or windsurf")
+	cmd.Flags().BoolVar(&opts.generateToken, "generate-token", false, "create a session for the editor and pass it in the address")
+	cmd.Flags().BoolVar(&opts.printOnly, "print", false, "print the address instead of opening it")
+	return cmd
+}
+
+func runOpenVSCode(ctx context.Context, g *global.Flags, args []string, opts openEditorOptions) error {
+	scheme, ok := editors[opts.scheme]
+	if !ok {
+		return exit.Try(fault.New(fault.Invalid, "the editor %q is unknown", opts.scheme), "Use vscode, vscode-insiders, vscodium, cursor or windsurf.")
+	}
+	client, ws, agent, err := findAgent(ctx, g, args[0])
+	if err != nil {
+		return err
+	}
+	query := url.Values{
+		"owner": {ws.OwnerName}, "workspace": {ws.Name}, "agent": {agent.Name}, "url": {client.URL().String()}, "openRecent": {"true"},
+	}
+	folder := ""
+	if len(args) > 1 {
+		folder = args[1]
+	}
+	if folder, err = folderOf(agent, folder); err != nil {
+		return err
+	}
+	if folder != "" {
+		query.Set("folder", folder)
+	}
+	if opts.generateToken {
+		key, err := client.CreateAPIKey(ctx, sdk.Me)
+		if err != nil {
+			return err
+		}
+		query.Set("token", key.Key)
+	}
+	return openAddress(ctx, g, scheme+"://coder.coder-remote/open?"+query.Encode(), "the editor", opts.printOnly)
+}
+
+// folderOf returns the folder that the editor opens; "" if only the agent will know.
+func folderOf(agent sdk.WorkspaceAgent, folder string) (string, error) {
+	base := agent.ExpandedDirectory
+	if agent.OperatingSystem == "windows" || path.IsAbs(folder) || folder == "" {
+		if folder == "" {
+			return base, nil
+		}
+		return folder, nil
+	}
+	if base == "" {
+		return "", exit.Try(fault.New(fault.Invalid, "the folder of the agent %s is not known yet", agent.Name).WithDetail("it has not connected"),
+			"Use an absolute path, or try again when the workspace is ready.")
+	}
+	return path.Join(base, folder), nil
+}
+
+func openAppCmd(g *global.Flags) *cobra.Command {
+	var printOnly bool
+	cmd := &cobra.Command{
+		Use:   "app WORKSPACE [APP]",
+		Short: "Open an app of a workspace in the browser",
+		Long:  `Open an app of a workspace in the browser. Without APP it prints the names of the workspace's apps.`,
+		Example: `  coder open app dev
+  coder open app dev code-server`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, ws, agent, err := findAgent(cmd.Context(), g, args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				return printApps(g, ws, agent)
+			}
+			address, err := appAddress(cmd.Context(), client, ws, agent, args[1])
+			if err != nil {
+				return err
+			}
+			return openAddress(cmd.Context(), g, address, "the app", printOnly)
+		},
+	}
+	cmd.Flags().BoolVar(&printOnly, "print", false, "print the address instead of opening it")
+	return cmd
+}
+
+// findAgent returns a workspace and the agent that its name means.
+func findAgent(ctx context.Context, g *global.Flags, text string) (*sdk.Client, sdk.Workspace, sdk.WorkspaceAgent, error) {
+	client, err := g.Client(ctx)
+	if err != nil {
+		return nil, sdk.Workspace{}, sdk.WorkspaceAgent{}, err
+	}
+	ws, name, err := target.Find(ctx, client, text)
+	if err != nil {
+		return client, ws, sdk.WorkspaceAgent{}, err
+	}
+	agent, err := target.ChooseAgent(ws, name.Agent)
+	return client, ws, agent, err
+}
+
+func slugs(agent sdk.WorkspaceAgent) []string {
+	var names []string
+	for _, app := range agent.Apps {
+		names = append(names, app.Slug)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func printApps(g *global.Flags, ws sdk.Workspace, agent sdk.WorkspaceAgent) error {
+	names := slugs(agent)
+	if len(names) == 0 {
+		fmt.Fprintf(g.Streams().Err, "The workspace %s has no apps.\n", ws.FullName())
+		return nil
+	}
+	_, err := fmt.Fprintln(g.Streams().Out, strings.Join(names, "\n"))
+	return err
+}
+
+// appAddress returns where an app opens in a browser.
+func appAddress(ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent sdk.WorkspaceAgent, slug string) (string, error) {
+	at := slices.IndexFunc(agent.Apps, func(app sdk.WorkspaceApp) bool { return app.Slug == slug })
+	if at < 0 {
+		hint := "coder show " + ws.Name
+		if names := slugs(agent); len(names) > 0 {
+			hint = "Its apps are " + strings.Join(names, ", ") + "."
+		}
+		return "", exit.Try(fault.New(fault.NotFound, "the workspace %s has no app %q", ws.FullName(), slug), "%s", hint)
+	}
+	app := agent.Apps[at]
+	base := client.URL().JoinPath("@"+ws.OwnerName, ws.Name+"."+agent.Name)
+	switch {
+	case app.External:
+		return externalAddress(ctx, client, app)
+	case app.Command != "":
+		terminal := base.JoinPath("terminal")
+		terminal.RawQuery = url.Values{"command": {app.Command}}.Encode()
+		return terminal.String(), nil
+	case !app.Subdomain:
+		return base.JoinPath("apps", app.Slug).String() + "/", nil
+	}
+	host, err := client.ApplicationsHost(ctx)
+	if err != nil {
+		return "", err
+	}
+	if host.Host == "" {
+		return "", exit.Try(fault.New(fault.Unavailable, "the app %q needs a host name of its own, and the server has none for apps", slug),
+			"Ask the server's operator to set --wildcard-access-url.")
+	}
+	own := url.URL{Scheme: client.URL().Scheme, Host: strings.Replace(host.Host, "*", app.SubdomainName, 1), Path: "/"}
+	if port := client.URL().Port(); port != "" && own.Port() == "" {
+		own.Host += ":" + port
+	}
+	return own.String(), nil
+}
+
+// sessionMark stands for a session's token in the address of an external app.
+const sessionMark = "$SESSION_TOKEN"
+
+// externalAddress returns the address of an external app, which the template's author chose. It must not name a file or a script, which
+// this machine would run, and only programs on this machine get a token.
+func externalAddress(ctx context.Context, client *sdk.Client, app sdk.WorkspaceApp) (string, error) {
+	u, err := url.Parse(app.URL)
+	if err != nil || slices.Contains([]string{"", "file", "javascript", "data", "vbscript"}, strings.ToLower(u.Scheme)) {
+		return "", fault.New(fault.Invalid, "the app %q has an address that cannot be opened: %q", app.Slug, app.URL)
+	}
+	if u.Scheme == "http" || u.Scheme == "https" || !strings.Contains(app.URL, sessionMark) {
+		return app.URL, nil
+	}
+	key, err := client.CreateAPIKey(ctx, sdk.Me)
+	if err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(app.URL, sessionMark, url.QueryEscape(key.Key)), nil
+}
+
+// openAddress opens an address, or prints it where there is no desktop.
+func openAddress(ctx context.Context, g *global.Flags, address, what string, printOnly bool) error {
+	if printOnly || !browser.Open(ctx, address) {
+		if !printOnly {
+			fmt.Fprintf(g.Streams().Err, "This machine has no desktop. Open this address where %s is:\n", what)
+		}
+		_, err := fmt.Fprintln(g.Streams().Out, address)
+		return err
+	}
+	fmt.Fprintf(g.Streams().Err, "Opening %s.\n", what)
+	return nil
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/codermesh/codermesh/coderd/claims"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/extauth"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/notifications"
+	"github.com/codermesh/codermesh/coderd/policy"
+	"github.com/codermesh/codermesh/coderd/retention"
+	"github.com/codermesh/codermesh/coderd/scim"
+	"github.com/codermesh/codermesh/coderd/signin"
+	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// configuration is what the settings of a server amount to: checked values and open addresses. Its owner closes it.
+type configuration struct {
+	keys       *states.Keyring
+	keepKeys   func() error // as in serverOptions.keyring
+	proxies    []netip.Prefix
+	logins     []extauth.Provider
+	listeners  *listeners
+	metrics    *metricsServer // nil without metrics
+	profiles   *privateServer // nil without profiles
+	source     database.Source
+	accessURL  *url.URL
+	replicaURL *url.URL
+	wildcard   string
+	transport  httpapi.Transport
+	oidc       *signin.OIDC
+	github     *signin.GitHub
+	claimSync  claims.Initial
+	notified   notifications.Config
+}
+
+// configure checks all settings and opens the addresses. It reports everything that is wrong at once; it skips only what follows from
+// something wrong.
+func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*configuration, error) {
+	var c configuration
+	var err error
+	check := opts.settings.Check
+	opts.checkBounds()
+	if opts.configDir != "" {
+		c.keys, c.keepKeys, err = opts.keyring(log)
+		check(err)
+	}
+	c.source, err = opts.postgres.source(ctx)
+	check(err)
+	check(opts.pool.size(&c.source))
+	c.proxies, err = trustedProxies(opts.proxyOrigins, opts.proxyHeaders)
+	check(err)
+	c.logins, err = extauth.ParseEnv(opts.settings.Environ(os.Environ()))
+	check(err)
+	c.replicaURL, err = parseReplicaURL(opts.replicaURL)
+	check(err)
+	c.claimSync, err = opts.signIn.sync.initial(opts.signIn.oidc.GroupField)
+	check(err)
+	c.notified, err = opts.notifications.build()
+	check(err)
+	if opts.metrics {
+		c.metrics, err = serveMetrics(opts.metricsAddress, log)
+		check(err)
+	}
+	if opts.profiles {
+		c.profiles, err = serveProfiles(opts.profilesAddress, log)
+		check(err)
+	}
+	c.listeners, err = listen(opts, log)
+	listening := check(err)
+	if opts.accessURL != "" || listening {
+		c.accessURL, err = c.listeners.accessURL(opts.accessURL)
+		if check(err) {
+			c.oidc, c.github, err = opts.signIn.providers(c.accessURL)
+			check(err)
+			c.transport, err = httpapi.ParseTransport(opts.tls.hstsAge(), opts.tls.hstsOptions, c.accessURL)
+			check(err)
+			c.wildcard, err = wildcardHost(opts.wildcardURL, c.accessURL)
+			check(err)
+		}
+	}
+	if err := opts.settings.Err(); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return &c, nil
+}
+
+// checkBounds checks the values that must lie in a range.
+func (opts *serverOptions) checkBounds() {
+	for _, one := range []struct {
+		bad   bool
+		flag  string
+		value any
+	}{
+		{opts.provisionerGrace <= 0, "--provisioner-grace", opts.provisionerGrace},
+		{opts.stateRetention < 0, "--build-state-retention", opts.stateRetention},
+		{opts.jobRetention < 0, "--job-retention", opts.jobRetention},
+		{opts.drainDelay < 0, "--drain-delay", opts.drainDelay},
+		{opts.provisioners < 0, "--provisioner-daemons", opts.provisioners},
+	} {
+		if one.bad {
+			opts.settings.Check(fault.New(fault.Invalid, "%s cannot be %v", one.flag, one.value))
+		}
+	}
+	if kept := time.Duration(opts.keyRetention); kept != 0 && kept < retention.MinKeys {
+		opts.settings.Check(fault.New(fault.Invalid, "--api-keys-retention must be at least %s, or 0 to keep all", retention.MinKeys))
+	}
+	opts.settings.Check(opts.lifetimes.Check())
+	if n := len(opts.scimToken); n > 0 && n < scim.MinToken {
+		opts.settings.Check(fault.New(fault.Invalid, "--scim-auth-header must have at least %d characters", scim.MinToken).WithDetail("Generate it with: openssl rand -hex 32"))
+	}
+	if opts.quietHours != "" {
+		_, err := policy.ParseQuietHours(opts.quietHours)
+		opts.settings.Check(err)
+	}
+}
+
+// registry returns where the server's metrics go, or nil.
+func (c *configuration) registry() prometheus.Registerer {
+	if c.metrics == nil {
+		return nil
+	}
+	return c.metrics.registry
+}
+
+func (c *configuration) close() error {
+	var errs []error
+	if c.listeners != nil {
+		errs = append(errs, c.listeners.close())
+	}
+	if c.metrics != nil {
+		errs = append(errs, c.metrics.close())
+	}
+	if c.profiles != nil {
+		errs = append(errs, c.profiles.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/coderd/certs"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/region"
+)
+
+// wsproxyOptions are the flags of `coder wsproxy server`.
+type wsproxyOptions struct {
+	server, access string // URLs
+	token          string
+	http           string     // address
+	tls            tlsOptions // of which a proxy has the address and the files
+	stun           string     // address
+	logs           logOptions
+}
+
+// wsproxyCmd returns the command that joins those of package cli.
+func wsproxyCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "wsproxy"}
+	cmd.AddCommand(wsproxyServerCmd())
+	return cmd
+}
+
+func wsproxyServerCmd() *cobra.Command {
+	var opts wsproxyOptions
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a region proxy on this machine",
+		Long: `Run a region proxy: a relay and a STUN responder for the nodes of the mesh that are near this machine. It connects to the server with a
+token from "coder wsproxy create", and needs no database. Workspaces, users' machines and the server must reach it at --access-url. Packets that it
+relays are encrypted between their ends.
+
+The proxy connects again when the server was away, and keeps relaying meanwhile. When it stops, nodes move to another region at once.
+
+Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy could not start.`,
+		Example: `  CODER_PROXY_SESSION_TOKEN=… coder wsproxy server --primary-access-url https://coder.example.com --access-url https://eu.example.com
+  coder wsproxy server --tls-address :443 --tls-cert-file eu.crt --tls-key-file eu.key`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runWsproxy(cmd, opts) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.server, "primary-access-url", "", "URL of the server")
+	f.StringVar(&opts.token, "proxy-session-token", "", "token from coder wsproxy create (prefer the environment variable)")
+	f.StringVar(&opts.access, "access-url", "", "URL at which nodes and the server reach this proxy")
+	f.StringVar(&opts.http, "http-address", "127.0.0.1:3001", "address to serve plain HTTP on, for a reverse proxy that adds TLS; unused with --tls-address")
+	opts.tls.listenFlags(f)
+	f.StringVar(&opts.stun, "stun-address", ":3478", `UDP address to answer STUN on, at the access URL's host; "off" for none`)
+	opts.logs.flags(f)
+	flags.SetEnvPrefix(cmd, "CODER_")
+	return cli.Daemon(cmd)
+}
+
+func runWsproxy(cmd *cobra.Command, opts wsproxyOptions) error {
+	opts.logs.verbose = cli.Verbose(cmd)
+	log := opts.logs.logger(os.Stderr)
+	defer boundServerMemory().Stop()
+	if opts.token == "" {
+		return fault.New(fault.Invalid, "A region proxy requires a token").WithDetail("Create one with coder wsproxy create NAME, and set CODER_PROXY_SESSION_TOKEN.")
+	}
+	server, err := wsproxyURL("primary-access-url", opts.server)
+	if err != nil {
+		return err
+	}
+	access, err := wsproxyURL("access-url", opts.access)
+	if err != nil {
+		return err
+	}
+	common, err := cli.FindTLS(cmd)
+	if err != nil {
+		return err
+	}
+	listener, store, err := opts.listen(log)
+	if err != nil {
+		return err
+	}
+	if store != nil {
+		watching, stop := context.WithCancel(cmd.Context())
+		var watch sync.WaitGroup
+		watch.Go(func() { store.Run(watching) })
+		defer watch.Wait()
+		defer stop()
+	}
+	if opts.stun == "off" {
+		opts.stun = ""
+	}
+	log.Info("region proxy started", "url", access.String(), "addr", listener.Addr().String())
+	return region.Run(cmd.Context(), region.Options{
+		Logger: log, Server: server, Token: secret.Token(opts.token), TLS: common, URL: access, Listener: listener, STUNAddress: opts.stun,
+	})
+}
+
+// listen opens the proxy's address. The store of certificates is nil for plain HTTP.
+func (o wsproxyOptions) listen(log *slog.Logger) (net.Listener, *certs.Store, error) {
+	if o.tls.enabled() {
+		return o.tls.listen(log)
+	}
+	listener, err := net.Listen("tcp", o.http)
+	if err != nil {
+		return nil, nil, cannotListen("--http-address", o.http, err)
+	}
+	return listener, nil, nil
+}
+
+func wsproxyURL(flag, text string) (*url.URL, error) {
+	if err := region.CheckURL(text); err != nil {
+		return nil, fault.New(fault.Invalid, "--%s cannot be %q: it must be a URL like https://coder.example.com", flag, text)
+	}
+	return url.Parse(text)
+}

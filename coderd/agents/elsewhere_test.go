@@ -1,0 +1,59 @@
+package agents_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// TestUsageAtOtherServers checks that servers show the latency and the sessions of an agent that is connected to another server, also when
+// they start later, and nothing once it has left.
+func TestUsageAtOtherServers(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	start := func() *agents.Service {
+		opts := w.opts
+		opts.ServerID, opts.UsageInterval = uuid.New(), 20*time.Millisecond
+		w.Exec("INSERT INTO servers (id) VALUES ($1)", opts.ServerID)
+		s := agents.New(opts)
+		t.Cleanup(s.Stop)
+		s.Start()
+		return s
+	}
+	near, far := start(), start()
+	c := serve(t, near).client(id)
+	st := hello(t, c)
+	heartbeat(t, st, 1)
+	if _, err := c.Stats(t.Context(), connect.NewRequest(&agentpb.StatsRequest{Ssh: 2, PortForward: 1})); err != nil {
+		t.Fatal(err)
+	}
+	token := w.Token("ann")
+	for name, s := range map[string]*agents.Service{"a server that ran": far, "a server that starts later": start()} {
+		u := w.Serve(s)
+		var a sdk.WorkspaceAgent
+		coderdtest.Await(t, "the latency and the sessions at "+name, func(context.Context) bool {
+			get(t, u, token, id.String(), &a)
+			return a.Latency["default"].LatencyMillis == 1.5 && a.Connections != nil
+		})
+		if diff := cmp.Diff(&sdk.AgentConnections{SSH: 2, PortForward: 1}, a.Connections); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	st.CloseRequest()
+	st.CloseResponse()
+	coderdtest.Await(t, "the end of the connection", w.is(id, sdk.AgentDisconnected))
+	var a sdk.WorkspaceAgent
+	get(t, w.Serve(far), token, id.String(), &a)
+	if a.Latency != nil || a.Connections != nil {
+		t.Errorf("after it left: latency %v, sessions %v", a.Latency, a.Connections)
+	}
+}

@@ -1,0 +1,169 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// servers returns n servers on one database. Each has connections to the database of its own, so that one can be killed.
+func servers(t *testing.T, n int, change func(*jobs.Options)) []*world {
+	t.Helper()
+	all := []*world{newWorld(t, change)}
+	for len(all) < n {
+		first := all[0]
+		db, err := database.Open(t.Context(), first.DB.Pool.Config().ConnString(), first.opts.Logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(db.Close)
+		w := &world{Rows: first.Rows, user: first.user, file: first.file, opts: first.opts, daemons: map[netip.Addr]jobs.Daemon{}}
+		w.notify = pubsub.NewPostgres(db, first.opts.Logger)
+		t.Cleanup(w.notify.Close)
+		w.opts.DB, w.opts.PubSub = db, w.notify
+		w.startServer()
+		t.Cleanup(w.stopServer)
+		all = append(all, w)
+	}
+	return all
+}
+
+// kill ends a server other than the first: its streams break, and it changes nothing in the database any more.
+func (w *world) kill() {
+	w.notify.Close()
+	w.opts.DB.Pool.Close()
+	w.stopServer()
+}
+
+// beats waits until servers have renewed their rows several times, so that each has looked at the others.
+func (w *world) beats(servers int) {
+	w.T.Helper()
+	begin := time.Now()
+	coderdtest.Await(w.T, "the servers have looked at each other", func(context.Context) bool {
+		var n int
+		err := w.DB.Pool.QueryRow(context.Background(), "SELECT count(*) FROM servers WHERE beat_at > $1::timestamptz + interval '1 second'", begin).Scan(&n)
+		return err == nil && n == servers
+	})
+}
+
+// TestServersClaimOnce checks that the daemons of three servers share one queue: each job is offered once, and no server takes the jobs
+// that another one's free daemon waits for.
+func TestServersClaimOnce(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3, nil)
+	const daemons, each = 2, 5 // per server and per daemon
+	var ids []uuid.UUID
+	for i := range len(all) * daemons * each {
+		ids = append(ids, all[i%len(all)].insert(nil))
+	}
+	var mu sync.Mutex
+	offered := map[uuid.UUID]int{}
+	var working sync.WaitGroup
+	for s, w := range all {
+		for n := range daemons {
+			r := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: fmt.Sprintf("s%dd%d", s, n)})
+			working.Go(func() {
+				for range each {
+					offer := r.accept()
+					mu.Lock()
+					offered[uuid.UUID(offer.GetJobId())]++
+					mu.Unlock()
+					r.seq = 0
+					r.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s")}})
+				}
+			})
+		}
+	}
+	working.Wait()
+	for _, id := range ids {
+		row := all[0].await(id, "succeeded")
+		if offered[id] != 1 || row.Epoch != 1 {
+			t.Errorf("job %s was accepted %d times, in epoch %d", id, offered[id], row.Epoch)
+		}
+		if diff := cmp.Diff([]string{"result s"}, all[0].lines(id)); diff != "" {
+			t.Errorf("recorded (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestServerKilledBetweenClaimAndStart checks a job that a server had offered when it was killed. The daemon cannot have begun it. Once the
+// daemon is back at another server, the job waits again, and runs once.
+func TestServerKilledBetweenClaimAndStart(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3, nil)
+	as := jobs.Daemon{ID: uuid.New(), Name: "raw"}
+	r := all[1].raw(t, as)
+	r.send(slot(1))
+	id := all[0].insert(nil)
+	lost := next[*provisionerpb.ServerMessage_Offer](r).Offer
+	all[1].kill()
+	for range r.messages { // until the stream ends
+	}
+
+	back := all[2].raw(t, as)
+	offer := back.accept()
+	if uuid.UUID(offer.GetJobId()) != id || offer.GetEpoch() <= lost.GetEpoch() {
+		t.Errorf("offered job %x in epoch %d after %d", offer.GetJobId(), offer.GetEpoch(), lost.GetEpoch())
+	}
+	// The killed server's offer is void.
+	back.seq = 0
+	back.event(lost, checkpoint("stolen"))
+	next[*provisionerpb.ServerMessage_Revoked](back)
+	back.seq = 0
+	back.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s")}})
+	all[0].await(id, "succeeded")
+	if diff := cmp.Diff([]string{"result s"}, all[0].lines(id)); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+}
+
+// TestServerKilledWithDaemons checks the jobs of a killed server's daemons: one that returns to another server continues its job, and
+// one that stays away loses its job after the grace period, by whichever server.
+func TestServerKilledWithDaemons(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3, func(d *jobs.Options) { d.Grace, d.Heartbeat = 2*time.Second, 20*time.Millisecond })
+	begin := func(name, tag string) (uuid.UUID, jobs.Daemon, *provisionerpb.Offer) {
+		as := jobs.Daemon{ID: uuid.New(), Name: name, Tags: map[string]string{"pool": tag}}
+		id := all[0].insert(map[string]string{"pool": tag})
+		r := all[1].raw(t, as)
+		offer := r.accept()
+		r.event(offer, checkpoint("s1"))
+		next[*provisionerpb.ServerMessage_Ack](r)
+		return id, as, offer
+	}
+	returns, as, offer := begin("returns", "a")
+	stays, away, _ := begin("stays away", "b")
+	all[1].kill()
+
+	back := all[2].raw(t, as, &provisionerpb.Lease{JobId: offer.GetJobId(), Epoch: offer.GetEpoch(), LastSeq: 1})
+	if acks := next[*provisionerpb.ServerMessage_Welcome](back).Welcome.GetAcks(); len(acks) != 1 || acks[0].GetSeq() != 1 {
+		t.Errorf("the welcome acknowledges %v, want event 1", acks)
+	}
+	all[0].beats(2)
+	if row := all[0].row(returns); row.Status != "running" || !all[0].online(as.ID) {
+		t.Fatalf("the job of the daemon that returned is %s: %s", row.Status, row.Error)
+	}
+	back.seq = 1
+	back.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s2")}})
+	all[0].await(returns, "succeeded")
+	if diff := cmp.Diff([]string{"checkpoint s1", "result s2"}, all[0].lines(returns)); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+	row := all[0].await(stays, "failed")
+	if !strings.Contains(row.Error, "has been offline for 2s") || all[0].online(away.ID) {
+		t.Errorf("the job of the daemon that stays away: %q; it is online: %t", row.Error, all[0].online(away.ID))
+	}
+}

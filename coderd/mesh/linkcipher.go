@@ -1,0 +1,89 @@
+package mesh
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+// linkOverhead is how much longer an encrypted message is, in bytes.
+const linkOverhead = 16
+
+// cipherConn encrypts the messages of a link with AES-256-GCM. Each direction of each link has a key of its own, and the nonce is the
+// number of the message, so a repeated, omitted, reordered or altered message ends the link. One goroutine at a time may read, and one write.
+type cipherConn struct {
+	*websock.Conn
+	in, out half
+}
+
+// half is one direction.
+type half struct {
+	aead cipher.AEAD
+	n    uint64
+}
+
+// newCipherConn encrypts a link at the end own. claim has the dialer's nonce, accepted is the other end's.
+func newCipherConn(conn *websock.Conn, key [32]byte, own uuid.UUID, claim linkClaim, accepted string) (*cipherConn, error) {
+	c := &cipherConn{Conn: conn}
+	salt := []byte(claim.Nonce + " " + accepted)
+	for sender, h := range map[uuid.UUID]*half{own: &c.out, claim.other(own): &c.in} {
+		secret, err := hkdf.Key(sha256.New, key[:], salt, claim.From.String()+" "+claim.To.String()+" "+sender.String(), 32)
+		if err != nil {
+			return nil, fmt.Errorf("derive key of link: %w", err)
+		}
+		block, err := aes.NewCipher(secret)
+		if err != nil {
+			return nil, fmt.Errorf("encrypt link: %w", err)
+		}
+		if h.aead, err = cipher.NewGCM(block); err != nil {
+			return nil, fmt.Errorf("encrypt link: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// other returns the end of a link that is not id.
+func (c linkClaim) other(id uuid.UUID) uuid.UUID {
+	if c.From == id {
+		return c.To
+	}
+	return c.From
+}
+
+// nonce returns the next message's nonce.
+func (h *half) nonce() []byte {
+	h.n++
+	return binary.BigEndian.AppendUint64(make([]byte, 4, 12), h.n)
+}
+
+// open decrypts the next message in place.
+func (h *half) open(data []byte) ([]byte, error) {
+	data, err := h.aead.Open(data[:0], h.nonce(), data, nil)
+	if err != nil {
+		return nil, errTampered
+	}
+	return data, nil
+}
+
+var errTampered = errors.New("a message of the link is not authentic")
+
+func (c *cipherConn) Write(ctx context.Context, data []byte) error {
+	return c.WriteBinary(ctx, c.out.aead.Seal(make([]byte, 0, len(data)+linkOverhead), c.out.nonce(), data, nil))
+}
+
+func (c *cipherConn) Read(ctx context.Context) ([]byte, error) {
+	data, err := c.ReadAny(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.in.open(data)
+}

@@ -1,0 +1,189 @@
+package coderd_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/codermesh/codermesh/coderd"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+)
+
+// statements collects the queries of requests, with their arguments.
+type statements struct {
+	mu  sync.Mutex
+	all []pgx.TraceQueryStartData
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if httpapi.RequestID(ctx) != "" && strings.HasPrefix(q.SQL, "-- name:") {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all = append(s.all, q)
+	}
+	return ctx
+}
+
+func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// take returns what was collected, and begins anew.
+func (s *statements) take() []pgx.TraceQueryStartData {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.all
+	s.all = nil
+	return all
+}
+
+// plan is a node of EXPLAIN's answer.
+type plan struct {
+	Type     string  `json:"Node Type"`
+	Relation string  `json:"Relation Name"`
+	Rows     float64 `json:"Actual Rows"` // per loop
+	Removed  float64 `json:"Rows Removed by Filter"`
+	Loops    float64 `json:"Actual Loops"`
+	Plans    []plan
+}
+
+// explain runs a query and returns its plan. Nothing that it changes stays.
+func explain(t testing.TB, conn *pgx.Conn, sql string, args []any) plan {
+	t.Helper()
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	var text []byte
+	if err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) "+sql, args...).Scan(&text); err != nil {
+		t.Fatalf("explain %s: %v", sql, err)
+	}
+	var out []struct{ Plan plan }
+	if err := json.Unmarshal(text, &out); err != nil || len(out) != 1 {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return out[0].Plan
+}
+
+// read adds, by table, the rows that a plan reads; scanned are the tables that it reads from beginning to end.
+func (p plan) read(rows map[string]float64, scanned map[string]bool) {
+	if p.Relation != "" {
+		rows[p.Relation] += (p.Rows + p.Removed) * p.Loops
+		if p.Type == "Seq Scan" {
+			scanned[p.Relation] = true
+		}
+	}
+	for _, child := range p.Plans {
+		child.read(rows, scanned)
+	}
+}
+
+// TestPlans seeds a database as it is after years and checks the plans of what the dashboard's first page requests, and of lists: no query
+// reads a table that grows from beginning to end, and each reads about as many rows as it shows.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	seen := &statements{}
+	s := coderdtest.New(t, func(o *coderd.Options) {
+		config := o.DB.Pool.Config()
+		config.ConnConfig.Tracer = seen
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		o.DB = &database.DB{Queries: dbsqlc.New(pool), Pool: pool}
+	})
+	s.Seed(coderdtest.Size{Users: 200, Workspaces: 10_000, Builds: 50_000, Lines: 50_000, Logged: 50_000})
+	conn, err := s.DB.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	grow := []string{"workspaces", "workspace_builds", "provisioner_jobs", "provisioner_job_logs", "workspace_resources", "workspace_agents", "workspace_apps", "audit_logs", "connection_logs"}
+	var id, name string
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT w.id::text, w.name FROM workspaces w JOIN users u ON u.id = w.owner_id WHERE u.username = 'user1' LIMIT 1").Scan(&id, &name); err != nil {
+		t.Fatal(err)
+	}
+	s.User("olga")
+	const (
+		owned   = 300    // user1 owns 50 workspaces with 250 builds, and 200 others are shared with user1
+		page    = 350    // pages have at most 100 rows
+		counted = 10_100 // lists of workspaces count all that match, logs up to 10 000
+	)
+	for _, tt := range []struct {
+		who, path string
+		most      float64 // rows that one query may read of one table
+		search    bool    // its count may read every workspace
+	}{
+		// The first page of the dashboard.
+		{"user1", "users/me", 10, false},
+		{"user1", "workspaces?q=owner:me&limit=100", owned, false},
+		{"user1", "templates", counted, false}, // they count owners of workspaces
+		{"user1", "organizations", 10, false},
+		{"user1", "notifications/inbox?format=plaintext&read_status=all", 10, false},
+		// Lists and single objects.
+		{"user1", "workspaces?limit=100", owned, false},
+		{"user1", "workspaces?q=shared_with_user:me&limit=100", owned, false},
+		{"user1", "users/user1/workspace/NAME", 20, false},
+		{"user1", "workspaces/ID", 20, false},
+		{"user1", "workspaces/ID/builds", 20, false},
+		{"user1", "organizations/default/provisionerjobs?limit=100", owned, false},
+		{"olga", "workspaces?limit=25", counted, false},
+		{"olga", "workspaces?limit=100&offset=9900", counted, false},
+		{"olga", "workspaces?limit=100&offset=1000000000", counted, false},
+		{"olga", "workspaces?q=status:running&limit=25", counted, true},
+		{"olga", "workspaces?q=name:ws77&limit=25", counted, true},
+		{"olga", "workspaces?q=owner:user7&limit=25", counted, true},
+		{"olga", "workspaces?q=outdated:true&limit=25", counted, true},
+		{"olga", "workspaces?q=template:template3&limit=25", counted, true},
+		{"olga", "users?limit=25", page, false},
+		{"olga", "organizations/default/provisionerjobs?limit=100", page, false},
+		{"olga", "organizations/default/provisionerjobs?status=pending&limit=100", 10, false},
+		{"olga", "organizations/default/provisionerjobs?status=failed&limit=100", 10, false},
+		{"olga", "organizations/default/provisionerjobs?initiator=user7&limit=100", page, false},
+		{"olga", "audit?limit=25", counted, false},
+		{"olga", "audit?q=username:user7&limit=25", page, false},
+		{"olga", "connectionlog?limit=25", counted, false},
+		{"olga", "connectionlog?q=username:user7&limit=25", page, false},
+	} {
+		seen.take()
+		tt.path = strings.NewReplacer("ID", id, "NAME", name).Replace(tt.path)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL.String()+"/api/v2/"+tt.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Coder-Session-Token", s.Token(tt.who))
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d %s, %v", tt.path, answer.StatusCode, text, err)
+			continue
+		}
+		for _, q := range seen.take() {
+			rows, scanned := map[string]float64{}, map[string]bool{}
+			explain(t, conn.Conn(), q.SQL, q.Args).read(rows, scanned)
+			name, _, _ := strings.Cut(strings.TrimPrefix(q.SQL, "-- name: "), " ")
+			for _, table := range grow {
+				if scanned[table] && !(tt.search && name == "CountWorkspaceRows") {
+					t.Errorf("%s %s: %s scans %s", tt.who, tt.path, name, table)
+				}
+				if rows[table] > tt.most {
+					t.Errorf("%s %s: %s reads %.0f rows of %s, want at most %.0f", tt.who, tt.path, name, rows[table], table, tt.most)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package rbac_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/rbac"
+)
+
+var update = flag.Bool("update", false, "write docs/roles.md")
+
+const rolesIntro = `# Who may do what
+
+Generated from the permission table (coderd/rbac). Regenerate it with ` + "`go test ./coderd/rbac -run RoleTable -update`" + `.
+
+Each row lists what suffices for an action. Roles whose names begin with ` + "`organization-`" + ` count in their own organization. The
+owner of an object must be a member of its organization. A custom role adds actions on all objects of a kind in its organization.
+No role reaches into other users' workspaces or secrets, not even an owner's of the deployment: only ownership and sharing count there. The last column shows
+what a token in a workspace cannot do, regardless of the owner.
+A test sends requests for every cell to a server (coderd, TestEveryCell).
+
+| object | action | who | not with a workspace's token |
+|---|---|---|---|
+`
+
+// TestRoleTable checks that docs/roles.md shows the permission table.
+func TestRoleTable(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString(rolesIntro)
+	for _, row := range rbac.Rows() {
+		personal := ""
+		if row.Personal {
+			personal = "yes"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.Resource, row.Action, strings.Join(row.Relations, ", "), personal)
+	}
+	const page = "../../docs/roles.md"
+	if *update {
+		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(page); err != nil || string(got) != b.String() {
+		t.Errorf("docs/roles.md differs from the table (%v), run: go test ./coderd/rbac -run RoleTable -update", err)
+	}
+}
+
+// TestRowsHold checks every role against every row of the documented table.
+func TestRowsHold(t *testing.T) {
+	t.Parallel()
+	for _, row := range rbac.Rows() {
+		for _, name := range rbac.Relations() {
+			actor := rbac.Actor{UserID: self, Memberships: []rbac.Membership{{Organization: org}}}
+			switch {
+			case rbac.IsSiteRole(name):
+				actor = rbac.Actor{UserID: self, Roles: []string{name}}
+			case rbac.IsOrganizationRole(name):
+				actor.Memberships[0].Roles = []string{name}
+			case name != rbac.RelationMember:
+				continue // ownership and sharing have tests of their own
+			}
+			listed := slices.Contains(row.Relations, name) || rbac.IsOrganizationRole(name) && slices.Contains(row.Relations, rbac.RelationMember)
+			if got := actor.Holds(row.Power, org); got != listed {
+				t.Errorf("%s: %s %s: got %v, want %v", name, row.Action, row.Resource, got, listed)
+			}
+			if elsewhere := actor.Holds(row.Power, uuid.New()); elsewhere && !rbac.IsSiteRole(name) && row.Resource != rbac.File {
+				t.Errorf("%s: %s %s in another organization", name, row.Action, row.Resource)
+			}
+		}
+	}
+}

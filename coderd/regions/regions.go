@@ -1,0 +1,364 @@
+// Package regions owns the region proxies: it creates, lists, changes and deletes them, accepts their connections, and reports to every server
+// which of them are connected. The database is where servers learn of the proxies that are connected to others.
+//
+// It must not know the mesh: the Mesh interface gives it the keys that proxies admit.
+package regions
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/webdial"
+	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/region"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+const (
+	// lifetime is how long a server counts as running after its last heartbeat, as in package replicas.
+	lifetime = 15 * time.Second
+	// lookEvery is how often the table is read although no change was announced: a killed server announces nothing.
+	lookEvery = 5 * time.Second
+
+	queryTimeout = 10 * time.Second
+	checkTimeout = 5 * time.Second
+	// pingInterval finds a proxy that has vanished within three seconds.
+	pingInterval = time.Second
+
+	channel = "workspace_proxies"
+)
+
+// Keys reports which node keys are admitted: see mesh.KeyFollower.
+type Keys interface {
+	Next(ctx context.Context, limit int) (admitted, revoked []tailnet.PublicKey, more bool, err error)
+	Close()
+}
+
+// Options configures a Service. All fields but WildcardHost are required.
+type Options struct {
+	// ID identifies this server.
+	ID     uuid.UUID
+	DB     *database.DB
+	PubSub pubsub.PubSub
+	Logger *slog.Logger
+	// AccessURL and WildcardHost are where apps are opened.
+	AccessURL    *url.URL
+	WildcardHost string
+	// FollowKeys returns the keys that a proxy admits.
+	FollowKeys func() Keys
+	// Changed receives the regions of the connected proxies at the beginning and whenever they may have changed. One goroutine calls it.
+	Changed func([]tailnet.RelayRegion)
+}
+
+// Service is safe for concurrent use. Call Start and Stop once each.
+type Service struct {
+	opts   Options
+	log    *slog.Logger
+	wake   notify.Wake
+	cancel context.CancelFunc // nil before Start
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	stopped bool
+	links   map[uuid.UUID]link // by connection
+}
+
+// link is a proxy's connection.
+type link struct {
+	proxy uuid.UUID
+	token string // hash
+	end   context.CancelFunc
+}
+
+// New returns a service that accepts connections, and reports nothing until Start.
+func New(opts Options) *Service {
+	return &Service{opts: opts, log: opts.Logger, wake: notify.NewWake(), links: map[uuid.UUID]link{}}
+}
+
+// Start reports the regions until Stop.
+func (s *Service) Start(ctx context.Context) {
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	end := s.opts.PubSub.Subscribe(channel, func(string) { s.wake.Poke() })
+	s.done.Go(func() {
+		defer end()
+		s.watch(ctx)
+	})
+}
+
+// Stop ends the reports and all connections. It may be called without Start, and again.
+func (s *Service) Stop() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.mu.Lock()
+	s.stopped = true
+	for _, l := range s.links {
+		l.end()
+	}
+	s.mu.Unlock()
+	s.done.Wait()
+}
+
+// watch looks at the table until ctx ends.
+func (s *Service) watch(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	failing := false
+	for {
+		err := s.look(ctx)
+		if err != nil && ctx.Err() == nil && !failing {
+			s.log.Warn("cannot look for region proxies, trying again", "err", err)
+		}
+		failing = err != nil
+		select {
+		case <-ticker.C:
+		case <-s.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look reports the connected proxies, and ends the connections of those that were deleted or got another token. While the database does not
+// answer, everything stays.
+func (s *Service) look(ctx context.Context) error {
+	rows, err := s.rows(ctx)
+	if err != nil {
+		return err
+	}
+	var list []tailnet.RelayRegion
+	tokens := map[uuid.UUID]string{}
+	for _, row := range rows {
+		p := row.WorkspaceProxy
+		tokens[p.ID] = string(p.TokenHash)
+		if s.lost(p) { // the database did not answer when the connection ended
+			s.disconnected(ctx, p, *p.ConnectionID)
+			continue
+		}
+		if row.Connected {
+			list = append(list, tailnet.RelayRegion{ID: int(p.Region), Code: p.Name, Name: displayName(p), URL: p.Url, STUNPort: int(p.StunPort)})
+		}
+	}
+	s.mu.Lock()
+	for _, l := range s.links {
+		if tokens[l.proxy] != l.token {
+			l.end()
+		}
+	}
+	s.mu.Unlock()
+	s.opts.Changed(list)
+	return nil
+}
+
+// lost reports whether a proxy counts as connected to this server, and is not.
+func (s *Service) lost(p dbsqlc.WorkspaceProxy) bool {
+	if p.ServerID == nil || *p.ServerID != s.opts.ID || p.ConnectionID == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.links[*p.ConnectionID]
+	return !ok
+}
+
+func (s *Service) rows(ctx context.Context) ([]dbsqlc.ListWorkspaceProxiesRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	rows, err := s.opts.DB.ListWorkspaceProxies(ctx, lifetime.Seconds())
+	if err != nil {
+		return nil, fmt.Errorf("list region proxies: %w", err)
+	}
+	return rows, nil
+}
+
+// coordinate serves a proxy's connection.
+func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
+	row, err := s.authenticate(r.Context(), secret.Token(r.Header.Get(sdk.ProxyTokenHeader)))
+	if err != nil {
+		return err
+	}
+	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: region.MaxHello, PingInterval: pingInterval})
+	if err != nil {
+		s.log.Debug("region proxy not upgraded", "err", err)
+		return nil
+	}
+	if err := s.serve(context.WithoutCancel(r.Context()), row, conn); err != nil {
+		s.log.Warn("region proxy disconnected", "region", row.Name, "err", err)
+		conn.Close(websock.StatusPolicy, err.Error())
+		return nil
+	}
+	conn.Close(websock.StatusGoingAway, "the server is stopping, or the token has changed")
+	return nil
+}
+
+func (s *Service) authenticate(ctx context.Context, token secret.Token) (dbsqlc.WorkspaceProxy, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	unknown := fault.New(fault.Unauthenticated, "The token of the region proxy is not valid, or has been replaced").
+		WithDetail("An owner can create a new one: coder wsproxy regenerate-token NAME")
+	if !tokenForm.MatchString(token.Reveal()) {
+		return dbsqlc.WorkspaceProxy{}, unknown
+	}
+	row, err := s.opts.DB.GetWorkspaceProxyByToken(ctx, token.Hash())
+	if database.IsNotFound(err) {
+		return row, unknown
+	}
+	if err != nil {
+		return row, fault.New(fault.Unavailable, "The token of the region proxy cannot be checked now: %w", err)
+	}
+	return row, nil
+}
+
+// serve serves a connection until it ends. The error is what the proxy's operator must change, or nil.
+func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *websock.Conn) error {
+	hello, err := s.greet(ctx, conn)
+	if err != nil {
+		return err
+	}
+	ctx, done := conn.Drain(ctx)
+	defer done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	id := uuid.New()
+	if !s.add(id, link{row.ID, string(row.TokenHash), cancel}) {
+		return nil
+	}
+	defer s.remove(id)
+	keys := s.opts.FollowKeys()
+	defer keys.Close()
+	// The keys go first: a node that learns of the region is admitted there.
+	synced := false
+	for {
+		u, more, err := next(ctx, keys)
+		if err != nil {
+			return nil
+		}
+		u.Synced = !more && !synced
+		if err := conn.WriteJSON(ctx, u); err != nil {
+			return nil
+		}
+		if !u.Synced {
+			continue
+		}
+		synced = true
+		if err := s.connected(ctx, row, hello, id); err != nil {
+			return err
+		}
+		defer s.disconnected(context.WithoutCancel(ctx), row, id)
+	}
+}
+
+// add registers a connection, unless the service has been stopped. Stop waits until it is removed.
+func (s *Service) add(id uuid.UUID, l link) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return false
+	}
+	s.links[id] = l
+	s.done.Add(1)
+	return true
+}
+
+func (s *Service) remove(id uuid.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.links, id)
+	s.done.Done()
+}
+
+func next(ctx context.Context, keys Keys) (u region.Update, more bool, err error) {
+	u.Admit, u.Revoke, more, err = keys.Next(ctx, region.MaxKeys)
+	return u, more, err
+}
+
+// greet reads what a proxy announces, and checks that its URL leads to it.
+func (s *Service) greet(ctx context.Context, conn *websock.Conn) (region.Hello, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	data, err := conn.Read(ctx)
+	if err != nil {
+		return region.Hello{}, fmt.Errorf("wait for hello: %w", err)
+	}
+	hello, err := region.DecodeHello(data)
+	if err != nil {
+		return region.Hello{}, err
+	}
+	base, err := url.Parse(hello.URL)
+	if err != nil {
+		return region.Hello{}, err
+	}
+	if err := check(ctx, base, hello.Check); err != nil {
+		s.log.Debug("check of a region proxy's URL", "url", hello.URL, "err", err)
+		return region.Hello{}, fmt.Errorf("%s does not lead to this proxy", hello.URL)
+	}
+	return hello, nil
+}
+
+// check asks the proxy at base who it is. What the answer is otherwise is not told: the proxy chose the URL.
+func check(ctx context.Context, base *url.URL, want string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(region.CheckPath).String(), nil)
+	if err != nil {
+		return err
+	}
+	transport := webdial.Transport(nil)
+	defer transport.CloseIdleConnections()
+	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(io.LimitReader(resp.Body, region.CheckLength+1))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK || string(got) != want {
+		return fmt.Errorf("the answer is not this proxy's (%s)", resp.Status)
+	}
+	return nil
+}
+
+func (s *Service) connected(ctx context.Context, row dbsqlc.WorkspaceProxy, hello region.Hello, id uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	n, err := s.opts.DB.ConnectWorkspaceProxy(ctx, dbsqlc.ConnectWorkspaceProxyParams{
+		ID: row.ID, TokenHash: row.TokenHash, Url: hello.URL, StunPort: int32(hello.STUNPort), Version: hello.Version, ServerID: &s.opts.ID, ConnectionID: &id,
+	})
+	if err != nil {
+		return fmt.Errorf("store the connection: %w", err)
+	}
+	if n == 0 {
+		return fault.New(fault.Unauthenticated, "the token has been replaced")
+	}
+	s.log.Info("region proxy connected", "region", row.Name, "url", hello.URL)
+	return nil
+}
+
+// disconnected removes a connection. If the database does not answer now, look repeats it.
+func (s *Service) disconnected(ctx context.Context, row dbsqlc.WorkspaceProxy, id uuid.UUID) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	if err := s.opts.DB.DisconnectWorkspaceProxy(ctx, dbsqlc.DisconnectWorkspaceProxyParams{ID: row.ID, ConnectionID: &id}); err != nil {
+		s.log.Warn("cannot record that a region proxy disconnected", "region", row.Name, "err", err)
+	}
+}
+
+// Routes registers the routes.
+func (s *Service) Routes(mux *httpapi.Mux) { s.routes(mux) }

@@ -1,0 +1,185 @@
+package replicas_test
+
+import (
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/coderd/replicas"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 30 * time.Second
+
+// server is a service whose reports are received from changed.
+type server struct {
+	*replicas.Service
+	id      uuid.UUID
+	changed chan []replicas.Server
+}
+
+func newServer(t *testing.T, db *database.DB, edit func(*replicas.Options)) *server {
+	t.Helper()
+	s := &server{id: uuid.New(), changed: make(chan []replicas.Server, 100)}
+	ps := pubsub.NewPostgres(db, slog.New(slog.DiscardHandler))
+	t.Cleanup(ps.Close)
+	opts := replicas.Options{
+		DB: db, PubSub: ps, Logger: slog.New(slog.DiscardHandler), LinkVersion: 2, MinLinkVersion: 1, StateKeys: []string{"one", "old"},
+		Self:    replicas.Server{ID: s.id, URL: &url.URL{Scheme: "http", Host: "192.0.2.1:3000"}, Version: "v1"},
+		Changed: func(list []replicas.Server) { s.changed <- list },
+	}
+	if edit != nil {
+		edit(&opts)
+	}
+	s.Service = replicas.New(opts)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// sees waits for a report of exactly these servers.
+func (s *server) sees(t *testing.T, want ...*server) {
+	t.Helper()
+	limit := time.After(patience)
+	for {
+		select {
+		case list := <-s.changed:
+			same := len(list) == len(want)
+			for i := range list {
+				same = same && list[i].ID == want[i].id && list[i].URL.Host == "192.0.2.1:3000"
+			}
+			if same {
+				return
+			}
+		case <-limit:
+			t.Fatalf("no report of %d other servers", len(want))
+		}
+	}
+}
+
+// announced waits until the table has this server's row.
+func (s *server) announced(t *testing.T, db *database.DB) {
+	t.Helper()
+	limit := time.After(patience)
+	for tick := time.Tick(10 * time.Millisecond); ; {
+		var found bool
+		if err := db.Pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM servers WHERE id = $1 AND url <> '')", s.id).Scan(&found); err != nil {
+			t.Fatal(err)
+		}
+		if found {
+			return
+		}
+		select {
+		case <-tick:
+		case <-limit:
+			t.Fatal("the server has not announced itself")
+		}
+	}
+}
+
+func TestServersFindEachOther(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	a, b := newServer(t, db, nil), newServer(t, db, nil)
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.sees(t)
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.sees(t, b)
+	b.sees(t, a)
+	if _, err := db.Pool.Exec(t.Context(), "DELETE FROM servers WHERE id = $1", b.id); err != nil { // as b's last heartbeat does
+		t.Fatal(err)
+	}
+	// b still runs: it was only silent for too long. Whether a notices that b was away depends on which of them looks first.
+	b.announced(t, db)
+	a.sees(t, b)
+	b.Stop()
+	if _, err := db.Pool.Exec(t.Context(), "UPDATE servers SET beat_at = now() - interval '1 minute' WHERE id = $1", b.id); err != nil { // killed
+		t.Fatal(err)
+	}
+	a.sees(t)
+	c := newServer(t, db, nil)
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.sees(t, a)
+	a.sees(t, c)
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	running := newServer(t, db, nil)
+	if err := running.Check(t.Context()); err != nil {
+		t.Fatalf("the first server: %v", err)
+	}
+	if err := running.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		edit func(*replicas.Options)
+		want string // "": it starts
+	}{
+		"the same":                      {func(*replicas.Options) {}, ""},
+		"while keys are rotated":        {func(o *replicas.Options) { o.StateKeys = []string{"old", "one"} }, ""},
+		"without the other's first key": {func(o *replicas.Options) { o.StateKeys = []string{"old"} }, "state-encryption key"},
+		"a first key of its own":        {func(o *replicas.Options) { o.StateKeys = []string{"new", "one"} }, "state-encryption key"},
+		"a newer version":               {func(o *replicas.Options) { o.LinkVersion, o.MinLinkVersion = 3, 2 }, ""},
+		"a version that is too new":     {func(o *replicas.Options) { o.LinkVersion, o.MinLinkVersion = 4, 3 }, "version v1"},
+		"a version that is too old":     {func(o *replicas.Options) { o.LinkVersion, o.MinLinkVersion = 0, 0 }, "version v1"},
+	} {
+		err := newServer(t, db, test.edit).Check(t.Context())
+		if test.want == "" && err != nil || test.want != "" && (fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+// TestClocks checks that a server refuses to start beside a database whose clock differs.
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	skewed := func(interval string) error {
+		t.Helper()
+		// A function of this name in a schema that comes first replaces the database's clock.
+		for _, sql := range []string{
+			"CREATE SCHEMA IF NOT EXISTS skew",
+			"CREATE OR REPLACE FUNCTION skew.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.now() + interval '" + interval + "' $$",
+		} {
+			if _, err := db.Pool.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config := db.Pool.Config()
+		config.ConnConfig.RuntimeParams["search_path"] = "skew,pg_catalog,public"
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		s := newServer(t, db, func(o *replicas.Options) { o.DB = &database.DB{Queries: dbsqlc.New(pool), Pool: pool} })
+		return s.Check(t.Context())
+	}
+	for _, interval := range []string{"90 seconds", "-90 seconds"} {
+		if err := skewed(interval); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "clock") {
+			t.Errorf("%s: %v", interval, err)
+		}
+	}
+	if err := skewed("5 seconds"); err != nil {
+		t.Errorf("5 seconds: %v", err)
+	}
+}

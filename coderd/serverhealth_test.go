@@ -1,0 +1,196 @@
+package coderd_test
+
+import (
+	"context"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/health"
+	"github.com/codermesh/codermesh/coderd/mesh"
+	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// report returns a new report of a server, its section on servers, and what it says about each server.
+func (m *member) report(t *testing.T) (section sdk.HealthSection, servers map[uuid.UUID]sdk.ServerHealth) {
+	t.Helper()
+	report := m.Health.Report(t.Context(), true)
+	servers = map[uuid.UUID]sdk.ServerHealth{}
+	for _, s := range report.Servers {
+		servers[s.ID] = s
+	}
+	i := slices.IndexFunc(report.Sections, func(s sdk.HealthSection) bool { return s.Name == "servers" })
+	if i < 0 {
+		t.Fatalf("no section on servers in %+v", report)
+	}
+	return report.Sections[i], servers
+}
+
+// codes returns the codes of all findings about servers.
+func codes(servers map[uuid.UUID]sdk.ServerHealth) (all []string) {
+	for _, s := range servers {
+		for _, f := range s.Findings {
+			all = append(all, f.Code)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// id returns the id of a server.
+func (m *member) id() uuid.UUID { return m.Mesh.ID() }
+
+// page returns the URL of a web server that is not ours.
+func page(t *testing.T, start func(*httptest.Server)) *url.URL {
+	t.Helper()
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `"It works!"`) }))
+	web.Config.ErrorLog = log.New(io.Discard, "", 0)
+	start(web)
+	t.Cleanup(web.Close)
+	u, err := url.Parse(web.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// setReplicas makes a server link to exactly these servers, whatever the database says.
+func (m *member) setReplicas(others ...*member) {
+	m.Replicas.Stop()
+	var list []mesh.Replica
+	for _, o := range others {
+		list = append(list, mesh.Replica{ID: o.id(), URL: o.URL})
+	}
+	m.Mesh.SetReplicas(list)
+}
+
+// TestHealthOfServers checks what owners learn about three servers, and about links that are missing.
+func TestHealthOfServers(t *testing.T) {
+	servers := fleet(t, 3)
+	a, b, c := servers[0], servers[1], servers[2]
+	a.Exec("UPDATE servers SET started_at = now() - interval '1 minute'")
+	coderdtest.Await(t, "a report without findings", func(context.Context) bool {
+		section, all := a.report(t)
+		return section.Severity == sdk.HealthOK && len(all) == 3
+	})
+	section, all := a.report(t)
+	if section.Message != "3 servers run, and all are linked." {
+		t.Errorf("section %+v", section)
+	}
+	for _, m := range servers {
+		s := all[m.id()]
+		if s.Reporter != (m == a) || !s.Answered || s.ReplicaURL != m.URL.String() || s.Version == "" || s.StartedAt.IsZero() || s.LastSeen.IsZero() || s.DatabaseLatencyMillis <= 0 || len(s.Links) != 2 {
+			t.Errorf("server %+v", s)
+		}
+		for _, l := range s.Links {
+			if !l.Connected || l.Since == nil || l.MessagesSent == 0 || l.MessagesReceived == 0 || !l.RelayConnected {
+				t.Errorf("link of %s: %+v", s.Name, l)
+			}
+		}
+	}
+
+	b.setReplicas(a)
+	c.setReplicas(a)
+	coderdtest.Await(t, "the missing link between the other two", func(context.Context) bool {
+		_, all = a.report(t)
+		return slices.Contains(codes(map[uuid.UUID]sdk.ServerHealth{b.id(): all[b.id()]}), health.CodeServerLink)
+	})
+	section, all = a.report(t)
+	if section.Code != health.CodeServerLink && section.Code != health.CodeServerRelay || section.Severity != sdk.HealthError || section.Remedy == "" {
+		t.Errorf("section %+v", section)
+	}
+	if f := all[a.id()].Findings; len(f) != 0 {
+		t.Errorf("findings about the server with all links: %+v", f)
+	}
+	for _, m := range []*member{b, c} {
+		other := map[*member]*member{b: c, c: b}[m]
+		if f := all[m.id()].Findings; len(f) != 2 || !strings.Contains(f[0].Message, all[other.id()].Name) || f[0].Remedy == "" {
+			t.Errorf("findings about %s: %+v", all[m.id()].Name, f)
+		}
+	}
+}
+
+// TestUnreachableServer checks the findings about servers whose replica URL is wrong, or which stopped without a goodbye.
+func TestUnreachableServer(t *testing.T) {
+	servers := fleet(t, 2)
+	a, b := servers[0], servers[1]
+	gate, at := newGateway(t, b)
+	a.Exec("UPDATE servers SET started_at = now() - interval '2 hours', url = $1 WHERE id = $2", at.String(), b.id())
+	coderdtest.Await(t, "links through the gateway", func(context.Context) bool {
+		section, _ := a.report(t)
+		return section.Severity == sdk.HealthOK
+	})
+	plain, untrusted := page(t, (*httptest.Server).Start), page(t, (*httptest.Server).StartTLS)
+	for name, c := range map[string]struct {
+		spoil func()
+		code  string
+	}{
+		"nothing listens":  {func() { gate.point("127.0.0.1:1") }, health.CodeServerUnreachable},
+		"another server":   {func() { gate.point(a.URL.Host) }, health.CodeServerOther},
+		"it answers again": {func() { gate.point(b.URL.Host) }, ""},
+		"another version":  {func() { a.Exec("UPDATE servers SET version = 'v0', started_at = now() - interval '2 hours'") }, health.CodeServerVersion},
+		"a recent upgrade": {func() { a.Exec("UPDATE servers SET version = 'v0', started_at = now() - interval '1 minute'") }, ""},
+		"a killed server": {func() {
+			a.Exec("INSERT INTO servers (id, url, version, link_version, min_link_version, beat_at) VALUES ($1, 'http://192.0.2.1:3000', 'v0', 1, 1, now() - interval '1 minute')", uuid.New())
+		}, health.CodeServerSilent},
+		"a bad certificate":   {func() { a.Exec("UPDATE servers SET url = $1 WHERE id = $2", untrusted.String(), b.id()) }, health.CodeServerCertificate},
+		"no URL of the web":   {func() { a.Exec("UPDATE servers SET url = 'nonsense' WHERE id = $1", b.id()) }, health.CodeServerUnreachable},
+		"a page of some sort": {func() { a.Exec("UPDATE servers SET url = $1 WHERE id = $2", plain.String(), b.id()) }, health.CodeServerUnreachable},
+	} {
+		t.Log(name)
+		a.Exec("DELETE FROM servers WHERE beat_at < now() - interval '50 seconds'")
+		a.Exec("UPDATE servers SET version = $1, started_at = now() - interval '2 hours'", buildinfo.Version())
+		a.Exec("UPDATE servers SET url = $1 WHERE id = $2", at.String(), b.id())
+		gate.point(b.URL.Host)
+		c.spoil()
+		coderdtest.Await(t, name, func(context.Context) bool {
+			section, all := a.report(t)
+			if c.code == "" {
+				return section.Severity == sdk.HealthOK
+			}
+			return slices.Contains(codes(all), c.code)
+		})
+	}
+}
+
+// TestWhoMayListServers checks the route by which other programs list servers, and that only servers may ask a server about itself.
+func TestWhoMayListServers(t *testing.T) {
+	servers := fleet(t, 2)
+	a := servers[0]
+	list, err := a.As("olga").Replicas(t.Context())
+	if err != nil || len(list) != 2 || list[0].RelayAddress != a.URL.String() || list[0].Hostname != "127.0.0.1" || list[0].CreatedAt.IsZero() || list[0].RegionID == 0 {
+		t.Errorf("the owner sees %+v, %v", list, err)
+	}
+	for _, user := range []string{"ann", "tom"} {
+		if _, err := a.As(user).Replicas(t.Context()); fault.CodeOf(err) != fault.Forbidden {
+			t.Errorf("%s: %v, want forbidden", user, err)
+		}
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	for _, token := range []string{"", "a.b", a.Token("olga")} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.URL.JoinPath("/api/v2/debug/server").String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Coder-Server-Question", token)
+		r.Header.Set(sdk.SessionHeader, a.Token("olga"))
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound {
+			t.Errorf("a question with %q is answered with %s", token, resp.Status)
+		}
+	}
+}

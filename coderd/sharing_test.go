@@ -1,0 +1,317 @@
+package coderd_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// ofTheUser are the kinds of things that a session opens for its user, whatever is shared with them.
+var ofTheUser = map[string]bool{"event stream": true, "mesh connection": true, "provisioner": true}
+
+// without fails unless everything that reached the workspace has ended, and nothing new reaches it.
+func (o *opened) without(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), coderdtest.Patience)
+	defer cancel()
+	for kind, ended := range o.ends {
+		if ofTheUser[kind] {
+			continue
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			t.Errorf("%s outlived the sharing", kind)
+		}
+	}
+	o.tunnel.SetReadDeadline(time.Now().Add(coderdtest.Patience))
+	if _, err := io.Copy(io.Discard, o.tunnel); isTimeout(err) {
+		t.Errorf("the tunnel outlived the sharing")
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Second) // nothing answers
+	defer cancel()
+	if o.dial(short) == nil {
+		t.Errorf("a new connection through the mesh reached the workspace")
+	}
+	for kind, v := range o.apps {
+		if v.reaches(t) {
+			t.Errorf("%s: a new request reached the app", kind)
+		}
+	}
+}
+
+// TestWhatSharingOpenedEndsWithIt: a workspace is shared, each user with whom it is shared opens one of each kind, and the sharing is
+// withdrawn from one of them in each possible way. The owner and the other user go on.
+func TestWhatSharingOpenedEndsWithIt(t *testing.T) {
+	s := coderdtest.Start(t, func(o *coderd.Options) { o.WildcardHost = appHosts })
+	template := s.Template("process", nil).ID
+	for name, c := range map[string]struct {
+		byGroup bool
+		end     func(p *person, guest, group uuid.UUID) error
+	}{
+		"user removed": {false, func(p *person, guest, _ uuid.UUID) error {
+			return s.As(p.name).UpdateWorkspaceACL(t.Context(), p.workspace, sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{guest.String(): ""}})
+		}},
+		"group removed": {true, func(p *person, _, group uuid.UUID) error {
+			return s.As(p.name).UpdateWorkspaceACL(t.Context(), p.workspace, sdk.UpdateWorkspaceACLRequest{GroupRoles: map[string]string{group.String(): ""}})
+		}},
+		"left the group": {true, func(_ *person, guest, group uuid.UUID) error {
+			_, err := s.As("olga").PatchGroup(t.Context(), group, sdk.PatchGroupRequest{RemoveUsers: []string{guest.String()}})
+			return err
+		}},
+		"group deleted": {true, func(_ *person, _, group uuid.UUID) error { return s.As("olga").DeleteGroup(t.Context(), group) }},
+		"left the organization": {false, func(_ *person, guest, _ uuid.UUID) error {
+			s.Exec(`DELETE FROM organization_members WHERE user_id = $1`, guest)
+			return nil
+		}},
+		"expelled": {false, func(_ *person, guest, _ uuid.UUID) error {
+			return s.As("olga").RemoveOrganizationMember(t.Context(), sdk.DefaultOrganization, guest.String())
+		}},
+		"expelled with a group": {true, func(_ *person, guest, _ uuid.UUID) error {
+			return s.As("olga").RemoveOrganizationMember(t.Context(), sdk.DefaultOrganization, guest.String())
+		}},
+		"by hand": {false, func(p *person, guest, _ uuid.UUID) error {
+			s.Exec(`UPDATE workspaces SET sharing = sharing - $2::text WHERE id = $1`, p.workspace, guest)
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			short := strings.ReplaceAll(name, " ", "-")
+			p := newPerson(t, s, short, template)
+			guest, other := s.User("guest-"+short), s.User("other-"+short)
+			group, err := s.As("olga").CreateGroup(t.Context(), sdk.DefaultOrganization, sdk.CreateGroupRequest{Name: short})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.As("olga").PatchGroup(t.Context(), group.ID, sdk.PatchGroupRequest{AddUsers: []string{guest.String()}}); err != nil {
+				t.Fatal(err)
+			}
+			req := sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{other.String(): sdk.RoleUse}, GroupRoles: map[string]string{}}
+			if c.byGroup {
+				req.GroupRoles[group.ID.String()] = sdk.RoleUse
+			} else {
+				req.UserRoles[guest.String()] = sdk.RoleUse
+			}
+			if err := s.As(p.name).UpdateWorkspaceACL(t.Context(), p.workspace, req); err != nil {
+				t.Fatal(err)
+			}
+			cut := open(t, s, p, s.Session("guest-"+short).Reveal())
+			kept, own := open(t, s, p, s.Session("other-"+short).Reveal()), open(t, s, p, s.Session(p.name).Reveal())
+			cut.stands(t)
+			if err := c.end(p, guest, group.ID); err != nil {
+				t.Fatal(err)
+			}
+			cut.without(t)
+			kept.stands(t)
+			own.stands(t)
+		})
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestSharingIsTheOwnersAndTheirDelegates: who may share a workspace, with whom, and what the shares allow.
+func TestSharingIsTheOwnersAndTheirDelegates(t *testing.T) {
+	s := coderdtest.New(t)
+	ws, agent := s.Running("ann", "dev", s.Template("process", nil).ID)
+	ann, bob := s.As("ann"), s.User("bob")
+	share := func(as string, user uuid.UUID, role string) error {
+		return s.As(as).UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{user.String(): role}})
+	}
+	reads := func(as string) fault.Code {
+		_, err := s.As(as).Workspace(t.Context(), ws.ID)
+		return fault.CodeOf(err)
+	}
+	for _, outsider := range []string{"bob", "tom"} {
+		if err := share(outsider, s.User(outsider), sdk.RoleAdmin); err == nil {
+			t.Errorf("%s shared a workspace of ann's with themselves", outsider)
+		}
+	}
+	if got := reads("bob"); got != fault.NotFound {
+		t.Errorf("outsider reads the workspace: %q", got)
+	}
+	if err := share("ann", bob, sdk.RoleUse); err != nil {
+		t.Fatal(err)
+	}
+	// Use: see it and connect, nothing else.
+	if got := reads("bob"); got != "" {
+		t.Errorf("shared user reads the workspace: %q", got)
+	}
+	if err := s.Agents.MayConnect(t.Context(), rbac.Actor{UserID: bob}, agent); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.As("bob").WorkspaceByName(t.Context(), "ann", "dev"); err != nil {
+		t.Error(err)
+	}
+	for what, err := range map[string]error{
+		"share with another": share("bob", s.User("carol"), sdk.RoleUse),
+		"raise own level":    share("bob", bob, sdk.RoleAdmin),
+		"read the sharing":   second(s.As("bob").WorkspaceACL(t.Context(), ws.ID)),
+		"stop":               second(s.As("bob").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStop})),
+		"end the sharing":    s.As("bob").DeleteWorkspaceACL(t.Context(), ws.ID),
+	} {
+		if fault.CodeOf(err) != fault.Forbidden {
+			t.Errorf("%s with use: %v, want forbidden", what, err)
+		}
+	}
+	if err := share("ann", bob, sdk.RoleAdmin); err != nil {
+		t.Fatal(err)
+	}
+	if err := share("bob", s.User("carol"), sdk.RoleUse); err != nil {
+		t.Errorf("admin shares: %v", err)
+	}
+	if _, err := s.As("bob").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete}); fault.CodeOf(err) != fault.Forbidden {
+		t.Errorf("admin deletes another's workspace: %v, want forbidden", err)
+	}
+	acl, err := ann.WorkspaceACL(t.Context(), ws.ID)
+	if err != nil || len(acl.Users) != 2 || acl.Users[0].Username != "bob" || acl.Users[0].Role != "admin" || acl.Users[1].Role != "use" {
+		t.Errorf("acl: %+v, %v", acl, err)
+	}
+	// Only members of the organization, and only valid levels; nothing of a refused request is kept.
+	stranger, expelled := uuid.New(), s.User("dave")
+	s.Exec(`DELETE FROM organization_members WHERE user_id = $1`, expelled)
+	for what, req := range map[string]sdk.UpdateWorkspaceACLRequest{
+		"stranger":     {UserRoles: map[string]string{stranger.String(): "use", bob.String(): ""}},
+		"not a member": {UserRoles: map[string]string{expelled.String(): "use", bob.String(): ""}},
+		"level":        {UserRoles: map[string]string{s.User("erin").String(): "owner", bob.String(): ""}},
+		"id":           {UserRoles: map[string]string{"erin": "use", bob.String(): ""}},
+		"owner":        {UserRoles: map[string]string{s.User("ann").String(): "use", bob.String(): ""}},
+		"group":        {GroupRoles: map[string]string{bob.String(): "use"}, UserRoles: map[string]string{bob.String(): ""}},
+		"user":         {UserRoles: map[string]string{s.Org.String(): "use", bob.String(): ""}},
+	} {
+		if err := ann.UpdateWorkspaceACL(t.Context(), ws.ID, req); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%s: %v, want invalid", what, err)
+		}
+	}
+	if got := reads("bob"); got != "" {
+		t.Errorf("a refused request changed the sharing: %q", got)
+	}
+	// Everyone.
+	if err := ann.UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{GroupRoles: map[string]string{s.Org.String(): sdk.RoleUse}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := reads("erin"); got != "" {
+		t.Errorf("shared with Everyone: %q", got)
+	}
+	if err := ann.DeleteWorkspaceACL(t.Context(), ws.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"bob", "carol", "erin"} {
+		if got := reads(user); got != fault.NotFound {
+			t.Errorf("%s after the end of the sharing: %q", user, got)
+		}
+	}
+}
+
+// TestWorkspacesNameTheReadersPermissions: a workspace says what its reader may do, on its own and in the list. Pages offer no more.
+func TestWorkspacesNameTheReadersPermissions(t *testing.T) {
+	s := coderdtest.New(t)
+	ws, _ := s.Running("ann", "dev", s.Template("process", nil).ID)
+	check := func(reader string, shared bool, want sdk.WorkspacePermissions) {
+		t.Helper()
+		got, err := s.As(reader).Workspace(t.Context(), ws.ID)
+		if err != nil || got.Permissions != want || got.Shared != shared {
+			t.Errorf("%s: got %+v, shared %t, %v; want %+v, shared %t", reader, got.Permissions, got.Shared, err, want, shared)
+		}
+		list, err := s.As(reader).Workspaces(t.Context(), sdk.WorkspacesQuery{})
+		if err != nil || len(list.Workspaces) != 1 || list.Workspaces[0].Permissions != want || list.Workspaces[0].Shared != shared {
+			t.Errorf("%s lists %+v, %v; want %+v", reader, list.Workspaces, err, want)
+		}
+	}
+	all := sdk.WorkspacePermissions{Connect: true, Build: true, Update: true, Delete: true, Share: true}
+	check("ann", false, all)
+	check("tom", false, sdk.WorkspacePermissions{})
+	check("olga", false, sdk.WorkspacePermissions{Build: true, Update: true, Delete: true, Share: true})
+	for role, want := range map[string]sdk.WorkspacePermissions{
+		sdk.RoleUse:   {Connect: true},
+		sdk.RoleAdmin: {Connect: true, Build: true, Update: true, Share: true},
+	} {
+		if err := s.As("ann").UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{s.User("bob").String(): role}}); err != nil {
+			t.Fatal(err)
+		}
+		check("bob", true, want)
+		check("ann", true, all)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestSearchForSharedWorkspaces: shared:, shared_with_user: and shared_with_group: select among those that the actor may see.
+func TestSearchForSharedWorkspaces(t *testing.T) {
+	s := coderdtest.New(t)
+	template := s.Template("process", nil).ID
+	strange, err := s.As("olga").CreateOrganization(t.Context(), sdk.CreateOrganizationRequest{Name: "strange"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, _ := s.Running("ann", "mine", template)
+	lent, _ := s.Running("ann", "lent", template)
+	s.Running("bob", "bobs", template)
+	group, err := s.As("olga").CreateGroup(t.Context(), sdk.DefaultOrganization, sdk.CreateGroupRequest{Name: "ops team"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob := s.User("bob")
+	if _, err := s.As("olga").PatchGroup(t.Context(), group.ID, sdk.PatchGroupRequest{AddUsers: []string{bob.String()}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.As("ann").UpdateWorkspaceACL(t.Context(), lent.ID, sdk.UpdateWorkspaceACLRequest{GroupRoles: map[string]string{group.ID.String(): "use"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.As("ann").UpdateWorkspaceACL(t.Context(), mine.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{s.User("carol").String(): "use"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ as, q, want string }{
+		{"ann", "shared:true", "lent mine"},
+		{"ann", "shared:false", ""},
+		{"ann", "owner:me", "lent mine"},
+		{"ann", "shared_with_user:bob", "lent"},
+		{"ann", "shared_with_user:me", ""},
+		{"bob", "", "lent bobs"},
+		{"bob", "owner:me", "bobs"},
+		{"bob", "shared:true", "lent"},
+		{"bob", "shared_with_user:me", "lent"},
+		{"bob", "shared_with_user:" + bob.String(), "lent"},
+		{"bob", "shared_with_user:carol", ""}, // ann's other workspace is not bob's business
+		{"bob", "shared_with_user:nosuch", ""},
+		{"bob", `shared_with_group:"ops team"`, "lent"},
+		{"bob", "shared_with_group:" + group.ID.String(), "lent"},
+		{"bob", "shared_with_group:nosuch", ""},
+		{"bob", "organization:default", "lent bobs"},
+		{"bob", "organization:" + s.Org.String() + " owner:me", "bobs"},
+		{"bob", "organization:" + strange.ID.String(), ""},
+		{"bob", "organization:strange", ""},
+		{"bob", "organization:nosuch", ""},
+		{"erin", "shared:true", ""},
+		{"erin", "shared_with_user:bob", ""},
+		{"erin", `shared_with_group:"ops team"`, ""},
+	} {
+		found, err := s.As(c.as).Workspaces(t.Context(), sdk.WorkspacesQuery{Q: c.q})
+		if err != nil {
+			t.Errorf("%s %q: %v", c.as, c.q, err)
+			continue
+		}
+		var names []string
+		for _, w := range found.Workspaces {
+			names = append(names, w.Name)
+		}
+		if got := strings.Join(names, " "); got != c.want || found.Count != len(names) {
+			t.Errorf("%s %q: got %q of %d, want %q", c.as, c.q, got, found.Count, c.want)
+		}
+	}
+	for _, q := range []string{"shared:maybe", "shared_with_user:bob shared_with_group:x"} {
+		if _, err := s.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{Q: q}); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%q: %v, want invalid", q, err)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package users
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/notifications"
+	"github.com/codermesh/codermesh/coderd/rbac"
+)
+
+// tellAdmins notifies those who manage users of what happened to an account, except who did it and the account's user.
+func (s *Service) tellAdmins(ctx context.Context, q *dbsqlc.Queries, t notifications.Template, user dbsqlc.User) error {
+	by, name := notifications.Initiator(ctx)
+	return s.notifications.Record(ctx, q, notifications.Event{
+		Template: t, Roles: []string{rbac.RoleOwner, rbac.RoleUserAdmin}, Except: []uuid.UUID{by, user.ID}, Targets: []uuid.UUID{user.ID},
+		Labels: map[string]string{"account": user.Username, "initiator": name},
+	})
+}
+
+// tellUser notifies the user of what happened to their account, also while it is suspended.
+func (s *Service) tellUser(ctx context.Context, q *dbsqlc.Queries, t notifications.Template, user dbsqlc.User) error {
+	_, name := notifications.Initiator(ctx)
+	return s.notifications.Record(ctx, q, notifications.Event{
+		Template: t, To: []uuid.UUID{user.ID}, Targets: []uuid.UUID{user.ID}, Suspended: true,
+		Labels: map[string]string{"account": user.Username, "initiator": name},
+	})
+}

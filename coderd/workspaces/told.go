@@ -1,0 +1,82 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/notifications"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// automatic are the reasons of builds that policy makes.
+var automatic = []sdk.BuildReason{sdk.ReasonAutostart, sdk.ReasonAutostop, sdk.ReasonDormancy, sdk.ReasonAutoDelete}
+
+// tellResult notifies of a build's end those who did not wait for it: the owner of automatic builds and of deletions by others, and
+// the administrators of a template whose build failed.
+func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool) error {
+	auto := slices.Contains(automatic, sdk.BuildReason(b.Reason))
+	deleted := succeeded && sdk.Transition(b.Transition) == sdk.TransitionDelete && (auto || b.InitiatorID != w.OwnerID)
+	started := succeeded && sdk.Transition(b.Transition) == sdk.TransitionStart && auto
+	if canceled || succeeded && !deleted && !started {
+		return nil
+	}
+	news, err := q.GetBuildNews(ctx, b.ID)
+	if err != nil {
+		return fmt.Errorf("read build: %w", err)
+	}
+	e := notifications.Event{
+		Targets: []uuid.UUID{w.ID, w.TemplateID, w.OrganizationID},
+		Labels: map[string]string{
+			"workspace": w.Name, "owner": news.OwnerName, "template": news.TemplateName, "version": news.VersionName, "transition": b.Transition,
+			"initiator": news.InitiatorName, "build": strconv.Itoa(int(news.BuildNumber)), "reason": news.Explanation,
+		},
+	}
+	switch {
+	case deleted:
+		e.Template, e.To = notifications.WorkspaceDeleted, []uuid.UUID{w.OwnerID}
+		if !auto {
+			e.Labels["reason"] = news.InitiatorName + " deleted it"
+		}
+	case started:
+		if !news.Updated {
+			return nil
+		}
+		e.Template, e.To = notifications.WorkspaceAutoUpdated, []uuid.UUID{w.OwnerID}
+	case auto:
+		e.Template, e.To, e.Daily = notifications.WorkspaceAutobuildFailed, []uuid.UUID{w.OwnerID}, w.ID.String()+" "+b.Transition
+	default:
+		e.Template, e.Daily, e.Except = notifications.WorkspaceManualBuildFailed, w.ID.String()+" "+b.Transition, []uuid.UUID{b.InitiatorID}
+		e.Roles = []string{rbac.RoleTemplateAdmin}
+		e.Organization, e.OrganizationRoles = w.OrganizationID, []string{rbac.RoleOrganizationTemplateAdmin}
+	}
+	return s.opts.Notifications.Record(ctx, q, e)
+}
+
+// tellShared notifies the users with whom a workspace was newly shared. Members of groups are not notified.
+func (s *Service) tellShared(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.Workspace) error {
+	var added []uuid.UUID
+	for id := range maps.Keys(after.Sharing) {
+		if _, had := before.Sharing[id]; !had {
+			added = append(added, id) // ids of groups are no users' ids
+		}
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	owner, err := q.GetUsername(ctx, after.OwnerID)
+	if err != nil {
+		return fmt.Errorf("read owner's name: %w", err)
+	}
+	by, name := notifications.Initiator(ctx)
+	return s.opts.Notifications.Record(ctx, q, notifications.Event{
+		Template: notifications.WorkspaceShared, To: added, Except: []uuid.UUID{by}, Targets: []uuid.UUID{after.ID, after.TemplateID},
+		Labels: map[string]string{"workspace": after.Name, "owner": owner, "initiator": name},
+	})
+}

@@ -1,0 +1,254 @@
+package coderd_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/region"
+)
+
+// runningProxy is a region proxy in this process.
+type runningProxy struct {
+	url    *url.URL
+	synced chan struct{}
+	ended  chan error // receives the result once
+	cancel context.CancelFunc
+}
+
+// stop ends the proxy and returns its result.
+func (p *runningProxy) stop() error {
+	p.cancel()
+	return p.result()
+}
+
+func (p *runningProxy) result() error {
+	err := <-p.ended
+	p.ended <- err
+	return err
+}
+
+// wait returns the result of a proxy that ends without stop.
+func (p *runningProxy) wait(t *testing.T) (err error) {
+	t.Helper()
+	coderdtest.Await(t, "the proxy's end", func(context.Context) bool {
+		select {
+		case err = <-p.ended:
+			p.ended <- err
+			return true
+		default:
+			return false
+		}
+	})
+	return err
+}
+
+func newStranger(t *testing.T, answer http.HandlerFunc) *url.URL {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func runProxy(t *testing.T, server *url.URL, token string) *runningProxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &runningProxy{url: &url.URL{Scheme: "http", Host: l.Addr().String()}, synced: make(chan struct{}, 10)}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.ended, p.cancel = make(chan error, 1), cancel
+	go func() {
+		p.ended <- region.Run(ctx, region.Options{
+			Server: server, Token: secret.Token(token), URL: p.url, Listener: l, STUNAddress: "127.0.0.1:0",
+			Synced: func() { p.synced <- struct{}{} },
+		})
+	}()
+	t.Cleanup(func() { p.stop() })
+	return p
+}
+
+// regionHealth returns the health of the regions by their names.
+func regionHealth(ctx context.Context, t *testing.T, c *sdk.Client) map[string]bool {
+	t.Helper()
+	list, err := c.Regions(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	health := map[string]bool{}
+	for _, r := range list.Regions {
+		health[r.Name] = r.Healthy
+	}
+	return health
+}
+
+// A proxy that is connected to one server becomes a region at every server, admits the nodes of all of them, and is left when it ends.
+func TestRegionProxy(t *testing.T) {
+	t.Parallel()
+	servers := fleet(t, 2)
+	owner, other := servers[0].As("olga"), servers[1].As("olga")
+	made, err := owner.CreateWorkspaceProxy(t.Context(), sdk.CreateWorkspaceProxyRequest{Name: "eu", DisplayName: "Frankfurt"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.Proxy.Status.Status != sdk.ProxyUnregistered || made.Proxy.Healthy || !made.Proxy.DERPOnly {
+		t.Fatalf("created %+v", made.Proxy)
+	}
+	proxy := runProxy(t, servers[0].URL, made.Token)
+	<-proxy.synced
+	coderdtest.Await(t, "the region at the other server", func(ctx context.Context) bool { return regionHealth(ctx, t, other)["eu"] })
+	got, err := other.WorkspaceProxy(t.Context(), "EU")
+	if err != nil || got.URL != proxy.url.String() || got.Status.Status != sdk.ProxyOK || got.DisplayName != "Frankfurt" || got.PathAppURL == "" {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	for _, s := range servers {
+		coderdtest.Await(t, "the region in the relay map", func(context.Context) bool {
+			regions := s.Mesh.RelayMap().Regions
+			return len(regions) == 2 && regions[1].Code == "eu" && regions[1].URL == proxy.url.String() && regions[1].STUNPort != 0 && regions[1].ID >= 10
+		})
+		// The node of each server is admitted at the proxy's relay and reaches it.
+		coderdtest.Await(t, "the server's node knows the region", func(context.Context) bool {
+			links, _ := s.Mesh.Relays()
+			return len(links) == 2
+		})
+	}
+	if err := proxy.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers {
+		coderdtest.Await(t, "the region leaves the relay map", func(context.Context) bool { return len(s.Mesh.RelayMap().Regions) == 1 })
+	}
+	if got, err = owner.WorkspaceProxy(t.Context(), got.ID.String()); err != nil || got.Status.Status != sdk.ProxyUnreachable {
+		t.Fatalf("after the proxy's end: %+v, %v", got, err)
+	}
+}
+
+func TestRegionProxyTokens(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.Start(t)
+	owner := s.As("olga")
+	made, err := owner.CreateWorkspaceProxy(t.Context(), sdk.CreateWorkspaceProxyRequest{Name: "eu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := runProxy(t, s.URL, made.Token)
+	<-first.synced
+	again, err := owner.PatchWorkspaceProxy(t.Context(), "eu", sdk.PatchWorkspaceProxyRequest{RegenerateToken: true})
+	if err != nil || again.Token == "" || again.Token == made.Token {
+		t.Fatalf("token %v, %v", again.Token == made.Token, err)
+	}
+	// The old token's connection ends, and it cannot connect again.
+	if err := first.wait(t); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Fatalf("the proxy with the replaced token ended with %v", err)
+	}
+	second := runProxy(t, s.URL, again.Token)
+	<-second.synced
+	if err := owner.DeleteWorkspaceProxy(t.Context(), "eu"); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.wait(t); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Fatalf("the deleted proxy ended with %v", err)
+	}
+	coderdtest.Await(t, "no region", func(context.Context) bool { return len(s.Mesh.RelayMap().Regions) == 1 })
+}
+
+func TestRegionProxyRefusals(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.Start(t)
+	owner, ctx := s.As("olga"), t.Context()
+	for name, req := range map[string]sdk.CreateWorkspaceProxyRequest{
+		"empty":    {},
+		"reserved": {Name: "Primary"},
+		"me":       {Name: "me"},
+		"slash":    {Name: "a/b"},
+		"long":     {Name: strings.Repeat("a", 33)},
+		"id":       {Name: "0f9d1a4e-2f3a-4c39-8d63-6f0f3d0f0001"},
+		"display":  {Name: "a", DisplayName: strings.Repeat("ä", 65)},
+		"icon":     {Name: "a", Icon: strings.Repeat("i", 257)},
+	} {
+		if _, err := owner.CreateWorkspaceProxy(ctx, req); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := owner.CreateWorkspaceProxy(ctx, sdk.CreateWorkspaceProxyRequest{Name: "eu"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := owner.CreateWorkspaceProxy(ctx, sdk.CreateWorkspaceProxyRequest{Name: "EU"}); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("same name: %v", err)
+	}
+	if _, err := owner.PatchWorkspaceProxy(ctx, "us", sdk.PatchWorkspaceProxyRequest{DisplayName: "x"}); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("unknown: %v", err)
+	}
+	// A member sees the regions, and neither the proxies nor their addresses.
+	ann := s.As("ann")
+	if health := regionHealth(ctx, t, ann); len(health) != 2 || !health["primary"] || health["eu"] {
+		t.Errorf("regions of a member: %v", health)
+	}
+	_, list := ann.WorkspaceProxies(ctx)
+	_, get := ann.WorkspaceProxy(ctx, "eu")
+	_, create := ann.CreateWorkspaceProxy(ctx, sdk.CreateWorkspaceProxyRequest{Name: "us"})
+	_, patch := ann.PatchWorkspaceProxy(ctx, "eu", sdk.PatchWorkspaceProxyRequest{RegenerateToken: true})
+	for name, err := range map[string]error{"list": list, "get": get, "create": create, "patch": patch, "delete": ann.DeleteWorkspaceProxy(ctx, "eu")} {
+		if code := fault.CodeOf(err); code != fault.Forbidden {
+			t.Errorf("a member's %s: %v", name, err)
+		}
+	}
+	if list, err := owner.WorkspaceProxies(ctx); err != nil || len(list.Regions) != 2 || list.Regions[0].Name != "primary" {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	// Strangers do not get an upgrade.
+	for name, token := range map[string]string{"none": "", "unknown": "cmwp_" + secret.Text(43), "session": s.Token("olga")} {
+		proxy := runProxy(t, s.URL, token)
+		if err := proxy.wait(t); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Errorf("token %s: %v", name, err)
+		}
+	}
+}
+
+// A proxy's URL must lead to that proxy.
+func TestRegionProxyElsewhere(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.Start(t)
+	made, err := s.As("olga").CreateWorkspaceProxy(t.Context(), sdk.CreateWorkspaceProxyRequest{Name: "eu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 100)
+	stranger := newStranger(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		w.Write([]byte(strings.Repeat("x", region.CheckLength)))
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- region.Run(ctx, region.Options{Server: s.URL, Token: secret.Token(made.Token), URL: stranger, Listener: l})
+	}()
+	<-asked
+	<-asked // it was refused, and tried again
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if regions := s.Mesh.RelayMap().Regions; len(regions) != 1 {
+		t.Fatalf("the relay map has %v", regions)
+	}
+}

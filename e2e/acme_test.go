@@ -1,0 +1,51 @@
+package e2e_test
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/coderd/certs/pebbletest"
+)
+
+// TestACME: a server gets its certificate from an authority that asks it over HTTPS, and has the same one after a restart.
+func TestACME(t *testing.T) {
+	port := freePort()
+	tlsPort, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := pebbletest.Start(t, 1, tlsPort) // nothing listens on port 1
+	d := startServer(t,
+		"--tls-address", net.JoinHostPort("127.0.0.1", port), "--tls-acme-domain", "coder.example.com", "--tls-acme-email", "ada@example.com",
+		"--tls-acme-directory-url", authority.DirectoryURL, "--tls-acme-ca-file", authority.CAFile)
+	serial := func() (number string) {
+		await(t, "the server serves HTTPS with a certificate of the authority", func() bool {
+			client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+				DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: authority.Roots, ServerName: "coder.example.com"},
+			}}
+			resp, err := client.Get("https://127.0.0.1:" + port + "/healthz")
+			if err != nil {
+				return false
+			}
+			resp.Body.Close()
+			number = resp.TLS.PeerCertificates[0].SerialNumber.String()
+			return resp.StatusCode == http.StatusOK
+		})
+		return number
+	}
+	first := serial()
+	if err := d.end(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	if again := serial(); again != first {
+		t.Errorf("after a restart the server has the certificate %s, want %s", again, first)
+	}
+}

@@ -1,0 +1,325 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+// balanced is a deployment of three servers on one database. It is reached through a load balancer, nginx or HAProxy, that leads to them in
+// turn and is configured with the text of docs/servers.md. Each server can also be reached directly, as though the balancer had chosen it.
+type balanced struct {
+	*deployment // through the balancer
+	servers     []*deployment
+	front       *exec.Cmd
+	program     string // of front
+	turn        int    // how many servers the list in its configuration is rotated by
+}
+
+// prepareBalanced prepares the servers, without built-in provisioners. It does not start anything but the database.
+func prepareBalanced(t *testing.T) *balanced {
+	t.Helper()
+	db := externalDatabase(t)()
+	t.Cleanup(func() { stopDatabase(t, db) })
+	b := &balanced{deployment: &deployment{server: newServer(t.TempDir()), t: t}}
+	t.Cleanup(b.cleanup) // last: it kills every process that has the balancer's URL
+	keys := filepath.Join(b.dir, "keys")
+	if err := os.WriteFile(keys, []byte("MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.extra = []string{"CODER_PROVISIONER_DAEMON_PSK=" + provisionerKey}
+	for i := range 3 {
+		s := &deployment{server: newServer(filepath.Join(b.dir, fmt.Sprint("server", i))), t: t}
+		s.args = []string{"--postgres-url", db.URL(), "--state-encryption-key-file", keys, "--provisioner-daemons", "0", "--stun-address", "127.0.0.1:0", "--verbose"}
+		s.extra = append(slices.Clone(b.extra), "CODER_ACCESS_URL="+b.url(), "CODER_PROXY_TRUSTED_ORIGINS=127.0.0.1/32")
+		b.servers = append(b.servers, s)
+	}
+	return b
+}
+
+// start starts the servers at once, and the balancer.
+func (b *balanced) start(program string) {
+	b.t.Helper()
+	var started sync.WaitGroup
+	for i, s := range b.servers {
+		b.t.Cleanup(func() {
+			if err := s.end(syscall.SIGTERM); err != nil {
+				b.t.Error(err)
+			}
+			if b.t.Failed() {
+				b.t.Logf("log of server %d:\n%s", i, s.logText())
+			}
+		})
+		started.Go(func() {
+			if err := s.start(); err != nil {
+				b.t.Error(err)
+			}
+		})
+	}
+	started.Wait()
+	if b.t.Failed() {
+		b.t.FailNow()
+	}
+	b.balance(program)
+	b.coder("login", b.url(), "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password)
+	var err error
+	if b.token, err = signIn(b.url(), "ada@example.com"); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, s := range b.servers {
+		s.token = b.token
+		s.coder("login", s.url(), "--token", b.token)
+	}
+}
+
+// balance replaces the balancer.
+func (b *balanced) balance(program string) {
+	b.t.Helper()
+	dir := filepath.Join(b.dir, program)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	config := b.documented(program)
+	args := []string{"-db", "-f", filepath.Join(dir, "conf")}
+	if program == "nginx" {
+		account := ""
+		if os.Geteuid() == 0 {
+			account = "user root;\n"
+		}
+		temp := ""
+		for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+			temp += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
+		}
+		config = fmt.Sprintf("%sdaemon off; worker_processes 2; pid %[2]s/pid; error_log %[2]s/log;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", account, dir, temp, config)
+		args = []string{"-c", filepath.Join(dir, "conf"), "-p", dir}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "conf"), []byte(config), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	if b.front != nil {
+		b.unbalance(b.front)
+	}
+	cmd := exec.Command(program, args...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &said, &said, time.Second
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.front, b.program = cmd, program
+	b.t.Cleanup(func() {
+		if b.front == cmd {
+			b.unbalance(cmd)
+		}
+		if b.t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(dir, "log")) // only nginx has one
+			b.t.Logf("%s: %s%s", program, &said, log[max(0, len(log)-4000):])
+		}
+	})
+	await(b.t, program+" leads to a server", b.healthy)
+}
+
+func (b *balanced) unbalance(cmd *exec.Cmd) {
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		b.t.Error(err)
+	}
+	_ = cmd.Wait() // HAProxy reports the signal
+}
+
+// documented returns the balancer's configuration from the documentation, with the addresses of this test.
+func (b *balanced) documented(program string) string {
+	b.t.Helper()
+	page, err := os.ReadFile("../docs/servers.md")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "<!-- "+program+" -->\n```"+program+"\n")
+	text, _, ok := strings.Cut(text, "```\n<!-- end -->")
+	addresses := [][2]string{{"listen 80;", "listen 127.0.0.1:" + b.port + ";"}, {"bind :80\n", "bind 127.0.0.1:" + b.port + "\n"}}
+	addresses = slices.DeleteFunc(addresses, func(a [2]string) bool { return !strings.Contains(text, a[0]) })
+	ok = ok && len(addresses) == 1
+	for i := range b.servers {
+		addresses = append(addresses, [2]string{fmt.Sprintf("192.0.2.1%d:3000", i+1), "127.0.0.1:" + b.servers[(i+b.turn)%3].port})
+	}
+	for _, a := range addresses {
+		ok = ok && strings.Count(text, a[0]) == 1
+		text = strings.Replace(text, a[0], a[1], 1)
+	}
+	if !ok {
+		b.t.Fatalf("docs/servers.md has no configuration of %s for three servers", program)
+	}
+	return text
+}
+
+// joinedAt counts the lines of each server's log that report that a participant of a kind has joined there.
+func (b *balanced) joinedAt(kind string) (counts [3]int) {
+	b.t.Helper()
+	for i, s := range b.servers {
+		log, err := os.ReadFile(filepath.Join(s.dir, "server.log"))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for line := range bytes.Lines(log) {
+			if bytes.Contains(line, []byte(`msg="mesh connection began"`)) && bytes.Contains(line, []byte(kind)) {
+				counts[i]++
+			}
+		}
+	}
+	return counts
+}
+
+// arrives runs act, and returns the server that a participant then joins.
+func (b *balanced) arrives(kind string, act func()) (at int) {
+	b.t.Helper()
+	before := b.joinedAt(kind)
+	act()
+	await(b.t, kind+" has joined", func() bool {
+		for i, n := range b.joinedAt(kind) {
+			if n > before[i] {
+				at = i
+				return true
+			}
+		}
+		return false
+	})
+	return at
+}
+
+// everywhere restarts the balancer until the only participant of a kind, which is at the given server now, has been led to each server, and
+// runs do once at each.
+func (b *balanced) everywhere(what, kind string, at int, do func(at int)) {
+	b.t.Helper()
+	visited := map[int]bool{}
+	for tries := 0; ; tries++ {
+		if !visited[at] {
+			visited[at] = true
+			do(at)
+		}
+		if len(visited) == len(b.servers) {
+			return
+		}
+		if tries > 20 {
+			b.t.Fatalf("the balancer led %s to %d servers only", what, len(visited))
+		}
+		b.turn++ // the new process begins with another server
+		at = b.arrives(kind, func() { b.balance(b.program) })
+	}
+}
+
+// client returns an API client of one server.
+func (d *deployment) client() *sdk.Client {
+	d.t.Helper()
+	base, err := url.Parse(d.url())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return sdk.New(base, secret.Token(d.token), sdk.Options{})
+}
+
+// parallel runs do for each server and fails the test with the errors.
+func (b *balanced) parallel(what string, do func(s *deployment, i int) error) {
+	b.t.Helper()
+	errs := make([]error, len(b.servers))
+	var wait sync.WaitGroup
+	for i, s := range b.servers {
+		wait.Go(func() { errs[i] = do(s, i) })
+	}
+	wait.Wait()
+	for i, err := range errs {
+		if err != nil {
+			b.t.Errorf("%s: server %d: %v", what, i, err)
+		}
+	}
+}
+
+// feed collects what a stream of events sends.
+type feed struct {
+	what string
+	mu   sync.Mutex
+	text []byte
+	err  error
+}
+
+// watch opens a stream of events at a path, over a websocket if socket is true.
+func (d *deployment) watch(path string, socket bool) *feed {
+	d.t.Helper()
+	f := &feed{what: d.url() + path}
+	ctx, cancel := context.WithCancel(d.t.Context())
+	var read func() ([]byte, error)
+	var done sync.WaitGroup
+	if socket {
+		target, err := url.Parse(d.url() + path)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		ws, err := websock.Dial(ctx, target, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {d.token}}, ReadLimit: 1 << 20})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		d.t.Cleanup(func() { ws.CloseNow() })
+		read = func() ([]byte, error) { return ws.ReadAny(ctx) }
+	} else {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.what, nil)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		req.Header.Set(sdk.SessionHeader, d.token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		d.t.Cleanup(func() { resp.Body.Close() })
+		if resp.StatusCode != http.StatusOK {
+			d.t.Fatalf("%s: %s", f.what, resp.Status)
+		}
+		piece := make([]byte, 64<<10)
+		read = func() ([]byte, error) { n, err := resp.Body.Read(piece); return piece[:n], err }
+	}
+	done.Go(func() {
+		for {
+			data, err := read()
+			f.mu.Lock()
+			f.text, f.err = append(f.text, data...), err
+			f.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	})
+	d.t.Cleanup(func() { cancel(); done.Wait() })
+	return f
+}
+
+// sees waits until the stream has sent text.
+func (f *feed) sees(t *testing.T, text string) {
+	t.Helper()
+	await(t, fmt.Sprintf("%s sends %q", f.what, text), func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return bytes.Contains(f.text, []byte(text))
+	})
+}
+
+// ends waits until the server has ended the stream.
+func (f *feed) ends(t *testing.T) {
+	t.Helper()
+	await(t, f.what+" ends", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.err != nil
+	})
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestDescriptionIsCurrent: the description of the API is what the source says.
+func TestDescriptionIsCurrent(t *testing.T) {
+	want, err := generate("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../../coderd/reference/api.gen.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Error("coderd/reference/api.gen.json differs from the server's routes and types: run make gen")
+	}
+	var doc document
+	if err := json.Unmarshal(want, &doc); err != nil {
+		t.Fatal(err)
+	}
+	create := doc.Operations["POST /api/v2/organizations/{organization}/templates"]
+	if create == nil || !strings.HasSuffix(create.Request["$ref"].(string), "CreateTemplateRequest") || create.Responses["201"] == nil {
+		t.Errorf("creating a template: %+v", create)
+	}
+	if list := doc.Operations["GET /api/v2/workspaces"]; list == nil || strings.Join(list.Query, " ") != "limit offset q" {
+		t.Errorf("listing workspaces: %+v", list)
+	}
+}
+
+func TestSentence(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"createVersion": "Create version", "list": "List", "getACL": "Get ACL", "": ""} {
+		if got := sentence(name); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+import { useMutation } from "@tanstack/react-query";
+import { useState } from "react";
+import { useLocation } from "wouter";
+import { send } from "~/api/client";
+import type { Organization, UpdateOrganizationRequest } from "~/api/types";
+import { fullTime } from "~/lib/format";
+import { paths } from "~/lib/path";
+import { Confirm } from "./dialog";
+import { Form, TextField, useFields } from "./form";
+import { Button, Card, Facts } from "./ui";
+
+type Fields = ReturnType<
+  typeof useFields<{ name: string; display_name: string; description: string; icon: string }>
+>["field"];
+
+// OrganizationFields are the inputs that describe an organization.
+export function OrganizationFields({ field, kept }: { field: Fields; kept?: boolean }) {
+  return (
+    <>
+      <TextField
+        label="Name"
+        required
+        autoFocus={!kept}
+        autoComplete="off"
+        spellCheck={false}
+        hint="Lower-case letters, digits and hyphens. Used in addresses and on the command line."
+        {...field("name")}
+      />
+      <TextField
+        label="Display name"
+        required={kept ?? false}
+        autoComplete="off"
+        hint={kept ? undefined : "The same as the name if left empty."}
+        {...field("display_name")}
+      />
+      <TextField label="Description" autoComplete="off" {...field("description")} />
+      <TextField
+        label="Icon"
+        autoComplete="off"
+        placeholder="/emojis/1f3e2.png"
+        hint="The path of a picture on this server, such as /icon/docker.svg or /emojis/1f680.png."
+        {...field("icon")}
+      />
+    </>
+  );
+}
+
+interface SettingsProps {
+  organization: Organization;
+  update: boolean; // the user may change it
+  remove: boolean; // the user may delete it
+}
+
+export function OrganizationSettings({ organization: o, update, remove }: SettingsProps) {
+  return (
+    <>
+      {update ? <Settings organization={o} /> : <About organization={o} />}
+      {remove && <Deletion organization={o} />}
+    </>
+  );
+}
+
+function About({ organization: o }: { organization: Organization }) {
+  return (
+    <Card title="About">
+      <Facts
+        of={[
+          ["Name", o.name],
+          ["Description", o.description || "None"],
+          ["Created", fullTime(o.created_at)],
+        ]}
+      />
+    </Card>
+  );
+}
+
+function Settings({ organization: o }: { organization: Organization }) {
+  const [, navigate] = useLocation();
+  const { values, field } = useFields({
+    name: o.name,
+    display_name: o.display_name,
+    description: o.description,
+    icon: o.icon,
+  });
+  const save = useMutation({
+    mutationFn: () => send<Organization>("PATCH", `organizations/${o.id}`, values satisfies UpdateOrganizationRequest),
+    onSuccess: () => values.name !== o.name && navigate(paths.organization(values.name), { replace: true }),
+  });
+  return (
+    <Card title="Settings">
+      <Form request={save} submit="Save" done="Saved" className="max-w-2xl">
+        <OrganizationFields field={field} kept />
+      </Form>
+    </Card>
+  );
+}
+
+function Deletion({ organization: o }: { organization: Organization }) {
+  const [, navigate] = useLocation();
+  const [asking, ask] = useState(false);
+  return (
+    <Card title="Delete">
+      {o.is_default ? (
+        <p className="text-muted">The default organization cannot be deleted, because new users join it.</p>
+      ) : (
+        <div className="flex flex-wrap items-center justify-between gap-3">
+          <p className="max-w-xl text-muted">
+            Its groups, custom roles and memberships are deleted with it. Delete its templates, workspaces and
+            provisioner keys first, and stop its provisioners.
+          </p>
+          <Button look="danger" onClick={() => ask(true)}>
+            Delete organization…
+          </Button>
+        </div>
+      )}
+      {asking && (
+        <Confirm
+          title={`Delete ${o.display_name}?`}
+          action="Delete"
+          danger
+          typed={o.name}
+          onConfirm={async () => {
+            await send("DELETE", `organizations/${o.id}`);
+            navigate(paths.organizations);
+          }}
+          onClose={() => ask(false)}
+        >
+          This cannot be undone.
+        </Confirm>
+      )}
+    </Card>
+  );
+}

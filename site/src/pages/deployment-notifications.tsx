@@ -1,0 +1,111 @@
+// How the deployment notifies its users.
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { Send } from "lucide-react";
+import { send } from "~/api/client";
+import { queries } from "~/api/queries";
+import type { NotificationsSettings, NotificationTemplate, UpdateNotificationTemplateMethod } from "~/api/types";
+import { Select } from "~/components/form";
+import { groupsOf } from "~/components/notification-preferences";
+import { Table } from "~/components/table";
+import { Button, Card, ErrorNote, Note, Page, Pending } from "~/components/ui";
+import { isOwner, useMe } from "~/components/user";
+import { useTitle } from "~/lib/hooks";
+
+const methodNames: Record<string, string> = { smtp: "Mail", webhook: "Webhook" };
+
+export default function DeploymentNotifications() {
+  useTitle("Notifications of the deployment");
+  const me = useMe();
+  const client = useQueryClient();
+  const settings = useQuery(queries.notificationSettings());
+  const methods = useQuery(queries.notificationMethods());
+  const templates = useQuery(queries.notificationTemplates());
+  const pause = useMutation({
+    mutationFn: (paused: boolean) =>
+      send<NotificationsSettings>("PUT", "notifications/settings", {
+        notifier_paused: paused,
+      } satisfies NotificationsSettings),
+    onSuccess: (next) => client.setQueryData(queries.notificationSettings().queryKey, next),
+  });
+  const test = useMutation({ mutationFn: () => send("POST", "notifications/test", {}) });
+  const choose = useMutation({
+    mutationFn: ({ id, method }: { id: string; method: string }) =>
+      send("PUT", `notifications/templates/${id}/method`, { method } satisfies UpdateNotificationTemplateMethod),
+    onSuccess: () => client.invalidateQueries({ queryKey: queries.notificationTemplates().queryKey }),
+  });
+  const paused = settings.data?.notifier_paused ?? false;
+  const available = methods.data?.available ?? [];
+  if (!isOwner(me))
+    return (
+      <Page title="Notifications">
+        <Note tone="warn" title="Only owners of the deployment change how it notifies users." />
+      </Page>
+    );
+  return (
+    <Page
+      title="Notifications"
+      subtitle="How this deployment notifies its users"
+      actions={
+        <>
+          <Button busy={pause.isPending} disabled={!settings.data} onClick={() => pause.mutate(!paused)}>
+            {paused ? "Resume deliveries" : "Pause deliveries"}
+          </Button>
+          <Button look="primary" busy={test.isPending} onClick={() => test.mutate()}>
+            <Send /> Send me a test
+          </Button>
+        </>
+      }
+    >
+      <ErrorNote error={settings.error ?? methods.error ?? pause.error ?? test.error ?? choose.error} />
+      {paused && (
+        <Note tone="warn" title="Deliveries are paused.">
+          What happens meanwhile is delivered after you resume.
+        </Note>
+      )}
+      {test.isSuccess && !paused && <Note tone="ok" title="A test is on its way to you." />}
+      {methods.data && available.length === 0 && (
+        <Note tone="warn" title="Users are notified in their inboxes only.">
+          To send mail, start the server with --email-smarthost and --email-from; for a webhook, with
+          --notifications-webhook-endpoint.
+        </Note>
+      )}
+      <Card flush title="Events">
+        <Pending query={templates} what="events" />
+        {templates.data && (
+          <Table<NotificationTemplate>
+            label="Events"
+            rows={groupsOf(templates.data).flatMap(([, all]) => all)}
+            id={(t) => t.id}
+            columns={[
+              { name: "Event", className: "font-medium", cell: (t) => t.name },
+              { name: "Group", cell: (t) => t.group },
+              {
+                name: "Sent by",
+                cell: (t) =>
+                  available.length === 0 ? (
+                    <span className="text-muted">Not configured</span>
+                  ) : (
+                    <Select
+                      aria-label={`Method of ${t.name}`}
+                      value={t.method}
+                      disabled={choose.isPending && choose.variables.id === t.id}
+                      onChange={(e) => choose.mutate({ id: t.id, method: e.target.value })}
+                    >
+                      <option value="">
+                        {methods.data?.default ? `Default (${methodNames[methods.data.default]})` : "Default (none)"}
+                      </option>
+                      {available.map((m) => (
+                        <option key={m} value={m}>
+                          {methodNames[m] ?? m}
+                        </option>
+                      ))}
+                    </Select>
+                  ),
+              },
+            ]}
+          />
+        )}
+      </Card>
+    </Page>
+  );
+}
