@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const installed = "/usr/local/bin/coder" // where the units expect the program
+const installed = "/usr/bin/coder" // where the units expect the program
 
 // verify returns what systemd finds wrong with a unit, "" for nothing.
 func verify(t *testing.T, name, text string) string {
@@ -60,14 +60,14 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// The README points to the unit instead of repeating it.
-func TestReadmeNamesTheUnit(t *testing.T) {
+// The README names the service instead of repeating its unit.
+func TestReadmeNamesTheService(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(data), "(packaging/coder.service)") || strings.Contains(string(data), "[Service]") {
-		t.Error("README.md must link packaging/coder.service and hold no unit of its own")
+	if !strings.Contains(string(data), "systemctl enable --now codermesh\n") || strings.Contains(string(data), "[Service]") {
+		t.Error("README.md must start the service codermesh and hold no unit of its own")
 	}
 }

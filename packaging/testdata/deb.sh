@@ -1,0 +1,75 @@
+# Runs as root in a booted container: installs, upgrades, removes and purges the deb package as an administrator does.
+set -eux
+state=/var/lib/codermesh
+
+trap 'status=$?; [ "$status" = 0 ] || journalctl --no-pager --unit codermesh | tail -40' EXIT
+serving() {
+	set +x
+	for _ in $(seq 300); do
+		if curl -fs http://127.0.0.1:3000/healthz >/dev/null; then set -x && return; fi
+		systemctl is-failed --quiet codermesh && return 1
+		sleep 0.2
+	done
+	return 1
+}
+as_ada() { timeout 60 runuser --user ada -- coder "$@"; }
+
+# The test found Terraform or OpenTofu somewhere.
+for program in terraform tofu; do
+	if [ -e /test/$program ]; then install -m 755 /test/$program /usr/bin/$program; fi
+done
+
+# Installation starts nothing, and creates the account.
+dpkg --install /test/one.deb
+! systemctl is-active codermesh
+! systemctl is-enabled codermesh
+[ "$(stat -c '%U:%G %a' /etc/codermesh/server.env)" = 'root:codermesh 640' ]
+[ "$(stat -c '%U:%G %a' /etc/codermesh/provisionerd.env)" = 'root:root 600' ]
+id codermesh
+
+# What the administrator is told to do starts the server, confined, as its user.
+sed -i 's|^#CODER_ACCESS_URL=.*|CODER_ACCESS_URL=http://127.0.0.1:3000|' /etc/codermesh/server.env
+systemctl enable --now codermesh
+serving
+[ "$(stat -c %U "/proc/$(systemctl show --value --property MainPID codermesh)")" = codermesh ]
+[ "$(stat -c '%U %a' $state)" = 'codermesh 700' ]
+systemd-analyze security --no-pager codermesh | tail -1
+
+# A workspace is built and reached.
+useradd --create-home ada
+as_ada login http://127.0.0.1:3000 --first-user-username ada --first-user-email ada@example.com --first-user-password Correct-Horse-9-Battery
+cd /home/ada
+as_ada templates init --id process process
+as_ada templates push process -d process -y
+as_ada create dev -t process -y
+as_ada ssh dev -- echo reached | grep reached
+
+# An upgrade restarts the server with the new program and keeps data, settings and sessions.
+before=$(systemctl show --value --property MainPID codermesh)
+dpkg --install /test/two.deb
+[ "$(dpkg-query -W -f '${Version}' codermesh)" = 2.31.10002-1 ]
+serving
+[ "$(systemctl show --value --property MainPID codermesh)" != "$before" ]
+grep '^CODER_ACCESS_URL=http://127.0.0.1:3000$' /etc/codermesh/server.env
+as_ada list | grep dev
+
+# Removal stops the server and keeps data and settings; the next installation continues with them.
+dpkg --remove codermesh
+! systemctl is-active codermesh
+! [ -e /usr/bin/coder ]
+[ -s /etc/codermesh/server.env ]
+[ -d $state/postgres/data ]
+dpkg --install /test/one.deb
+systemctl enable --now codermesh
+serving
+as_ada list | grep dev
+
+# Purging deletes everything.
+as_ada delete dev -y
+dpkg --purge codermesh
+! [ -e $state ]
+! [ -e /etc/codermesh ]
+! [ -e /var/cache/codermesh ]
+! id codermesh
+! getent group codermesh
+echo complete

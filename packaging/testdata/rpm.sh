@@ -1,0 +1,26 @@
+# Runs as root in a booted container: installs, upgrades and removes the rpm package. Debian's rpm knows none of the machine's packages, so
+# dependencies are left out.
+set -eux
+rpm --initdb
+rpm --install --nodeps /test/one.rpm
+! systemctl is-active codermesh
+[ "$(stat -c '%U:%G %a' /etc/codermesh/server.env)" = 'root:codermesh 640' ]
+sed -i 's|^#CODER_ACCESS_URL=.*|CODER_ACCESS_URL=http://127.0.0.1:3000|' /etc/codermesh/server.env
+systemctl enable codermesh
+systemctl start codermesh
+before=$(systemctl show --value --property MainPID codermesh)
+[ "$before" != 0 ]
+
+rpm --upgrade --nodeps /test/two.rpm
+[ "$(rpm --query codermesh)" = codermesh-2.31.10002-1.x86_64 ]
+systemctl is-active codermesh
+[ "$(systemctl show --value --property MainPID codermesh)" != "$before" ]
+grep '^CODER_ACCESS_URL=http://127.0.0.1:3000$' /etc/codermesh/server.env
+
+rpm --erase codermesh
+! systemctl is-active codermesh
+! systemctl is-enabled codermesh
+! [ -e /usr/bin/coder ]
+[ -d /var/lib/codermesh ]
+grep "^CODER_ACCESS_URL=http://127.0.0.1:3000$" /etc/codermesh/server.env.rpmsave 
+echo complete

@@ -1,0 +1,199 @@
+// Package charts_test checks the Helm charts of packaging/charts: Helm lints and renders them, and every rendered object is decoded into
+// Kubernetes' own types, which refuses unknown fields and wrong types.
+package charts_test
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const folder = "../../packaging/charts"
+
+// required are the values without which a chart refuses to render.
+var required = map[string]string{
+	"codermesh": `
+accessURL: https://coder.example.com
+secrets: {database: {name: db}, stateEncryptionKey: {name: state}}`,
+	"codermesh-provisioner": `
+serverURL: https://coder.example.com
+secrets: {key: {name: key}}`,
+	"codermesh-proxy": `
+serverURL: https://coder.example.com
+accessURL: https://eu.example.com
+secrets: {token: {name: token}}`,
+}
+
+// everything sets every value to something else than its default.
+var everything = map[string]string{
+	"codermesh": `
+replicas: 3
+secrets: {provisionerPSK: {name: psk}}
+service: {annotations: {a: b}}
+stun: {enabled: true, annotations: {a: b}}
+ingress: {enabled: true, className: nginx, annotations: {a: b}, tlsSecret: certificate}` + common,
+	"codermesh-provisioner": `
+replicas: 2
+tags: {environment: production, b: c}
+rbac: {namespaces: [red, blue]}
+storage: {className: fast}` + common,
+	"codermesh-proxy": `
+stun: {enabled: true, annotations: {a: b}}
+ingress: {enabled: true, className: nginx, host: other.example.com, annotations: {a: b}, tlsSecret: certificate}` + common,
+}
+
+const common = `
+image: {tag: "1", pullSecrets: [{name: registry}]}
+serviceAccount: {name: other, annotations: {a: b}}
+env: [{name: CODER_VERBOSE, value: "true"}]
+resources: {limits: {memory: 1Gi}}
+podAnnotations: {a: b}
+nodeSelector: {a: b}
+tolerations: [{key: a, operator: Exists}]
+affinity: {nodeAffinity: {}}`
+
+// render returns the objects of a chart, as YAML documents.
+func render(t *testing.T, name string, values ...string) (map[string]string, error) {
+	t.Helper()
+	chart, err := loader.LoadDir(filepath.Join(folder, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged := map[string]any{}
+	for _, text := range values {
+		read, err := chartutil.ReadValues([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		merged = chartutil.MergeTables(read, merged)
+	}
+	input, err := chartutil.ToRenderValues(chart, merged, chartutil.ReleaseOptions{Name: "mesh", Namespace: "dev"}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Engine{Strict: true}.Render(chart, input)
+}
+
+// decode checks the documents of a rendered file, and counts them by kind.
+func decode(text string, kinds map[string]int) error {
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		var head struct{ Kind, APIVersion string }
+		if err := yaml.Unmarshal([]byte(document), &head); err != nil {
+			return err
+		}
+		if head.Kind == "" {
+			continue
+		}
+		into, ok := map[string]any{
+			"v1 Service": &corev1.Service{}, "v1 ServiceAccount": &corev1.ServiceAccount{},
+			"apps/v1 Deployment": &appsv1.Deployment{}, "apps/v1 StatefulSet": &appsv1.StatefulSet{},
+			"networking.k8s.io/v1 Ingress": &networkingv1.Ingress{}, "policy/v1 PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
+			"rbac.authorization.k8s.io/v1 Role": &rbacv1.Role{}, "rbac.authorization.k8s.io/v1 RoleBinding": &rbacv1.RoleBinding{},
+		}[head.APIVersion+" "+head.Kind]
+		if !ok {
+			return fmt.Errorf("%s %s is not a kind that charts make", head.APIVersion, head.Kind)
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), into); err != nil {
+			return fmt.Errorf("%s: %w\n%s", head.Kind, err, document)
+		}
+		kinds[head.Kind]++
+	}
+	return nil
+}
+
+func TestCharts(t *testing.T) {
+	t.Parallel()
+	want := map[string]map[string]int{
+		"codermesh":             {"Deployment": 1, "Service": 2, "ServiceAccount": 1, "Ingress": 1, "PodDisruptionBudget": 1},
+		"codermesh-provisioner": {"StatefulSet": 1, "Service": 1, "ServiceAccount": 1, "Role": 2, "RoleBinding": 2},
+		"codermesh-proxy":       {"Deployment": 1, "Service": 2, "ServiceAccount": 1, "Ingress": 1},
+	}
+	for name := range required {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			values, err := chartutil.ReadValues([]byte(required[name]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, message := range lint.AllWithKubeVersion(filepath.Join(folder, name), values, "dev", nil).Messages {
+				if message.Severity > support.InfoSev {
+					t.Errorf("lint: %s", message)
+				}
+			}
+			for _, set := range [][]string{{required[name]}, {required[name], everything[name]}} {
+				files, err := render(t, name, set...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				kinds := map[string]int{}
+				for _, file := range slices.Sorted(maps.Keys(files)) {
+					if err := decode(files[file], kinds); err != nil {
+						t.Errorf("%s: %v", file, err)
+					}
+				}
+				if len(set) == 2 && !maps.Equal(kinds, want[name]) {
+					t.Errorf("objects: got %v, want %v", kinds, want[name])
+				}
+			}
+		})
+	}
+}
+
+// A chart without its required values says which one is missing.
+func TestRequired(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"codermesh": "set accessURL", "codermesh-provisioner": "set secrets.key.name", "codermesh-proxy": "set serverURL"} {
+		if _, err := render(t, name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+	}
+}
+
+// The check of objects finds mistakes.
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	for document, want := range map[string]string{
+		"apiVersion: v1\nkind: Service\nspec: {prots: []}":          "prots",
+		"apiVersion: v1\nkind: Service\nspec: {ports: [{port: x}]}": "port",
+		"apiVersion: v2\nkind: Service":                             "not a kind",
+	} {
+		if err := decode(document, map[string]int{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", document, err, want)
+		}
+	}
+}
+
+// The provisioner's account may manage workspaces in the named namespaces, and nothing in others.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	files, err := render(t, "codermesh-provisioner", required["codermesh-provisioner"], "rbac: {namespaces: [red, blue]}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := files["codermesh-provisioner/templates/rbac.yaml"]
+	for _, want := range []string{"namespace: red", "namespace: blue", "persistentvolumeclaims"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("lacks %q:\n%s", want, text)
+		}
+	}
+	for _, never := range []string{"ClusterRole", "*", "escalate", "impersonate"} {
+		if strings.Contains(text, never) {
+			t.Errorf("has %q:\n%s", never, text)
+		}
+	}
+}
