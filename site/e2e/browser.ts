@@ -44,13 +44,16 @@ export function withBrowser() {
   afterAll(() => browser.close());
 }
 
-// keepEvidence leaves what a failed test saw in build/e2e.
+// keepEvidence prints what a failed test saw, and leaves pictures of it in build/e2e.
 async function keepEvidence(test: string) {
   const dir = join(root, "build", "e2e");
   mkdirSync(dir, { recursive: true });
   const name = test.replaceAll(/\W+/g, "-").slice(0, 60);
-  for (const [i, page] of contexts.flatMap((c) => c.pages()).entries())
+  for (const [i, page] of contexts.flatMap((c) => c.pages()).entries()) {
     await page.screenshot({ path: join(dir, `${name}-${i}.png`), timeout: 5000 }).catch(() => undefined);
+    const text = await page.locator("body").innerText({ timeout: 5000 }).catch(String);
+    console.error(`page ${i}, ${page.url()}:\n${text.slice(0, 2000)}`);
+  }
 }
 
 export interface Opened {

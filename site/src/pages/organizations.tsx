@@ -31,8 +31,8 @@ function List() {
   const sync = useQuery(syncQueries.may());
   const { data: all } = list;
   if (!all || may.isPending) return <PendingPage query={list} what="organizations" title="Organizations" />;
-  const creates = may.data?.["create"] ?? false;
-  if (all.length === 1 && !creates) return <Redirect to={paths.organization(all[0]!.name)} replace />;
+  const creates = may.data?.["create"];
+  if (all.length === 1 && creates === false) return <Redirect to={paths.organization(all[0]!.name)} replace />;
   return (
     <Page
       title="Organizations"
