@@ -65,7 +65,8 @@ func (s *Service) explainWaiting() error {
 				return fmt.Errorf("update job: %w", err)
 			}
 		}
-		return nil
+		// Servers that looked for a job meanwhile have skipped these, because they were locked.
+		return q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: ""})
 	})
 }
 

@@ -167,3 +167,45 @@ func TestServerKilledWithDaemons(t *testing.T) {
 		t.Errorf("the job of the daemon that stays away: %q; it is online: %t", row.Error, all[0].online(away.ID))
 	}
 }
+
+// TestJobGetsItsReasonWhileADaemonComes checks that a daemon gets a job which another server had locked, to write into its log why it waits, when the
+// daemon became free.
+func TestJobGetsItsReasonWhileADaemonComes(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 2, nil)
+	w, other := all[0], all[1]
+	w.Exec("CREATE FUNCTION await_test() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END $$")
+	w.Exec("CREATE TRIGGER await_test BEFORE INSERT ON provisioner_job_logs FOR EACH ROW WHEN (NEW.stage = 'Queued') EXECUTE FUNCTION await_test()")
+	lock, err := w.DB.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	if _, err := lock.Exec(t.Context(), "SELECT pg_advisory_lock(1)"); err != nil {
+		t.Fatal(err)
+	}
+
+	w.stopServer() // so that the other server writes the reason
+	waiting := other.insert(nil)
+	coderdtest.Await(t, "the other server writes the reason", func(ctx context.Context) bool {
+		var n int
+		err := w.DB.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&n)
+		return err == nil && n == 1
+	})
+	w.startServer()
+	r := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "raw"})
+	later := w.insert(nil)
+	offer := r.accept()
+	if got := uuid.UUID(offer.GetJobId()); got != later {
+		t.Fatalf("got job %s, want %s: the lock does not hide %s", got, later, waiting)
+	}
+	r.send(slot(1)) // the server looks for a job in vain
+	r.event(offer, logged(provisionerpb.LogLevel_LOG_LEVEL_INFO, "line"))
+	next[*provisionerpb.ServerMessage_Ack](r)
+	if _, err := lock.Exec(t.Context(), "SELECT pg_advisory_unlock(1)"); err != nil {
+		t.Fatal(err)
+	}
+	if got := uuid.UUID(next[*provisionerpb.ServerMessage_Offer](r).Offer.GetJobId()); got != waiting {
+		t.Errorf("got job %s, want %s", got, waiting)
+	}
+}
