@@ -39,8 +39,8 @@ func TestVSCode(t *testing.T) {
 		{as: "ann", method: "GET", path: "users/me", status: 200, want: `{"id":"{ann}","username":"ann"}`},
 		{as: "ann", method: "GET", path: "deployment/ssh", status: 200, want: `{"hostname_prefix":"coder.","ssh_config_options":{}}`},
 		{as: "ann", method: "GET", path: "experiments", status: 200, want: `[]`},
-		{as: "nobody", method: "GET", path: "/bin/coder-linux-amd64.asc", status: 404}, // the plugin asks whether to run it without a signature
-		{as: "nobody", method: "GET", path: "/bin/coder-plan9-mips", status: 404},
+		{as: "nobody", method: "GET", path: "/bin/coder-linux-amd64.asc", status: 404, text: "no binary"}, // the plugin asks whether to run it without a signature
+		{as: "nobody", method: "GET", path: "/bin/coder-plan9-mips", status: 404, text: "no binary"},
 
 		{as: "ann", method: "GET", path: "workspaces?q=owner%3Ame", status: 200, want: `{"count":1}`},
 		{as: "ann", method: "GET", path: "workspaces?q=", status: 200, want: `{"count":1}`},

@@ -469,7 +469,7 @@ func TestFaults(t *testing.T) {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wantFault(t, embedded.Options{Dir: file}, "CODER_CACHE_DIRECTORY")
+		wantFault(t, embedded.Options{Dir: file}, "--global-config")
 	})
 	t.Run("start given up", func(t *testing.T) {
 		t.Parallel()
