@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/agent/logship"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/memory"
 	"github.com/codermesh/codermesh/internal/notify"
 )
 
@@ -83,7 +83,7 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	}
 	d.log.Info("connected to the server", "agent", manifest.GetAgentName())
 	if d.opts.OwnProcess {
-		debug.FreeOSMemory() // joining takes more memory than staying
+		memory.Free() // joining takes more memory than staying
 	}
 
 	limit := time.AfterFunc(silence, func() { cancel(errSilent) })

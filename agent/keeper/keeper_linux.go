@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/agent/terminal"
 	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/memory"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -210,7 +211,7 @@ func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 		return 0, false, fmt.Errorf("start agent: it is process %d", pid) // kill(2) takes such numbers for groups of processes
 	}
 	theirs.Close()
-	debug.FreeOSMemory()
+	memory.Free()
 	var viewers sync.WaitGroup
 	viewers.Go(func() { k.accept(conn.(*net.UnixConn)) })
 	defer viewers.Wait()

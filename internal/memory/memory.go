@@ -73,10 +73,16 @@ func (r *Returner) collected() {
 // giveBack collects twice, because the contents of a sync.Pool survive the first time.
 func (r *Returner) giveBack() {
 	runtime.GC()
-	debug.FreeOSMemory()
+	Free()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.returned++
+}
+
+// Free collects garbage, and returns the memory that the process does not use now: of its heap, and on Linux the pages of its program.
+func Free() {
+	debug.FreeOSMemory()
+	_ = freeProgram() // the pages stay in use
 }
 
 // cycles counts the collections that were not forced.
