@@ -126,7 +126,16 @@ release-check: ## make the release twice, in two clones of the last commit, and 
 	echo "both builds have the same checksums:"
 	cat "$$work/one/build/release/SHA256SUMS"
 
-test: build lint verify cross test-site test-go ## run all tests; as root also those that need network namespaces and other users
+# The browser suite waits for processes half of its time, which the linters use.
+test: build ## run the linters and all tests; as root also those that need network namespaces and other users
+	@scripts/test-prerequisites
+	log=$$(mktemp) failed=
+	$(MAKE) --no-print-directory test-site >"$$log" 2>&1 & site=$$!
+	$(MAKE) --no-print-directory lint verify cross || failed=yes
+	wait $$site || failed=yes
+	cat "$$log" && rm "$$log"
+	[ -z "$$failed" ]
+	$(MAKE) --no-print-directory test-go
 
 test-site: build ## run the dashboard's unit tests and the browser suite against build/coder
 	@command -v npm >/dev/null || { echo "the dashboard's tests require npm" >&2; exit 1; }
@@ -156,7 +165,8 @@ test-go:
 	raced=$$(printf '^github.com/codermesh/codermesh/(%s)(/|$$)' "$$(echo $(RACED) | tr ' ' '|')")
 	plain='/provisionerd/terraform$$|/internal/layout$$' # they run other programs
 	$(TEST) -race -timeout 15m $$($(GO) list ./... | grep -E "$$raced" | grep -vE "$$plain")
-	$(TEST) -timeout 15m $$($(GO) list ./... | grep -vE "$$raced") $$($(GO) list ./... | grep -E "$$plain")
+	# e2e first: it takes longest, and waits for processes half of its time.
+	$(TEST) -timeout 15m ./e2e $$($(GO) list ./... | grep -vE "$$raced|/e2e$$") $$($(GO) list ./... | grep -E "$$plain")
 
 test-race: build ## run all Go tests with the race detector
 	@scripts/test-prerequisites
@@ -166,9 +176,8 @@ e2e: build ## run the tests that drive the built binaries
 	@scripts/test-prerequisites
 	$(TEST) -count=1 -timeout 20m ./e2e/...
 
-lint: site/node_modules/.package-lock.json ## run gofmt, go vet, golangci-lint and deadcode, and the dashboard's linters
+lint: site/node_modules/.package-lock.json ## run gofmt, golangci-lint and deadcode, and the dashboard's linters
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
-	$(GO) vet -tags '$(FULL_TAGS)' ./...
 	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' ./...
 	scripts/deadcode '$(FULL_TAGS)'
 	cd site && npm run lint
