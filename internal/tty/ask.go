@@ -2,6 +2,7 @@ package tty
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,9 +26,11 @@ type Question struct {
 	Default string // replaces an empty answer; "" with HasDefault unset requires an answer
 	// HasDefault allows an empty answer even if Default is empty.
 	HasDefault bool
-	Secret     bool                      // not echoed
-	Choices    []Choice                  // not empty: one of these, by number, label or value
-	Check      func(answer string) error // nil accepts all. Its error is shown before the question is repeated.
+	Secret     bool     // not echoed
+	Choices    []Choice // not empty: one of these, by number, label or value, or from a menu
+	// Many allows several answers, or none: any of Choices, or any texts if there are none. Default and the answer are JSON lists of strings.
+	Many  bool
+	Check func(answer string) error // nil accepts all. Its error is shown before the question is repeated.
 }
 
 // Choice is one possible answer.
@@ -35,8 +38,9 @@ type Choice struct {
 	Label, Help, Value string
 }
 
-// Ask asks until it gets a valid answer. It returns ErrNotTerminal if In is not a terminal, io.ErrUnexpectedEOF if In ends, and ctx's error if
-// ctx ends first. In that case a read of In may still be in progress, and the process should end.
+// Ask asks until it gets a valid answer. Choices are a menu for the arrow keys, or a numbered list if the terminal has no colors or NO_COLOR
+// turns them off. Ask returns ErrNotTerminal if In is not a terminal, io.ErrUnexpectedEOF if In ends, ErrInterrupted, and ctx's error if ctx
+// ends first. In that case a read of In may still be in progress, and the process should end.
 func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 	if !s.InTTY {
 		return "", ErrNotTerminal
@@ -44,24 +48,10 @@ func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 	if q.Help != "" {
 		fmt.Fprintln(s.Err, s.Dim(Clean(q.Help)))
 	}
-	def := -1
-	for i, c := range q.Choices {
-		if c.Value == q.Default && (q.HasDefault || q.Default != "") {
-			def = i + 1
-		}
-		fmt.Fprintf(s.Err, "  %d) %s", i+1, Clean(c.Label))
-		if c.Help != "" {
-			fmt.Fprint(s.Err, s.Dim("  "+Clean(c.Help)))
-		}
-		fmt.Fprintln(s.Err)
+	if keyboard, ok := s.keyboard(); ok && len(q.Choices) > 0 {
+		return s.choose(ctx, keyboard, q)
 	}
-	hint := q.Default
-	if len(q.Choices) > 0 {
-		hint = ""
-		if def > 0 {
-			hint = strconv.Itoa(def)
-		}
-	}
+	hint := s.list(q)
 	for {
 		fmt.Fprint(s.Err, s.Bold(Clean(q.Text)))
 		if hint != "" && !q.Secret {
@@ -78,6 +68,42 @@ func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 		}
 		fmt.Fprintln(s.Err, s.Red(sentence(Clean(err.Error()))))
 	}
+}
+
+// list prints the numbered choices. It returns the default as users type it.
+func (s *Streams) list(q Question) (hint string) {
+	var defaults []string
+	for i, c := range q.Choices {
+		number := strconv.Itoa(i + 1)
+		if q.defaultHas(c.Value) {
+			defaults = append(defaults, number)
+		}
+		fmt.Fprintf(s.Err, "  %s) %s", number, Clean(c.Label))
+		if c.Help != "" {
+			fmt.Fprint(s.Err, s.Dim("  "+Clean(c.Help)))
+		}
+		fmt.Fprintln(s.Err)
+	}
+	if len(q.Choices) > 0 {
+		return strings.Join(defaults, ",")
+	}
+	if values, ok := parseList(q.Default); q.Many && ok {
+		return strings.Join(values, ",")
+	}
+	return q.Default
+}
+
+// defaultHas reports whether a choice is the default, or one of several.
+func (q Question) defaultHas(value string) bool {
+	if q.Many {
+		values, _ := parseList(q.Default)
+		return slices.Contains(values, value)
+	}
+	return value == q.Default && (q.HasDefault || q.Default != "")
+}
+
+func parseList(text string) (values []string, ok bool) {
+	return values, json.Unmarshal([]byte(text), &values) == nil
 }
 
 // sentence returns an error's text in the form in which users read it below a question.
@@ -102,9 +128,17 @@ func (q Question) resolve(typed string) (string, error) {
 		switch {
 		case q.Default != "" || q.HasDefault:
 			typed = q.Default
+		case q.Many:
+			typed = "[]"
 		default:
 			return "", errors.New("an answer is required")
 		}
+	} else if q.Many {
+		several, err := q.several(typed)
+		if err != nil {
+			return "", err
+		}
+		typed = several
 	} else if len(q.Choices) > 0 {
 		value, ok := pick(q.Choices, typed)
 		if !ok {
@@ -118,6 +152,27 @@ func (q Question) resolve(typed string) (string, error) {
 		}
 	}
 	return typed, nil
+}
+
+// several turns answers with commas between them, or a JSON list, into a JSON list.
+func (q Question) several(typed string) (string, error) {
+	values, ok := parseList(typed)
+	if !ok {
+		values = []string{}
+		for part := range strings.SplitSeq(typed, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				values = append(values, part)
+			}
+		}
+	}
+	if len(q.Choices) > 0 {
+		for i, value := range values {
+			if values[i], ok = pick(q.Choices, value); !ok {
+				return "", fmt.Errorf("%q is not one of the choices", value)
+			}
+		}
+	}
+	return marshalList(values), nil
 }
 
 func pick(choices []Choice, typed string) (string, bool) {

@@ -11,7 +11,20 @@ import (
 type Table struct {
 	Header []string
 	Rows   [][]string
+	// Style returns a cell's color. Nil means that there are none.
+	Style func(column int, cell string) Tone
 }
+
+// Tone is the color of a cell.
+type Tone string
+
+const (
+	Plain Tone = ""
+	Good  Tone = "32"
+	Busy  Tone = "33"
+	Bad   Tone = "31"
+	Quiet Tone = "2"
+)
 
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
@@ -38,10 +51,18 @@ func (t *Table) Write(w io.Writer) error {
 		}
 	}
 	var out strings.Builder
-	for _, row := range rows {
+	for n, row := range rows {
 		var line strings.Builder
 		for i, cell := range row[:min(len(row), len(widths))] {
-			line.WriteString(cell)
+			tone := Plain
+			if t.Style != nil && n > 0 {
+				tone = t.Style(i, cell)
+			}
+			if tone == Plain {
+				line.WriteString(cell)
+			} else {
+				line.WriteString("\x1b[" + string(tone) + "m" + cell + reset)
+			}
 			line.WriteString(strings.Repeat(" ", max(widths[i]-displaywidth.String(cell), 0)+2))
 		}
 		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")

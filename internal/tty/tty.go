@@ -36,6 +36,13 @@ func Std(force bool) *Streams {
 	return s
 }
 
+// Colored reports whether w is a terminal on which to print colors. NO_COLOR turns them off.
+func Colored(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	_, off := os.LookupEnv("NO_COLOR")
+	return ok && !off && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
 // lines returns the only buffered reader of In, so that no input that was read ahead is lost between questions.
 func (s *Streams) lines() *bufio.Reader {
 	s.once.Do(func() { s.reader = bufio.NewReader(s.In) })

@@ -43,6 +43,12 @@ func TestAsk(t *testing.T) {
 		{"by value", "eu\n", tty.Question{Text: "Region", Choices: choices}, "eu", ""},
 		{"default choice", "\n", tty.Question{Text: "Region", Choices: choices, Default: "as"}, "as", "[2]"},
 		{"none of them", "3\n1\n", tty.Question{Text: "Region", Choices: choices}, "eu", `"3" is not one of the choices.`},
+		{"several by number", "2, 1\n", tty.Question{Text: "Region", Choices: choices, Many: true}, `["as","eu"]`, "2) Asia"},
+		{"several in JSON", `["eu"]` + "\n", tty.Question{Text: "Region", Choices: choices, Many: true}, `["eu"]`, ""},
+		{"several, none of them", "1,x\n\n", tty.Question{Text: "Region", Choices: choices, Many: true}, `[]`, `"x" is not one of the choices.`},
+		{"several by default", "\n", tty.Question{Text: "Region", Choices: choices, Many: true, Default: `["eu","as"]`}, `["eu","as"]`, "[1,2]"},
+		{"several texts", "a, b,\n", tty.Question{Text: "Tags", Many: true, Default: `["x"]`}, `["a","b"]`, "Tags [x]"},
+		{"several texts in JSON", `["a,b"]` + "\n", tty.Question{Text: "Tags", Many: true}, `["a,b"]`, ""},
 		{"no newline at the end", "ada", tty.Question{Text: "Name"}, "ada", ""},
 		{"secret keeps blanks", " x \n", tty.Question{Text: "Password", Secret: true}, " x ", ""},
 	} {
@@ -101,6 +107,27 @@ func TestTable(t *testing.T) {
 	want := "NAME     STATE\ndev      running\ngröße x\nred      no colour\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestTableInColor: colors take no width, and headers have none.
+func TestTableInColor(t *testing.T) {
+	t.Parallel()
+	table := tty.Table{Header: []string{"status", "name"}, Style: func(column int, _ string) tty.Tone {
+		return map[int]tty.Tone{0: tty.Good}[column]
+	}}
+	table.Add("up", "a")
+	table.Add("waiting", "b")
+	var out bytes.Buffer
+	if err := table.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := "STATUS   NAME\n\x1b[32mup\x1b[0m       a\n\x1b[32mwaiting\x1b[0m  b\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if tty.Colored(&out) {
+		t.Error("a buffer is taken for a terminal")
 	}
 }
 

@@ -56,7 +56,7 @@ func Main(extra ...*cobra.Command) int {
 		}
 		return ended.Code
 	}
-	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
+	if errors.Is(err, tty.ErrInterrupted) || ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
 		return exit.Interrupted
 	}
 	report(g.Streams(), cmd, err)

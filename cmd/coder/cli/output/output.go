@@ -91,7 +91,34 @@ func (o *List[T]) Print(w io.Writer, items []T) error {
 		}
 		table.Add(row...)
 	}
+	table.Style = StatusStyle(w, table.Header)
 	return table.Write(w)
+}
+
+// tones are the colors of statuses, by their first word in lower case.
+var tones = map[string]tty.Tone{
+	"running": tty.Good, "connected": tty.Good, "succeeded": tty.Good, "active": tty.Good, "idle": tty.Good, "ready": tty.Good,
+	"pending": tty.Busy, "starting": tty.Busy, "stopping": tty.Busy, "deleting": tty.Busy, "canceling": tty.Busy, "connecting": tty.Busy, "busy": tty.Busy,
+	"failed": tty.Bad, "timeout": tty.Bad, "disconnected": tty.Bad, "suspended": tty.Bad,
+	"stopped": tty.Quiet, "canceled": tty.Quiet, "deleted": tty.Quiet, "dormant": tty.Quiet, "offline": tty.Quiet,
+}
+
+// StatusStyle colors the column "status" of a table, if w is a terminal with colors. Otherwise it returns nil.
+func StatusStyle(w io.Writer, header []string) func(column int, cell string) tty.Tone {
+	if !tty.Colored(w) {
+		return nil
+	}
+	return statusTone(header)
+}
+
+func statusTone(header []string) func(column int, cell string) tty.Tone {
+	return func(column int, cell string) tty.Tone {
+		if header[column] != "status" {
+			return tty.Plain
+		}
+		word, _, _ := strings.Cut(strings.ToLower(cell), ",")
+		return tones[word]
+	}
 }
 
 func JSON(w io.Writer, v any) error {

@@ -94,6 +94,7 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 			table.Add(label, agent.Name, status, agent.Version, directory, "coder ssh "+name)
 		}
 	}
+	table.Style = output.StatusStyle(out, table.Header)
 	if err := table.Write(out); err != nil {
 		return err
 	}
