@@ -159,7 +159,7 @@ var law = map[string]rule{
 	},
 	"cmd/coder/cli/workspaces": {
 		imports: []string{
-			"cmd/coder/cli/browser", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/form", "cmd/coder/cli/global", "cmd/coder/cli/organization", "cmd/coder/cli/output", "cmd/coder/cli/target",
+			"cmd/coder/cli/browser", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/follow", "cmd/coder/cli/form", "cmd/coder/cli/global", "cmd/coder/cli/organization", "cmd/coder/cli/output", "cmd/coder/cli/target",
 		},
 	},
 	"cmd/coder/cli/diagnose": {

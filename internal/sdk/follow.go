@@ -31,6 +31,11 @@ func (c *Client) FollowTemplateVersionLogs(ctx context.Context, id uuid.UUID, af
 	return follow[JobLog](ctx, c, "templateversions/"+id.String()+"/logs", after)
 }
 
+// FollowDryRunLogs is FollowBuildLogs for a plan.
+func (c *Client) FollowDryRunLogs(ctx context.Context, version, job uuid.UUID, after int64) iter.Seq2[JobLog, error] {
+	return follow[JobLog](ctx, c, "templateversions/"+version.String()+"/dry-run/"+job.String()+"/logs", after)
+}
+
 // FollowAgentLogs yields batches of the agent's log lines with ids above after, and new ones as they arrive, until ctx ends or the agent no
 // longer exists.
 func (c *Client) FollowAgentLogs(ctx context.Context, id uuid.UUID, after int64) iter.Seq2[[]AgentLog, error] {

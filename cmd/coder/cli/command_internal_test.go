@@ -329,6 +329,67 @@ func TestCreateWithoutTerminal(t *testing.T) {
 	}
 }
 
+// TestCreateOnATerminal: the plan is shown before the question, and nothing is created without it or against the answer.
+func TestCreateOnATerminal(t *testing.T) {
+	t.Parallel()
+	template := sdk.Template{ID: uuid.New(), Name: "process", ActiveVersionID: uuid.New()}
+	version, plan := "templateversions/"+template.ActiveVersionID.String(), sdk.ProvisionerJob{ID: uuid.New(), Status: sdk.JobSucceeded}
+	ready := testWorkspace
+	ready.LatestBuild.Job.Status = sdk.JobSucceeded
+	agent := func(status sdk.AgentStatus, state sdk.AgentLifecycle) sdk.Workspace {
+		w := ready
+		w.LatestBuild.Resources = sdk.List[sdk.WorkspaceResource]{{Type: "process", Name: "dev", Agents: sdk.List[sdk.WorkspaceAgent]{{Name: "main", Status: status, LifecycleState: state}}}}
+		return w
+	}
+	answers := map[string]any{
+		"GET templates": []sdk.Template{template},
+		"POST " + version + "/dynamic-parameters/evaluate":               sdk.EvaluateParametersResponse{},
+		"GET " + version + "/external-auth":                              []sdk.TemplateVersionExternalAuth{},
+		"GET " + version + "/presets":                                    []sdk.Preset{{ID: uuid.New(), Name: "Usual", Default: true}, {ID: uuid.New(), Name: "Other"}},
+		"POST " + version + "/dry-run":                                   plan,
+		"GET " + version + "/dry-run/" + plan.ID.String():                plan,
+		"GET " + version + "/dry-run/" + plan.ID.String() + "/logs":      logs(t, "Planning"),
+		"GET " + version + "/dry-run/" + plan.ID.String() + "/resources": []sdk.WorkspaceResource{{Type: "process", Name: "dev", Agents: sdk.List[sdk.WorkspaceAgent]{{Name: "main", OperatingSystem: "linux", Architecture: "amd64", Apps: sdk.List[sdk.WorkspaceApp]{{Slug: "web"}}}}}, {Type: "disk", Name: "home"}},
+		"POST users/me/workspaces":                                       ready,
+		"GET workspacebuilds/" + ready.LatestBuild.ID.String():           ready.LatestBuild,
+		"GET workspacebuilds/" + ready.LatestBuild.ID.String() + "/logs": logs(t, "Starting workspace"),
+		"GET workspaces/" + ready.ID.String():                            agent(sdk.AgentConnected, sdk.LifecycleReady),
+	}
+	create := func(typed string) (result, *api) {
+		srv := newAPI(t, answers)
+		return run(t, "", typed, "--url", srv.url, "--token", "t", "create", "dev"), srv
+	}
+	created := func(srv *api) bool {
+		return slices.ContainsFunc(srv.calls, func(call string) bool { return strings.HasPrefix(call, "POST users/me/workspaces") })
+	}
+	r, srv := create("other\n\n")
+	for _, want := range []string{"Using the only template, process.", "1) Usual", "Planning", "process.dev  main   linux/amd64  web", "disk.home", "The workspace ada/dev is ready. Connect: coder ssh dev"} {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("%v: shown %s, want %q", r.fault, r.err, want)
+		}
+	}
+	if r.fault != nil || !created(srv) {
+		t.Errorf("got %v, calls %q", r.fault, srv.calls)
+	}
+	if r, srv := create("other\nno\n"); r.fault == nil || created(srv) {
+		t.Errorf("answered no: got %v, calls %q", r.fault, srv.calls)
+	}
+	for state, want := range map[sdk.AgentLifecycle]string{
+		sdk.LifecycleStartError: "but a start script of its agent main failed or took too long: coder logs ada/dev",
+		sdk.LifecycleStarting:   "Start scripts of its agent main are still running. Connect: coder ssh dev",
+	} {
+		answers["GET workspaces/"+ready.ID.String()] = agent(sdk.AgentConnected, state)
+		if r, _ := create("other\n\n"); r.fault != nil || !strings.Contains(r.err, want) || strings.Contains(r.err, "is ready") {
+			t.Errorf("%s: %v, shown %s, want %q", state, r.fault, r.err, want)
+		}
+	}
+	plan.Status, plan.Error = sdk.JobFailed, "no such disk"
+	answers["GET "+version+"/dry-run/"+plan.ID.String()] = plan
+	if r, srv := create("other\n\n"); r.fault == nil || !strings.Contains(r.fault.Error(), "no such disk") || created(srv) {
+		t.Errorf("a plan that fails: got %v, calls %q", r.fault, srv.calls)
+	}
+}
+
 func TestEnvironmentTwins(t *testing.T) {
 	srv := newAPI(t, map[string]any{"GET workspaces": sdk.WorkspacesResponse{}})
 	t.Setenv("CODER_URL", srv.url)

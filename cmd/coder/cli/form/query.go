@@ -4,6 +4,7 @@ package form
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -211,25 +212,42 @@ func (p parameter) question(initial string, has bool) tty.Question {
 		q.Help = def.Description
 	}
 	switch {
-	case def.Type == "list(string)":
-		// A list is typed as JSON. Its options, if any, are its possible members.
+	case def.Type == "list(string)" && !wholeLists(def):
+		// The options of a list, if any, are its possible members.
+		q.Many, q.Choices = true, choices(def)
 		if q.Default == "" {
 			q.Default = "[]"
 		}
-		q.Text += ` (as JSON, for example ["a","b"])`
-		for _, o := range def.Options {
-			q.Help += "\n  " + o.Value
+		if len(q.Choices) == 0 {
+			q.Text += " (with commas between them)"
 		}
 	case len(def.Options) > 0:
-		for _, o := range def.Options {
-			q.Choices = append(q.Choices, tty.Choice{Label: o.Name, Help: o.Description, Value: o.Value})
-		}
+		q.Choices = choices(def)
 	case def.Type == "bool":
 		q.Choices = []tty.Choice{{Label: "yes", Value: "true"}, {Label: "no", Value: "false"}}
 	default:
 		q.Secret = p.masked
+		if low, high := def.ValidationMin, def.ValidationMax; def.Type == "number" && (low != nil || high != nil) {
+			q.Text += " (" + bounds(low, high) + ")"
+		}
 	}
 	return q
+}
+
+// wholeLists reports whether the options of a parameter of type list are lists themselves: not members of the list, but values to choose from.
+func wholeLists(def sdk.TemplateVersionParameter) bool {
+	return slices.ContainsFunc(def.Options, func(o sdk.TemplateVersionParamOption) bool {
+		var list []string
+		return json.Unmarshal([]byte(o.Value), &list) == nil
+	})
+}
+
+func choices(def sdk.TemplateVersionParameter) []tty.Choice {
+	var out []tty.Choice
+	for _, o := range def.Options {
+		out = append(out, tty.Choice{Label: o.Name, Help: o.Description, Value: o.Value})
+	}
+	return out
 }
 
 // Previous splits a build's parameters into readable values (never nil) and parameters whose values only the owner may read.

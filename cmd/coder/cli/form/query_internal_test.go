@@ -85,7 +85,7 @@ func TestResolveAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"region=", "cpu=2"}, asked); diff != "" {
+	if diff := cmp.Diff([]string{"region=", "cpu (between 1 and 8)=2"}, asked); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]string{"region": "as", "cpu": "2"}, valuesOf(values)); diff != "" {
@@ -101,7 +101,7 @@ func TestResolveAsks(t *testing.T) {
 	if _, err := (Query{Form: fixed(testParams), Ask: ask, Previous: previous, Always: true}).Resolve(); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff([]string{"cpu=4"}, asked); diff != "" {
+	if diff := cmp.Diff([]string{"cpu (between 1 and 8)=4"}, asked); diff != "" {
 		t.Errorf("always (-want +got):\n%s", diff)
 	}
 	failing := errors.New("gone")
@@ -212,6 +212,36 @@ func TestCheckParameter(t *testing.T) {
 	} {
 		if err := checkParameter(tt.def, tt.value); (err == nil) != tt.fine {
 			t.Errorf("%+v: value %q: got %v, want fine=%v", tt.def, tt.value, err, tt.fine)
+		}
+	}
+}
+
+// TestQuestions: a parameter's type and options decide how it is asked for.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	options := func(values ...string) (out []sdk.TemplateVersionParamOption) {
+		for _, v := range values {
+			out = append(out, sdk.TemplateVersionParamOption{Name: "the " + v, Value: v})
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		def     sdk.TemplateVersionParameter
+		text    string
+		choices int
+		many    bool
+		initial string
+	}{
+		{sdk.TemplateVersionParameter{Name: "cpu", Type: "number", ValidationMin: new(int64(1)), ValidationMax: new(int64(8))}, "cpu (between 1 and 8)", 0, false, ""},
+		{sdk.TemplateVersionParameter{Name: "cpu", Type: "number", ValidationMin: new(int64(1)), Options: options("1", "2")}, "cpu", 2, false, ""},
+		{sdk.TemplateVersionParameter{Name: "tags", Type: "list(string)"}, "tags (with commas between them)", 0, true, "[]"},
+		{sdk.TemplateVersionParameter{Name: "editors", Type: "list(string)", Options: options("vim", "emacs")}, "editors", 2, true, "[]"},
+		{sdk.TemplateVersionParameter{Name: "sets", Type: "list(string)", Options: options(`["a","b"]`, `[]`)}, "sets", 2, false, ""},
+		{sdk.TemplateVersionParameter{Name: "fast", Type: "bool"}, "fast", 2, false, ""},
+	} {
+		q := parameter{TemplateVersionParameter: tt.def}.question("", false)
+		if q.Text != tt.text || len(q.Choices) != tt.choices || q.Many != tt.many || q.Default != tt.initial {
+			t.Errorf("%+v: got %+v", tt.def, q)
 		}
 	}
 }

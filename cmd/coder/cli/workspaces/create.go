@@ -39,13 +39,14 @@ func createCmd(g *global.Flags) *cobra.Command {
 		Use:   "create [name]",
 		Short: "Create a workspace from a template",
 		Long: `Create a workspace and follow its build. The command ends with the build; on a terminal, or with --wait, it also waits until the
-agents have connected. An interrupt cancels the build.
+agents are ready: until they have connected, and the start scripts that block sign-ins have finished. An interrupt cancels the build.
 
 If the template needs a login at another service, such as a Git host, the command prints the page where you link your account. On a
 terminal it waits until you have; elsewhere it fails.
 
-On a terminal the command asks for parameters without a value. Elsewhere, and with --yes, they take their defaults; one without a default is
-an error.`,
+On a terminal the command asks for the template, a preset and parameters without a value, plans the workspace and lists its resources, and
+asks whether to create them. Elsewhere, and with --yes, nothing is asked or planned: the template's default preset and the parameters' defaults
+apply, and a parameter without a default is an error.`,
 		Example: `  coder create dev -t docker
   coder create dev -t docker --parameter region=eu --yes
   coder create grace/dev -t docker --copy-parameters-from dev`,
@@ -58,10 +59,10 @@ an error.`,
 	f.StringVar(&opts.preset, "preset", "", `preset with values for parameters, or "none" (default the template's default preset)`)
 	f.StringVar(&opts.copyFrom, "copy-parameters-from", "", "workspace to take parameter values from")
 	f.DurationVar(&opts.stopAfter, "stop-after", 0, "time after each start when the workspace stops, such as 8h (default the template's)")
-	f.StringVar(&opts.startAt, "start-at", "", "schedule of automatic starts, as a cron expression")
+	f.StringVar(&opts.startAt, "start-at", "", "time of automatic starts, such as \"9:30AM Mon-Fri Europe/Berlin\" (zone default this machine's), or a cron expression")
 	f.StringVar(&opts.updates, "automatic-updates", string(sdk.UpdatesNever), "use new versions at each start: always or never")
 	f.BoolVar(&opts.noWait, "no-wait", false, "return without waiting for the build")
-	f.BoolVar(&opts.wait, "wait", false, "wait until the agents have connected, even without a terminal")
+	f.BoolVar(&opts.wait, "wait", false, "wait until the agents are ready, even without a terminal")
 	flags.SetEnv(f.Lookup("template"), "CODER_TEMPLATE_NAME")
 	flags.SetEnv(f.Lookup("template-version"), "CODER_TEMPLATE_VERSION")
 	flags.SetEnv(f.Lookup("preset"), "CODER_PRESET_NAME")
@@ -107,7 +108,9 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 		return err
 	}
 	if opts.startAt != "" {
-		req.AutostartSchedule = &opts.startAt
+		if req.AutostartSchedule, err = parseStartAt(opts.startAt, localZone()); err != nil {
+			return err
+		}
 	}
 	if name.Owner == sdk.Me { // the server checks another owner's logins
 		if err := awaitLogins(ctx, client, g.Streams(), version); err != nil {
@@ -117,8 +120,13 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 	if err := createParameters(g, cmd, client, name, template.Name, version, opts, &req); err != nil {
 		return err
 	}
-	if err := confirmCreate(g, cmd, template, name, opts.yes); err != nil {
-		return err
+	if !opts.yes && g.Streams().InTTY { // without a terminal the arguments are explicit enough
+		if err := preview(ctx, g, client, version, req); err != nil {
+			return err
+		}
+		if err := g.Confirm(cmd, false, fmt.Sprintf("Create the workspace %s from %s?", name, template.Name), true); err != nil {
+			return err
+		}
 	}
 	ws, err := client.CreateWorkspace(ctx, name.Owner, req)
 	if err != nil {
@@ -147,14 +155,28 @@ func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id 
 		return err
 	}
 	out := g.Streams().Err
-	fmt.Fprintf(out, "Created the workspace %s.", ws.FullName())
 	agents := ws.LatestBuild.Agents()
-	waiting := slices.IndexFunc(agents, func(agent sdk.WorkspaceAgent) bool { return agent.Status != sdk.AgentConnected })
+	is := func(test func(sdk.WorkspaceAgent) bool) int { return slices.IndexFunc(agents, test) }
+	waiting := is(func(a sdk.WorkspaceAgent) bool { return a.Status != sdk.AgentConnected })
+	failed := is(func(a sdk.WorkspaceAgent) bool {
+		return a.LifecycleState == sdk.LifecycleStartError || a.LifecycleState == sdk.LifecycleStartTimeout
+	})
+	starting := is(func(a sdk.WorkspaceAgent) bool { return a.LifecycleState.Starting() })
+	connect := ""
+	if len(agents) > 0 && own {
+		connect = " Connect: coder ssh " + ws.Name
+	}
 	switch {
 	case waiting >= 0:
-		fmt.Fprintf(out, " Its agent %s has not connected yet: coder show %s", agents[waiting].Name, ws.FullName())
-	case len(agents) > 0 && own:
-		fmt.Fprintf(out, " Connect: coder ssh %s", ws.Name)
+		fmt.Fprintf(out, "Created the workspace %s. Its agent %s has not connected yet: coder show %s", ws.FullName(), agents[waiting].Name, ws.FullName())
+	case failed >= 0:
+		fmt.Fprintf(out, "Created the workspace %s, but a start script of its agent %s failed or took too long: coder logs %s", ws.FullName(), agents[failed].Name, ws.FullName())
+	case starting >= 0:
+		fmt.Fprintf(out, "Created the workspace %s. Start scripts of its agent %s are still running.%s", ws.FullName(), agents[starting].Name, connect)
+	case len(agents) > 0:
+		fmt.Fprintf(out, "The workspace %s is ready.%s", ws.FullName(), connect)
+	default:
+		fmt.Fprintf(out, "Created the workspace %s.", ws.FullName())
 	}
 	fmt.Fprintln(out)
 	return nil
@@ -200,6 +222,10 @@ func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, or
 	if !g.Streams().InTTY {
 		return sdk.Template{}, exit.Try(fault.New(fault.Invalid, "--template is missing"), "coder create NAME --template %s", templates[0].Name)
 	}
+	if len(templates) == 1 {
+		fmt.Fprintf(g.Streams().Err, "Using the only template, %s.\n", templates[0].Name)
+		return templates[0], nil
+	}
 	q := tty.Question{Text: "Template"}
 	for _, t := range templates {
 		q.Choices = append(q.Choices, tty.Choice{Label: t.Name, Help: t.Description, Value: t.Name})
@@ -231,7 +257,8 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 		}
 		owner = user.ID
 	}
-	q := form.Query{Form: form.Of(ctx, client, version, owner), Values: values, Copied: map[string]string{}, Defaults: defaults, UseDefaults: opts.params.UseDefaults, Ask: form.Asker(ctx, g.Streams(), opts.yes)}
+	ask := form.Asker(ctx, g.Streams(), opts.yes)
+	q := form.Query{Form: form.Of(ctx, client, version, owner), Values: values, Copied: map[string]string{}, Defaults: defaults, UseDefaults: opts.params.UseDefaults, Ask: ask}
 	if opts.copyFrom != "" {
 		from, _, err := target.Find(ctx, client, opts.copyFrom)
 		if err != nil {
@@ -258,7 +285,7 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 	if presetName == "" && opts.copyFrom != "" {
 		presetName = form.NoPreset
 	}
-	preset, err := form.ChoosePreset(ctx, client, version, presetName, g.Streams().Err)
+	preset, err := form.ChoosePreset(ctx, client, version, presetName, g.Streams().Err, ask)
 	if err != nil {
 		return err
 	}
@@ -271,14 +298,6 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 	}
 	req.RichParameterValues, err = q.Resolve()
 	return exit.Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), req.Name, template)
-}
-
-// confirmCreate asks for confirmation on a terminal.
-func confirmCreate(g *global.Flags, cmd *cobra.Command, template sdk.Template, name target.Name, yes bool) error {
-	if yes || !g.Streams().InTTY {
-		return nil // without a terminal the arguments are explicit enough
-	}
-	return g.Confirm(cmd, false, fmt.Sprintf("Create the workspace %s from %s?", name, template.Name), true)
 }
 
 // createError adds a hint to the server's error.
@@ -295,7 +314,8 @@ func createError(err error, name target.Name, template string) error {
 	return err
 }
 
-// waitAgents waits until every agent of the workspace's latest build has connected, showing those that have not.
+// waitAgents waits until every agent of the workspace's latest build has connected and, if they block sign-ins, run its start scripts. It shows
+// what it waits for.
 func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uuid.UUID) error {
 	p := g.Streams().Progress()
 	ok := false
@@ -309,7 +329,7 @@ func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uui
 		}
 		var waiting *sdk.WorkspaceAgent
 		for _, agent := range ws.LatestBuild.Agents() {
-			if agent.Status != sdk.AgentConnected {
+			if agent.Status != sdk.AgentConnected || agent.LifecycleState.Starting() && agent.StartupScriptBehavior == sdk.StartupBlocking {
 				waiting = &agent
 				break
 			}
@@ -321,7 +341,11 @@ func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uui
 		if waiting.Status == sdk.AgentTimeout {
 			return agentTimeout(ws, *waiting)
 		}
-		p.Stage("Waiting for agent " + waiting.Name)
+		if waiting.Status == sdk.AgentConnected {
+			p.Stage("Waiting for the start scripts of agent " + waiting.Name)
+		} else {
+			p.Stage("Waiting for agent " + waiting.Name)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

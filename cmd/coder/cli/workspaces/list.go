@@ -32,7 +32,12 @@ var workspaceColumns = []output.Column[sdk.Workspace]{
 	output.Col("last used", func(w sdk.Workspace) string { return output.Ago(w.LastUsedAt) }),
 	output.Col("current version", func(w sdk.Workspace) string { return w.LatestBuild.TemplateVersionName }),
 	output.Col("outdated", func(w sdk.Workspace) string { return strconv.FormatBool(w.Outdated) }),
-	output.Col("starts at", func(w sdk.Workspace) string { return deref(w.AutostartSchedule) }),
+	output.Col("starts at", func(w sdk.Workspace) string {
+		if deref(w.AutostartSchedule) == "" {
+			return ""
+		}
+		return readable(*w.AutostartSchedule)
+	}),
 	output.Col("stops after", func(w sdk.Workspace) string {
 		if w.TTLMillis == nil || *w.TTLMillis == 0 {
 			return ""

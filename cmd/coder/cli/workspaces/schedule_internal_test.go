@@ -5,6 +5,27 @@ import (
 	"testing"
 )
 
+func TestParseStartAt(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"9:30AM Mon-Fri Europe/Berlin":       "CRON_TZ=Europe/Berlin 30 9 * * Mon-Fri",
+		"21:00":                              "CRON_TZ=Asia/Tokyo 0 21 * * *",
+		"30 9 * * 1-5":                       "30 9 * * 1-5",
+		"CRON_TZ=Europe/Berlin 30 9 * * 1-5": "CRON_TZ=Europe/Berlin 30 9 * * 1-5",
+		"manual":                             "",
+		"half past nine":                     "error",
+		" ":                                  "error",
+	} {
+		got, err := parseStartAt(text, "Asia/Tokyo")
+		switch {
+		case (err != nil) != (want == "error"):
+			t.Errorf("%q: got %v", text, err)
+		case err == nil && deref(got) != want:
+			t.Errorf("%q: got %q, want %q", text, deref(got), want)
+		}
+	}
+}
+
 func TestParseStart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ words, want string }{

@@ -72,6 +72,18 @@ func parseStart(words []string, zone string) (*string, error) {
 	return &schedule, nil
 }
 
+// parseStartAt is parseStart for words in one text, which may also be a cron expression of at least five words.
+func parseStartAt(text, zone string) (*string, error) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return nil, fault.New(fault.Invalid, "--start-at is empty: it must be a time, such as 9:30AM Mon-Fri")
+	}
+	if len(words) > 4 {
+		return &text, nil
+	}
+	return parseStart(words, zone)
+}
+
 // isZone distinguishes time zones from days: a zone is UTC or Area/City.
 func isZone(word string) bool { return strings.Contains(word, "/") || strings.EqualFold(word, "UTC") }
 
