@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// ownShapes are the commands with -o json whose result is no object of the API, and where their shape is tested.
+var ownShapes = map[string]string{
+	"doctor": "findings about this machine: TestDoctor", "ping": "measurements: e2e", "speedtest": "measurements, in the shape that editors read: e2e",
+	"stat": "this workspace's use of resources: TestStat", "stat cpu": "the same", "stat disk": "the same", "stat mem": "the same",
+	"exp sync status": "a unit of this workspace", "version": "this program: TestVersion", "whoami": "the session: a list with url, username, id and roles",
+	"sharing status": "users and groups in one list: kind, name and role", "task list": "an empty list",
+}
+
+// sample returns a T whose fields are all set, to a depth that the commands print.
+func sample[T any]() T {
+	var v T
+	fill(reflect.ValueOf(&v).Elem(), 5)
+	return v
+}
+
+var sampleTime = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+
+func fill(v reflect.Value, depth int) {
+	if depth == 0 || !v.CanSet() {
+		return
+	}
+	switch v.Interface().(type) {
+	case time.Time:
+		v.Set(reflect.ValueOf(sampleTime))
+		return
+	case uuid.UUID:
+		v.Set(reflect.ValueOf(uuid.MustParse("33333333-3333-4333-8333-333333333333")))
+		return
+	case json.RawMessage:
+		v.SetBytes([]byte(`{"some":"thing"}`))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("text")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Uint, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(7)
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat(7)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), depth-1)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), depth-1)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		element := reflect.New(v.Type().Elem()).Elem()
+		fill(element, depth-1)
+		v.SetMapIndex(reflect.ValueOf("text").Convert(v.Type().Key()), element)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), depth-1)
+		}
+	}
+}
+
+// generic returns a value as any client reads it from JSON.
+func generic(t *testing.T, v any) any {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out any
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestJSONIsTheAPIs: with -o json, each command that prints objects of the API prints them whole, with the API's names, so that what reads
+// the API reads the command. Every command with that flag is here, or says what else it prints.
+func TestJSONIsTheAPIs(t *testing.T) {
+	t.Parallel()
+	const id = "33333333-3333-4333-8333-333333333333"
+	workspace, template, user, organization := sample[sdk.Workspace](), sample[sdk.Template](), sample[sdk.User](), sample[sdk.Organization]()
+	template.Name = "docker"
+	version := sample[sdk.TemplateVersion]()
+	answers := map[string]any{
+		"GET users/me/organizations": []sdk.Organization{organization},
+		"GET templates":              []sdk.Template{template},
+	}
+	one := map[string]bool{"show": true, "users show": true} // they print an object instead of a list
+	tests := map[string]struct {
+		args   string
+		path   string // of the API
+		answer any
+		want   any    // the object, or the list's only one
+		extra  string // fields that the API does not have
+	}{
+		"list":                       {"", "workspaces", sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{workspace}, Count: 1}, workspace, ""},
+		"show":                       {"dev", "users/me/workspace/dev", workspace, workspace, ""},
+		"schedule show":              {"dev", "users/me/workspace/dev", workspace, workspace, ""},
+		"templates list":             {"", "templates", []sdk.Template{template}, template, ""},
+		"templates versions list":    {"docker", "templates/" + id + "/versions", []sdk.TemplateVersion{version}, version, "active"},
+		"templates presets list":     {"docker", "templateversions/" + id + "/presets", []sdk.Preset{sample[sdk.Preset]()}, sample[sdk.Preset](), ""},
+		"users list":                 {"", "users", sdk.UsersResponse{Users: []sdk.User{user}, Count: 1}, user, ""},
+		"users show":                 {"ada", "users/ada", user, user, ""},
+		"tokens list":                {"", "users/me/keys/tokens", []sdk.APIKey{sample[sdk.APIKey]()}, sample[sdk.APIKey](), ""},
+		"tokens view":                {"abcdefghij", "users/me/keys/abcdefghij", sample[sdk.APIKey](), sample[sdk.APIKey](), ""},
+		"organizations list":         {"", "organizations", []sdk.Organization{organization}, organization, ""},
+		"organizations show":         {"me", "users/me/organizations", []sdk.Organization{organization}, organization, ""},
+		"organizations members list": {"", "organizations/" + id + "/members", []sdk.OrganizationMember{sample[sdk.OrganizationMember]()}, sample[sdk.OrganizationMember](), ""},
+		"organizations roles show":   {"", "organizations/" + id + "/members/roles", []sdk.AssignableRole{sample[sdk.AssignableRole]()}, sample[sdk.AssignableRole](), ""},
+		"groups list":                {"", "groups", []sdk.Group{sample[sdk.Group]()}, sample[sdk.Group](), ""},
+		"secret list":                {"", "users/me/secrets", []sdk.UserSecret{sample[sdk.UserSecret]()}, sample[sdk.UserSecret](), ""},
+		"audit list":                 {"", "audit", sdk.AuditLogsResponse{AuditLogs: []sdk.AuditLog{sample[sdk.AuditLog]()}, Count: 1}, sample[sdk.AuditLog](), ""},
+		"audit connections":          {"", "connectionlog", sdk.ConnectionLogsResponse{ConnectionLogs: []sdk.ConnectionLog{sample[sdk.ConnectionLog]()}, Count: 1}, sample[sdk.ConnectionLog](), ""},
+		"wsproxy ls":                 {"", "workspaceproxies", sdk.Regions[sdk.WorkspaceProxy]{Regions: []sdk.WorkspaceProxy{sample[sdk.WorkspaceProxy]()}}, sample[sdk.WorkspaceProxy](), ""},
+		"provisioner list":           {"", "organizations/" + id + "/provisionerdaemons", []sdk.ProvisionerDaemon{sample[sdk.ProvisionerDaemon]()}, sample[sdk.ProvisionerDaemon](), ""},
+		"provisioner jobs list":      {"", "organizations/" + id + "/provisionerjobs", []sdk.ProvisionerJob{sample[sdk.ProvisionerJob]()}, sample[sdk.ProvisionerJob](), ""},
+		"provisioner keys list":      {"", "organizations/" + id + "/provisionerkeys", []sdk.ProvisionerKey{sample[sdk.ProvisionerKey]()}, sample[sdk.ProvisionerKey](), ""},
+	}
+	for _, name := range withJSON(New(), "") {
+		_, other := ownShapes[name]
+		if _, tested := tests[name]; tested == other {
+			t.Errorf("coder %s -o json prints an object of the API: %t, its own: %t", name, tested, other)
+		}
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := maps.Clone(answers)
+			switch name { // what they look up first
+			case "templates presets list":
+				all["GET templateversions/"+id] = version
+			case "tokens view":
+				all["GET users/me/keys/tokens"] = []sdk.APIKey{}
+			}
+			all["GET "+tt.path] = tt.answer
+			srv := newAPI(t, all)
+			args := slices.Concat([]string{"--url", srv.url, "--token", "t"}, strings.Fields(name), strings.Fields(tt.args), []string{"-o", "json"})
+			r := run(t, "", "", args...)
+			if r.fault != nil {
+				t.Fatalf("%v; calls %q", r.fault, srv.calls)
+			}
+			var got any
+			if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+				t.Fatalf("%v: %s", err, r.out)
+			}
+			if !one[name] {
+				list, ok := got.([]any)
+				if !ok || len(list) != 1 {
+					t.Fatalf("got %s, want a list of one", r.out)
+				}
+				got = list[0]
+			}
+			for _, field := range strings.Fields(tt.extra) {
+				if _, has := got.(map[string]any)[field]; !has {
+					t.Errorf("the field %s is missing", field)
+				}
+				delete(got.(map[string]any), field)
+			}
+			if diff := cmp.Diff(generic(t, tt.want), got); diff != "" {
+				t.Errorf("(-API +command):\n%s", diff)
+			}
+		})
+	}
+}
+
+// withJSON returns the commands below cmd that have the flag --output, as users type them.
+func withJSON(cmd *cobra.Command, path string) (names []string) {
+	if f := cmd.Flags().Lookup("output"); f != nil && strings.Contains(f.Usage, "json") {
+		names = append(names, path)
+	}
+	for _, sub := range cmd.Commands() {
+		names = append(names, withJSON(sub, strings.TrimSpace(path+" "+sub.Name()))...)
+	}
+	return names
+}
