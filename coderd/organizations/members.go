@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -290,8 +291,11 @@ func mayGrant(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid
 		if !rbac.IsOrganizationRole(role) {
 			i := slices.IndexFunc(custom, func(c dbsqlc.OrganizationRole) bool { return c.Name == role })
 			if i < 0 {
-				return fault.New(fault.Invalid, "The role %q does not exist in this organization.", role).
-					WithField("roles", "must be built-in or custom roles of the organization")
+				f := fault.New(fault.Invalid, "The role %q does not exist in this organization.", role)
+				if near := nearest.To(role, rbac.OrganizationRoles()); near != "" {
+					f = f.WithDetail("Did you mean %s?", near)
+				}
+				return f.WithField("roles", "must be built-in or custom roles of the organization")
 			}
 			powers = custom[i].Powers
 		}

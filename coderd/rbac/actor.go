@@ -38,6 +38,9 @@ var (
 // IsSiteRole reports whether a role of the deployment can be granted; every user has "member", so it need not be.
 func IsSiteRole(name string) bool { return siteRoles[name] != 0 }
 
+// SiteRoles returns the names of the roles of the deployment, the most powerful first.
+func SiteRoles() []string { return []string{RoleOwner, RoleUserAdmin, RoleTemplateAdmin, RoleAuditor} }
+
 // Power is the right to do an action to every object of a kind in one organization. Custom roles consist of powers.
 type Power struct {
 	Action   Action   `json:"action"`

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -123,8 +124,11 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 		case rbac.IsSiteRole(role):
 			roles = append(roles, role)
 		default:
-			return fault.New(fault.Invalid, "The role %q does not exist.", role).
-				WithField("roles", "must be owner, user-admin, template-admin, auditor or member")
+			f := fault.New(fault.Invalid, "The role %q does not exist.", role)
+			if near := nearest.To(role, rbac.SiteRoles()); near != "" {
+				f = f.WithDetail("Did you mean %s?", near)
+			}
+			return f.WithField("roles", "must be "+strings.Join(rbac.SiteRoles(), ", ")+" or member")
 		}
 	}
 	slices.Sort(roles)
