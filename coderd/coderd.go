@@ -142,6 +142,8 @@ type Options struct {
 	// TrustedProxies and TrustedHeaders are as in httpapi.Options.
 	TrustedProxies []netip.Prefix
 	TrustedHeaders []string
+	// RequestsPerMinute is as in httpapi.Options.
+	RequestsPerMinute int
 	// Transport keeps browsers on HTTPS. RedirectPages sends browsers from other addresses to AccessURL.
 	Transport     httpapi.Transport
 	RedirectPages bool
@@ -320,7 +322,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Mux = httpapi.NewMux(httpapi.Options{
 		Logger: opts.Logger, Authenticate: s.Users.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
 		TrustedProxies: opts.TrustedProxies, TrustedHeaders: opts.TrustedHeaders, Metrics: opts.Metrics,
-		Record: audit.RecordGap(opts.DB), StrictAudit: opts.StrictAudit,
+		Record: audit.RecordGap(opts.DB), StrictAudit: opts.StrictAudit, RequestsPerMinute: opts.RequestsPerMinute,
 	})
 	if opts.Metrics != nil {
 		if err := opts.Metrics.Register(metrics.New(opts.DB, opts.Logger)); err != nil {

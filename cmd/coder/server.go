@@ -70,6 +70,7 @@ type serverOptions struct {
 	logs             logOptions
 	shutdownDeadline time.Duration
 	drainDelay       time.Duration
+	requestLimit     int
 	proxyOrigins     []string
 	proxyHeaders     []string
 	metrics          bool
@@ -80,6 +81,9 @@ type serverOptions struct {
 	notifications    notificationOptions
 	settings         *settings.Set
 }
+
+// defaultRequestLimit is far above what pages, editors and the CLI need, and far below what a server handles.
+const defaultRequestLimit = 6000
 
 func serverCmd() *cobra.Command {
 	opts := serverOptions{
@@ -150,6 +154,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.DurationVar(&opts.drainDelay, "drain-delay", 10*time.Second, "how long a stopping server still accepts requests while /healthz answers 503, so that load balancers notice; only if there are other servers")
 	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil, "networks of reverse proxies, such as 10.0.0.0/8, that are trusted to name the client's address")
 	f.StringSliceVar(&opts.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the client's address, the first present one counts (default X-Forwarded-For)")
+	f.IntVar(&opts.requestLimit, "api-rate-limit", defaultRequestLimit, "requests per minute to the API of each user, and of each address without a session; a script that fans out may need more; 0 for no limit")
 	f.BoolVar(&opts.metrics, "prometheus-enable", false, "serve Prometheus metrics on --prometheus-address, at /metrics")
 	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on; there is no authentication, so keep it private")
 	f.BoolVar(&opts.profiles, "pprof-enable", false, "serve profiles of the process on --pprof-address, at /debug/pprof/")
@@ -278,7 +283,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		OIDC:                   c.oidc,
 		GitHub:                 c.github,
 		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified,
-		TrustedProxies: c.proxies,
+		RequestsPerMinute: opts.requestLimit, TrustedProxies: c.proxies,
 		TrustedHeaders: opts.proxyHeaders,
 		Transport:      c.transport,
 		RedirectPages:  opts.tls.redirect,

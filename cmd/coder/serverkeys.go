@@ -15,6 +15,8 @@ var serverKeys = map[string]settings.Key{
 	"proxy-trusted-headers": {Path: "networking.proxyTrustedHeaders"},
 	"proxy-trusted-origins": {Path: "networking.proxyTrustedOrigins"},
 
+	"api-rate-limit": {Path: "networking.http.apiRateLimit"},
+
 	"http-address":             {Path: "networking.http.httpAddress"},
 	"disable-password-auth":    {Path: "networking.http.disablePasswordAuth"},
 	"session-duration":         {Path: "networking.http.sessionDuration"},

@@ -29,7 +29,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}", rbac.Needs(rbac.Read, rbac.Agent), s.get)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/connection", rbac.Needs(rbac.Connect, rbac.Agent), s.getConnection)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/logs", rbac.Needs(rbac.Read, rbac.Agent), s.getLogs)
-	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem, audit.Exempt("an agent reports why it did not start: no user acts")) // authenticated by the agent's token in the body
+	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem, audit.Exempt("an agent reports why it did not start: no user acts"),
+		httpapi.Uncounted("workspaces start together, many from one address")) // authenticated by the agent's token in the body
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/pty", rbac.Needs(rbac.Connect, rbac.Agent), s.terminal)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/listening-ports", rbac.Needs(rbac.Connect, rbac.Agent), s.listeningPorts)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/containers", rbac.Needs(rbac.Read, rbac.Agent), s.listContainers)

@@ -99,8 +99,9 @@ func New(opts Options) *Service {
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get)
 	mux.Handle("GET /api/v2/replicas", rbac.Needs(rbac.Read, rbac.Deployment), s.replicas)
-	mux.Handle("GET "+selfPath, rbac.Public, s.answer) // requires a token from a server of this deployment
-	mux.Handle("GET "+echoPath, rbac.Public, s.echo)   // requires a token from a server of this deployment
+	uncounted := httpapi.Uncounted("servers ask each other")
+	mux.Handle("GET "+selfPath, rbac.Public, s.answer, uncounted) // requires a token from a server of this deployment
+	mux.Handle("GET "+echoPath, rbac.Public, s.echo, uncounted)   // requires a token from a server of this deployment
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {

@@ -3,6 +3,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,8 @@ type Options struct {
 	// StrictAudit fails requests that changed something without a row in the audit log. It is for tests: a server records
 	// and counts them.
 	StrictAudit bool
+	// RequestsPerMinute limits the requests to the API of each user and, without a session, of each address. Zero means no limit.
+	RequestsPerMinute int
 }
 
 // Route is one pattern that the mux serves.
@@ -65,6 +68,7 @@ type Route struct {
 	Pattern    string // "GET /api/v2/users/{user}"
 	Permission rbac.Permission
 	Audit      Audit
+	Uncounted  string // why the limit on requests does not apply, if so
 }
 
 // Mux routes requests. Register everything before the first request; serving is safe for concurrent use.
@@ -77,6 +81,7 @@ type Mux struct {
 	metrics      *metrics
 	record       Recorder
 	strictAudit  bool
+	limits       *limits
 	mux          *http.ServeMux
 	routes       []Route
 }
@@ -92,6 +97,7 @@ func NewMux(opts Options) *Mux {
 		metrics:      newMetrics(opts.Metrics),
 		record:       opts.Record,
 		strictAudit:  opts.StrictAudit,
+		limits:       newLimits(opts.RequestsPerMinute),
 		mux:          http.NewServeMux(),
 	}
 	if m.authenticate == nil {
@@ -144,6 +150,9 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h Handl
 		if err := m.checkOrigin(r); err != nil {
 			return err
 		}
+		if err := m.limits.take(w, route, network(ClientAddr(r.Context()))); err != nil {
+			return err
+		}
 		return h(w, r)
 	}
 	// A page of another site cannot make a request that names its token explicitly, because the page does not know the
@@ -156,6 +165,9 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h Handl
 	generation := m.sessions.now()
 	actor, err := m.authenticate(r)
 	if err != nil {
+		return cmp.Or(m.limits.take(w, route, network(ClientAddr(r.Context()))), err)
+	}
+	if err := m.limits.take(w, route, caller{user: actor.UserID}); err != nil {
 		return err
 	}
 	if err := perm.Check(actor); err != nil {

@@ -315,9 +315,10 @@ func (s *Service) Close() error {
 // Routes registers the coordinator's websocket and the relay. The relay is public because it asks every key for proof and
 // admits only those that the coordinator has bound.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate)     // coordinate checks credentials itself: agents are not users
-	mux.Handle("GET "+coordinator.LinkPath, rbac.Public, s.acceptLink) // acceptLink asks for proof of the deployment's key
-	mux.Handle("GET /api/v2/mesh/peers", rbac.SignedIn, s.listPeers)   // the handler decides for each peer
+	uncounted := httpapi.Uncounted("after an outage all agents, provisioners and clients return at once, many from one address")
+	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate, uncounted)     // coordinate checks credentials itself: agents are not users
+	mux.Handle("GET "+coordinator.LinkPath, rbac.Public, s.acceptLink, uncounted) // acceptLink asks for proof of the deployment's key
+	mux.Handle("GET /api/v2/mesh/peers", rbac.SignedIn, s.listPeers)              // the handler decides for each peer
 	for _, pattern := range []string{"GET /derp", "GET /derp/"} {
 		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
 	}

@@ -41,7 +41,7 @@ var (
 // routes registers the routes. Only those who may change the deployment see the proxies themselves.
 func (s *Service) routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/regions", rbac.SignedIn, s.listRegions)
-	mux.Handle("GET "+sdk.ProxyPath, rbac.Public, s.coordinate) // coordinate checks the token itself: proxies are not users
+	mux.Handle("GET "+sdk.ProxyPath, rbac.Public, s.coordinate, httpapi.Uncounted("region proxies stay connected")) // coordinate checks the token itself: proxies are not users
 	mux.Handle("GET /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.list)
 	mux.Handle("POST /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.create, audit.On(audit.Create, audit.WorkspaceProxy))
 	mux.Handle("GET /api/v2/workspaceproxies/{workspaceproxy}", rbac.Needs(rbac.Update, rbac.Deployment), s.get)
