@@ -73,6 +73,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/workspaces"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -142,6 +143,8 @@ type Options struct {
 	// TrustedProxies and TrustedHeaders are as in httpapi.Options.
 	TrustedProxies []netip.Prefix
 	TrustedHeaders []string
+	// Settings are what the operator has set, without the values of secrets, for owners to read.
+	Settings []sdk.DeploymentOption
 	// RequestsPerMinute is as in httpapi.Options.
 	RequestsPerMinute int
 	// Transport keeps browsers on HTTPS. RedirectPages sends browsers from other addresses to AccessURL.
@@ -324,8 +327,9 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		TrustedProxies: opts.TrustedProxies, TrustedHeaders: opts.TrustedHeaders, Metrics: opts.Metrics,
 		Record: audit.RecordGap(opts.DB), StrictAudit: opts.StrictAudit, RequestsPerMinute: opts.RequestsPerMinute,
 	})
+	counts := metrics.New(opts.DB, opts.Logger)
 	if opts.Metrics != nil {
-		if err := opts.Metrics.Register(metrics.New(opts.DB, opts.Logger)); err != nil {
+		if err := opts.Metrics.Register(counts); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 		if err := opts.Metrics.Register(s.Retention.Collector()); err != nil {
@@ -335,11 +339,12 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger}), s.Groups, s.Claims, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SCIM, s.Health, s.Audit, s.Notifications} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger}), s.Groups, s.Claims, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()
 	reference.New(s.Mux.Routes).Routes(s.Mux)
+	s.Mux.Handle("GET /api/v2/deployment/config", rbac.Needs(rbac.Read, rbac.Deployment), s.deploymentConfig)
 	s.Mux.Handle("GET /healthz", rbac.Public, s.health)
 	s.Mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
 	s.Mux.Handle("GET /install.sh", rbac.Public, s.binaries.ServeScript)

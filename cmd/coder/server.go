@@ -283,7 +283,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		OIDC:                   c.oidc,
 		GitHub:                 c.github,
 		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified,
-		RequestsPerMinute: opts.requestLimit, TrustedProxies: c.proxies,
+		Settings: opts.settings.Options(), RequestsPerMinute: opts.requestLimit, TrustedProxies: c.proxies,
 		TrustedHeaders: opts.proxyHeaders,
 		Transport:      c.transport,
 		RedirectPages:  opts.tls.redirect,

@@ -1,4 +1,4 @@
-// Package metrics exports counts from the database to Prometheus: workspaces, agents, jobs, users, and the connections to the
+// Package metrics exports counts from the database to Prometheus, and some of them as JSON: workspaces, agents, jobs, users, and the connections to the
 // database itself. Mesh exports one server's part of the mesh. Metrics that existing dashboards for this API expect keep those names;
 // others begin with codermesh. Every server of a deployment reports the same numbers, except for its own connections and its part of the
 // mesh. The package changes nothing.
@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 const (
@@ -45,6 +46,8 @@ type Collector struct {
 	mu   sync.Mutex // held while the database is queried, so that one scrape at a time does so
 	last []prometheus.Metric
 	at   time.Time
+	// counted is what clients of the API were told last.
+	counted sdk.DeploymentStats
 }
 
 // New returns the collector.

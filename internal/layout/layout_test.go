@@ -74,7 +74,7 @@ var law = map[string]rule{
 	"coderd/notifications":      {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/mail", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/seal":               {imports: []string{"coderd/database"}},
 	"coderd/states":             {imports: []string{"coderd/database"}},
-	"coderd/metrics":            {imports: []string{"coderd/database"}},
+	"coderd/metrics":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac"}},
 	"coderd/replicas":           {imports: []string{"coderd/database", "coderd/pubsub"}},
 	"coderd/regions":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "region", "tailnet"}},
 	"coderd/reference":          {imports: []string{"coderd/httpapi", "coderd/rbac"}},

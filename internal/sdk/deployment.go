@@ -106,3 +106,48 @@ type UpdateCheck struct {
 	Version string `json:"version"`
 	URL     string `json:"url"` // where to find others
 }
+
+// DeploymentConfig holds the settings of the server that answers, without the values of secrets.
+type DeploymentConfig struct {
+	Config  Map[any]               `json:"config"` // always empty: Options has every setting
+	Options List[DeploymentOption] `json:"options"`
+}
+
+// DeploymentOption is one setting of the server.
+type DeploymentOption struct {
+	Name        string      `json:"name"` // its key in the file
+	Description string      `json:"description"`
+	Flag        string      `json:"flag"`
+	Env         string      `json:"env"`
+	YAML        string      `json:"yaml"` // the last part of the key
+	Default     string      `json:"default"`
+	Value       string      `json:"value"`        // "" for a secret
+	ValueSource string      `json:"value_source"` // flag, env, yaml, or default
+	Annotations Map[string] `json:"annotations"`  // "secret" is "true" for a secret
+}
+
+// DeploymentStats counts what exists in the deployment.
+type DeploymentStats struct {
+	CollectedAt  time.Time                `json:"collected_at"`
+	NextUpdateAt time.Time                `json:"next_update_at"`
+	Workspaces   WorkspaceDeploymentStats `json:"workspaces"`
+}
+
+// WorkspaceDeploymentStats counts workspaces by the state of their latest build.
+type WorkspaceDeploymentStats struct {
+	Pending  int64 `json:"pending"`
+	Building int64 `json:"building"`
+	Running  int64 `json:"running"`
+	Failed   int64 `json:"failed"`
+	Stopped  int64 `json:"stopped"`
+}
+
+// DeploymentConfig returns the settings of the server. Only owners of the deployment may read them.
+func (c *Client) DeploymentConfig(ctx context.Context) (DeploymentConfig, error) {
+	return get[DeploymentConfig](ctx, c, "deployment/config")
+}
+
+// DeploymentStats returns counts of the deployment. Only its owners may read them.
+func (c *Client) DeploymentStats(ctx context.Context) (DeploymentStats, error) {
+	return get[DeploymentStats](ctx, c, "deployment/stats")
+}

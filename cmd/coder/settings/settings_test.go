@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/settings"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 // bakery is a daemon with settings of all types.
@@ -284,4 +285,32 @@ func FuzzFile(f *testing.F) {
 			t.Errorf("%q is accepted, but not what it becomes: %v\n%s", text, err, out.String())
 		}
 	})
+}
+
+// TestOptions: each setting is listed with its value and source, and a secret without its value.
+func TestOptions(t *testing.T) {
+	t.Setenv("BAKERY_OVENS", "5")
+	b := newBakery()
+	if err := b.load(t, "shop:\n  open: false\nrecipe: butter\n", "--http-address", "127.0.0.1:81"); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]sdk.DeploymentOption{}
+	for _, o := range b.set.Options() {
+		got[o.Flag] = o
+	}
+	for flag, want := range map[string]sdk.DeploymentOption{
+		"http-address": {Name: "networking.http.httpAddress", Description: "address to serve on", Flag: "http-address", Env: "BAKERY_HTTP_ADDRESS", YAML: "httpAddress",
+			Default: "127.0.0.1:80", Value: "127.0.0.1:81", ValueSource: "flag"},
+		"ovens":  {Name: "ovens", Description: "number of ovens", Flag: "ovens", Env: "BAKERY_OVENS", YAML: "ovens", Default: "3", Value: "5", ValueSource: "env"},
+		"open":   {Name: "shop.open", Description: "open the shop", Flag: "open", Env: "BAKERY_OPEN", YAML: "open", Default: "true", Value: "false", ValueSource: "yaml"},
+		"heat":   {Name: "heat", Description: "heat", Flag: "heat", Env: "BAKERY_HEAT", YAML: "heat", Default: "1.5", Value: "1.5", ValueSource: "default"},
+		"recipe": {Name: "recipe", Description: "secret recipe", Flag: "recipe", Env: "BAKERY_RECIPE", YAML: "recipe", ValueSource: "yaml", Annotations: sdk.Map[string]{"secret": "true"}},
+	} {
+		if diff := cmp.Diff(want, got[flag]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", flag, diff)
+		}
+	}
+	if _, listed := got["config"]; listed || len(got) < 11 {
+		t.Errorf("got %d settings, with --config: %t", len(got), listed)
+	}
 }

@@ -529,6 +529,41 @@ export interface UpdateCheck {
   url: string; // where to find others
 }
 
+// DeploymentConfig holds the settings of the server that answers, without the values of secrets.
+export interface DeploymentConfig {
+  config: Record<string, unknown>; // always empty: Options has every setting
+  options: DeploymentOption[];
+}
+
+// DeploymentOption is one setting of the server.
+export interface DeploymentOption {
+  name: string; // its key in the file
+  description: string;
+  flag: string;
+  env: string;
+  yaml: string; // the last part of the key
+  default: string;
+  value: string; // "" for a secret
+  value_source: string; // flag, env, yaml, or default
+  annotations: Record<string, string>; // "secret" is "true" for a secret
+}
+
+// DeploymentStats counts what exists in the deployment.
+export interface DeploymentStats {
+  collected_at: string;
+  next_update_at: string;
+  workspaces: WorkspaceDeploymentStats;
+}
+
+// WorkspaceDeploymentStats counts workspaces by the state of their latest build.
+export interface WorkspaceDeploymentStats {
+  pending: number;
+  building: number;
+  running: number;
+  failed: number;
+  stopped: number;
+}
+
 export type WorkspaceStatus = "pending" | "starting" | "running" | "stopping" | "stopped" | "failed" | "canceling" | "canceled" | "deleting" | "deleted";
 
 export type Transition = "start" | "stop" | "delete";

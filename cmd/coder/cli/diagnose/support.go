@@ -132,6 +132,8 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 	ask(ctx, b, "network", func(ctx context.Context) (any, error) { return netcheck(ctx, b.app, client) })
 	ask(ctx, b, "server/build", client.BuildInfo)
 	ask(ctx, b, "server/health", client.Health)
+	ask(ctx, b, "server/config", client.DeploymentConfig)
+	ask(ctx, b, "server/stats", client.DeploymentStats)
 	if workspace == "" {
 		return
 	}
