@@ -335,6 +335,9 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		if err := opts.Metrics.Register(s.Retention.Collector()); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
+		if err := opts.Metrics.Register(s.Jobs.Collector()); err != nil {
+			return nil, fmt.Errorf("register metrics of jobs: %w", err)
+		}
 		if err := opts.Metrics.Register(metrics.NewMesh(s.meshNumbers)); err != nil {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}
@@ -439,8 +442,8 @@ func reachable(addr netip.Addr) netip.Addr {
 func (s *Server) meshNumbers() metrics.MeshNumbers {
 	n := s.Mesh.Numbers()
 	return metrics.MeshNumbers{
-		Online: n.Online, Lost: n.Lost, RelayConnections: n.RelayConnections, ForwardedSent: n.ForwardedSent, ForwardedReceived: n.ForwardedReceived,
-		Links: s.Mesh.ServerLinks(),
+		Online: n.Online, Lost: n.Lost, RelayConnections: n.RelayConnections, Links: s.Mesh.ServerLinks(),
+		SentBytes: n.Relay.SentBytes, ReceivedBytes: n.Relay.ReceivedBytes, ForwardedSent: n.Relay.ForwardedOut, ForwardedReceived: n.Relay.ForwardedIn,
 	}
 }
 

@@ -131,14 +131,14 @@ func (s *Service) events(ctx context.Context, x *session, events []*provisionerp
 	if err != nil {
 		return fmt.Errorf("event: %w", err)
 	}
-	var over bool
+	var over, ends bool
 	size := inPieces(last).GetSize()
 	defer x.busy(size)()
 	apply := func(events ...*provisionerpb.Event) error {
 		query, cancel := context.WithTimeout(ctx, queryTimeout+time.Duration(min(size, maxState)/stateRate)*time.Second)
 		defer cancel()
 		return s.opts.DB.InTx(query, func(q *dbsqlc.Queries) (err error) {
-			over, err = s.apply(query, q, x, id, events)
+			over, ends, err = s.apply(query, q, x, id, events)
 			return err
 		})
 	}
@@ -172,6 +172,9 @@ func (s *Service) events(ctx context.Context, x *session, events []*provisionerp
 		s.drop(x, id, last.GetEpoch())
 	}
 	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: last.GetJobId(), Epoch: last.GetEpoch(), Seq: last.GetSeq()}}})
+	if ends {
+		s.count(ctx, id)
+	}
 	return nil
 }
 
@@ -243,17 +246,17 @@ func (s *Service) drop(x *session, id uuid.UUID, epoch uint64) {
 	}
 }
 
-// apply stores events of one lease in the caller's transaction, and reports whether the job has ended.
-func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id uuid.UUID, events []*provisionerpb.Event) (over bool, err error) {
+// apply stores events of one lease in the caller's transaction, and reports whether the job has ended, and whether one of these events ends it.
+func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id uuid.UUID, events []*provisionerpb.Event) (over, ends bool, err error) {
 	job, err := q.LockJob(ctx, id)
 	if database.IsNotFound(err) {
-		return false, errStale
+		return false, false, errStale
 	}
 	if err != nil {
-		return false, fmt.Errorf("lock job: %w", err)
+		return false, false, fmt.Errorf("lock job: %w", err)
 	}
 	if uint64(job.Epoch) != events[0].GetEpoch() || job.WorkerID == nil || *job.WorkerID != x.daemon.ID {
-		return false, errStale
+		return false, false, errStale
 	}
 	before := job
 	for _, e := range events {
@@ -261,20 +264,20 @@ func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id u
 			continue // applied before, and the acknowledgement was lost
 		}
 		if over || ended(job.Status) {
-			return true, errStale
+			return true, false, errStale
 		}
 		if e.GetSeq() != uint64(job.LastSeq)+1 {
-			return false, fmt.Errorf("event %d follows %d", e.GetSeq(), job.LastSeq)
+			return false, false, fmt.Errorf("event %d follows %d", e.GetSeq(), job.LastSeq)
 		}
 		if over, err = s.applyOne(ctx, q, &job, e); err != nil {
-			return false, err
+			return false, false, err
 		}
 		job.LastSeq = int64(e.GetSeq())
 	}
 	if job.LastSeq == before.LastSeq {
-		return ended(job.Status), nil
+		return ended(job.Status), false, nil
 	}
-	return over, q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{ID: id, LastSeq: job.LastSeq, Logged: job.LogLength - before.LogLength, Overflowed: job.LogOverflowed})
+	return over, over, q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{ID: id, LastSeq: job.LastSeq, Logged: job.LogLength - before.LogLength, Overflowed: job.LogOverflowed})
 }
 
 // applyOne stores one event and reports whether it ends the job. The caller stores what it changes in the job: the size of its log.

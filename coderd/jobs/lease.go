@@ -40,7 +40,9 @@ func (s *Service) watchLeases(ctx context.Context) error {
 // job fails, so that it does not hang.
 func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result *provisionerpb.Result) error {
 	try := func(result *provisionerpb.Result) error {
-		return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		var over bool
+		err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+			over = false
 			job, err := q.LockJob(ctx, id)
 			if err != nil {
 				return fmt.Errorf("lock job: %w", err)
@@ -48,8 +50,13 @@ func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result 
 			if job.Epoch != epoch || ended(job.Status) {
 				return nil
 			}
+			over = true
 			return s.end(ctx, q, job, result)
 		})
+		if err == nil && over {
+			s.count(ctx, id)
+		}
+		return err
 	}
 	err := try(result)
 	if err == nil || fault.CodeOf(err) == fault.Unavailable || ctx.Err() != nil {

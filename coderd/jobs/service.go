@@ -109,6 +109,7 @@ type Service struct {
 	silent   bool               // the last heartbeat was not stored; used by heartbeats only
 	handlers map[string]Handler // set before Start
 
+	metrics *metrics
 	wake    notify.Wake // a daemon may have a job to take
 	recount notify.Wake // a deadline was added
 	ctx     context.Context
@@ -157,6 +158,7 @@ func New(opts Options) *Service {
 		opts: opts, log: opts.Logger, id: opts.ID, handlers: map[string]Handler{}, wake: notify.NewWake(), recount: notify.NewWake(),
 		sessions: map[uuid.UUID]*session{}, opening: map[uuid.UUID]int{}, deadlines: map[uuid.UUID]deadline{}, stalled: map[uuid.UUID]string{},
 	}
+	s.metrics = newMetrics(s)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -247,7 +249,9 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 // Cancel ends a waiting job at once and asks the daemon of a running job to interrupt it. It returns a Conflict for a job
 // that has ended. The audit log gets the entry, which names what the job works on.
 func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) error {
-	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	var over bool
+	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		over = false
 		job, err := q.LockJob(ctx, id)
 		if err != nil {
 			return lookup.Fault(err, rbac.ProvisionerJob, "lock job")
@@ -258,6 +262,7 @@ func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) e
 		}
 		switch job.Status {
 		case statusPending:
+			over = true
 			return s.end(ctx, q, job, &provisionerpb.Result{Canceled: true, Error: "The job was canceled before it ran."})
 		case statusRunning:
 			if err := q.CancelJob(ctx, id); err != nil {
@@ -273,6 +278,10 @@ func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) e
 			return fault.New(fault.Conflict, "The job has already ended: %s", job.Status)
 		}
 	})
+	if err == nil && over {
+		s.count(ctx, id)
+	}
+	return err
 }
 
 // Statuses of a job.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/tailnet/relay"
 )
 
 // RegionID is the id of the relay region that the servers form.
@@ -70,14 +71,13 @@ func (s *Service) relays() func(tailnet.PublicKey) *uuid.UUID {
 
 // Numbers are what a server reports to Prometheus about its part of the mesh. Sums over all servers count each participant once.
 type Numbers struct {
-	Online, Lost                     int   // participants that are, or were last, connected to this server
-	ForwardedSent, ForwardedReceived int64 // packets to and from other servers' relays
-	RelayConnections                 int
+	Online, Lost     int // participants that are, or were last, connected to this server
+	RelayConnections int
+	Relay            relay.Traffic
 }
 
 // Numbers returns the current numbers.
 func (s *Service) Numbers() Numbers {
 	st := s.coord.Stats()
-	sent, received := s.relay.Forwarded()
-	return Numbers{Online: st.Online, Lost: st.Lost, ForwardedSent: sent, ForwardedReceived: received, RelayConnections: s.relay.Connected()}
+	return Numbers{Online: st.Online, Lost: st.Lost, RelayConnections: s.relay.Connected(), Relay: s.relay.Traffic()}
 }

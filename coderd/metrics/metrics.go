@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -29,13 +30,21 @@ var (
 		[]string{"username", "workspace_name", "template_name", "template_version"}, nil)
 	latestBuild = prometheus.NewDesc("coderd_workspace_latest_build_status", "Workspaces by what became of their latest build.",
 		[]string{"status", "template_name", "template_version", "workspace_owner", "workspace_transition"}, nil)
-	latestBuilds   = prometheus.NewDesc("coderd_api_workspace_latest_build", "Workspaces by the status of their latest build's job.", []string{"status"}, nil)
-	activeUsers    = prometheus.NewDesc("coderd_api_active_users_duration_hour", "Users who were active within the last hour.", nil, nil)
+	latestBuilds = prometheus.NewDesc("coderd_api_workspace_latest_build", "Workspaces by the status of their latest build's job.", []string{"status"}, nil)
+	activeUsers  = prometheus.NewDesc("coderd_api_active_users_duration_hour", "Users who were active within the last hour.", nil, nil)
+	agentConns   = prometheus.NewDesc("coderd_agents_connections", "Agents by the status of their connection and of their start script.",
+		[]string{"agent_name", "lifecycle_state", "status", "username", "workspace_name"}, nil)
+	agentApps = prometheus.NewDesc("coderd_agents_apps", "Apps with a health check, by their health.",
+		[]string{"agent_name", "app_name", "health", "username", "workspace_name"}, nil)
+	oldestJob      = prometheus.NewDesc("codermesh_jobs_oldest_pending_seconds", "How long the oldest waiting job has waited; 0 if none waits.", nil, nil)
 	jobs           = prometheus.NewDesc("codermesh_jobs", "Jobs that wait for a provisioner or run.", []string{"status"}, nil)
 	provisioners   = prometheus.NewDesc("codermesh_provisioners_online", "Provisioners that are connected to any server.", nil, nil)
 	databaseUp     = prometheus.NewDesc("codermesh_database_up", "1 if the database has answered this scrape's queries.", nil, nil)
 	connections    = prometheus.NewDesc("codermesh_database_connections", "This server's connections to the database.", []string{"state"}, nil)
 	connectionsMax = prometheus.NewDesc("codermesh_database_connections_max", "How many of them there may be.", nil, nil)
+	waits          = prometheus.NewDesc("codermesh_database_waits_total", "Queries of this server that waited for a connection, because none was idle.", nil, nil)
+	waitSeconds    = prometheus.NewDesc("codermesh_database_wait_seconds_total", "How long they waited.", nil, nil)
+	build          = prometheus.NewDesc("codermesh_build_info", "Always 1; the labels describe this server's program.", []string{"version", "revision"}, nil)
 )
 
 // Collector is a prometheus.Collector. Safe for concurrent use.
@@ -55,7 +64,10 @@ func New(db *database.DB, log *slog.Logger) *Collector { return &Collector{db: d
 
 // Describe names the metrics.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{agentsUp, latestBuild, latestBuilds, activeUsers, jobs, provisioners, databaseUp, connections, connectionsMax} {
+	for _, d := range []*prometheus.Desc{
+		agentsUp, agentConns, agentApps, latestBuild, latestBuilds, activeUsers, jobs, oldestJob, provisioners,
+		databaseUp, connections, connectionsMax, waits, waitSeconds, build,
+	} {
 		out <- d
 	}
 }
@@ -67,6 +79,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	out <- gauge(connections, float64(stat.AcquiredConns()), "used")
 	out <- gauge(connections, float64(stat.IdleConns()), "idle")
 	out <- gauge(connectionsMax, float64(stat.MaxConns()))
+	out <- counter(waits, float64(stat.EmptyAcquireCount()))
+	out <- counter(waitSeconds, stat.EmptyAcquireWaitTime().Seconds())
+	out <- gauge(build, 1, buildinfo.Version(), buildinfo.Revision())
 	for _, m := range c.numbers() {
 		out <- m
 	}
@@ -74,6 +89,10 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 func gauge(d *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+func counter(d *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
 }
 
 func (c *Collector) numbers() []prometheus.Metric {
@@ -103,6 +122,20 @@ func read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.Metric, error) {
 	for _, a := range agents {
 		out = append(out, gauge(agentsUp, float64(a.Up), a.Username, a.WorkspaceName, a.TemplateName, a.TemplateVersion))
 	}
+	connected, err := q.ListAgentsForMetrics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range connected {
+		out = append(out, gauge(agentConns, 1, a.AgentName, a.LifecycleState, a.Status, a.Username, a.WorkspaceName))
+	}
+	apps, err := q.ListAppsForMetrics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range apps {
+		out = append(out, gauge(agentApps, 1, a.AgentName, a.Slug, a.Health, a.Username, a.WorkspaceName))
+	}
 	builds, err := q.CountLatestBuilds(ctx)
 	if err != nil {
 		return nil, err
@@ -120,5 +153,5 @@ func read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.Metric, error) {
 		return nil, err
 	}
 	return append(out, gauge(activeUsers, float64(all.ActiveUsers)), gauge(jobs, float64(all.JobsPending), "pending"),
-		gauge(jobs, float64(all.JobsRunning), "running"), gauge(provisioners, float64(all.ProvisionersOnline))), nil
+		gauge(jobs, float64(all.JobsRunning), "running"), gauge(oldestJob, all.OldestPending), gauge(provisioners, float64(all.ProvisionersOnline))), nil
 }

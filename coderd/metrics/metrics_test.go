@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/metrics"
+	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -51,13 +52,20 @@ func TestMetrics(t *testing.T) {
 	w.Exec("UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now() WHERE id = $1", agent)
 	w.Exec("UPDATE users SET last_seen_at = now() - interval '2 hours' WHERE username <> 'ann'")
 	w.Exec("UPDATE users SET last_seen_at = now() WHERE username = 'ann'")
+	w.Exec("INSERT INTO workspace_apps (id, agent_id, slug, health) VALUES (gen_random_uuid(), $1, 'ide', 'unhealthy'), (gen_random_uuid(), $1, 'docs', 'disabled')", agent)
 	got := scrape(t, metrics.New(w.DB, slog.New(slog.DiscardHandler)))
+	if slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, `app_name="docs"`) }) {
+		t.Error("an app without a health check has a health")
+	}
 	for _, want := range []string{
 		`coderd_agents_up{template_name="process",template_version="` + version.Name + `",username="ann",workspace_name="` + ws.Name + `"} 1`,
 		`coderd_workspace_latest_build_status{status="succeeded",template_name="process",template_version="` + version.Name + `",workspace_owner="ann",workspace_transition="start"} 1`,
 		`coderd_api_workspace_latest_build{status="succeeded"} 1`,
 		"coderd_api_active_users_duration_hour 1", `codermesh_jobs{status="pending"} 0`, `codermesh_jobs{status="running"} 0`,
-		"codermesh_provisioners_online 1", "codermesh_database_up 1",
+		"codermesh_provisioners_online 1", "codermesh_database_up 1", "codermesh_jobs_oldest_pending_seconds 0",
+		`coderd_agents_connections{agent_name="main",lifecycle_state="created",status="connected",username="ann",workspace_name="` + ws.Name + `"} 1`,
+		`coderd_agents_apps{agent_name="main",app_name="ide",health="unhealthy",username="ann",workspace_name="` + ws.Name + `"} 1`,
+		`codermesh_build_info{revision="` + buildinfo.Revision() + `",version="` + buildinfo.Version() + `"} 1`,
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("no %s in\n%s", want, strings.Join(got, "\n"))
@@ -87,12 +95,13 @@ func TestMesh(t *testing.T) {
 	id := uuid.New()
 	got := scrape(t, metrics.NewMesh(func() metrics.MeshNumbers {
 		return metrics.MeshNumbers{
-			Online: 3, Lost: 1, RelayConnections: 2, ForwardedSent: 10, ForwardedReceived: 20,
+			Online: 3, Lost: 1, RelayConnections: 2, SentBytes: 30, ReceivedBytes: 40, ForwardedSent: 10, ForwardedReceived: 20,
 			Links: []sdk.ServerLink{{Server: id, Connected: true, LatencyMillis: 1.5}, {Server: uuid.New(), LatencyMillis: 7}},
 		}
 	}))
 	want := []string{
-		`codermesh_mesh_participants{state="lost"} 1`, `codermesh_mesh_participants{state="online"} 3`, "codermesh_relay_connections 2",
+		`codermesh_mesh_participants{state="lost"} 1`, `codermesh_mesh_participants{state="online"} 3`,
+		`codermesh_relay_bytes_total{direction="received"} 40`, `codermesh_relay_bytes_total{direction="sent"} 30`, "codermesh_relay_connections 2",
 		`codermesh_relay_forwarded_packets_total{direction="received"} 20`, `codermesh_relay_forwarded_packets_total{direction="sent"} 10`,
 		`codermesh_server_link_rtt_seconds{server="` + id.String() + `"} 0.0015`, `codermesh_server_links{state="down"} 1`, `codermesh_server_links{state="up"} 1`,
 	}

@@ -114,8 +114,8 @@ func TestMesh(t *testing.T) {
 	conn := echoes(t, a, b)
 	say(t, conn, "across")
 	for _, r := range []*meshed{one, two} {
-		if sent, received := r.Forwarded(); sent == 0 || received == 0 {
-			t.Errorf("%s forwarded %d packets and received %d", r.url, sent, received)
+		if carried := r.Traffic(); carried.ForwardedOut == 0 || carried.ForwardedIn == 0 {
+			t.Errorf("%s forwarded %d packets and received %d", r.url, carried.ForwardedOut, carried.ForwardedIn)
 		}
 	}
 	if here, _ := one.Home(a.PublicKey()); !here {

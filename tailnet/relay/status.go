@@ -56,11 +56,18 @@ func (s *Server) Home(node tailnet.PublicKey) (here bool, base string) {
 	return false, ""
 }
 
-// Forwarded returns how many packets this relay has sent to other relays, and received from them.
-func (s *Server) Forwarded() (sent, received int64) {
+// Traffic counts what a relay has carried since it started.
+type Traffic struct {
+	SentPackets, ReceivedPackets int64 // to and from nodes
+	SentBytes, ReceivedBytes     int64
+	ForwardedOut, ForwardedIn    int64 // packets to and from other relays
+}
+
+// Traffic returns what this relay has carried.
+func (s *Server) Traffic() Traffic {
 	m, ok := s.relay.ExpVar(false).(interface{ Get(string) expvar.Var })
 	if !ok {
-		return 0, 0
+		return Traffic{}
 	}
 	count := func(name string) int64 {
 		if v, ok := m.Get(name).(*expvar.Int); ok {
@@ -68,7 +75,10 @@ func (s *Server) Forwarded() (sent, received int64) {
 		}
 		return 0
 	}
-	return count("packets_forwarded_out"), count("packets_forwarded_in")
+	return Traffic{
+		SentPackets: count("packets_sent"), ReceivedPackets: count("packets_received"), SentBytes: count("bytes_sent"), ReceivedBytes: count("bytes_received"),
+		ForwardedOut: count("packets_forwarded_out"), ForwardedIn: count("packets_forwarded_in"),
+	}
 }
 
 // beginFollowing returns what Following reports about a relay, and a function that ends the report.

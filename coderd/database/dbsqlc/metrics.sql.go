@@ -7,6 +7,9 @@ package dbsqlc
 
 import (
 	"context"
+	"time"
+
+	"github.com/google/uuid"
 )
 
 const countAgentsUp = `-- name: CountAgentsUp :many
@@ -64,6 +67,7 @@ SELECT
 	(SELECT count(*) FROM users WHERE deleted_at IS NULL AND last_seen_at > now() - interval '1 hour') AS active_users,
 	(SELECT count(*) FROM provisioner_jobs WHERE status = 'pending') AS jobs_pending,
 	(SELECT count(*) FROM provisioner_jobs WHERE status = 'running') AS jobs_running,
+	(SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM provisioner_jobs WHERE status = 'pending') AS oldest_pending,
 	(SELECT count(*) FROM provisioner_daemons WHERE online) AS provisioners_online
 `
 
@@ -71,6 +75,7 @@ type CountForMetricsRow struct {
 	ActiveUsers        int64
 	JobsPending        int64
 	JobsRunning        int64
+	OldestPending      float64
 	ProvisionersOnline int64
 }
 
@@ -82,6 +87,7 @@ func (q *Queries) CountForMetrics(ctx context.Context) (CountForMetricsRow, erro
 		&i.ActiveUsers,
 		&i.JobsPending,
 		&i.JobsRunning,
+		&i.OldestPending,
 		&i.ProvisionersOnline,
 	)
 	return i, err
@@ -127,6 +133,133 @@ func (q *Queries) CountLatestBuilds(ctx context.Context) ([]CountLatestBuildsRow
 			&i.TemplateVersion,
 			&i.Username,
 			&i.Workspaces,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const getEndedJob = `-- name: GetEndedJob :one
+SELECT j.status, j.created_at, j.started_at, j.completed_at, coalesce(b.transition, '') AS transition, coalesce(t.name, '') AS template_name
+FROM provisioner_jobs j
+LEFT JOIN workspace_builds b ON b.job_id = j.id
+LEFT JOIN template_versions v ON v.id = b.template_version_id
+LEFT JOIN templates t ON t.id = v.template_id
+WHERE j.id = $1 AND j.completed_at IS NOT NULL
+`
+
+type GetEndedJobRow struct {
+	Status       string
+	CreatedAt    time.Time
+	StartedAt    *time.Time
+	CompletedAt  *time.Time
+	Transition   string
+	TemplateName string
+}
+
+// Returns what the metrics of jobs need about a job that has ended. Transition and template are empty for an import of a version that no
+// template has yet, and transition for everything but builds.
+func (q *Queries) GetEndedJob(ctx context.Context, id uuid.UUID) (GetEndedJobRow, error) {
+	row := q.db.QueryRow(ctx, getEndedJob, id)
+	var i GetEndedJobRow
+	err := row.Scan(
+		&i.Status,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.CompletedAt,
+		&i.Transition,
+		&i.TemplateName,
+	)
+	return i, err
+}
+
+const listAgentsForMetrics = `-- name: ListAgentsForMetrics :many
+SELECT u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_state,
+	(CASE
+		WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
+		WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
+		WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
+		ELSE 'connecting'
+	END)::text AS status
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
+JOIN users u ON u.id = w.owner_id
+WHERE a.token_hash IS NOT NULL
+`
+
+type ListAgentsForMetricsRow struct {
+	Username       string
+	WorkspaceName  string
+	AgentName      string
+	LifecycleState string
+	Status         string
+}
+
+// Lists the agents of workspaces that are not deleted, with what the API reports about their connection.
+func (q *Queries) ListAgentsForMetrics(ctx context.Context) ([]ListAgentsForMetricsRow, error) {
+	rows, err := q.db.Query(ctx, listAgentsForMetrics)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListAgentsForMetricsRow{}
+	for rows.Next() {
+		var i ListAgentsForMetricsRow
+		if err := rows.Scan(
+			&i.Username,
+			&i.WorkspaceName,
+			&i.AgentName,
+			&i.LifecycleState,
+			&i.Status,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listAppsForMetrics = `-- name: ListAppsForMetrics :many
+SELECT u.username, w.name AS workspace_name, a.name AS agent_name, p.slug, p.health
+FROM workspace_apps p
+JOIN workspace_agents a ON a.id = p.agent_id AND a.token_hash IS NOT NULL
+JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
+JOIN users u ON u.id = w.owner_id
+WHERE p.health <> 'disabled'
+`
+
+type ListAppsForMetricsRow struct {
+	Username      string
+	WorkspaceName string
+	AgentName     string
+	Slug          string
+	Health        string
+}
+
+// Lists the apps with a health check of workspaces that are not deleted.
+func (q *Queries) ListAppsForMetrics(ctx context.Context) ([]ListAppsForMetricsRow, error) {
+	rows, err := q.db.Query(ctx, listAppsForMetrics)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListAppsForMetricsRow{}
+	for rows.Next() {
+		var i ListAppsForMetricsRow
+		if err := rows.Scan(
+			&i.Username,
+			&i.WorkspaceName,
+			&i.AgentName,
+			&i.Slug,
+			&i.Health,
 		); err != nil {
 			return nil, err
 		}

@@ -33,4 +33,38 @@ SELECT
 	(SELECT count(*) FROM users WHERE deleted_at IS NULL AND last_seen_at > now() - interval '1 hour') AS active_users,
 	(SELECT count(*) FROM provisioner_jobs WHERE status = 'pending') AS jobs_pending,
 	(SELECT count(*) FROM provisioner_jobs WHERE status = 'running') AS jobs_running,
+	(SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM provisioner_jobs WHERE status = 'pending') AS oldest_pending,
 	(SELECT count(*) FROM provisioner_daemons WHERE online) AS provisioners_online;
+
+-- name: ListAgentsForMetrics :many
+-- Lists the agents of workspaces that are not deleted, with what the API reports about their connection.
+SELECT u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_state,
+	(CASE
+		WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
+		WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
+		WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
+		ELSE 'connecting'
+	END)::text AS status
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
+JOIN users u ON u.id = w.owner_id
+WHERE a.token_hash IS NOT NULL;
+
+-- name: ListAppsForMetrics :many
+-- Lists the apps with a health check of workspaces that are not deleted.
+SELECT u.username, w.name AS workspace_name, a.name AS agent_name, p.slug, p.health
+FROM workspace_apps p
+JOIN workspace_agents a ON a.id = p.agent_id AND a.token_hash IS NOT NULL
+JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
+JOIN users u ON u.id = w.owner_id
+WHERE p.health <> 'disabled';
+
+-- name: GetEndedJob :one
+-- Returns what the metrics of jobs need about a job that has ended. Transition and template are empty for an import of a version that no
+-- template has yet, and transition for everything but builds.
+SELECT j.status, j.created_at, j.started_at, j.completed_at, coalesce(b.transition, '') AS transition, coalesce(t.name, '') AS template_name
+FROM provisioner_jobs j
+LEFT JOIN workspace_builds b ON b.job_id = j.id
+LEFT JOIN template_versions v ON v.id = b.template_version_id
+LEFT JOIN templates t ON t.id = v.template_id
+WHERE j.id = $1 AND j.completed_at IS NOT NULL;
