@@ -73,7 +73,7 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 		check(err)
 	}
 	if opts.profiles {
-		c.profiles, err = serveProfiles(opts.profilesAddress, log)
+		c.profiles, err = serveProfiles(ctx, opts.profilesAddress, log)
 		check(err)
 	}
 	c.listeners, err = listen(opts, log)

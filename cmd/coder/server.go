@@ -158,7 +158,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.BoolVar(&opts.metrics, "prometheus-enable", false, "serve Prometheus metrics on --prometheus-address, at /metrics")
 	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on; there is no authentication, so keep it private")
 	f.BoolVar(&opts.profiles, "pprof-enable", false, "serve profiles of the process on --pprof-address, at /debug/pprof/")
-	f.StringVar(&opts.profilesAddress, "pprof-address", "127.0.0.1:6060", "address to serve profiles on; there is no authentication, so keep it private")
+	f.StringVar(&opts.profilesAddress, "pprof-address", "127.0.0.1:6060", "loopback or private address to serve profiles on; there is no authentication")
 	opts.tls.flags(f)
 	opts.signIn.flags(f)
 	opts.notifications.flags(f)
