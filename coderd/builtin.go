@@ -24,7 +24,7 @@ func (s *Server) startBuiltIn() error {
 		name := mesh.BuiltInName(fmt.Sprintf("%d@%.40s:%s", i, host, s.replicaURL().Port()))
 		header := s.Mesh.BuiltInHeader(name)
 		member, err := provisionerd.Join(provisionerd.RunOptions{
-			Options: provisionerd.Options{Logger: s.log, Name: name, StateDir: filepath.Join(s.opts.StateDir, fmt.Sprint(i)), Executor: executor},
+			Options: provisionerd.Options{Logger: s.log, Name: name, StateDir: filepath.Join(s.opts.StateDir, fmt.Sprint(i)), Executor: executor, Tracer: s.opts.Tracer},
 			URL:     s.Mesh.LocalURL(),
 			Header:  func(context.Context) (http.Header, error) { return header.Clone(), nil },
 		})

@@ -38,6 +38,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/apps"
@@ -161,6 +162,8 @@ type Options struct {
 	Now       func() time.Time
 	// Metrics gets the server's metrics. Nil: nothing does.
 	Metrics prometheus.Registerer
+	// Tracer records requests and jobs. Nil records nothing.
+	Tracer trace.TracerProvider
 	// StrictAudit is as in httpapi.Options.
 	StrictAudit bool
 }
@@ -281,7 +284,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
 		FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() }, Changed: s.Mesh.SetRegions,
 	})
-	s.Jobs = jobs.New(jobs.Options{ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh})
+	s.Jobs = jobs.New(jobs.Options{ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh, Tracer: opts.Tracer})
 	s.Connections = audit.NewConnections(opts.DB, opts.Logger)
 	s.Agents = agents.New(agents.Options{
 		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth,
@@ -324,7 +327,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 
 	s.Mux = httpapi.NewMux(httpapi.Options{
 		Logger: opts.Logger, Authenticate: s.Users.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
-		TrustedProxies: opts.TrustedProxies, TrustedHeaders: opts.TrustedHeaders, Metrics: opts.Metrics,
+		TrustedProxies: opts.TrustedProxies, TrustedHeaders: opts.TrustedHeaders, Metrics: opts.Metrics, Tracer: opts.Tracer,
 		Record: audit.RecordGap(opts.DB), StrictAudit: opts.StrictAudit, RequestsPerMinute: opts.RequestsPerMinute,
 	})
 	counts := metrics.New(opts.DB, opts.Logger)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
@@ -49,6 +50,8 @@ type Options struct {
 	PieceBytes int
 	// Metrics registers the daemon's metrics. Nil registers none.
 	Metrics prometheus.Registerer
+	// Tracer records jobs and their phases. Nil records nothing.
+	Tracer trace.TracerProvider
 }
 
 // Daemon leases jobs and runs them. Start and Stop work once. It is safe for concurrent use.

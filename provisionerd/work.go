@@ -11,8 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/codermesh/codermesh/internal/tracing"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
@@ -32,6 +35,8 @@ func (d *Daemon) work(l *lease) {
 	l.log.Info("job started")
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
+	ctx, span := tracing.Tracer(d.opts.Tracer).Start(tracing.Continue(ctx, l.offer.GetTraceParent()), "job "+kindOf(l.offer), trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(attribute.String("codermesh.job", l.key.job.String()), attribute.String("codermesh.peer", d.opts.Name)))
 	over := make(chan struct{})
 	var helpers sync.WaitGroup
 	helpers.Go(func() { l.batch(over) })
@@ -54,6 +59,7 @@ func (d *Daemon) work(l *lease) {
 		}
 	}
 	l.finish(result)
+	tracing.End(span, result.GetError() != "")
 	d.metrics.ended(l.offer, result, time.Since(began), dropped)
 	l.log.Info("job ended", "duration", time.Since(began), "failed", result.GetError() != "", "canceled", result.GetCanceled(), "dropped_lines", dropped)
 	d.release(l)

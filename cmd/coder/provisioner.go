@@ -36,6 +36,7 @@ type provisionerOptions struct {
 	cancelGrace time.Duration
 	metrics     string // address
 	terraform   terraformOptions
+	traces      traceOptions
 	logs        logOptions
 	settings    *settings.Set
 }
@@ -94,6 +95,7 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could 
 	flags.SetEnv(f.Lookup("org"), "CODER_ORGANIZATION")
 	flags.SetEnv(f.Lookup("tag"), "CODER_PROVISIONERD_TAGS", "CODER_PROVISIONER_DAEMON_TAG")
 	opts.terraform.flags(f)
+	opts.traces.flags(f)
 	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_PROVISIONER_DAEMON_")
 	opts.settings = settings.New(cmd, withJobKeys(provisionerKeys), "CODER_PROVISIONER_DAEMON_CONFIG_PATH")
@@ -184,6 +186,14 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 		}
 		defer func() { err = errors.Join(err, metrics.close()) }()
 		run.Metrics, opts.terraform.metrics = metrics.registry, metrics.registry
+	}
+	if !isSuccessor() {
+		tracers, stopTracing, err := opts.traces.tracers(ctx, log, "codermesh-provisioner")
+		if err != nil {
+			return err
+		}
+		defer stopTracing()
+		run.Tracer = tracers
 	}
 	executors, err := newExecutors(ctx, log, opts.terraform, filepath.Join(state, "run"), 1, warm)
 	if err != nil {

@@ -77,6 +77,7 @@ type serverOptions struct {
 	metricsAddress   string
 	profiles         bool
 	profilesAddress  string
+	traces           traceOptions
 	signIn           signInOptions
 	notifications    notificationOptions
 	settings         *settings.Set
@@ -159,6 +160,8 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on; there is no authentication, so keep it private")
 	f.BoolVar(&opts.profiles, "pprof-enable", false, "serve profiles of the process on --pprof-address, at /debug/pprof/")
 	f.StringVar(&opts.profilesAddress, "pprof-address", "127.0.0.1:6060", "loopback or private address to serve profiles on; there is no authentication")
+	opts.traces.flags(f)
+	flags.SetEnv(f.Lookup("trace"), "CODER_TRACE", "CODER_TRACE_ENABLE")
 	opts.tls.flags(f)
 	opts.signIn.flags(f)
 	opts.notifications.flags(f)
@@ -193,6 +196,11 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
+	tracers, stopTracing, err := opts.traces.tracers(ctx, log, "codermesh-server")
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
 	accessURL, listeners := c.accessURL, c.listeners
 	if err := opts.terraform.fillCacheDir(); err != nil {
 		return err
@@ -289,6 +297,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		RedirectPages:  opts.tls.redirect,
 		Challenges:     challenges,
 		Metrics:        c.registry(),
+		Tracer:         tracers,
 	})
 	if err != nil {
 		return err

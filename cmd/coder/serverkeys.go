@@ -46,6 +46,7 @@ var serverKeys = map[string]settings.Key{
 	"prometheus-address": {Path: "introspection.prometheus.address"},
 	"pprof-enable":       {Path: "introspection.pprof.enable"},
 	"pprof-address":      {Path: "introspection.pprof.address"},
+	"trace":              {Path: "introspection.tracing.enable"},
 	"audit-log-stdout":   {Path: "introspection.auditLog.stdout"},
 
 	"provisioner-daemons":    {Path: "provisioning.daemons"},
@@ -161,6 +162,7 @@ var provisionerKeys = map[string]settings.Key{
 	"cancel-grace":       {Path: "cancelGrace"},
 	"prometheus-address": {Path: "introspection.prometheus.address"},
 	"log-json":           {Path: "introspection.logging.json"},
+	"trace":              {Path: "introspection.tracing.enable"},
 }
 
 func withJobKeys(keys map[string]settings.Key) map[string]settings.Key {

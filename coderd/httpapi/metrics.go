@@ -73,14 +73,7 @@ func (m *metrics) begin(r *http.Request, pattern string) (end func(*response)) {
 }
 
 func (m *metrics) count(w *response, method, path string) {
-	status := w.status
-	switch {
-	case status == 0 && w.hijacked:
-		status = http.StatusSwitchingProtocols
-	case status == 0:
-		status = http.StatusOK // the server's status for a handler that sets none
-	}
-	m.processed.WithLabelValues(strconv.Itoa(status), knownMethod(method), path).Inc()
+	m.processed.WithLabelValues(strconv.Itoa(w.code()), knownMethod(method), path).Inc()
 }
 
 // knownMethod prevents clients from creating labels.

@@ -18,10 +18,13 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/tracing"
 )
 
 // HandlerFunc answers a request. An error that it returns is written as the answer, so it must not have written one itself. A
@@ -54,6 +57,9 @@ type Options struct {
 	TrustedHeaders []string
 	// Metrics receives the counts of requests. Nil means that they are not registered.
 	Metrics prometheus.Registerer
+	// Tracer records requests of the API, except websockets. Nil records nothing. A client's own trace is not continued: it would decide what
+	// is recorded.
+	Tracer trace.TracerProvider
 	// Record writes to the audit log what handlers did not. If nil, the mux does not watch over the log.
 	Record Recorder
 	// StrictAudit fails requests that changed something without a row in the audit log. It is for tests: a server records
@@ -79,6 +85,7 @@ type Mux struct {
 	crossOrigin  *http.CrossOriginProtection
 	clients      Clients
 	metrics      *metrics
+	tracer       trace.Tracer
 	record       Recorder
 	strictAudit  bool
 	limits       *limits
@@ -95,6 +102,7 @@ func NewMux(opts Options) *Mux {
 		crossOrigin:  http.NewCrossOriginProtection(),
 		clients:      Clients{Proxies: opts.TrustedProxies, Headers: opts.TrustedHeaders},
 		metrics:      newMetrics(opts.Metrics),
+		tracer:       tracing.Tracer(opts.Tracer),
 		record:       opts.Record,
 		strictAudit:  opts.StrictAudit,
 		limits:       newLimits(opts.RequestsPerMinute),
@@ -222,6 +230,7 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		pattern = ""
 	}
 	end := m.metrics.begin(r, pattern)
+	r, endSpan := m.span(r, pattern, req.id)
 	defer func() {
 		if p := recover(); p != nil {
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
@@ -233,6 +242,7 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			}
 		}
 		end(w)
+		endSpan(w.code())
 		m.log.Debug("request", "request", req.id, "method", r.Method, "path", r.URL.Path, "status", w.status,
 			"bytes", w.bytes, "addr", req.addr, "duration", time.Since(start))
 	}()
@@ -245,6 +255,20 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m.mux.ServeHTTP(w, r)
+}
+
+// span begins to record a request of the API, unless it becomes a websocket. The returned function records its status.
+func (m *Mux) span(r *http.Request, pattern, id string) (*http.Request, func(status int)) {
+	if !strings.Contains(pattern, "/api/") || r.Header.Get("Upgrade") != "" {
+		return r, func(int) {}
+	}
+	method, route, _ := strings.Cut(pattern, " ")
+	ctx, span := m.tracer.Start(r.Context(), pattern, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("http.request.method", method), attribute.String("http.route", route), attribute.String("codermesh.request", id)))
+	return r.WithContext(ctx), func(status int) {
+		span.SetAttributes(attribute.Int("http.response.status_code", status))
+		tracing.End(span, status >= http.StatusInternalServerError)
+	}
 }
 
 // noRoute returns the reason why no route of the API serves the request. If the path has routes for other methods, it names them in the

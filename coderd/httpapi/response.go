@@ -20,6 +20,17 @@ type response struct {
 	conn net.Conn // guarded by mu: the hijacked connection
 }
 
+// code returns the status of an answer that has ended.
+func (w *response) code() int {
+	switch {
+	case w.status == 0 && w.hijacked:
+		return http.StatusSwitchingProtocols
+	case w.status == 0:
+		return http.StatusOK // the server's status for a handler that sets none
+	}
+	return w.status
+}
+
 func (w *response) started() bool { return w.status != 0 || w.hijacked }
 
 // begin sets the status of the answer.

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/tracing"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -205,6 +207,10 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 		return true, s.requeue(ctx, job.ID, job.Epoch)
 	}
 	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Offer{Offer: offer}})
+	if job.TraceParent != "" && job.StartedAt != nil {
+		tracing.Record(tracing.Continue(ctx, job.TraceParent), tracing.Tracer(s.opts.Tracer), "job queued", job.CreatedAt, *job.StartedAt, false,
+			attribute.String("codermesh.job", job.ID.String()), attribute.String("codermesh.peer", x.daemon.Name))
+	}
 	time.AfterFunc(offerTimeout, func() { s.unanswered(x, job.ID, job.Epoch) })
 	return true, nil
 }
@@ -218,7 +224,7 @@ func (s *Service) payload(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pro
 	if err != nil {
 		return nil, fmt.Errorf("read source's hash: %w", err)
 	}
-	offer := &provisionerpb.Offer{JobId: job.ID[:], Epoch: uint64(job.Epoch), FileId: job.FileID[:], SourceSha256: sum}
+	offer := &provisionerpb.Offer{JobId: job.ID[:], Epoch: uint64(job.Epoch), FileId: job.FileID[:], SourceSha256: sum, TraceParent: job.TraceParent}
 	if err := handler.Offer(ctx, q, job, offer); err != nil {
 		return nil, err
 	}

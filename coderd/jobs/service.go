@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
@@ -20,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/internal/tracing"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -93,6 +95,8 @@ type Options struct {
 	Heartbeat time.Duration
 	// Mesh connects the daemons. Nil means that their paths are unknown.
 	Mesh Mesh
+	// Tracer records how long jobs wait. Nil records nothing.
+	Tracer trace.TracerProvider
 }
 
 // Mesh connects daemons with this server.
@@ -239,6 +243,7 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 	}
 	job, err := q.InsertJob(ctx, dbsqlc.InsertJobParams{
 		ID: uuid.New(), OrganizationID: j.Org, InitiatorID: j.Initiator, Kind: j.Kind, FileID: j.FileID, Input: input, Tags: tags, Priority: j.Priority,
+		TraceParent: tracing.Parent(ctx),
 	})
 	if err != nil {
 		return job, fmt.Errorf("insert job: %w", err)

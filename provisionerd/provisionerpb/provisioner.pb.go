@@ -1378,7 +1378,9 @@ type Offer struct {
 	//	*Offer_TemplateImport
 	//	*Offer_TemplateDryRun
 	//	*Offer_WorkspaceBuild
-	Job           isOffer_Job `protobuf_oneof:"job"`
+	Job isOffer_Job `protobuf_oneof:"job"`
+	// The span of the request that asked for the job, as a W3C traceparent; empty when it is not traced. Other values are ignored.
+	TraceParent   string `protobuf:"bytes,8,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1473,6 +1475,13 @@ func (x *Offer) GetWorkspaceBuild() *WorkspaceBuild {
 		}
 	}
 	return nil
+}
+
+func (x *Offer) GetTraceParent() string {
+	if x != nil {
+		return x.TraceParent
+	}
+	return ""
 }
 
 type isOffer_Job interface {
@@ -4332,7 +4341,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\" \n" +
 	"\n" +
 	"StateChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xf9\x02\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x9c\x03\n" +
 	"\x05Offer\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\fR\x05jobId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x17\n" +
@@ -4340,7 +4349,8 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\rsource_sha256\x18\x04 \x01(\tR\fsourceSha256\x12S\n" +
 	"\x0ftemplate_import\x18\x05 \x01(\v2(.codermesh.provisioner.v1.TemplateImportH\x00R\x0etemplateImport\x12T\n" +
 	"\x10template_dry_run\x18\x06 \x01(\v2(.codermesh.provisioner.v1.TemplateDryRunH\x00R\x0etemplateDryRun\x12S\n" +
-	"\x0fworkspace_build\x18\a \x01(\v2(.codermesh.provisioner.v1.WorkspaceBuildH\x00R\x0eworkspaceBuildB\x05\n" +
+	"\x0fworkspace_build\x18\a \x01(\v2(.codermesh.provisioner.v1.WorkspaceBuildH\x00R\x0eworkspaceBuild\x12!\n" +
+	"\ftrace_parent\x18\b \x01(\tR\vtraceParentB\x05\n" +
 	"\x03job\"W\n" +
 	"\rVariableValue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +

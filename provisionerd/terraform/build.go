@@ -133,9 +133,11 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	changes := &touched{sink: r.run.Sink}
 	watch := newWatch(folder, r.run.Sink, work.GetState(), transition == "start")
 	var dump []byte // written by Terraform's output, read after it ends
+	phases := newPhases(work.GetTransition(), len(approved) > 0)
 	out := &output{log: r.log, on: func(e event) {
 		changes.event(e)
 		watch.event(e)
+		phases.event(e)
 		if e.dump != nil {
 			dump = e.dump
 		}
@@ -146,6 +148,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 		}
 		return tf.ApplyJSON(gentle, out, append(approved, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())...)
 	})
+	phases.record(ctx, err != nil)
 	found, unread := folder.states()
 	if unread != nil {
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "A state file of the job cannot be used: %v", unread)

@@ -199,7 +199,8 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 		}
 	}
 	if t.NeedsInit && !r.bare {
-		if err := c.initialize(ctx, r, tmp, src); err != nil {
+		err := phase(ctx, "terraform init", func(ctx context.Context) error { return c.initialize(ctx, r, tmp, src) })
+		if err != nil {
 			return err
 		}
 	} else if err := removeFile(filepath.Join(src, lockName)); err != nil {

@@ -80,9 +80,11 @@ const planFile = "zz_job.plan"
 // showPlan makes a plan of the working folder, and reads it.
 func (r *runner) showPlan(ctx context.Context, t *template.Source, where tfexec.ReattachInfo, env map[string]string) (shown *tfjson.Plan, err error) {
 	out := &output{log: r.log}
-	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
-		_, err := tf.PlanJSON(gentle, out, tfexec.Out(planFile), reattach(where), tfexec.Lock(false))
-		return err
+	err = phase(ctx, phasePlan, func(ctx context.Context) error {
+		return r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
+			_, err := tf.PlanJSON(gentle, out, tfexec.Out(planFile), reattach(where), tfexec.Lock(false))
+			return err
+		})
 	})
 	if err != nil {
 		return nil, r.commandError("plan", err, out, t)

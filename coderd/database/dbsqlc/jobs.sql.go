@@ -94,7 +94,7 @@ WITH RECURSIVE sets AS (
 	ORDER BY heads.jobs, heads.served_at NULLS FIRST, heads.created_at, heads.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $1, epoch = epoch + 1, last_seq = 0
-WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at
+WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent
 `
 
 type ClaimJobParams struct {
@@ -142,6 +142,7 @@ func (q *Queries) ClaimJob(ctx context.Context, arg ClaimJobParams) (Provisioner
 		&i.LogLength,
 		&i.LogOverflowed,
 		&i.LogsRemovedAt,
+		&i.TraceParent,
 	)
 	return i, err
 }
@@ -213,7 +214,7 @@ func (q *Queries) GetFileSHA256(ctx context.Context, id uuid.UUID) (string, erro
 }
 
 const getJob = `-- name: GetJob :one
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE id = $1
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE id = $1
 `
 
 func (q *Queries) GetJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, error) {
@@ -241,6 +242,7 @@ func (q *Queries) GetJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, err
 		&i.LogLength,
 		&i.LogOverflowed,
 		&i.LogsRemovedAt,
+		&i.TraceParent,
 	)
 	return i, err
 }
@@ -280,8 +282,8 @@ func (q *Queries) GetStatePiece(ctx context.Context, arg GetStatePieceParams) ([
 }
 
 const insertJob = `-- name: InsertJob :one
-INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, input, tags, priority)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at
+INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, input, tags, priority, trace_parent)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent
 `
 
 type InsertJobParams struct {
@@ -293,6 +295,7 @@ type InsertJobParams struct {
 	Input          []byte
 	Tags           []byte
 	Priority       int16
+	TraceParent    string
 }
 
 func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (ProvisionerJob, error) {
@@ -305,6 +308,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (Provision
 		arg.Input,
 		arg.Tags,
 		arg.Priority,
+		arg.TraceParent,
 	)
 	var i ProvisionerJob
 	err := row.Scan(
@@ -329,6 +333,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (Provision
 		&i.LogLength,
 		&i.LogOverflowed,
 		&i.LogsRemovedAt,
+		&i.TraceParent,
 	)
 	return i, err
 }
@@ -517,7 +522,7 @@ func (q *Queries) ListJobMetadata(ctx context.Context, ids []uuid.UUID) ([]ListJ
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs
 WHERE organization_id = $1 AND (cardinality($2::text[]) = 0 OR status = ANY ($2::text[]))
 	AND (cardinality($3::uuid[]) = 0 OR id = ANY ($3::uuid[])) AND tags @> $4::jsonb
 	AND ($5::uuid IS NULL OR initiator_id = $5)
@@ -572,6 +577,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 			&i.LogLength,
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
+			&i.TraceParent,
 		); err != nil {
 			return nil, err
 		}
@@ -584,7 +590,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 }
 
 const listJobsByID = `-- name: ListJobsByID :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE id = ANY ($1::uuid[])
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE id = ANY ($1::uuid[])
 `
 
 func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]ProvisionerJob, error) {
@@ -618,6 +624,7 @@ func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]Provisio
 			&i.LogLength,
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
+			&i.TraceParent,
 		); err != nil {
 			return nil, err
 		}
@@ -630,7 +637,7 @@ func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]Provisio
 }
 
 const listLastJobs = `-- name: ListLastJobs :many
-SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at FROM unnest($1::uuid[]) worker(id) CROSS JOIN LATERAL (
+SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at, j.trace_parent FROM unnest($1::uuid[]) worker(id) CROSS JOIN LATERAL (
 	SELECT l.id FROM provisioner_jobs l WHERE l.worker_id = worker.id AND l.completed_at IS NOT NULL ORDER BY l.completed_at DESC LIMIT 1
 ) last JOIN provisioner_jobs j ON j.id = last.id
 `
@@ -667,6 +674,7 @@ func (q *Queries) ListLastJobs(ctx context.Context, workerIds []uuid.UUID) ([]Pr
 			&i.LogLength,
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
+			&i.TraceParent,
 		); err != nil {
 			return nil, err
 		}
@@ -679,7 +687,7 @@ func (q *Queries) ListLastJobs(ctx context.Context, workerIds []uuid.UUID) ([]Pr
 }
 
 const listLeasedJobs = `-- name: ListLeasedJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE status IN ('running', 'canceling')
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE status IN ('running', 'canceling')
 `
 
 // Lists the jobs that daemons are running.
@@ -714,6 +722,7 @@ func (q *Queries) ListLeasedJobs(ctx context.Context) ([]ProvisionerJob, error) 
 			&i.LogLength,
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
+			&i.TraceParent,
 		); err != nil {
 			return nil, err
 		}
@@ -798,7 +807,7 @@ func (q *Queries) ListStatePieces(ctx context.Context, jobID uuid.UUID) ([]ListS
 }
 
 const listWorkerJobs = `-- name: ListWorkerJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
 `
 
 // Lists the jobs that one daemon is running.
@@ -833,6 +842,7 @@ func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]Pr
 			&i.LogLength,
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
+			&i.TraceParent,
 		); err != nil {
 			return nil, err
 		}
@@ -845,7 +855,7 @@ func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]Pr
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE id = $1 FOR UPDATE
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE id = $1 FOR UPDATE
 `
 
 // Locks a job, for a transaction that changes it.
@@ -874,12 +884,13 @@ func (q *Queries) LockJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, er
 		&i.LogLength,
 		&i.LogOverflowed,
 		&i.LogsRemovedAt,
+		&i.TraceParent,
 	)
 	return i, err
 }
 
 const lockSilentJobs = `-- name: LockSilentJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => $1::float8)
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => $1::float8)
 ORDER BY created_at LIMIT 100 FOR UPDATE SKIP LOCKED
 `
 
@@ -915,6 +926,7 @@ func (q *Queries) LockSilentJobs(ctx context.Context, seconds float64) ([]Provis
 			&i.LogLength,
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
+			&i.TraceParent,
 		); err != nil {
 			return nil, err
 		}

@@ -256,6 +256,7 @@ type ProvisionerJob struct {
 	LogLength      int64
 	LogOverflowed  bool
 	LogsRemovedAt  *time.Time
+	TraceParent    string
 }
 
 type ProvisionerJobChange struct {

@@ -1,6 +1,6 @@
 -- name: InsertJob :one
-INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, input, tags, priority)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING *;
+INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, input, tags, priority, trace_parent)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING *;
 
 
 -- name: GetJob :one
