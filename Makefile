@@ -30,7 +30,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site packages image-context image test-image test-charts release release-check test test-site screenshots test-go test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
+.PHONY: cross help run build slim site packages image-context image test-image test-charts test-rules release release-check test test-site screenshots test-go test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -102,6 +102,9 @@ test-packages: packages ## install, upgrade and remove the packages in a booted 
 
 test-charts: ## lint and render the Helm charts, and check their objects against the types of Kubernetes
 	$(GO) test -C tools/charts ./...
+
+test-rules: ## check the alert rules and the Grafana dashboard with Prometheus' parsers
+	$(GO) test -C tools/rules ./...
 
 release: ## make a release for all platforms in build/release: archives, packages, checksums, SBOM, release notes
 	@command -v npm >/dev/null || { echo "a release contains the dashboard: install npm" >&2; exit 1; }
