@@ -20,6 +20,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -46,11 +47,13 @@ replicas: 3
 secrets: {provisionerPSK: {name: psk}}
 service: {annotations: {a: b}}
 stun: {enabled: true, annotations: {a: b}}
+metrics: {enabled: true, serviceMonitor: {enabled: true, interval: 1m, labels: {a: b}}}
 ingress: {enabled: true, className: nginx, annotations: {a: b}, tlsSecret: certificate}` + common,
 	"codermesh-provisioner": `
 replicas: 2
 tags: {environment: production, b: c}
 rbac: {namespaces: [red, blue]}
+metrics: {enabled: true, serviceMonitor: {enabled: true, interval: 1m, labels: {a: b}}}
 storage: {className: fast}` + common,
 	"codermesh-proxy": `
 stun: {enabled: true, annotations: {a: b}}
@@ -89,6 +92,21 @@ func render(t *testing.T, name string, values ...string) (map[string]string, err
 	return engine.Engine{Strict: true}.Render(chart, input)
 }
 
+// serviceMonitor has the fields of the Prometheus operator's object that charts set. Its module is not worth the weight.
+type serviceMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		JobLabel  string               `json:"jobLabel"`
+		Selector  metav1.LabelSelector `json:"selector"`
+		Endpoints []struct {
+			Port     string `json:"port"`
+			Path     string `json:"path"`
+			Interval string `json:"interval"`
+		} `json:"endpoints"`
+	} `json:"spec"`
+}
+
 // decode checks the documents of a rendered file, and counts them by kind.
 func decode(text string, kinds map[string]int) error {
 	for document := range strings.SplitSeq(text, "\n---\n") {
@@ -104,6 +122,7 @@ func decode(text string, kinds map[string]int) error {
 			"apps/v1 Deployment": &appsv1.Deployment{}, "apps/v1 StatefulSet": &appsv1.StatefulSet{},
 			"networking.k8s.io/v1 Ingress": &networkingv1.Ingress{}, "policy/v1 PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
 			"rbac.authorization.k8s.io/v1 Role": &rbacv1.Role{}, "rbac.authorization.k8s.io/v1 RoleBinding": &rbacv1.RoleBinding{},
+			"monitoring.coreos.com/v1 ServiceMonitor": &serviceMonitor{},
 		}[head.APIVersion+" "+head.Kind]
 		if !ok {
 			return fmt.Errorf("%s %s is not a kind that charts make", head.APIVersion, head.Kind)
@@ -119,8 +138,8 @@ func decode(text string, kinds map[string]int) error {
 func TestCharts(t *testing.T) {
 	t.Parallel()
 	want := map[string]map[string]int{
-		"codermesh":             {"Deployment": 1, "Service": 2, "ServiceAccount": 1, "Ingress": 1, "PodDisruptionBudget": 1},
-		"codermesh-provisioner": {"StatefulSet": 1, "Service": 1, "ServiceAccount": 1, "Role": 2, "RoleBinding": 2},
+		"codermesh":             {"Deployment": 1, "Service": 3, "ServiceAccount": 1, "Ingress": 1, "PodDisruptionBudget": 1, "ServiceMonitor": 1},
+		"codermesh-provisioner": {"StatefulSet": 1, "Service": 2, "ServiceAccount": 1, "Role": 2, "RoleBinding": 2, "ServiceMonitor": 1},
 		"codermesh-proxy":       {"Deployment": 1, "Service": 2, "ServiceAccount": 1, "Ingress": 1},
 	}
 	for name := range required {
