@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,11 +40,12 @@ func supportBundleCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle [WORKSPACE]",
 		Short: "Create a support bundle",
-		Long: `Write a zip file with diagnostics: the findings of "coder doctor", a network report, versions, settings and, if you may see it, the
-server's health. For a workspace it adds the workspace's state, the log of its last build and its agents' logs.
+		Long: `Write a zip file with diagnostics: the findings of "coder doctor", a network report, versions, settings and, as far as you may see them,
+the deployment's health, servers, participants of the mesh, provisioners and failed jobs. For a workspace it adds the workspace's state, and
+the log and timings of its last build and its agents' logs.
 
-Session tokens, passwords, keys and credentials in URLs are removed. A workspace's logs contain whatever its scripts printed: review the file
-before you share it.`,
+Session tokens, passwords, keys, credentials in URLs, and the values of agents' environment variables are removed. A workspace's logs contain whatever its scripts printed. The command
+lists the files and sends nothing: review them before you share them.`,
 		Example: `  coder support bundle
   coder support bundle dev --output-file /tmp/dev.zip --yes`,
 		Args: cobra.MaximumNArgs(1),
@@ -79,7 +81,10 @@ func runBundle(ctx context.Context, g *global.Flags, workspace, file string, yes
 	if err := b.write(file); err != nil {
 		return err
 	}
-	fmt.Fprintf(g.Streams().Err, "Wrote %d files to %s. Review them before you share them.\n", len(b.files), file)
+	fmt.Fprintf(g.Streams().Err, "Wrote %s with these files. Nothing was sent: review them before you share them.\n", file)
+	for _, name := range b.names() {
+		fmt.Fprintf(g.Streams().Err, "  %-44s %7d bytes\n", name, len(b.files[name]))
+	}
 	return nil
 }
 
@@ -103,8 +108,12 @@ func (b *bundle) add(name string, value any, err error) {
 	b.files[name+".json"] = append(data, '\n')
 }
 
-// supportTimeout bounds each of the server's answers.
-const supportTimeout = 15 * time.Second
+const (
+	// supportTimeout bounds each of the server's answers.
+	supportTimeout = 15 * time.Second
+	// failedJobs is how many of the newest failed jobs a bundle lists.
+	failedJobs = 50
+)
 
 // ask adds the server's answer.
 func ask[T any](ctx context.Context, b *bundle, name string, question func(context.Context) (T, error)) T {
@@ -134,6 +143,14 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 	ask(ctx, b, "server/health", client.Health)
 	ask(ctx, b, "server/config", client.DeploymentConfig)
 	ask(ctx, b, "server/stats", client.DeploymentStats)
+	ask(ctx, b, "server/servers", client.Replicas)
+	ask(ctx, b, "server/mesh", client.MeshPeers)
+	ask(ctx, b, "server/provisioners", func(ctx context.Context) ([]sdk.ProvisionerDaemon, error) {
+		return client.ProvisionerDaemons(ctx, "default")
+	})
+	ask(ctx, b, "server/failed-jobs", func(ctx context.Context) ([]sdk.ProvisionerJob, error) {
+		return client.ProvisionerJobs(ctx, "default", sdk.JobsQuery{Limit: failedJobs, Statuses: []sdk.JobStatus{sdk.JobFailed}})
+	})
 	if workspace == "" {
 		return
 	}
@@ -143,17 +160,40 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 		return
 	}
 	ws := ask(ctx, b, "workspace/workspace", func(ctx context.Context) (sdk.Workspace, error) {
-		return client.WorkspaceByName(ctx, name.Owner, name.Name)
+		ws, err := client.WorkspaceByName(ctx, name.Owner, name.Name)
+		return withoutValues(ws), err
 	})
 	if ws.ID == uuid.Nil {
 		return // the workspace does not exist
 	}
 	ask(ctx, b, "workspace/build-log", func(ctx context.Context) ([]sdk.JobLog, error) { return client.BuildLogs(ctx, ws.LatestBuild.ID, 0) })
+	ask(ctx, b, "workspace/build-timings", func(ctx context.Context) (sdk.BuildTimings, error) {
+		return client.BuildTimings(ctx, ws.LatestBuild.ID)
+	})
 	for _, agent := range ws.LatestBuild.Agents() {
 		ask(ctx, b, "workspace/agent-"+filepath.Base(agent.Name)+"-log", func(ctx context.Context) ([]sdk.AgentLog, error) {
 			return client.AgentLogs(ctx, agent.ID, 0)
 		})
 	}
+}
+
+// withoutValues removes from a workspace what templates fill with secrets that have no form by which redact could find them: the values of
+// its agents' environment, the text of scripts, and the commands and addresses of apps.
+func withoutValues(ws sdk.Workspace) sdk.Workspace {
+	for _, resource := range ws.LatestBuild.Resources {
+		for _, agent := range resource.Agents {
+			for name := range agent.EnvironmentVariables {
+				agent.EnvironmentVariables[name] = redacted
+			}
+			for i := range agent.Scripts {
+				agent.Scripts[i].Script = redacted
+			}
+			for i := range agent.Apps {
+				agent.Apps[i].Command, agent.Apps[i].URL = redacted, redacted
+			}
+		}
+	}
+	return ws
 }
 
 // environment returns the variables that settings are read from, without secrets in their values.
@@ -221,17 +261,14 @@ func (b *bundle) known() []string {
 	return values
 }
 
+func (b *bundle) names() []string { return slices.Sorted(maps.Keys(b.files)) }
+
 // write creates the zip file, which only its owner can read.
 func (b *bundle) write(file string) error {
 	var packed bytes.Buffer
 	w := zip.NewWriter(&packed)
 	known := b.known()
-	names := make([]string, 0, len(b.files))
-	for name := range b.files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range b.names() {
 		f, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate, Modified: time.Now()})
 		if err == nil {
 			_, err = f.Write(redact(b.files[name], known))
