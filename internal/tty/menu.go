@@ -192,7 +192,7 @@ func (m *menu) row(i int, current bool, fit func(string) string) string {
 	if current {
 		return m.paint.Green(plain)
 	}
-	if rest, longer := strings.CutPrefix(plain, label); longer {
+	if rest, whole := strings.CutPrefix(plain, label); whole && rest != "" {
 		return label + m.paint.Dim(rest)
 	}
 	return plain
