@@ -82,16 +82,14 @@ func (m *metrics) kept() []prometheus.Collector {
 // count counts a job that this server has ended, after the transaction that ended it. A job that the database cannot describe now is not
 // counted, and the log names it.
 func (s *Service) count(ctx context.Context, id uuid.UUID) {
-	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), countTimeout) // the caller's work is done, even if it goes away now
 	defer cancel()
 	job, err := s.opts.DB.GetEndedJob(ctx, id)
 	if database.IsNotFound(err) {
 		return // removed since, by retention
 	}
 	if err != nil {
-		if ctx.Err() == nil || s.ctx.Err() == nil {
-			s.log.Warn("cannot count job", "job", id, "err", err)
-		}
+		s.log.Warn("cannot count job", "job", id, "err", err)
 		return
 	}
 	status := map[string]string{statusSucceeded: "success", statusFailed: "failed", statusCanceled: "canceled"}[job.Status]

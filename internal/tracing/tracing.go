@@ -30,11 +30,9 @@ func Tracer(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer(scope)
 }
 
-// Parent returns the text that stands for ctx's span, or "" if it is not recorded.
+// Parent returns the text that stands for ctx's span, or "" without one. The text also says whether the span is recorded, so that what
+// continues it is recorded with it or not at all.
 func Parent(ctx context.Context) string {
-	if !trace.SpanContextFromContext(ctx).IsSampled() {
-		return ""
-	}
 	text := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, text)
 	return text[header]
