@@ -23,6 +23,7 @@ func Attach(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fault.New(fault.NotFound, "No server database was found in %s.", opts.Dir).
 			WithDetail("Name the server's folder with --global-config, or its database with --postgres-url.")
 	}
+	opts.keepVersion = true // a command need not wait for an upgrade
 	s, err := Start(ctx, opts)
 	if fault.CodeOf(err) != fault.Conflict {
 		return s, err

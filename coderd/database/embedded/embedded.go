@@ -10,7 +10,11 @@
 //	postgres/lock       held by the process that runs PostgreSQL here
 //	postgres/data       PostgreSQL's own files, with its socket; never group or world readable
 //	postgres/data.new   a data folder being created; removed at the next start
+//	postgres/data.15    after an upgrade, the data folder of the old major version; removed by the first start a week later
 //	pg/<version>        programs that Fetch downloaded
+//
+// If the programs of the data folder's major version and of a newer one are both installed, Start upgrades the data: the old
+// programs will be gone one day, and then it would be too late.
 //
 // The socket's permissions alone are not enough: if the server is not root, the programs of templates run as the same
 // account. They are kept from reading the password file.
@@ -52,6 +56,8 @@ type Options struct {
 	Logger *slog.Logger
 	// BinDir holds PostgreSQL's programs. If empty, Find searches for them.
 	BinDir string
+
+	keepVersion bool // start without an upgrade
 }
 
 // Server is a running PostgreSQL. Its methods are safe for concurrent use.
@@ -70,7 +76,7 @@ type Server struct {
 
 // Start finds PostgreSQL, creates the data folder if there is none, takes over from a server that was killed, and returns
 // when the database accepts connections. It blocks until then: a second at first, a tenth of a second later, longer after a
-// crash; ctx bounds it. Errors that an operator can act on are faults. The caller must call Stop in the end.
+// crash, and for as long as the data takes to copy when PostgreSQL is upgraded; ctx bounds it. Errors that an operator can act on are faults. The caller must call Stop in the end.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	dir, err := filepath.Abs(filepath.Join(opts.Dir, "postgres"))
 	if err != nil {
@@ -95,7 +101,11 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, opts Options) (err error) {
-	if s.install, err = Find(ctx, opts.Dir, opts.BinDir); err != nil {
+	if err := s.resume(); err != nil {
+		return err
+	}
+	var newest Install
+	if s.install, newest, err = find(ctx, opts.Dir, opts.BinDir); err != nil {
 		return err
 	}
 	if err := stopOrphan(ctx, s.data, s.log); err != nil {
@@ -110,6 +120,14 @@ func (s *Server) start(ctx context.Context, opts Options) (err error) {
 	if err := s.secure(ctx); err != nil {
 		return err
 	}
+	if newest.Major > s.install.Major && !opts.keepVersion {
+		if err := s.upgrade(ctx, newest); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			s.log.Warn("cannot upgrade PostgreSQL, continuing with the old version", "version", s.install.Version, "err", err)
+		}
+	}
 	if s.socket, err = socketFolder(s.data); err != nil {
 		return err
 	}
@@ -118,6 +136,7 @@ func (s *Server) start(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
+	s.removeShelved()
 	s.log.Info("PostgreSQL is running", "version", s.install.Version, "path", s.data, "duration", time.Since(began))
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
@@ -205,11 +224,11 @@ func (s *Server) launchVerified(ctx context.Context) (*process, error) {
 	return s.launch(ctx)
 }
 
-// launch starts PostgreSQL and waits until it accepts connections.
-func (s *Server) launch(ctx context.Context) (*process, error) {
+// launch starts PostgreSQL with additional settings and waits until it accepts connections.
+func (s *Server) launch(ctx context.Context, more ...string) (*process, error) {
 	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for try := 1; ; try++ {
-		p, err := startProcess(s.install, s.data, s.log)
+		p, err := startProcess(s.install, s.data, s.log, more...)
 		if err != nil {
 			return nil, err
 		}
@@ -242,9 +261,9 @@ func (s *Server) ensureData(ctx context.Context) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return folderFault(err, s.data)
 	}
-	fresh := s.data + ".new"
-	if err := os.RemoveAll(fresh); err != nil {
-		return folderFault(err, fresh)
+	fresh := s.freshDir()
+	if err := s.dropFresh(ctx); err != nil {
+		return err
 	}
 	began := time.Now()
 	// The password is stored first, so that a complete folder always has one.

@@ -30,7 +30,7 @@ const asServer = "EMBEDDED_TEST_SERVER"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(asServer); dir != "" {
-		srv, err := embedded.Start(context.Background(), embedded.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		srv, err := embedded.Start(context.Background(), embedded.Options{Dir: dir, Logger: slog.New(newSuicide())})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -461,7 +461,7 @@ func TestFaults(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "postgres", "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wantFault(t, embedded.Options{Dir: dir}, "pg_upgrade")
+		wantFault(t, embedded.Options{Dir: dir}, "Install PostgreSQL 9 beside")
 	})
 	t.Run("not a folder", func(t *testing.T) {
 		t.Parallel()

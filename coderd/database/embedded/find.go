@@ -51,9 +51,15 @@ var folders = []string{
 // stored below dir. If dir contains a data folder, Find chooses the major version that created it, otherwise the newest from
 // 13 on. If there is none, the fault explains how to get one.
 func Find(ctx context.Context, dir, binDir string) (Install, error) {
+	in, _, err := find(ctx, dir, binDir)
+	return in, err
+}
+
+// find is like Find, and also returns the newest programs to which the data can be upgraded.
+func find(ctx context.Context, dir, binDir string) (in, newest Install, err error) {
 	acc, maker, err := unprivileged(filepath.Join(dir, "postgres", "data"))
 	if err != nil {
-		return Install{}, err
+		return Install{}, Install{}, err
 	}
 	var found []Install
 	for _, bin := range candidates(ctx, dir, binDir) {
@@ -67,24 +73,37 @@ func Find(ctx context.Context, dir, binDir string) (Install, error) {
 
 	made, err := madeBy(filepath.Join(dir, "postgres", "data"))
 	if err != nil {
-		return Install{}, err
+		return Install{}, Install{}, err
 	}
 	if made != 0 {
 		if i := slices.IndexFunc(found, func(in Install) bool { return in.Major == made }); i >= 0 {
-			return found[i], nil
+			return found[i], newestRelease(found[:i+1]), nil
 		}
-		return Install{}, fault.New(fault.Unavailable, "The data in %s was created by PostgreSQL %d, which is not installed.", dir, made).
-			WithDetail("Install PostgreSQL %d, or migrate the data with pg_upgrade.", made)
+		f := fault.New(fault.Unavailable, "The data in %s was created by PostgreSQL %d, which is not installed.", dir, made)
+		if len(found) > 0 && found[0].Major > made {
+			return Install{}, Install{}, f.WithDetail("Install PostgreSQL %d beside %d: the server then upgrades the data to %d.", made, found[0].Major, found[0].Major)
+		}
+		return Install{}, Install{}, f.WithDetail("Install PostgreSQL %d.", made)
 	}
 	if len(found) > 0 && found[0].Major >= minMajor {
-		return found[0], nil
+		return found[0], found[0], nil
 	}
 	f := fault.New(fault.Unavailable, "PostgreSQL %d or newer is not installed.", minMajor)
 	if binDir != "" {
 		f = fault.New(fault.Unavailable, "PostgreSQL %d or newer was not found in %s.", minMajor, binDir)
 	}
-	return Install{}, f.WithDetail("Install it with the package manager (apt install postgresql, dnf install postgresql-server, " +
+	return Install{}, Install{}, f.WithDetail("Install it with the package manager (apt install postgresql, dnf install postgresql-server, " +
 		"brew install postgresql), let the server fetch it with --fetch-postgres, or name a database with --postgres-url.")
+}
+
+// newestRelease returns the first that is not a beta ("19beta1"), or the last.
+func newestRelease(newestFirst []Install) Install {
+	for _, in := range newestFirst {
+		if !strings.ContainsFunc(in.Version, func(r rune) bool { return r >= 'a' }) {
+			return in
+		}
+	}
+	return newestFirst[len(newestFirst)-1]
 }
 
 // candidates returns the folders that may hold the programs, without duplicates.

@@ -33,9 +33,9 @@ type process struct {
 	err  error
 }
 
-// startProcess starts PostgreSQL on a data folder. On Linux it ends when this process does, however that ends.
-func startProcess(in Install, data string, logger *slog.Logger) (*process, error) {
-	cmd, closeAfter, err := in.Command(data)
+// startProcess starts PostgreSQL on a data folder, with additional settings. On Linux it ends when this process does, however that ends.
+func startProcess(in Install, data string, logger *slog.Logger, more ...string) (*process, error) {
+	cmd, closeAfter, err := in.Command(data, more...)
 	if err != nil {
 		return nil, err
 	}
