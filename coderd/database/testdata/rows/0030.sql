@@ -1,0 +1,1 @@
+INSERT INTO idp_sync (kind, settings) VALUES ('organization', '{"field": "groups"}');
