@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
@@ -54,6 +55,27 @@ func Forget(ctx context.Context, db *database.DB, id string) (lost Lost, err err
 		return nil
 	})
 	return lost, err
+}
+
+// KeysInUse returns the ids of the keys that encrypt something in the database, in order, without those that were forgotten.
+func KeysInUse(ctx context.Context, q *dbsqlc.Queries) ([]string, error) {
+	counts, err := countKeys(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	forgotten, err := q.ListForgottenStateKeys(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list forgotten keys: %w", err)
+	}
+	for _, id := range forgotten {
+		delete(counts, keyID(id))
+	}
+	ids := []string{}
+	for id := range counts {
+		ids = append(ids, id.String())
+	}
+	slices.Sort(ids)
+	return ids, nil
 }
 
 // countKeys counts what is encrypted with each key.

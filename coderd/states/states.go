@@ -26,6 +26,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -142,6 +143,23 @@ func ReadOrMake(path string) (ring *Keyring, keep func() error, err error) {
 		}
 		return err
 	}, nil
+}
+
+// Missing returns those of some ids of keys that the ring lacks.
+func (r *Keyring) Missing(ids []string) []string {
+	have := r.IDs()
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(have, id) })
+}
+
+// Install writes keys, in the form that Parse reads, into a file that does not exist, readable by this account only. A file that exists is left as it is.
+func Install(path, text string) error {
+	if _, err := Parse(text); err != nil {
+		return err
+	}
+	if err := create(path, strings.TrimSpace(text)+"\n"); err != nil {
+		return fmt.Errorf("keep the key for Terraform's states: %w", err)
+	}
+	return nil
 }
 
 // create writes a file completely or not at all, and leaves an existing file unchanged.

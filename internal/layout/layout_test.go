@@ -75,6 +75,7 @@ var law = map[string]rule{
 	"coderd/seal":               {imports: []string{"coderd/database"}},
 	"coderd/states":             {imports: []string{"coderd/database"}},
 	"coderd/metrics":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac"}},
+	"coderd/backup":             {imports: []string{"coderd/database", "coderd/states"}},
 	"coderd/replicas":           {imports: []string{"coderd/database", "coderd/pubsub"}},
 	"coderd/regions":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "region", "tailnet"}},
 	"coderd/reference":          {imports: []string{"coderd/httpapi", "coderd/rbac"}},
