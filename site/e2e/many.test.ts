@@ -82,5 +82,5 @@ it("shows a thousand workspaces", async () => {
   await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
   await page.locator(`li[aria-posinset="${many}"]`).waitFor();
   await page.getByLabel("Search workspaces").fill("owner:me name:copy-777");
-  await page.getByRole("link", { name: "copy-777" }).waitFor();
+  await page.getByRole("link", { name: "copy-777", exact: true }).waitFor();
 });

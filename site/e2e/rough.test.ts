@@ -31,7 +31,7 @@ it("reports that the server is down, and reconnects", async () => {
     .waitFor({ state: "detached" });
   // What happens from now on is seen without a reload.
   await run(server.place, ["create", "after", "-t", "process", "-y"]);
-  await page.getByRole("link", { name: "after" }).waitFor();
+  await page.getByRole("link", { name: "after", exact: true }).waitFor();
   expect(await page.getByRole("alert").count()).toBe(0);
 });
 

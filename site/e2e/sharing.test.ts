@@ -106,7 +106,7 @@ it("shares a workspace with a user and a group, and ends it at once", async () =
   await guest.page.goto("/workspaces");
   await guest.page.getByText("You have no workspaces").waitFor();
   await guest.page.getByRole("button", { name: "Shared with me" }).click();
-  await guest.page.getByRole("link", { name: "together" }).click();
+  await guest.page.getByRole("link", { name: "together", exact: true }).click();
   await guest.page.getByText("ada shares this workspace with you").waitFor();
   await guest.page.getByRole("link", { name: "Terminal" }).waitFor();
   expect(await guest.page.getByRole("button", { name: /^(Stop|Start) together/ }).count()).toBe(0);
@@ -140,7 +140,7 @@ it("shares a workspace with a user and a group, and ends it at once", async () =
   await friend.page.getByText("together is no longer available").waitFor();
   await page.goto("/workspaces");
   await page.getByRole("button", { name: "Shared by me" }).click();
-  await page.getByRole("link", { name: "together" }).waitFor();
+  await page.getByRole("link", { name: "together", exact: true }).waitFor();
   await page.setViewportSize({ width: 390, height: 844 });
   await fits(page, "a narrow list");
   await axe(page, "a narrow list");

@@ -66,6 +66,45 @@ it("starts, stops, restarts and deletes", async () => {
   await page.getByText("doomed was deleted").waitFor({ timeout: 60_000 });
 });
 
+it("sorts, selects, acts on all selected, and reports what happens out of sight", async () => {
+  for (const name of ["many-2", "many-1"]) await run(place, ["create", name, "-t", "process", "-y"]);
+  const { page } = await open(place, token);
+  await page.goto("/workspaces?q=owner:me+name:many");
+  const row = (name: string) =>
+    page.getByRole("listitem").filter({ has: page.getByRole("link", { name, exact: true }) });
+  // The way into the terminal is in the row.
+  const terminal = row("many-1").getByRole("link", { name: "Terminal of many-1" });
+  expect(await terminal.getAttribute("href")).toBe("/@ada/many-1.main/terminal");
+  const first = page.locator('li[aria-posinset="1"]');
+  await page.getByLabel("Sort").selectOption("Name");
+  await first.getByRole("link", { name: "many-1", exact: true }).waitFor();
+  await page.getByLabel("Sort").selectOption("Owner");
+  await page.reload();
+  expect(await page.getByLabel("Sort").inputValue()).toBe("owner");
+  // All selected are stopped after one question.
+  await page.getByLabel("Select all").check();
+  const selected = page.getByRole("group", { name: "Selected workspaces" });
+  expect(await selected.getByRole("button", { name: "Start" }).isDisabled()).toBe(true);
+  await selected.getByRole("button", { name: "Stop" }).click();
+  await page.getByRole("dialog", { name: "Stop 2 workspaces?" }).getByRole("button", { name: "Stop" }).click();
+  await page.getByText("Stopping 2 workspaces.").waitFor();
+  await axe(page, "the list with a notice");
+  for (const name of ["many-1", "many-2"]) await row(name).getByText("Stopped").waitFor({ timeout: 60_000 });
+  expect(await terminal.count()).toBe(0);
+  // Its start ends while another page is on screen.
+  await page.getByRole("button", { name: "Start many-1" }).click();
+  await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Templates" }).click();
+  await page.getByText("Started many-1.").waitFor({ timeout: 60_000 });
+  await page.goBack();
+  await page.getByLabel("Select ada/many-1").check();
+  await page.getByLabel("Select ada/many-2").check();
+  await selected.getByRole("button", { name: "Delete…" }).click();
+  const dialog = page.getByRole("dialog", { name: "Delete 2 workspaces?" });
+  await dialog.getByLabel(/to confirm/).fill("delete 2");
+  await dialog.getByRole("button", { name: "Delete" }).click();
+  await page.getByText("No results").waitFor({ timeout: 60_000 });
+});
+
 it("reports that another user deleted what is on screen", async () => {
   await run(place, ["create", "gone", "-t", "process", "-y"]);
   const { page } = await open(place, token);

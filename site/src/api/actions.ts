@@ -2,8 +2,16 @@
 import { type QueryClient, useMutation, useMutationState, useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { get, send } from "./client";
+import { followBuild } from "./follow";
 import { putWorkspace } from "./queries";
-import type { CreateBuildRequest, ParameterValue, UpdateDormancyRequest, Workspace, WorkspaceBuild } from "./types";
+import type {
+  CreateBuildRequest,
+  CreateTokenResponse,
+  ParameterValue,
+  UpdateDormancyRequest,
+  Workspace,
+  WorkspaceBuild,
+} from "./types";
 
 export const createBuild = (workspace: string, request: CreateBuildRequest) =>
   send<WorkspaceBuild>("POST", `workspaces/${workspace}/builds`, { ...request, reason: "dashboard" });
@@ -24,14 +32,23 @@ export const reread = async (client: QueryClient, workspace: string) =>
 const wake = (w: Workspace) =>
   send<Workspace>("PUT", `workspaces/${w.id}/dormant`, { dormant: false } satisfies UpdateDormancyRequest);
 
+// openWithToken opens an address that contains a session token of the user: that of a program on this machine.
+export async function openWithToken(make: (token: string) => string) {
+  const { key } = await send<CreateTokenResponse>("POST", "users/me/keys");
+  location.assign(make(key));
+}
+
 export type Action = "start" | "stop" | "restart" | "update" | "delete" | "forget" | "cancel" | "favorite" | "wake";
 
-function perform(w: Workspace, action: Action): Promise<unknown> {
+// perform returns the build that the action has started, if it is known.
+async function perform(w: Workspace, action: Action): Promise<WorkspaceBuild | undefined> {
   switch (action) {
     case "wake":
-      return wake(w);
+      await wake(w);
+      return undefined;
     case "start":
-      return (w.dormant_at ? wake(w) : Promise.resolve()).then(() => createBuild(w.id, { transition: "start" }));
+      if (w.dormant_at) await wake(w);
+      return createBuild(w.id, { transition: "start" });
     case "stop":
     case "delete":
       return createBuild(w.id, { transition: action });
@@ -40,17 +57,21 @@ function perform(w: Workspace, action: Action): Promise<unknown> {
     case "forget":
       return createBuild(w.id, { transition: "delete", orphan: true });
     case "restart":
-      return restart(w.id);
+      await restart(w.id); // its answer is the stop, not the start that follows
+      return undefined;
     case "cancel":
-      return send("PATCH", `workspacebuilds/${w.latest_build.id}/cancel`);
+      await send("PATCH", `workspacebuilds/${w.latest_build.id}/cancel`);
+      return undefined;
     case "favorite":
-      return send(w.favorite ? "DELETE" : "PUT", `workspaces/${w.id}/favorite`);
+      await send(w.favorite ? "DELETE" : "PUT", `workspaces/${w.id}/favorite`);
+      return undefined;
   }
 }
 
 interface Doing {
   workspace: Workspace;
   action: Action;
+  quiet?: boolean; // how the build ends is not reported
 }
 
 const performing = ["workspace-action"];
@@ -61,7 +82,10 @@ export function usePerform() {
   return useMutation({
     mutationKey: performing,
     mutationFn: ({ workspace, action }: Doing) => perform(workspace, action),
-    onSuccess: (_, { workspace }) => reread(client, workspace.id),
+    onSuccess: (build, { workspace, quiet }) => {
+      if (build && !quiet) followBuild(client, build);
+      return reread(client, workspace.id);
+    },
   });
 }
 

@@ -120,6 +120,7 @@ export const queries = {
       ["workspaces", "build", owner, name, number],
       `users/${segment(owner)}/workspace/${segment(name)}/builds/${number}`,
     ),
+  buildByID: (id: string) => ask<t.WorkspaceBuild>(["workspaces", "build-by-id", id], `workspacebuilds/${id}`),
   buildParameters: (build: string) =>
     ask<t.BuildParameter[]>(["workspaces", "parameters", build], `workspacebuilds/${build}/parameters`),
   buildTimings: (build: string) =>

@@ -2,24 +2,18 @@
 import { useQuery } from "@tanstack/react-query";
 import { Braces, ExternalLink, SquareTerminal } from "lucide-react";
 import { useState } from "react";
-import { send } from "~/api/client";
+import { openWithToken } from "~/api/actions";
 import { queries } from "~/api/queries";
-import type { CreateTokenResponse, Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
-import { appLink, editorLink, jetbrainsLink, wantsToken, withToken } from "~/lib/links";
+import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
+import { editorLink, jetbrainsLink } from "~/lib/editors";
+import { appLink, wantsToken, withToken } from "~/lib/links";
 import { paths } from "~/lib/path";
 import { Badge, Button, buttonClass, cx, ErrorNote, Icon } from "./ui";
 
 export function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: WorkspaceAgent; enabled: boolean }) {
   const host = useQuery(queries.appsHost()).data?.host ?? "";
   const [error, setError] = useState<unknown>();
-  const open = async (make: (token: string) => string) => {
-    try {
-      const { key } = await send<CreateTokenResponse>("POST", "users/me/keys");
-      location.assign(make(key));
-    } catch (err) {
-      setError(err);
-    }
-  };
+  const open = (make: (token: string) => string) => openWithToken(make).catch(setError);
   const shows = (name: WorkspaceAgent["display_apps"][number]) => agent.display_apps.includes(name);
   const look = cx(buttonClass(), !enabled && "pointer-events-none opacity-50");
   const groups = new Map<string, WorkspaceApp[]>();

@@ -2,7 +2,10 @@
 import { type ComponentProps, createContext, type ReactNode, useContext, useId, useRef, useState } from "react";
 import { ApiError } from "~/api/client";
 import { sentence } from "~/lib/format";
+import { Input } from "./input";
 import { Button, cx, ErrorNote } from "./ui";
+
+export { Input, inputClass, Select } from "./input";
 
 // Request is what a form sends when it is submitted: a mutation without variables.
 interface Request {
@@ -88,10 +91,6 @@ export function useFields<T extends Record<string, string>>(initial: T) {
   return { values, field, reset: () => set(initial) };
 }
 
-export const inputClass =
-  "w-full min-w-0 rounded-md border border-edge bg-panel px-2.5 " +
-  "placeholder:text-muted disabled:opacity-60 aria-invalid:border-bad";
-
 interface FieldProps {
   name?: string | undefined; // as the API calls it: errors of that name are shown here
   label: ReactNode;
@@ -124,14 +123,6 @@ export function Field({ name, label, hint, children }: FieldProps) {
     </div>
   );
 }
-
-export const Input = ({ className, ...rest }: ComponentProps<"input">) => (
-  <input className={cx(inputClass, "h-8", className)} {...rest} />
-);
-
-export const Select = ({ className, ...rest }: ComponentProps<"select">) => (
-  <select className={cx(inputClass, "h-8", className)} {...rest} />
-);
 
 interface SearchInputProps extends Omit<ComponentProps<"input">, "onChange"> {
   label: string;

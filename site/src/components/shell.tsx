@@ -8,6 +8,7 @@ import { queries } from "~/api/queries";
 import { paths } from "~/lib/path";
 import { InboxMenu } from "./inbox";
 import { Item, Menu, MenuLabel, Separator } from "./menu";
+import { Toasts } from "./toasts";
 import { setTheme, type Theme, useTheme } from "./theme";
 import { Avatar, cx, IconButton } from "./ui";
 import { isOwner, mayReadLogs, mayReadUsers, useMe } from "./user";
@@ -103,6 +104,7 @@ export function Shell({ children }: { children: ReactNode }) {
       <main id="main" tabIndex={-1} className="outline-none">
         {children}
       </main>
+      <Toasts />
     </>
   );
 }

@@ -3,6 +3,7 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, fireEvent, render, screen, within } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import type { Workspace } from "~/api/types";
+import { Toasts } from "./toasts";
 import { ActionDialogs, PrimaryAction, useWorkspaceActions } from "./workspace-actions";
 
 const workspace = (name: string, status: string) =>
@@ -39,6 +40,7 @@ function List() {
         <PrimaryAction key={w.id} workspace={w} act={act} busy={busy.has(w.id)} />
       ))}
       <ActionDialogs actions={{ act, busy, ...rest }} />
+      <Toasts />
     </>
   );
 }
@@ -60,7 +62,7 @@ it("marks each workspace that the server has not answered for, and no other", as
   expect(asked).toEqual(["POST /api/v2/workspaces/one/builds", "POST /api/v2/workspaces/two/builds"]);
   // The server refuses the second: the page says so, and it can be started again. The first still has no answer.
   answer(Response.json({ message: "There is no room." }, { status: 409 }));
-  await screen.findByText("There is no room.");
+  await screen.findByText("two: There is no room.");
   screen.getByRole("button", { name: "Start two" });
   expect(screen.getAllByRole("button", { name: "Working…" })).toHaveLength(1);
 });
@@ -68,7 +70,7 @@ it("marks each workspace that the server has not answered for, and no other", as
 it("asks before it stops a workspace, in one dialog for all", async () => {
   show();
   fireEvent.click(screen.getByRole("button", { name: "Stop three" }));
-  const dialog = screen.getByRole("dialog", { name: "Stop three?" });
+  const dialog = await screen.findByRole("dialog", { name: "Stop three?" });
   expect(document.querySelectorAll("dialog")).toHaveLength(1);
   expect(asked).toEqual([]);
   fireEvent.click(within(dialog).getByRole("button", { name: "Stop" }));

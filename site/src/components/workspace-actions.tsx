@@ -1,63 +1,42 @@
 // The buttons and the menu that start, stop, update and delete a workspace. A page has one useWorkspaceActions and one
 // ActionDialogs, however many workspaces it lists.
 import { CircleStop, Play, RefreshCw, Rocket, Star, Sunrise, Trash2, X } from "lucide-react";
-import { type ReactNode, useCallback, useState } from "react";
+import { lazy, type ReactNode, Suspense, useCallback, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
-import { Confirm } from "./dialog";
+import { messageOf, toast } from "~/lib/toasts";
+import type { Asked } from "./action-dialog";
 import { Item, MoreMenu, Separator } from "./menu";
 import { isBusy } from "./status";
-import { Button, ErrorNote } from "./ui";
+import { Button } from "./ui";
 import { mayEditTemplates, useMe } from "./user";
 
-interface Question {
-  title: (name: string) => string;
-  button: string;
-  danger?: boolean; // the workspace's name must be typed
-  text: string;
-}
+const ActionDialog = lazy(() => import("./action-dialog"));
 
-// The actions that the user must confirm.
-const questions: Partial<Record<Action, Question>> = {
-  stop: {
-    title: (name) => `Stop ${name}?`,
-    button: "Stop",
-    text: "Running programs stop. Files that the template keeps, usually the home folder, remain.",
-  },
-  update: {
-    title: (name) => `Update ${name}?`,
-    button: "Update",
-    text: "Rebuilds the workspace from the active version with the same parameters. Running programs may stop.",
-  },
-  delete: {
-    title: (name) => `Delete ${name}?`,
-    button: "Delete",
-    danger: true,
-    text: "Destroys all its resources, including files. This cannot be undone.",
-  },
-  forget: {
-    title: (name) => `Delete ${name} without destroying its resources?`,
-    button: "Delete",
-    danger: true,
-    text: "Removes the workspace, but its resources keep running. You must delete them yourself.",
-  },
-};
+// The actions that the user must confirm: the others are done at once.
+const asks = (action: Action): action is Asked => ["stop", "update", "delete", "forget"].includes(action);
 
 type Act = (workspace: Workspace, action: Action) => void;
 
-// useWorkspaceActions performs actions, and asks first where questions has an entry.
+// useWorkspaceActions performs actions, and asks first where that is due.
 export function useWorkspaceActions() {
-  const { mutate, mutateAsync, error } = usePerform();
-  const [asking, ask] = useState<{ workspace: Workspace; action: Action } | null>(null);
+  const { mutateAsync } = usePerform();
+  const [asking, ask] = useState<{ workspace: Workspace; action: Asked } | null>(null);
   const act: Act = useCallback(
-    (workspace, action) => (questions[action] ? ask({ workspace, action }) : mutate({ workspace, action })),
-    [mutate],
+    (workspace, action) => {
+      if (asks(action)) ask({ workspace, action });
+      else
+        mutateAsync({ workspace, action }).catch((err: unknown) =>
+          toast({ tone: "bad", text: `${workspace.name}: ${messageOf(err)}` }),
+        );
+    },
+    [mutateAsync],
   );
-  return { act, busy: usePerforming(), asking, close: () => ask(null), confirm: mutateAsync, error };
+  return { act, busy: usePerforming(), asking, close: () => ask(null), confirm: mutateAsync };
 }
 
 // can lists what is possible now. busy: the server has not answered the last request yet.
-function can(w: Workspace, busy: boolean) {
+export function can(w: Workspace, busy: boolean) {
   const { status, job } = w.latest_build;
   const idle = !isBusy(status) && !busy;
   return {
@@ -176,26 +155,20 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
   );
 }
 
-export function ActionDialogs({ actions }: { actions: ReturnType<typeof useWorkspaceActions> }) {
-  const { asking, close, confirm, error } = actions;
-  const question = asking && questions[asking.action];
-  if (question) {
-    const { name } = asking.workspace;
-    return (
-      <Confirm
-        title={question.title(name)}
-        action={question.button}
-        {...(question.danger ? { danger: true, typed: name } : {})}
+export function ActionDialogs({
+  actions: { asking, close, confirm },
+}: {
+  actions: ReturnType<typeof useWorkspaceActions>;
+}) {
+  if (!asking) return null;
+  return (
+    <Suspense>
+      <ActionDialog
+        name={asking.workspace.name}
+        action={asking.action}
         onConfirm={() => confirm(asking)}
         onClose={close}
-      >
-        {question.text}
-      </Confirm>
-    );
-  }
-  return error ? (
-    <div className="fixed right-4 bottom-4 z-40 max-w-md">
-      <ErrorNote error={error} />
-    </div>
-  ) : null;
+      />
+    </Suspense>
+  );
 }

@@ -1,7 +1,8 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
-import { appLink, editorLink, jetbrainsLink, portLink, wantsToken, withToken } from "./links";
+import { editorLink, jetbrainsLink } from "./editors";
+import { appLink, portLink, wantsToken, withToken } from "./links";
 
 const w = { name: "dev", owner_name: "ada" } as Workspace;
 const agent = { id: "a", name: "main", expanded_directory: "/home/ada" } as WorkspaceAgent;

@@ -64,29 +64,3 @@ export const wantsToken = (app: WorkspaceApp) =>
   app.external && (app.url ?? "").includes(tokenMark) && !["", "http", "https"].includes(schemeOf(app));
 
 export const withToken = (link: string, token: string) => link.replaceAll(tokenMark, encodeURIComponent(token));
-
-export function editorLink(scheme: string, w: Workspace, agent: WorkspaceAgent, token: string): string {
-  const query = new URLSearchParams({
-    owner: w.owner_name,
-    workspace: w.name,
-    agent: agent.name,
-    url: location.origin,
-    token,
-    openRecent: "true",
-  });
-  if (agent.expanded_directory) query.set("folder", agent.expanded_directory);
-  return `${scheme}://coder.coder-remote/open?${query}`;
-}
-
-export function jetbrainsLink(w: Workspace, agent: WorkspaceAgent, token: string): string {
-  const query = new URLSearchParams({
-    url: location.origin,
-    token,
-    workspace: w.name,
-    owner: w.owner_name,
-    agent_id: agent.id,
-    agent_name: agent.name,
-  });
-  if (agent.expanded_directory) query.set("folder", agent.expanded_directory);
-  return `jetbrains://gateway/coder?${query}`;
-}

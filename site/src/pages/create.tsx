@@ -2,6 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
+import { followBuild } from "~/api/follow";
 import { gone, putWorkspace, queries } from "~/api/queries";
 import type { CreateWorkspaceRequest, Preset, Template, Workspace } from "~/api/types";
 import { Field, Form, Select, TextField } from "~/components/form";
@@ -60,6 +61,7 @@ function NewWorkspace({ template }: { template: Template }) {
       } satisfies CreateWorkspaceRequest),
     onSuccess: (w) => {
       putWorkspace(client, w);
+      followBuild(client, w.latest_build);
       navigate(pathOf(w));
     },
   });

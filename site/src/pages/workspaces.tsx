@@ -1,13 +1,14 @@
 import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
 import { useWindowVirtualizer } from "@tanstack/react-virtual";
 import { Boxes, Plus, Search, Star, Users } from "lucide-react";
-import { memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { lazy, memo, Suspense, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { firstSearch, pageSize, queries } from "~/api/queries";
 import type { MeshPeer, Workspace } from "~/api/types";
 import { PathMark } from "~/components/path-mark";
+import { RowApps } from "~/components/row-apps";
 import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/status";
-import { inputClass, Select } from "~/components/form";
+import { inputClass, Select } from "~/components/input";
 import { Ago, Badge, Button, Card, cx, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui";
 import { isOwner, mayEditTemplates, useMe } from "~/components/user";
 import {
@@ -20,6 +21,9 @@ import {
 import { plural } from "~/lib/format";
 import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
+import { orders, sorted } from "~/lib/sort";
+
+const BulkActions = lazy(() => import("~/components/bulk-actions"));
 
 // A row's height, px. On narrow pages its parts are stacked.
 const rowHeight = 56;
@@ -52,9 +56,12 @@ export default function Workspaces() {
   const rested = useDebounced(search, 200);
   const list = useQuery({ ...queries.workspaces(rested), placeholderData: keepPreviousData });
   const templates = useQuery(queries.templates());
+  const sort = params.get("sort") ?? "";
+  const show = (text: string, order: string) =>
+    navigate(`/workspaces?q=${encodeURIComponent(text)}${order && `&sort=${order}`}`, { replace: true });
   const change = (text: string) => {
     setSearch(text);
-    navigate(`/workspaces?q=${encodeURIComponent(text)}`, { replace: true });
+    show(text, sort);
   };
   const replace = (pattern: RegExp, term: string) =>
     change(`${search.replace(pattern, " ")} ${term}`.replace(/\s+/g, " ").trim());
@@ -129,7 +136,16 @@ export default function Workspaces() {
           )}
         </Card>
       )}
-      {all.length > 0 && <List head={all} count={list.data!.count} search={rested} />}
+      {all.length > 0 && (
+        <List
+          key={rested}
+          head={all}
+          count={list.data!.count}
+          search={rested}
+          sort={sort}
+          onSort={(order) => show(search, order)}
+        />
+      )}
     </Page>
   );
 }
@@ -173,7 +189,15 @@ function First({ templates, editor }: { templates: number | undefined; editor: b
   );
 }
 
-function List({ head, count, search }: { head: Workspace[]; count: number; search: string }) {
+interface ListProps {
+  head: Workspace[]; // the first page
+  count: number; // of all pages
+  search: string;
+  sort: string;
+  onSort: (order: string) => void;
+}
+
+function List({ head, count, search, sort, onSort }: ListProps) {
   const ref = useRef<HTMLUListElement>(null);
   const narrow = useMedia("(max-width: 47.99rem)");
   const height = narrow ? narrowHeight : rowHeight;
@@ -191,13 +215,67 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   const mesh = useQuery(queries.mesh()); // refetched when an agent or a workspace changes
   const actions = useWorkspaceActions();
   const peers = useMemo(() => new Map(mesh.data?.peers.map((p) => [p.id, p])), [mesh.data]);
+  // Only a list that is here as a whole can be sorted here.
+  const whole = count <= pageSize;
+  const first = useMemo(() => (whole ? sorted(head, sort) : head), [head, sort, whole]);
   const at = (i: number): Workspace | undefined => {
     const page = Math.floor(i / pageSize);
-    return (page === 0 ? head : asked[page - firstPage]?.data?.workspaces)?.[i % pageSize];
+    return (page === 0 ? first : asked[page - firstPage]?.data?.workspaces)?.[i % pageSize];
   };
+  // The selected workspaces as they were when they were selected. Those of the first page are shown as they are now.
+  const [chosen, choose] = useState<ReadonlyMap<string, Workspace>>(new Map());
+  const selected = useMemo(() => {
+    const now = new Map(head.map((w) => [w.id, w]));
+    return [...chosen.values()].map((w) => now.get(w.id) ?? w);
+  }, [chosen, head]);
+  const select = useCallback(
+    (w: Workspace, on: boolean) =>
+      choose((old) => new Map(on ? [...old, [w.id, w]] : [...old].filter(([id]) => id !== w.id))),
+    [],
+  );
+  const all = head.every((w) => chosen.has(w.id));
   return (
     <Card flush>
       <ActionDialogs actions={actions} />
+      <div className="flex min-h-11 flex-wrap items-center gap-2 border-b border-line px-4 py-1.5 text-[13px]">
+        <label className="flex items-center gap-3 text-muted">
+          <input
+            type="checkbox"
+            className="accent-fill"
+            checked={all}
+            onChange={() => choose(all ? new Map() : new Map(head.map((w) => [w.id, w])))}
+          />
+          {selected.length > 0
+            ? `${selected.length} selected`
+            : whole
+              ? "Select all"
+              : `Select the first ${head.length}`}
+        </label>
+        {selected.length > 0 && (
+          <div role="group" aria-label="Selected workspaces" className="flex flex-wrap gap-1">
+            <Suspense>
+              <BulkActions selected={selected} onDone={() => choose(new Map())} />
+            </Suspense>
+          </div>
+        )}
+        <label className="ml-auto flex items-center gap-2 text-muted">
+          Sort
+          <Select
+            className="h-7! w-auto! text-[13px]"
+            value={whole ? sort : ""}
+            disabled={!whole}
+            title={whole ? undefined : `Narrow the search to ${pageSize} workspaces or fewer to sort them.`}
+            onChange={(e) => onSort(e.target.value)}
+          >
+            <option value="">Running first</option>
+            {orders.map((o) => (
+              <option key={o.key} value={o.key}>
+                {o.label}
+              </option>
+            ))}
+          </Select>
+        </label>
+      </div>
       <ul ref={ref} aria-label="Workspaces" className="relative" style={{ height: virtual.getTotalSize() }}>
         {rows.map(({ index: i, start }) => {
           const w = at(i);
@@ -215,6 +293,8 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
                   peer={peers.get(agentsOf(w.latest_build)[0]?.id ?? "")}
                   act={actions.act}
                   busy={actions.busy.has(w.id)}
+                  selected={chosen.has(w.id)}
+                  onSelect={select}
                 />
               )}
             </li>
@@ -225,16 +305,31 @@ function List({ head, count, search }: { head: Workspace[]; count: number; searc
   );
 }
 
-const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & { peer: MeshPeer | undefined }) {
+interface RowProps extends ActionProps {
+  peer: MeshPeer | undefined;
+  selected: boolean;
+  onSelect: (w: Workspace, on: boolean) => void;
+}
+
+const Row = memo(function Row({ workspace: w, peer, act, busy, selected, onSelect }: RowProps) {
   const reason = reasonOf(w.latest_build);
   return (
     <div
       className={cx(
         "grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4",
-        "md:grid-cols-[minmax(0,3fr)_minmax(0,4fr)_8rem_8rem_9rem]",
+        "md:grid-cols-[minmax(0,3fr)_minmax(0,3fr)_8rem_8rem_9rem]",
+        "lg:grid-cols-[minmax(0,3fr)_minmax(0,3fr)_8rem_7rem_8rem_9rem]",
+        selected && "bg-accent-soft",
       )}
     >
       <div className="flex min-w-0 items-center gap-3">
+        <input
+          type="checkbox"
+          className="shrink-0 accent-fill"
+          aria-label={`Select ${w.owner_name}/${w.name}`}
+          checked={selected}
+          onChange={(e) => onSelect(w, e.target.checked)}
+        />
         <Icon src={w.template_icon} name={w.template_name} className="size-7" />
         <div className="min-w-0">
           <div className="flex items-center gap-1.5">
@@ -254,12 +349,7 @@ const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & {
           </div>
         </div>
       </div>
-      <div
-        className={cx(
-          "order-3 col-span-2 flex min-w-0 items-center gap-2",
-          "self-start md:order-none md:col-span-1 md:self-center",
-        )}
-      >
+      <div className={cx("order-3 flex min-w-0 items-center gap-2", "self-start md:order-none md:self-center")}>
         <WorkspaceBadge workspace={w} />
         <span className="truncate text-[13px] text-muted" title={reason}>
           {reason}
@@ -268,8 +358,11 @@ const Row = memo(function Row({ workspace: w, peer, act, busy }: ActionProps & {
       <div className="max-md:hidden">
         <PathMark build={w.latest_build} peer={peer} />
       </div>
-      <div className="hidden text-[13px] text-muted md:block">
+      <div className="hidden text-[13px] text-muted lg:block">
         used <Ago at={w.last_used_at} />
+      </div>
+      <div className="order-4 -mt-1.5 flex items-center justify-end self-start md:order-none md:mt-0 md:self-center">
+        <RowApps workspace={w} />
       </div>
       <div className="flex items-center justify-end gap-1">
         <PrimaryAction workspace={w} act={act} busy={busy} small />
