@@ -1,7 +1,7 @@
 // The frame of every page: navigation, the signed-in user and the state of the connection.
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { Building2, CircleUser, LogOut, Menu as MenuIcon, Monitor, Moon, Sun, WifiOff } from "lucide-react";
-import { type ReactNode, useEffect, useRef } from "react";
+import { Building2, CircleUser, LogOut, Menu as MenuIcon, Monitor, Moon, Search, Sun, WifiOff } from "lucide-react";
+import { lazy, type ReactNode, Suspense, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
@@ -12,6 +12,8 @@ import { Toasts } from "./toasts";
 import { setTheme, type Theme, useTheme } from "./theme";
 import { Avatar, cx, IconButton } from "./ui";
 import { isOwner, mayReadLogs, mayReadUsers, useMe } from "./user";
+
+const Palette = lazy(() => import("./palette"));
 
 const everyone = [
   { to: "/workspaces", label: "Workspaces" },
@@ -47,6 +49,7 @@ export function Shell({ children }: { children: ReactNode }) {
     ...(administers.organizations ? [organizations] : []),
     ...(mayReadLogs(me) || administers.logs ? logs : []),
   ];
+  const palette = usePalette();
   const bar = links.length > 6 ? bars.many : bars.few;
   return (
     <>
@@ -71,7 +74,7 @@ export function Shell({ children }: { children: ReactNode }) {
                 href={l.to}
                 aria-current={isActive(path, l.to) ? "page" : undefined}
                 className={cx(
-                  "rounded-md px-2.5 py-1.5 hover:bg-raised",
+                  "rounded-md px-2 py-1.5 hover:bg-raised",
                   isActive(path, l.to) ? "font-medium text-ink" : "text-muted",
                 )}
               >
@@ -80,6 +83,9 @@ export function Shell({ children }: { children: ReactNode }) {
             ))}
           </nav>
           <div className={cx("flex-1", bar.hidden)} />
+          <IconButton label="Command palette" title="Command palette (Ctrl+K)" onClick={palette.open}>
+            <Search />
+          </IconButton>
           <InboxMenu />
           <ThemeMenu />
           <UserMenu />
@@ -105,8 +111,29 @@ export function Shell({ children }: { children: ReactNode }) {
         {children}
       </main>
       <Toasts />
+      {palette.shown && (
+        <Suspense>
+          <Palette pages={links} onClose={palette.close} />
+        </Suspense>
+      )}
     </>
   );
+}
+
+// usePalette opens the command palette with Ctrl+K or Cmd+K, unless a dialog is open.
+function usePalette() {
+  const [shown, setShown] = useState(false);
+  const close = useCallback(() => setShown(false), []);
+  useEffect(() => {
+    const onKeyDown = (e: KeyboardEvent) => {
+      if (!(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey || e.key.toLowerCase() !== "k") return;
+      e.preventDefault();
+      if (!document.querySelector("dialog[open]")) setShown(true);
+    };
+    document.addEventListener("keydown", onKeyDown);
+    return () => document.removeEventListener("keydown", onKeyDown);
+  }, []);
+  return { shown, open: () => setShown(true), close };
 }
 
 // useAdministers reports whether the user manages something in an organization or reads all organizations, and whether

@@ -1,0 +1,53 @@
+import { expect, inject, it } from "vitest";
+import { axe, fits, open, withBrowser } from "./browser";
+import { run } from "./server";
+
+withBrowser();
+const place = inject("place");
+const token = inject("token");
+
+it("finds workspaces, templates, pages and actions with the keyboard only", async () => {
+  await run(place, ["create", "quick", "-t", "process", "-y"]);
+  const { page } = await open(place, token, { width: 390 });
+  await page.goto("/templates");
+  await page.getByRole("heading", { name: "Templates" }).waitFor();
+  const palette = page.getByRole("dialog", { name: "Command palette" });
+  const input = palette.getByRole("combobox");
+  const active = palette.getByRole("option", { selected: true });
+  await page.keyboard.press("Control+k");
+  await palette.getByRole("option", { name: "Mesh" }).waitFor();
+  await axe(page, "the command palette");
+  await fits(page, "the command palette");
+  // A page: the arrows move, Enter opens.
+  await page.keyboard.type("mesh");
+  await active.getByText("Mesh").waitFor();
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/mesh");
+  await palette.waitFor({ state: "detached" });
+  // Escape closes it.
+  await page.keyboard.press("Control+k");
+  await input.waitFor();
+  await page.keyboard.press("Escape");
+  await palette.waitFor({ state: "detached" });
+  // An action that asks first.
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("stop quick");
+  await active.getByText("Stop quick").waitFor();
+  await page.keyboard.press("Enter");
+  const dialog = page.getByRole("dialog", { name: "Stop quick?" });
+  await dialog.getByRole("button", { name: "Stop" }).press("Enter");
+  await page.getByText("Stopped quick.").waitFor({ timeout: 60_000 });
+  expect(await page.getByRole("dialog").count()).toBe(0);
+  // The workspace itself, with the second entry reached by the arrows and back.
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("quick");
+  await active.getByText("quick", { exact: true }).waitFor();
+  await page.keyboard.press("ArrowDown");
+  expect(await active.textContent()).not.toMatch(/^quick/);
+  await page.keyboard.press("ArrowUp");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/@ada/quick");
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("no such thing");
+  await palette.getByText("No results").waitFor();
+});
