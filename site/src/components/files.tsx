@@ -64,7 +64,9 @@ export function Files({ file, at }: { file: string; at?: Position | undefined })
 
 function Code({ lines, label, mark, first = 1 }: { lines: string[]; label: string; mark: number; first?: number }) {
   const marked = useRef<HTMLDivElement>(null);
-  useEffect(() => marked.current?.scrollIntoView({ block: "center" }), [mark, label]);
+  useEffect(() => {
+    void marked.current?.scrollIntoView({ block: "center" }); // a promise in some browsers
+  }, [mark, label]);
   return (
     <div
       className="max-h-[70vh] min-w-0 overflow-auto py-2 font-mono text-[12.5px] leading-5"
