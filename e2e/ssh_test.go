@@ -138,7 +138,8 @@ type console struct {
 	cmd  *exec.Cmd
 	ptmx *os.File
 	out  *bufio.Reader
-	seen strings.Builder
+	seen strings.Builder // since the last text that was expected
+	all  strings.Builder
 }
 
 func newConsole(t *testing.T, cmd *exec.Cmd) *console {
@@ -175,6 +176,7 @@ func (c *console) expect(text string) {
 			c.t.Fatalf("wait for %q: %v; got %q", text, err, c.seen.String())
 		}
 		c.seen.WriteByte(b)
+		c.all.WriteByte(b)
 	}
 	c.seen.Reset()
 }
