@@ -58,9 +58,8 @@ func (s *Server) Home(node tailnet.PublicKey) (here bool, base string) {
 
 // Traffic counts what a relay has carried since it started.
 type Traffic struct {
-	SentPackets, ReceivedPackets int64 // to and from nodes
-	SentBytes, ReceivedBytes     int64
-	ForwardedOut, ForwardedIn    int64 // packets to and from other relays
+	SentBytes, ReceivedBytes  int64 // to and from nodes
+	ForwardedOut, ForwardedIn int64 // packets to and from other relays
 }
 
 // Traffic returns what this relay has carried.
@@ -76,7 +75,7 @@ func (s *Server) Traffic() Traffic {
 		return 0
 	}
 	return Traffic{
-		SentPackets: count("packets_sent"), ReceivedPackets: count("packets_received"), SentBytes: count("bytes_sent"), ReceivedBytes: count("bytes_received"),
+		SentBytes: count("bytes_sent"), ReceivedBytes: count("bytes_received"),
 		ForwardedOut: count("packets_forwarded_out"), ForwardedIn: count("packets_forwarded_in"),
 	}
 }
