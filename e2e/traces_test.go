@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	exports "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -20,9 +21,10 @@ import (
 // collector receives traces as an OTLP collector does.
 type collector struct {
 	*httptest.Server
-	mu    sync.Mutex // guards spans and text
-	spans []collected
-	text  strings.Builder // everything that arrived
+	mu       sync.Mutex // guards everything below
+	requests int
+	spans    []collected
+	text     strings.Builder // everything that arrived
 }
 
 type collected struct {
@@ -33,6 +35,9 @@ type collected struct {
 func newCollector(t *testing.T) *collector {
 	c := &collector{}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.requests++
 		body, err := io.ReadAll(r.Body)
 		var request exports.ExportTraceServiceRequest
 		if err == nil {
@@ -42,8 +47,6 @@ func newCollector(t *testing.T) *collector {
 			http.Error(w, "not a trace", http.StatusBadRequest)
 			return
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		c.text.Write(body)
 		for _, from := range request.GetResourceSpans() {
 			service := attribute(from.GetResource().GetAttributes(), "service.name")
@@ -190,6 +193,33 @@ resource "terraform_data" "one" {
   }
 }
 `
+
+// TestTracesAreOff checks that a server without --trace sends nothing, even if its environment names a collector, and that one with --trace
+// sends its last spans when it stops.
+func TestTracesAreOff(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"off": nil, "on": {"--trace"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCollector(t)
+			d := prepare(t, append(args, "--provisioner-daemons=0")...)
+			d.extra = append(d.extra, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.URL, "OTEL_EXPORTER_OTLP_HEADERS=api-key=the-collectors-key", "OTEL_BSP_SCHEDULE_DELAY=600000")
+			d.begin()
+			d.coder("whoami")
+			if err := d.end(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if sent := c.requests > 0; sent != (name == "on") {
+				t.Errorf("the collector got %d requests with %d spans", c.requests, len(c.spans))
+			}
+			if sent := slices.ContainsFunc(c.spans, func(s collected) bool { return s.GetName() == "GET /api/v2/users/{user}" }); sent != (name == "on") {
+				t.Errorf("the last request was sent: %t", sent)
+			}
+		})
+	}
+}
 
 // TestTracesNeedCollector checks what --trace refuses.
 func TestTracesNeedCollector(t *testing.T) {
