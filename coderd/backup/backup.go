@@ -25,6 +25,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"time"
 
@@ -65,8 +66,8 @@ type table struct {
 
 // encoder writes a file.
 type encoder struct {
-	file io.Writer // the file, and the checksum
-	sum  interface{ Sum([]byte) []byte }
+	file io.Writer
+	sum  hash.Hash
 	out  io.Writer
 	gz   *gzip.Writer
 }

@@ -25,7 +25,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close(t.Context()) }) //nolint:errcheck // the database is dropped
+	t.Cleanup(func() { conn.Close(t.Context()) })
 	return conn
 }
 
@@ -247,6 +247,42 @@ func TestNewerSchema(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, fingerprint(t, conn)); diff != "" {
 		t.Errorf("the database has changed (-want +got):\n%s", diff)
+	}
+}
+
+// TestOlderSchema checks that a backup of an earlier release is restored with that release's schema, from which a server migrates.
+func TestOlderSchema(t *testing.T) {
+	t.Parallel()
+	_, now := filled(t)
+	newest, err := database.Applied(t.Context(), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := newest[:len(newest)-1]
+	url := dbtest.EmptyURL(t)
+	conn := connect(t, url)
+	if err := (database.Source{URL: url}).Build(t.Context(), conn, "public", older, discard); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, `INSERT INTO settings (key, value) VALUES ('kept', 'x')`)
+	file := check(t, write(t, url))
+	if diff := cmp.Diff(older, file.Header.Migrations); diff != "" {
+		t.Errorf("migrations (-want +got):\n%s", diff)
+	}
+	target := dbtest.URL(t) // of the newest schema
+	if err := backup.Restore(t.Context(), database.Source{URL: target}, file, true); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(fingerprint(t, conn), fingerprint(t, connect(t, target))); diff != "" {
+		t.Errorf("restored (-want +got):\n%s", diff)
+	}
+	db, err := database.Open(t.Context(), target, discard)
+	if err != nil {
+		t.Fatalf("a server cannot open the restored database: %v", err)
+	}
+	defer db.Close()
+	if value, err := db.GetSetting(t.Context(), "kept"); err != nil || string(value) != "x" {
+		t.Errorf("got %q, %v", value, err)
 	}
 }
 

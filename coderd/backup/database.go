@@ -35,7 +35,7 @@ func Write(ctx context.Context, source database.Source, w io.Writer) (h Header, 
 	if err != nil {
 		return h, fmt.Errorf("begin snapshot: %w", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it wrote nothing
+	defer tx.Rollback(context.WithoutCancel(ctx))
 	h.Created = time.Now().UTC().Truncate(time.Second)
 	if h.Migrations, err = database.Applied(ctx, conn); err != nil {
 		return h, err
