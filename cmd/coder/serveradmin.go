@@ -27,7 +27,7 @@ import (
 // These commands are for an operator who has the server's database but no account. They work with or without a running server.
 
 func serverAdminCmds() []*cobra.Command {
-	return []*cobra.Command{resetPasswordCmd(), createAdminUserCmd(), forgetStatesCmd(), postgresBuiltinURLCmd()}
+	return []*cobra.Command{backupCmd(), restoreCmd(), resetPasswordCmd(), createAdminUserCmd(), forgetStatesCmd(), postgresBuiltinURLCmd()}
 }
 
 // adminDatabase locates the server's database for a command.
@@ -41,11 +41,16 @@ func (d *adminDatabase) flag(cmd *cobra.Command) {
 
 // attach returns the address of the server's own PostgreSQL, which runs until detach.
 func attach(cmd *cobra.Command) (address string, detach func() error, err error) {
+	return runBuiltIn(cmd, embedded.Attach)
+}
+
+// runBuiltIn runs the server's own PostgreSQL with embedded.Attach or embedded.Start.
+func runBuiltIn(cmd *cobra.Command, run func(context.Context, embedded.Options) (*embedded.Server, error)) (address string, detach func() error, err error) {
 	dir := cli.ConfigDir(cmd)
 	if dir == "" {
 		return "", nil, errNoConfigDir
 	}
-	pg, err := embedded.Attach(cmd.Context(), embedded.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	pg, err := run(cmd.Context(), embedded.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return "", nil, err
 	}
@@ -63,19 +68,22 @@ func (d *adminDatabase) accounts(cmd *cobra.Command, fn func(*users.Service) err
 	})
 }
 
+// locate returns the database, until detach. builtIn provides the built-in PostgreSQL if the flags name no other.
+func (d *adminDatabase) locate(cmd *cobra.Command, builtIn func(*cobra.Command) (string, func() error, error)) (source database.Source, detach func() error, err error) {
+	detach = func() error { return nil }
+	if source, err = d.source(cmd.Context()); err == nil && source.URL == "" {
+		source.URL, detach, err = builtIn(cmd)
+	}
+	return source, detach, err
+}
+
 // open runs fn with the database.
 func (d *adminDatabase) open(cmd *cobra.Command, fn func(*database.DB) error) (err error) {
-	source, err := d.source(cmd.Context())
+	source, detach, err := d.locate(cmd, attach)
 	if err != nil {
 		return err
 	}
-	if source.URL == "" {
-		var detach func() error
-		if source.URL, detach, err = attach(cmd); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, detach()) }()
-	}
+	defer func() { err = errors.Join(err, detach()) }()
 	db, err := source.Open(cmd.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
