@@ -29,6 +29,7 @@ var routes = []string{
 	"/templates/:template/:tab",
 	"/templates/:template/workspace",
 	"/templates/:template/versions/:version",
+	"/templates/:template/versions/:version/edit",
 	"/provisioners",
 	"/users",
 	"/organizations",

@@ -123,6 +123,65 @@ it("creates a version and goes back to the old one", async () => {
   await axe(page, "a version");
 });
 
+it("edits a version's files, compares them with the active version, and archives versions", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/templates/asking/versions");
+  const rows = page.getByRole("table").getByRole("row");
+  await rows.filter({ hasText: "active" }).getByRole("link").click();
+  await page.getByRole("link", { name: "Edit files" }).click();
+  const text = page.getByRole("textbox", { name: "main.tf", exact: true });
+  const good = await text.inputValue();
+  await page.getByText("Change a file to import a new version.").waitFor();
+  await text.fill(`${good}resource "terraform_data" "z" {\n  input = var.nope\n}\n`);
+  await axe(page, "the editor");
+  // A path must stay inside the template.
+  await page.getByRole("button", { name: "Add file" }).click();
+  await page.getByLabel("Path").fill("../outside.tf");
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await page.getByText("Enter a path inside the template").waitFor();
+  await page.getByLabel("Path").fill("notes.md");
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await page.getByRole("textbox", { name: "notes.md", exact: true }).fill("Edited in the browser.\n");
+  await page.getByRole("button", { name: "Rename notes.md" }).click();
+  await page.getByLabel("Path").fill("docs/notes.md");
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  // Another page does not lose the edits.
+  await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Mesh" }).click();
+  await page.goBack();
+  await page.getByRole("button", { name: "Changes" }).click();
+  const changed = page.getByRole("region", { name: "Changes of main.tf" });
+  expect(await changed.innerText()).toContain("input = var.nope");
+  await page.getByRole("region", { name: "Changes of docs/notes.md" }).waitFor();
+  await axe(page, "the changes");
+  await page.getByLabel("Name", { exact: true }).fill("edited");
+  await page.getByRole("button", { name: "Import", exact: true }).click();
+  // The error leads back to its line.
+  await page.getByText("Import failed").waitFor({ timeout: 60_000 });
+  await page.getByRole("link", { name: "Edit files" }).click();
+  await page.waitForURL("**/versions/edited/edit");
+  await page.getByText(/^main\.tf, line \d+$/).waitFor();
+  await text.fill(`${good}resource "terraform_data" "z" {\n  input = var.zone\n}\n`);
+  await page.setViewportSize({ width: 390, height: 900 });
+  await fits(page, "the editor");
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.getByLabel("Message").fill("a resource more");
+  await page.getByRole("button", { name: "Import", exact: true }).click();
+  await page.getByRole("button", { name: "Activate version" }).click({ timeout: 60_000 });
+  await page.waitForURL("**/templates/asking");
+  // The failed version is compared and archived.
+  await page.goto("/templates/asking/versions/edited?tab=changes");
+  await page.getByRole("region", { name: "Changes of main.tf" }).getByText("var.nope").waitFor();
+  await page.getByRole("button", { name: "Archive" }).click();
+  await page.getByRole("button", { name: "Unarchive" }).waitFor();
+  await page.getByRole("link", { name: "All versions" }).click();
+  await rows.filter({ hasText: "a resource more" }).getByText("active", { exact: true }).waitFor();
+  expect(await page.getByRole("link", { name: "edited" }).count()).toBe(0);
+  await page.getByLabel("Show archived").check();
+  await page.getByRole("link", { name: "edited" }).click();
+  await page.getByRole("button", { name: "Unarchive" }).click();
+  await page.getByRole("button", { name: "Archive", exact: true }).waitFor();
+});
+
 it("deletes a template, unless it is in use", async () => {
   const { page } = await open(place, token, { width: 390 });
   await page.goto("/templates");

@@ -26,6 +26,7 @@ const Terminal = lazy(() => import("./pages/terminal"));
 const Templates = lazy(() => import("./pages/templates"));
 const NewTemplate = lazy(() => import("./pages/new-template"));
 const TemplatePage = lazy(() => import("./pages/template"));
+const EditVersion = lazy(() => import("./pages/edit-version"));
 const VersionPage = lazy(() => import("./pages/version"));
 const Provisioners = lazy(() => import("./pages/provisioners"));
 const Users = lazy(() => import("./pages/users"));
@@ -128,6 +129,9 @@ function Pages() {
           <Route path="/templates/:template/workspace">{(p) => <Create template={p.template} />}</Route>
           <Route path="/templates/:template/versions/:version">
             {(p) => <VersionPage template={p.template} version={p.version} />}
+          </Route>
+          <Route path="/templates/:template/versions/:version/edit">
+            {(p) => <EditVersion template={p.template} version={p.version} />}
           </Route>
           <Route path="/templates/:template/:tab?">{(p) => <TemplatePage name={p.template} tab={p.tab} />}</Route>
           <Route path="/provisioners" component={Provisioners} />

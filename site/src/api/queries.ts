@@ -143,8 +143,11 @@ export const queries = {
     ask<t.Template>(["templates", "one", ref], isID(ref) ? `templates/${ref}` : `${org}/templates/${segment(ref)}`),
   versionByName: (template: string, name: string) =>
     ask<t.TemplateVersion>(["templates", "version", template, name], `templates/${template}/versions/${segment(name)}`),
-  versions: (template: string) =>
-    ask<t.TemplateVersion[]>(["templates", "versions", template], `templates/${template}/versions`),
+  versions: (template: string, archived = false) =>
+    ask<t.TemplateVersion[]>(
+      ["templates", "versions", template, archived],
+      `templates/${template}/versions${archived ? "?include_archived=true" : ""}`,
+    ),
   version: (id: string) => ask<t.TemplateVersion>(["templates", "version", id], `templateversions/${id}`),
   versionResources: (id: string) =>
     ask<t.WorkspaceResource[]>(["templates", "resources", id], `templateversions/${id}/resources`),

@@ -37,5 +37,8 @@ export const reimport = (
     organization_id,
   );
 
+export const archiveVersion = ({ id, archived }: TemplateVersion) =>
+  send("POST", `templateversions/${id}/${archived ? "unarchive" : "archive"}`);
+
 export const activateVersion = (template: string, version: string) =>
   send("PATCH", `templates/${template}/versions`, { id: version } satisfies UpdateActiveVersionRequest);

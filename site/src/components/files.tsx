@@ -9,9 +9,10 @@ import { readTar } from "~/lib/tar";
 import { cx, ErrorNote, Loading, Note } from "./ui";
 
 // An archive never changes, so a cached one is always fresh.
-const useFiles = (file: string) =>
+export const useFiles = (file: string | undefined) =>
   useQuery({
     queryKey: ["file", file],
+    enabled: file !== undefined,
     queryFn: async () => readTar((await getBytes(`files/${file}?format=tar`)) as Uint8Array<ArrayBuffer>),
     staleTime: Infinity,
   });
@@ -27,15 +28,15 @@ function textOf(content: Uint8Array): string[] | undefined {
 export function Files({ file, at }: { file: string; at?: Position | undefined }) {
   const files = useFiles(file);
   const [chosen, choose] = useState(at?.file);
-  const current =
-    files.data?.find((f) => f.path === chosen) ?? files.data?.find((f) => f.path === "main.tf") ?? files.data?.[0];
+  const all = files.data?.files;
+  const current = all?.find((f) => f.path === chosen) ?? all?.find((f) => f.path === "main.tf") ?? all?.[0];
   const lines = useMemo(() => (current ? textOf(current.content) : undefined), [current]);
   if (files.error) return <ErrorNote error={files.error} title="Cannot show the files" />;
-  if (!files.data) return <Loading what="files" />;
+  if (!all) return <Loading what="files" />;
   return (
     <div className="grid min-w-0 md:grid-cols-[14rem_minmax(0,1fr)]">
       <ul className="max-h-[70vh] overflow-y-auto border-line p-2 max-md:border-b md:border-r" aria-label="Files">
-        {files.data.map((f) => (
+        {all.map((f) => (
           <li key={f.path}>
             <button
               type="button"
@@ -95,7 +96,7 @@ function Code({ lines, label, mark, first = 1 }: { lines: string[]; label: strin
 // Excerpt shows the line of an error and the lines around it.
 export function Excerpt({ file, at }: { file: string; at: Position }) {
   const files = useFiles(file);
-  const source = files.data?.find((f) => f.path === at.file || f.path.endsWith(`/${at.file}`));
+  const source = files.data?.files.find((f) => f.path === at.file || f.path.endsWith(`/${at.file}`));
   const lines = source && textOf(source.content);
   const first = Math.max(1, at.line - 4);
   return (

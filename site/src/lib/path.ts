@@ -15,6 +15,7 @@ export const paths = {
   newTemplate: "/templates/new",
   template: (name: string) => `/templates/${s(name)}`,
   version: (template: string, version: string) => `/templates/${s(template)}/versions/${s(version)}`,
+  editVersion: (template: string, version: string) => `/templates/${s(template)}/versions/${s(version)}/edit`,
   create: (template: string) => `/templates/${s(template)}/workspace`,
   organizations: "/organizations",
   newOrganization: "/organizations/new",
@@ -32,6 +33,11 @@ export const paths = {
   signIn: { oidc: "/api/v2/users/oidc/callback", github: "/api/v2/users/oauth2/github/callback" },
   login: (back: string) => (back === "/" || back.startsWith("/login") ? "/login" : `/login?redirect=${s(back)}`),
 };
+
+// importing is the page that follows a version's import. A new template has a name, an existing one its reference.
+export function importing(version: string, name: string, template: string | undefined): string {
+  return `${paths.newTemplate}?${new URLSearchParams({ version, ...(template ? { template } : { name }) })}`;
+}
 
 export const pathOf = (w: Workspace) => paths.workspace(w.owner_name, w.name);
 

@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -12,7 +12,7 @@ describe("tar", () => {
   const files = [file("main.tf", "a\nb\n"), file(deep, "x".repeat(1000)), file("empty", ""), file("ünïcode.md", "é")];
 
   it("reads what it writes", () => {
-    const got = readTar(writeTar(files)).map((f) => [f.path, new TextDecoder().decode(f.content)]);
+    const got = readTar(writeTar(files)).files.map((f) => [f.path, new TextDecoder().decode(f.content)]);
     expect(got).toEqual(
       files.map((f) => [f.path, new TextDecoder().decode(f.content)]).sort((a, b) => a[0]!.localeCompare(b[0]!)),
     );
@@ -27,10 +27,20 @@ describe("tar", () => {
       execFileSync("tar", ["--format", format, "-cf", "theirs.tar", "./main.tf", deep, "empty"], { cwd: dir });
       expect(
         readTar(new Uint8Array(readFileSync(join(dir, "theirs.tar"))))
-          .map((f) => f.path)
+          .files.map((f) => f.path)
           .sort(),
       ).toEqual(["empty", deep, "main.tf"].sort());
     }
+  });
+
+  it("keeps permissions, and names the links that it leaves out", () => {
+    const dir = mkdtempSync(join(tmpdir(), "site-tar-"));
+    writeFileSync(join(dir, "start.sh"), "true\n", { mode: 0o755 });
+    symlinkSync("start.sh", join(dir, "link.sh"));
+    execFileSync("tar", ["-cf", "theirs.tar", "start.sh", "link.sh"], { cwd: dir });
+    const { files, links } = readTar(new Uint8Array(readFileSync(join(dir, "theirs.tar"))));
+    expect(links).toEqual(["link.sh"]);
+    expect(readTar(writeTar(files)).files.map((f) => f.mode)).toEqual([0o755]);
   });
 
   it.each([

@@ -3,6 +3,7 @@
 export interface File {
   path: string;
   content: Uint8Array<ArrayBuffer>;
+  mode?: number; // its permissions, 0644 unless they are known
 }
 
 const block = 512;
@@ -31,7 +32,7 @@ function header(out: Uint8Array, file: File) {
   const octal = (n: number, at: number, length: number) => put(n.toString(8).padStart(length - 1, "0"), at);
   const [name, prefix] = split(file.path);
   put(name, 0);
-  octal(0o644, 100, 8);
+  octal(file.mode ?? 0o644, 100, 8);
   octal(0, 108, 8);
   octal(0, 116, 8);
   octal(file.content.length, 124, 12);
@@ -58,9 +59,15 @@ function split(path: string): [string, string] {
   throw new Error(`The path ${path} is too long for an archive.`);
 }
 
-// readTar lists the regular files of an archive. It throws if the bytes are no tar archive.
-export function readTar(data: Uint8Array<ArrayBuffer>): File[] {
+export interface Archive {
+  files: File[]; // the regular ones, by path
+  links: string[]; // the paths of links
+}
+
+// readTar lists what is in an archive. It throws if the bytes are not a tar archive.
+export function readTar(data: Uint8Array<ArrayBuffer>): Archive {
   const files: File[] = [];
+  const links: string[] = [];
   const decoder = new TextDecoder();
   const text = (from: number, length: number) =>
     decoder.decode(data.subarray(from, from + length)).replace(/\0.*$/s, "");
@@ -77,10 +84,13 @@ export function readTar(data: Uint8Array<ArrayBuffer>): File[] {
     long = "";
     if (kind === "L") long = decoder.decode(content).replace(/\0.*$/s, "");
     else if (kind === "x") long = /\d+ path=([^\n]*)\n/.exec(decoder.decode(content))?.[1] ?? "";
-    else if (kind === "" || kind === "0") files.push({ path: path.replace(/^\.\//, ""), content });
+    else if (kind === "" || kind === "0") {
+      const mode = parseInt(text(at + 100, 8).trim(), 8) & 0o777;
+      files.push({ path: path.replace(/^\.\//, ""), content, ...(mode && { mode }) });
+    } else if (kind === "1" || kind === "2") links.push(path);
     at += block + Math.ceil(size / block) * block;
   }
   if (at > data.length || (at < data.length && at + block > data.length))
     throw new Error("The template's archive is damaged.");
-  return files.sort((a, b) => a.path.localeCompare(b.path));
+  return { files: files.sort((a, b) => a.path.localeCompare(b.path)), links };
 }

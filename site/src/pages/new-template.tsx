@@ -12,7 +12,7 @@ import { FolderInput, type Source, StarterChoice } from "~/components/upload";
 import { Button, Card, LinkButton, Note, Page, Pending, PendingPage } from "~/components/ui";
 import { VariablesForm } from "~/components/variables-form";
 import { useTitle } from "~/lib/hooks";
-import { paths } from "~/lib/path";
+import { importing, paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
 // A new template or, with ?template=, a new version of one. The address names the version being imported, so a reload
@@ -33,11 +33,6 @@ export default function NewTemplate() {
       )}
     </Page>
   );
-}
-
-function importing(version: string, name: string, template: string | undefined): string {
-  const params = new URLSearchParams({ version, ...(template ? { template } : { name }) });
-  return `${paths.newTemplate}?${params}`;
 }
 
 function Choose({ template, starter }: { template: Template | undefined; starter: string }) {
@@ -228,7 +223,12 @@ function Import({
       )}
       {job.status === "canceled" && <Note tone="warn" title="Import canceled" />}
       {(job.status === "failed" || job.status === "canceled") && (
-        <div>
+        <div className="flex flex-wrap gap-2">
+          {ref && (
+            <LinkButton look="primary" href={paths.editVersion(ref, version.data.name)}>
+              Edit files
+            </LinkButton>
+          )}
           <LinkButton href={ref ? `${paths.newTemplate}?template=${encodeURIComponent(ref)}` : paths.newTemplate}>
             Choose another source
           </LinkButton>

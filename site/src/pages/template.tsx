@@ -8,6 +8,7 @@ import { activateVersion } from "~/api/templates";
 import type { Template, TemplateVersion } from "~/api/types";
 import { Confirm } from "~/components/dialog";
 import { Files } from "~/components/files";
+import { Checkbox } from "~/components/form";
 import { Item, MoreMenu } from "~/components/menu";
 import { jobTone } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
@@ -196,13 +197,18 @@ function Rights({ template }: { template: string }) {
 function Versions({ template: t }: { template: Template }) {
   const ref = useTemplateRef()(t);
   const editor = useTemplatePermissions(t.id).update;
-  const versions = useQuery(queries.versions(t.id));
+  const [archived, showArchived] = useState(false);
+  const versions = useQuery(queries.versions(t.id, archived));
   const promote = useMutation({
     mutationFn: (version: string) => activateVersion(t.id, version),
   });
   if (!versions.data) return <Pending query={versions} what="versions" />;
   return (
-    <Card flush>
+    <Card
+      flush
+      title="Versions"
+      actions={<Checkbox label="Show archived" checked={archived} onChange={showArchived} className="text-[13px]" />}
+    >
       <ErrorNote error={promote.error} />
       <Table
         label="Versions"
@@ -217,6 +223,7 @@ function Versions({ template: t }: { template: Template }) {
                   {v.name}
                 </Link>{" "}
                 {v.id === t.active_version_id && <Badge tone="ok">active</Badge>}
+                {v.archived && <Badge>archived</Badge>}
               </>
             ),
           },
@@ -237,6 +244,7 @@ function Versions({ template: t }: { template: Template }) {
             cell: (v) =>
               editor &&
               v.id !== t.active_version_id &&
+              !v.archived &&
               v.job.status === "succeeded" && (
                 <button type="button" className="text-accent hover:underline" onClick={() => promote.mutate(v.id)}>
                   Activate

@@ -3,12 +3,14 @@ import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { segment } from "~/api/client";
 import { queries } from "~/api/queries";
-import { activateVersion, reimport } from "~/api/templates";
-import type { VariableValue } from "~/api/types";
-import { Files } from "~/components/files";
+import { activateVersion, archiveVersion, reimport } from "~/api/templates";
+import type { Template, TemplateVersion, VariableValue } from "~/api/types";
+import { Diff } from "~/components/diff";
+import { Files, useFiles } from "~/components/files";
+import { Select } from "~/components/form";
 import { ImportResult } from "~/components/import-result";
 import { TabsNav } from "~/components/tabs-nav";
-import { Ago, Badge, Button, Card, ErrorNote, LinkButton, Page, PendingPage } from "~/components/ui";
+import { Ago, Badge, Button, Card, ErrorNote, LinkButton, Page, Pending, PendingPage } from "~/components/ui";
 import { useTemplatePermissions } from "~/components/user";
 import { VariablesForm } from "~/components/variables-form";
 import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
@@ -30,6 +32,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
   const promote = useMutation({
     mutationFn: () => activateVersion(template.data!.id, version.data!.id),
   });
+  const archive = useMutation({ mutationFn: archiveVersion });
   const again = useMutation({
     mutationFn: (values: VariableValue[]) =>
       reimport({ ...version.data!, message: `Variables changed in ${versionName}` }, values, template.data),
@@ -40,7 +43,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
   const v = version.data;
   const active = template.data.active_version_id === v.id;
   const at = paths.version(name, versionName);
-  const tabs = ["import", "readme", "files", "resources", ...(editor ? ["variables"] : [])].map((key) => ({
+  const tabs = ["import", "readme", "files", "changes", "resources", ...(editor ? ["variables"] : [])].map((key) => ({
     key,
     to: key === "import" ? at : `${at}?tab=${key}`,
     name: key === "readme" ? "README" : key[0]!.toUpperCase() + key.slice(1),
@@ -51,6 +54,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
         <span className="flex flex-wrap items-center gap-2">
           <span className="font-mono">{v.name}</span>
           {active && <Badge tone="ok">active</Badge>}
+          {v.archived && <Badge>archived</Badge>}
         </span>
       }
       subtitle={
@@ -62,7 +66,13 @@ export default function VersionPage({ template: name, version: versionName }: { 
       }
       actions={
         <>
-          {editor && !active && v.job.status === "succeeded" && (
+          {editor && !active && v.job.completed_at && (
+            <Button busy={archive.isPending} onClick={() => archive.mutate(v)}>
+              {v.archived ? "Unarchive" : "Archive"}
+            </Button>
+          )}
+          {editor && <LinkButton href={paths.editVersion(name, v.name)}>Edit files</LinkButton>}
+          {editor && !active && !v.archived && v.job.status === "succeeded" && (
             <Button look="primary" busy={promote.isPending} onClick={() => promote.mutate()}>
               Activate version
             </Button>
@@ -71,7 +81,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
         </>
       }
     >
-      <ErrorNote error={promote.error} />
+      <ErrorNote error={promote.error ?? archive.error} />
       <TabsNav label="Version" current={tab} tabs={tabs} />
       {tab === "import" && <ImportResult version={v} />}
       {tab === "readme" && (
@@ -84,6 +94,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
           <Files file={v.job.file_id} at={positionOf(v.job.error ?? "")} />
         </Card>
       )}
+      {tab === "changes" && <Compare template={template.data} version={v} />}
       {tab === "resources" && (
         <>
           <Card title="Resources" flush>
@@ -106,5 +117,41 @@ export default function VersionPage({ template: name, version: versionName }: { 
           </>
         ))}
     </Page>
+  );
+}
+
+// Compare shows what changed in a version's files since another one: the active one, or for that the one before.
+function Compare({ template, version }: { template: Template; version: TemplateVersion }) {
+  const versions = useQuery(queries.versions(template.id, true));
+  const others = versions.data?.filter((v) => v.id !== version.id).toReversed() ?? [];
+  const [picked, pick] = useState("");
+  const other =
+    others.find((v) => v.id === picked) ??
+    others.find((v) => v.id === template.active_version_id) ??
+    others.find((v) => v.created_at < version.created_at) ??
+    others[0];
+  const before = useFiles(other?.job.file_id);
+  const after = useFiles(version.job.file_id);
+  if (!versions.data) return <Pending query={versions} what="versions" />;
+  if (!other) return <p className="text-muted">This is the only version.</p>;
+  return (
+    <>
+      <label className="flex items-center gap-2">
+        Compare with
+        <Select className="w-auto!" value={other.id} onChange={(e) => pick(e.target.value)}>
+          {others.map((v) => (
+            <option key={v.id} value={v.id}>
+              {v.name}
+              {v.id === template.active_version_id && " (active)"}
+            </option>
+          ))}
+        </Select>
+      </label>
+      {before.data && after.data ? (
+        <Diff before={before.data.files} after={after.data.files} than={other.name} />
+      ) : (
+        <Pending query={before.data ? after : before} what="files" />
+      )}
+    </>
   );
 }
