@@ -124,22 +124,20 @@ func (q Question) resolve(typed string) (string, error) {
 	if !q.Secret {
 		typed = strings.TrimSpace(typed)
 	}
-	if typed == "" {
-		switch {
-		case q.Default != "" || q.HasDefault:
-			typed = q.Default
-		case q.Many:
-			typed = "[]"
-		default:
-			return "", errors.New("an answer is required")
-		}
-	} else if q.Many {
+	switch {
+	case typed == "" && (q.Default != "" || q.HasDefault):
+		typed = q.Default
+	case typed == "" && q.Many:
+		typed = "[]"
+	case typed == "":
+		return "", errors.New("an answer is required")
+	case q.Many:
 		several, err := q.several(typed)
 		if err != nil {
 			return "", err
 		}
 		typed = several
-	} else if len(q.Choices) > 0 {
+	case len(q.Choices) > 0:
 		value, ok := pick(q.Choices, typed)
 		if !ok {
 			return "", fmt.Errorf("%q is not one of the choices", typed)

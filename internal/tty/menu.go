@@ -105,7 +105,8 @@ func (m *menu) press(k key) (answer string, done bool, err error) {
 	case keyClear:
 		m.search("")
 	case keyEnter:
-		return m.enter()
+		answer, done := m.enter()
+		return answer, done, nil
 	case ' ':
 		if m.q.Many {
 			if last >= 0 {
@@ -121,7 +122,7 @@ func (m *menu) press(k key) (answer string, done bool, err error) {
 }
 
 // enter completes the answer, unless it is refused.
-func (m *menu) enter() (answer string, done bool, err error) {
+func (m *menu) enter() (answer string, done bool) {
 	switch {
 	case m.q.Many:
 		values := []string{}
@@ -133,17 +134,17 @@ func (m *menu) enter() (answer string, done bool, err error) {
 		answer = marshalList(values)
 	case len(m.found) == 0:
 		m.problem = fmt.Sprintf("%q is not one of the choices", m.filter)
-		return "", false, nil
+		return "", false
 	default:
 		answer = m.q.Choices[m.found[m.cursor]].Value
 	}
 	if m.q.Check != nil {
 		if refused := m.q.Check(answer); refused != nil {
 			m.problem = refused.Error()
-			return "", false, nil
+			return "", false
 		}
 	}
-	return answer, true, nil
+	return answer, true
 }
 
 // view returns the menu's lines for a screen of that size.
