@@ -129,11 +129,13 @@ release-check: ## make the release twice, in two clones of the last commit, and 
 	echo "both builds have the same checksums:"
 	cat "$$work/one/build/release/SHA256SUMS"
 
+SITE_TESTS := command -v npm >/dev/null || { echo "the dashboard's tests require npm"; exit 1; }; cd site && npm test && npm run e2e
+
 # The browser suite waits for processes half of its time, which the linters use.
 test: build ## run the linters and all tests; as root also those that need network namespaces and other users
 	@scripts/test-prerequisites
 	log=$$(mktemp) failed=
-	$(MAKE) --no-print-directory test-site >"$$log" 2>&1 & site=$$!
+	($(SITE_TESTS)) >"$$log" 2>&1 & site=$$!
 	$(MAKE) --no-print-directory lint verify cross || failed=yes
 	wait $$site || failed=yes
 	cat "$$log" && rm "$$log"
@@ -141,9 +143,8 @@ test: build ## run the linters and all tests; as root also those that need netwo
 	$(MAKE) --no-print-directory test-go
 
 test-site: build ## run the dashboard's unit tests and the browser suite against build/coder
-	@command -v npm >/dev/null || { echo "the dashboard's tests require npm" >&2; exit 1; }
 	@scripts/test-prerequisites
-	cd site && npm test && npm run e2e
+	$(SITE_TESTS)
 
 screenshots: build ## update docs/screenshots with the browser suite
 	cd site && SCREENSHOTS=1 npm run e2e
