@@ -31,6 +31,7 @@ it("finds workspaces, templates, pages and actions with the keyboard only", asyn
   await palette.waitFor({ state: "detached" });
   // An action that asks first.
   await page.keyboard.press("Control+k");
+  await input.waitFor();
   await page.keyboard.type("stop quick");
   await active.getByText("Stop quick").waitFor();
   await page.keyboard.press("Enter");
@@ -40,6 +41,7 @@ it("finds workspaces, templates, pages and actions with the keyboard only", asyn
   expect(await page.getByRole("dialog").count()).toBe(0);
   // The workspace itself, with the second entry reached by the arrows and back.
   await page.keyboard.press("Control+k");
+  await input.waitFor();
   await page.keyboard.type("quick");
   await active.getByText("quick", { exact: true }).waitFor();
   await page.keyboard.press("ArrowDown");
@@ -48,6 +50,7 @@ it("finds workspaces, templates, pages and actions with the keyboard only", asyn
   await page.keyboard.press("Enter");
   await page.waitForURL("**/@ada/quick");
   await page.keyboard.press("Control+k");
+  await input.waitFor();
   await page.keyboard.type("no such thing");
   await palette.getByText("No results").waitFor();
 });

@@ -83,6 +83,6 @@ it("refuses an invalid restart before it stops anything", async () => {
   await page.goto("/@ada/again");
   await page.getByRole("button", { name: "More for again" }).click();
   await page.getByRole("menuitem", { name: "Restart" }).click();
-  await page.getByRole("alert").getByText(/team/).waitFor();
+  await page.getByText(/^again: .*team/).waitFor();
   expect((await workspace("again")).latest_build).toMatchObject({ build_number: 3, status: "running" });
 });

@@ -75,8 +75,13 @@ function Finder({ pages, actions, onClose }: PaletteProps & { actions: ReturnTyp
     <dialog
       ref={dialog}
       aria-label="Command palette"
+      // At once, and not with the later close event: the key that opens it may follow.
+      onCancel={(e) => {
+        e.preventDefault();
+        onClose();
+      }}
       onClose={onClose}
-      onMouseDown={(e) => e.target === dialog.current && dialog.current.close()}
+      onMouseDown={(e) => e.target === dialog.current && onClose()}
       className={cx(
         "mx-auto mt-[12vh] w-[min(38rem,calc(100vw-1.5rem))] overflow-hidden",
         "rounded-lg border border-line bg-panel p-0 text-ink shadow-xl",

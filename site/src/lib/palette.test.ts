@@ -14,3 +14,9 @@ it("keeps the order of the groups, with the best of each first", () => {
   expect(found(entries, "docker").map((e) => e.label)).toEqual(["docker", "my-docker", "docker-2"]);
   expect(found(entries, "").map((e) => e.label)).toEqual(["my-docker", "docker", "docker-2"]);
 });
+
+it("puts what is named exactly first", () => {
+  const entry = (group: string, label: string): Entry => ({ key: label, group, label, run: () => undefined });
+  const entries = [entry("Workspaces", "meshed"), entry("Templates", "mesh-2"), entry("Pages", "Mesh")];
+  expect(found(entries, "mesh").map((e) => e.label)).toEqual(["Mesh", "meshed", "mesh-2"]);
+});

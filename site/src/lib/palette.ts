@@ -24,16 +24,25 @@ export function rank(text: string, search: string): number | undefined {
 
 const most = 10; // entries of a group
 
-// found lists the entries that answer a search: groups in their order, in each the best first.
+// found lists the entries that answer a search: groups in their order, but that of an entry whose label is the search
+// first; in each group the best first.
 export function found(entries: Entry[], search: string): Entry[] {
+  const name = search.trim().toLowerCase();
   const answers = entries
-    .map((entry) => ({ entry, rank: rank(`${entry.label} ${entry.hint ?? ""}`, search) }))
-    .filter((e): e is { entry: Entry; rank: number } => e.rank !== undefined);
-  return [...new Set(entries.map((e) => e.group))].flatMap((group) =>
-    answers
-      .filter((e) => e.entry.group === group)
-      .toSorted((a, b) => a.rank - b.rank)
-      .slice(0, most)
-      .map((e) => e.entry),
-  );
+    .map((entry) => ({
+      entry,
+      rank: entry.label.toLowerCase() === name ? -1 : rank(`${entry.label} ${entry.hint ?? ""}`, search),
+    }))
+    .filter((e): e is { entry: Entry; rank: number } => e.rank !== undefined)
+    .toSorted((a, b) => a.rank - b.rank);
+  const order = [...new Set(entries.map((e) => e.group))];
+  const named = (group: string) => answers.some((e) => e.entry.group === group && e.rank < 0);
+  return order
+    .toSorted((a, b) => Number(named(b)) - Number(named(a)))
+    .flatMap((group) =>
+      answers
+        .filter((e) => e.entry.group === group)
+        .slice(0, most)
+        .map((e) => e.entry),
+    );
 }

@@ -1,5 +1,6 @@
 // Toasts: short messages about what happened out of sight. Errors stay until they are dismissed.
 import { useSyncExternalStore } from "react";
+import { ApiError } from "~/api/client";
 
 export interface Toast {
   id: number;
@@ -28,7 +29,11 @@ export function toast(message: Omit<Toast, "id">) {
   if (message.tone === "ok") setTimeout(() => dismiss(id), stay);
 }
 
-export const messageOf = (err: unknown) => (err instanceof Error ? err.message : String(err));
+// messageOf is all that the server says about an error.
+export function messageOf(err: unknown): string {
+  if (!(err instanceof ApiError)) return err instanceof Error ? err.message : String(err);
+  return [err.message, err.detail, ...err.validations.map((v) => `${v.field}: ${v.detail}`)].filter(Boolean).join(" ");
+}
 
 export function useToasts(): readonly Toast[] {
   return useSyncExternalStore(
