@@ -53,4 +53,5 @@ it("finds workspaces, templates, pages and actions with the keyboard only", asyn
   await input.waitFor();
   await page.keyboard.type("no such thing");
   await palette.getByText("No results").waitFor();
+  await run(place, ["delete", "quick", "-y"]);
 });

@@ -21,7 +21,7 @@ it("lists, searches and shows changes without a reload", async () => {
   const row = page.getByRole("listitem").filter({ has: page.getByRole("link", { name: "list", exact: true }) });
   await row.getByText("Running").waitFor();
   await axe(page, "workspaces");
-  await page.getByLabel("Search workspaces").fill("owner:me status:stopped");
+  await page.getByLabel("Search workspaces").fill("owner:me name:list status:stopped");
   await page.getByText("No results").waitFor();
   await page.getByLabel("Search workspaces").fill("owner:me template:process name:list");
   await row.waitFor();
