@@ -328,3 +328,48 @@ func TestMigrationsAreInOrder(t *testing.T) {
 		t.Errorf("%d migrations are applied to a new database, %v; want %d", applied, err, len(names))
 	}
 }
+
+// TestCommitOutlivesItsRequest checks that a transaction whose commit has begun ends well although its context ends meanwhile.
+func TestCommitOutlivesItsRequest(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	for _, statement := range []string{
+		"CREATE FUNCTION await_test() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$",
+		"CREATE CONSTRAINT TRIGGER await_test AFTER INSERT ON settings DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION await_test()",
+	} {
+		if _, err := db.Pool.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock, err := db.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	if _, err := lock.Exec(t.Context(), "SELECT pg_advisory_lock(1)"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- db.InTx(ctx, func(q *dbsqlc.Queries) error {
+			return q.InsertSettingOnce(ctx, dbsqlc.InsertSettingOnceParams{Key: "key", Value: []byte("v")})
+		})
+	}()
+	for waiting := 0; waiting == 0; { // until the commit waits for the lock
+		if err := lock.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if _, err := lock.Exec(t.Context(), "SELECT pg_advisory_unlock(1)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("got %v, want a commit", err)
+	}
+	if err := db.InTx(ctx, func(*dbsqlc.Queries) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: got %v, want %v", err, context.Canceled)
+	}
+}

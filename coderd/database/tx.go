@@ -56,8 +56,13 @@ type transaction struct {
 	limit time.Duration
 }
 
+// Commit does not begin if ctx has ended, but does not end with it: the end of a request whose change has just been stored, such as that of the actor's own
+// rights, must not make it a failure.
 func (t transaction) Commit(ctx context.Context) error {
-	ctx, cancel := bounded(ctx, t.limit)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := bounded(context.WithoutCancel(ctx), t.limit)
 	defer cancel()
 	return t.Tx.Commit(ctx)
 }

@@ -20,7 +20,7 @@ func TestDeploymentStats(t *testing.T) {
 	} {
 		ws, _ := w.Running("ann", name, template.ID)
 		w.Exec("UPDATE workspace_builds SET transition = $2 WHERE workspace_id = $1", ws.ID, state[0])
-		w.Exec("UPDATE provisioner_jobs SET status = $2, started_at = now(), completed_at = CASE WHEN $2 IN ('pending', 'running') THEN NULL ELSE completed_at END WHERE id IN (SELECT job_id FROM workspace_builds WHERE workspace_id = $1)", ws.ID, state[1])
+		w.Exec("UPDATE provisioner_jobs SET status = $2, started_at = now(), completed_at = CASE WHEN $2 IN ('pending', 'running') THEN NULL ELSE completed_at END, tags = '{\"of\":\"nobody\"}' WHERE id IN (SELECT job_id FROM workspace_builds WHERE workspace_id = $1)", ws.ID, state[1])
 	}
 	for _, user := range []string{"ann", "tom"} {
 		if _, err := w.As(user).DeploymentStats(t.Context()); fault.CodeOf(err) != fault.Forbidden {
