@@ -3,12 +3,20 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // TestServerRefusesToStart: a server with settings that cannot work says what to do in one sentence, ends with 1, and loses nothing.
@@ -53,32 +61,140 @@ func TestServerRefusesToStart(t *testing.T) {
 		"file for a folder":       {[]string{"--global-config", noFolder}, []string{"nofolder/postgres cannot be used", "make it writable, or choose another with --global-config"}},
 		"read-only folder":        {[]string{"--global-config", "/proc/codermesh"}, []string{"cannot be used", "choose another with --global-config"}},
 		"same folder":             {nil, []string{"another server, process", "--global-config"}},
+		"old PostgreSQL":          {[]string{"--postgres-url", oldPostgres(t), "--global-config", other}, []string{"PostgreSQL 9.6 is not supported: version 13 or newer is required", "upgrade it"}},
 		"unknown key":             {[]string{"--config", unknown, "--global-config", other}, []string{"unknown.yaml:2: unknown key networking.accesURL: did you mean networking.accessURL?"}},
 		"missing file":            {[]string{"--config", "none.yaml", "--global-config", other}, []string{"--config: cannot read the file: open none.yaml"}},
 		"several mistakes":        {[]string{"--session-duration=x", "--provisioner-daemons=-1", "--tls-min-version=tls10", "--tls-enable", "--replica-url=x", "--global-config", other}, []string{"4 settings cannot be used", "--session-duration:", "--provisioner-daemons cannot be -1", "--tls-min-version cannot be", "replica URL"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, coder, append([]string{"server", "--http-address=127.0.0.1:0", "--provisioner-daemons=0", "--stun-address=off"}, tt.args...)...)
-			cmd.Env, cmd.Dir = append(d.env("admin"), "CODER_ACCESS_URL="), d.dir
-			var out bytes.Buffer
-			cmd.Stderr = &out
-			if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 {
-				t.Fatalf("got %v, want exit code 1\n%s", err, out.String())
-			}
-			_, message, found := strings.Cut("\n"+out.String(), "\nerror: ")
-			if lines := strings.Split(strings.TrimSpace(message), "\n"); !found || len(lines) != 2 || !strings.HasPrefix(lines[1], "Try: ") {
-				t.Errorf("got %q, want one sentence and a hint", out.String())
-			}
-			for _, part := range tt.want {
-				if !strings.Contains(strings.ToLower(message), strings.ToLower(part)) {
-					t.Errorf("got %q, want %q in it", message, part)
-				}
-			}
+			wantRefusal(t, d, tt.args, tt.want...)
 		})
 	}
 	if !d.healthy() {
 		t.Errorf("the server that was running is not healthy\n%s", d.logText())
+	}
+}
+
+// wantRefusal starts another server, and checks that it ends with one sentence and a hint that contain these parts.
+func wantRefusal(t *testing.T, d *deployment, args []string, want ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, coder, append([]string{"server", "--http-address=127.0.0.1:0", "--provisioner-daemons=0", "--stun-address=off"}, args...)...)
+	cmd.Env, cmd.Dir = append(d.env("admin"), "CODER_ACCESS_URL="), d.dir
+	var out bytes.Buffer
+	cmd.Stderr = &out
+	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 {
+		t.Fatalf("got %v, want exit code 1\n%s", err, out.String())
+	}
+	_, message, found := strings.Cut("\n"+out.String(), "\nerror: ")
+	if lines := strings.Split(strings.TrimSpace(message), "\n"); !found || len(lines) != 2 || !strings.HasPrefix(lines[1], "Try: ") {
+		t.Errorf("got %q, want one sentence and a hint", out.String())
+	}
+	for _, part := range want {
+		if !strings.Contains(strings.ToLower(message), strings.ToLower(part)) {
+			t.Errorf("got %q, want %q in it", message, part)
+		}
+	}
+}
+
+// TestServerRefusesDisks checks a server whose configuration folder is on a disk that is full or read-only.
+func TestServerRefusesDisks(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	d := prepare(t)
+	for name, tt := range map[string]struct {
+		options string
+		flags   uintptr
+		want    []string
+	}{
+		"full":      {"size=8m,mode=755", 0, []string{"the disk that holds", "is full"}},
+		"read-only": {"size=8m,mode=755", syscall.MS_RDONLY, []string{"cannot be used", "read-only file system", "choose another with --global-config"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := filepath.Join(d.dir, name)
+			if err := os.Mkdir(config, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Mount("e2e", config, "tmpfs", tt.flags, tt.options); errors.Is(err, syscall.EPERM) {
+				t.Skip("this machine does not let root mount")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := syscall.Unmount(config, syscall.MNT_DETACH); err != nil {
+					t.Errorf("unmount: %v", err)
+				}
+			}()
+			wantRefusal(t, d, []string{"--global-config", config}, tt.want...)
+		})
+	}
+}
+
+// oldPostgres returns the URL of a server that speaks PostgreSQL's protocol and says that it is PostgreSQL 9.6.
+func oldPostgres(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer conn.Close()
+				answerAsOldPostgres(conn)
+			})
+		}
+	})
+	t.Cleanup(func() { listener.Close(); conns.Wait() })
+	return "postgres://coder:secret@" + listener.Addr().String() + "/coder?sslmode=disable"
+}
+
+// answerAsOldPostgres grants every lock and answers every other query with the number of PostgreSQL 9.6.24, until the client ends.
+func answerAsOldPostgres(conn net.Conn) {
+	backend := pgproto3.NewBackend(conn, conn)
+	if _, err := backend.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	number := pgproto3.FieldDescription{Name: []byte("version"), DataTypeOID: pgtype.Int4OID, DataTypeSize: 4, TypeModifier: -1}
+	granted := pgproto3.FieldDescription{Name: []byte("granted"), DataTypeOID: pgtype.BoolOID, DataTypeSize: 1, TypeModifier: -1}
+	column, value := number, []byte(nil) // of the parsed query's answer
+	var parameters []uint32              // types of the parsed query's parameters
+	backend.Send(&pgproto3.AuthenticationOk{})
+	backend.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: "9.6.24"})
+	backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+	for backend.Flush() == nil {
+		message, err := backend.Receive()
+		if err != nil {
+			return
+		}
+		switch m := message.(type) {
+		case *pgproto3.Parse:
+			parameters, column, value = nil, number, binary.BigEndian.AppendUint32(nil, 90624)
+			if strings.Contains(m.Query, "advisory_lock") {
+				column, value = granted, []byte{1}
+			}
+			for strings.Contains(m.Query, fmt.Sprintf("$%d", len(parameters)+1)) {
+				parameters = append(parameters, pgtype.Int8OID)
+			}
+			backend.Send(&pgproto3.ParseComplete{})
+		case *pgproto3.Describe:
+			if m.ObjectType == 'S' {
+				backend.Send(&pgproto3.ParameterDescription{ParameterOIDs: parameters})
+			}
+			backend.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{column}})
+		case *pgproto3.Bind:
+			backend.Send(&pgproto3.BindComplete{})
+		case *pgproto3.Execute:
+			backend.Send(&pgproto3.DataRow{Values: [][]byte{value}})
+			backend.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
+		case *pgproto3.Sync:
+			backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		}
 	}
 }
