@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -157,6 +158,43 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	case len(s.opts.Concerns) > 0:
 		return bad(section, sdk.HealthWarning, CodeTemplatesUnconfined, "Built-in provisioners cannot fully confine templates: "+strings.Join(s.opts.Concerns, "; ")+".",
 			"Install bubblewrap on the server's machine and restart the server. See docs/provisioners.md.")
+	}
+	return section
+}
+
+// regions checks the region proxies. A proxy that has never connected is not a finding: its operator may still be installing it.
+func (s *Service) regions(ctx context.Context) sdk.HealthSection {
+	section := good("workspace_proxy", "Regions", "", sdk.Map[any]{})
+	rows, err := s.opts.DB.ListWorkspaceProxies(ctx, database.ServerLifetime.Seconds())
+	if err != nil {
+		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Region proxies cannot be listed: the database does not answer.", "See the section on the database.")
+	}
+	connected, unreachable, fresh, others := 0, []string{}, []string{}, []string{}
+	for _, row := range rows {
+		p := row.WorkspaceProxy
+		switch {
+		case !row.Connected && p.SeenAt == nil:
+			fresh = append(fresh, p.Name)
+		case !row.Connected:
+			unreachable = append(unreachable, p.Name)
+		default:
+			connected++
+			if p.Version != buildinfo.Version() {
+				others = append(others, p.Name+" ("+p.Version+")")
+			}
+		}
+	}
+	section.Details = sdk.Map[any]{"connected": connected, "unreachable": unreachable, "never_connected": fresh, "other_versions": others}
+	section.Message = fmt.Sprintf("Region proxies connected: %d.", connected)
+	switch {
+	case len(rows) == 0:
+		section.Message = "There are no region proxies: the servers relay for all regions."
+	case len(unreachable) > 0:
+		return bad(section, sdk.HealthWarning, CodeRegionUnreachable, "Region proxies are not connected: "+strings.Join(unreachable, ", ")+". Nodes use other relays.",
+			"Start them again, and check that they reach the server and that the server reaches their access URLs. Delete those that are no longer used: coder wsproxy delete NAME.")
+	case len(others) > 0:
+		return bad(section, sdk.HealthWarning, CodeRegionVersion, "Region proxies with another version are connected: "+strings.Join(others, ", ")+".",
+			"Upgrade them to "+buildinfo.Version()+".")
 	}
 	return section
 }

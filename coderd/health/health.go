@@ -1,5 +1,5 @@
 // Package health runs the server's self-checks: its database, its access URL, the relay, websockets, whether jobs make
-// progress, and the other servers: it asks each about itself at its replica URL. Each finding has a stable code and a remedy. The checks change nothing except a row of their own, which shows
+// progress, the region proxies, and the other servers: it asks each about itself at its replica URL. Each finding has a stable code and a remedy. The checks change nothing except a row of their own, which shows
 // whether the database can write.
 package health
 
@@ -39,6 +39,8 @@ const (
 	CodeProvisionersVersion  = "provisioners_version"
 	CodeJobsWaiting          = "jobs_waiting"
 	CodeTemplatesUnconfined  = "templates_not_confined"
+	CodeRegionUnreachable    = "region_unreachable"
+	CodeRegionVersion        = "region_version"
 )
 
 const (
@@ -123,7 +125,7 @@ func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 		section, s.listed = s.servers(ctx)
 		return section
 	}
-	checks := []func(context.Context) sdk.HealthSection{s.database, s.accessURL, s.relay, s.websocket, s.provisioners, servers}
+	checks := []func(context.Context) sdk.HealthSection{s.database, s.accessURL, s.relay, s.websocket, s.provisioners, s.regions, servers}
 	report := sdk.HealthReport{Severity: sdk.HealthOK, Sections: make([]sdk.HealthSection, len(checks))}
 	var all sync.WaitGroup
 	for i, check := range checks {

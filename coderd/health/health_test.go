@@ -62,6 +62,18 @@ func daemon(s *coderdtest.Server, name, version string) {
 	s.Exec(`INSERT INTO provisioner_daemons (id, organization_id, name, version, online) VALUES ($1, $2, $3, $4, true)`, uuid.New(), s.Org, name, version)
 }
 
+// proxy adds a region proxy that has connected to a server of its own, and is still connected or not. That server has another version, so
+// that its silence is not an error.
+func (w *world) proxy(name, version string, connected bool) {
+	w.T.Helper()
+	server := uuid.New()
+	w.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version) VALUES ($1, $2, 'v0.1.0', 1, 1)`, server, "http://127.0.0.1:1/"+name)
+	w.Exec(`INSERT INTO workspace_proxies (id, name, token_hash, version, seen_at) VALUES ($1, $2, $3, $4, now())`, uuid.New(), name, []byte(name), version)
+	if connected {
+		w.Exec(`UPDATE workspace_proxies SET server_id = $1, connection_id = $2 WHERE name = $3`, server, uuid.New(), name)
+	}
+}
+
 // section creates a report and returns one section.
 func (w *world) section(t *testing.T, name string) sdk.HealthSection {
 	t.Helper()
@@ -94,7 +106,7 @@ func TestHealthy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !report.Healthy || len(report.Sections) != 6 || len(report.Servers) != 1 || !report.Servers[0].Reporter || !report.Servers[0].Answered {
+	if !report.Healthy || len(report.Sections) != 7 || len(report.Servers) != 1 || !report.Servers[0].Reporter || !report.Servers[0].Answered {
 		t.Errorf("report %+v", report)
 	}
 	for _, s := range report.Sections {
@@ -124,6 +136,20 @@ func TestFindings(t *testing.T) {
 		{"a job that waits", "provisioners", health.CodeJobsWaiting, sdk.HealthWarning, func(w *world) {
 			w.Exec(`UPDATE provisioner_jobs SET created_at = now() - interval '1 hour' WHERE id = $1`, w.JobRow(sdk.JobTemplateImport, sdk.JobPending))
 		}},
+		{"a lost region", "workspace_proxy", health.CodeRegionUnreachable, sdk.HealthWarning, func(w *world) {
+			w.proxy("eu", buildinfo.Version(), true)
+			w.proxy("us", buildinfo.Version(), false)
+		}},
+		{"an old region", "workspace_proxy", health.CodeRegionVersion, sdk.HealthWarning, func(w *world) { w.proxy("eu", "v0.1.0", true) }},
+		{"a region of a server that died", "workspace_proxy", health.CodeRegionUnreachable, sdk.HealthWarning, func(w *world) {
+			w.proxy("eu", buildinfo.Version(), true)
+			w.Exec(`UPDATE servers SET beat_at = now() - interval '1 minute' WHERE url = 'http://127.0.0.1:1/eu'`)
+		}},
+		{"a region in use", "workspace_proxy", "", sdk.HealthOK, func(w *world) { w.proxy("eu", buildinfo.Version(), true) }},
+		{"a region that was never started", "workspace_proxy", "", sdk.HealthOK, func(w *world) {
+			w.Exec(`INSERT INTO workspace_proxies (id, name, token_hash) VALUES ($1, 'eu', 'x')`, uuid.New())
+		}},
+		{"regions without a database", "workspace_proxy", health.CodeDatabaseUnreachable, sdk.HealthError, func(w *world) { w.DB.Pool.Close() }},
 		{"no database", "database", health.CodeDatabaseUnreachable, sdk.HealthError, func(w *world) { w.DB.Pool.Close() }},
 		// This is how PostgreSQL behaves when its disk is full: it reads, and refuses to write.
 		{"a full disk", "database", health.CodeDatabaseNoWrite, sdk.HealthError, func(w *world) {
