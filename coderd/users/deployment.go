@@ -35,7 +35,7 @@ var features = map[string]bool{
 	"workspace_batch_actions":      false,
 	"workspace_external_agent":     false,
 	"workspace_prebuilds":          false,
-	"workspace_proxy":              false,
+	"workspace_proxy":              true, // relays of regions; apps are served by the servers
 }
 
 func (s *Service) ping(w http.ResponseWriter, _ *http.Request) error {
