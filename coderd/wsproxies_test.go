@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -22,7 +24,9 @@ type runningProxy struct {
 	url    *url.URL
 	synced chan struct{}
 	ended  chan error // receives the result once
-	cancel context.CancelFunc
+
+	metrics *prometheus.Registry
+	cancel  context.CancelFunc
 }
 
 // stop ends the proxy and returns its result.
@@ -69,13 +73,13 @@ func runProxy(t *testing.T, server *url.URL, token string) *runningProxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &runningProxy{url: &url.URL{Scheme: "http", Host: l.Addr().String()}, synced: make(chan struct{}, 10)}
+	p := &runningProxy{url: &url.URL{Scheme: "http", Host: l.Addr().String()}, synced: make(chan struct{}, 10), metrics: prometheus.NewRegistry()}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.ended, p.cancel = make(chan error, 1), cancel
 	go func() {
 		p.ended <- region.Run(ctx, region.Options{
 			Server: server, Token: secret.Token(token), URL: p.url, Listener: l, STUNAddress: "127.0.0.1:0",
-			Synced: func() { p.synced <- struct{}{} },
+			Synced: func() { p.synced <- struct{}{} }, Metrics: p.metrics,
 		})
 	}()
 	t.Cleanup(func() { p.stop() })
@@ -216,6 +220,60 @@ func TestRegionProxyRefusals(t *testing.T) {
 		if err := proxy.wait(t); fault.CodeOf(err) != fault.Unauthenticated {
 			t.Errorf("token %s: %v", name, err)
 		}
+	}
+}
+
+// value returns the sum of a metric's series.
+func (p *runningProxy) value(t *testing.T, name string) (sum float64) {
+	t.Helper()
+	families, err := p.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			for _, m := range family.GetMetric() {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+			return sum
+		}
+	}
+	t.Fatalf("the proxy has no metric %s", name)
+	return 0
+}
+
+// The metrics of a proxy follow its connection to the servers. A proxy that is refused never counts as connected.
+func TestRegionProxyMetrics(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.Start(t)
+	owner := s.As("olga")
+	made, err := owner.CreateWorkspaceProxy(t.Context(), sdk.CreateWorkspaceProxyRequest{Name: "eu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := runProxy(t, s.URL, made.Token)
+	<-proxy.synced
+	if up, n := proxy.value(t, "codermesh_region_connected"), proxy.value(t, "codermesh_region_connections_total"); up != 1 || n != 1 {
+		t.Errorf("a connected proxy: connected %v, connections %v", up, n)
+	}
+	coderdtest.Await(t, "the key of the server's node", func(context.Context) bool { return proxy.value(t, "codermesh_region_keys") >= 1 })
+	coderdtest.Await(t, "the server's node at the relay", func(context.Context) bool { return proxy.value(t, "codermesh_relay_connections") >= 1 })
+	proxy.value(t, "codermesh_relay_bytes_total") // it exists before the first packet
+	if err := owner.DeleteWorkspaceProxy(t.Context(), "eu"); err != nil {
+		t.Fatal(err)
+	}
+	if err := proxy.wait(t); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Fatalf("the deleted proxy ended with %v", err)
+	}
+	if up, n := proxy.value(t, "codermesh_region_connected"), proxy.value(t, "codermesh_region_connections_total"); up != 0 || n != 1 {
+		t.Errorf("a deleted proxy: connected %v, connections %v", up, n)
+	}
+	refused := runProxy(t, s.URL, made.Token)
+	if err := refused.wait(t); fault.CodeOf(err) != fault.Unauthenticated {
+		t.Fatalf("the proxy with the old token ended with %v", err)
+	}
+	if up, n := refused.value(t, "codermesh_region_connected"), refused.value(t, "codermesh_region_connections_total"); up != 0 || n != 0 {
+		t.Errorf("a refused proxy: connected %v, connections %v", up, n)
 	}
 }
 

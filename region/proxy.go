@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -48,6 +50,8 @@ type Options struct {
 	Listener net.Listener
 	// STUNAddress is the UDP address that answers STUN. Empty means none.
 	STUNAddress string
+	// Metrics is where the proxy's metrics are registered. Nil means nowhere.
+	Metrics prometheus.Registerer
 	// Synced is called whenever the relay knows all keys of a new connection. Nil means it is not.
 	Synced func()
 }
@@ -63,6 +67,9 @@ type proxy struct {
 	keys  map[tailnet.PublicKey]uint64 // the admitted keys, with the connection that last named them
 	epoch uint64                       // number of the current connection
 	timer *time.Timer                  // revokes keys; nil before the first connection
+
+	connected bool   // the current connection has sent all keys
+	synced    uint64 // connections that have sent all keys
 }
 
 // Run serves the relay until ctx ends, or the servers refuse the token. It connects again whenever the connection is lost, and serves
@@ -81,6 +88,11 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if opts.STUNAddress != "" {
 		if p.hello.STUNPort, err = p.relay.ListenSTUN(opts.STUNAddress); err != nil {
 			return fault.New(fault.Unavailable, "The STUN address %s cannot be used: %w", opts.STUNAddress, err)
+		}
+	}
+	if opts.Metrics != nil {
+		if err := opts.Metrics.Register(p); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
 	server := &http.Server{Handler: p.routes(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
@@ -160,6 +172,7 @@ func (p *proxy) connect(ctx context.Context) (synced bool, _ error) {
 	}
 	p.begin()
 	defer p.revokeAfter(orphaned, true)
+	defer p.markConnected(false)
 	for {
 		data, err := conn.Read(ctx)
 		if err != nil {
@@ -173,6 +186,7 @@ func (p *proxy) connect(ctx context.Context) (synced bool, _ error) {
 		if u.Synced {
 			synced = true
 			p.revokeAfter(grace, false)
+			p.markConnected(true)
 			p.log.Info("connected to the servers", "url", p.opts.Server.Redacted())
 			if p.opts.Synced != nil {
 				p.opts.Synced()
@@ -188,6 +202,15 @@ func (p *proxy) begin() {
 	p.epoch++
 	if p.timer != nil {
 		p.timer.Stop()
+	}
+}
+
+// markConnected records whether the current connection has sent all keys.
+func (p *proxy) markConnected(yes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.connected = yes; yes {
+		p.synced++
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/url"
@@ -25,6 +26,7 @@ type wsproxyOptions struct {
 	http           string     // address
 	tls            tlsOptions // of which a proxy has the address and the files
 	stun           string     // address
+	metrics        string     // address
 	logs           logOptions
 }
 
@@ -59,12 +61,13 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 	f.StringVar(&opts.http, "http-address", "127.0.0.1:3001", "address to serve plain HTTP on, for a reverse proxy that adds TLS; unused with --tls-address")
 	opts.tls.listenFlags(f)
 	f.StringVar(&opts.stun, "stun-address", ":3478", `UDP address to answer STUN on, at the access URL's host; "off" for none`)
+	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
 	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
 	return cli.Daemon(cmd)
 }
 
-func runWsproxy(cmd *cobra.Command, opts wsproxyOptions) error {
+func runWsproxy(cmd *cobra.Command, opts wsproxyOptions) (err error) {
 	opts.logs.verbose = cli.Verbose(cmd)
 	log := opts.logs.logger(os.Stderr)
 	defer boundServerMemory().Stop()
@@ -97,10 +100,23 @@ func runWsproxy(cmd *cobra.Command, opts wsproxyOptions) error {
 	if opts.stun == "off" {
 		opts.stun = ""
 	}
-	log.Info("region proxy started", "url", access.String(), "addr", listener.Addr().String())
-	return region.Run(cmd.Context(), region.Options{
+	run := region.Options{
 		Logger: log, Server: server, Token: secret.Token(opts.token), TLS: common, URL: access, Listener: listener, STUNAddress: opts.stun,
-	})
+	}
+	if opts.metrics != "" {
+		metrics, refused := serveMetrics(opts.metrics, log)
+		if refused != nil {
+			return errors.Join(refused, listener.Close())
+		}
+		defer func() {
+			if failed := metrics.close(); failed != nil {
+				err = errors.Join(err, failed)
+			}
+		}()
+		run.Metrics = metrics.registry
+	}
+	log.Info("region proxy started", "url", access.String(), "addr", listener.Addr().String())
+	return region.Run(cmd.Context(), run)
 }
 
 // listen opens the proxy's address. The store of certificates is nil for plain HTTP.
