@@ -3,20 +3,16 @@ package e2e_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgproto3"
-	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/codermesh/codermesh/coderd/database/dbtest"
 )
 
 // TestServerRefusesToStart: a server with settings that cannot work says what to do in one sentence, ends with 1, and loses nothing.
@@ -61,7 +57,7 @@ func TestServerRefusesToStart(t *testing.T) {
 		"file for a folder":       {[]string{"--global-config", noFolder}, []string{"nofolder/postgres cannot be used", "make it writable, or choose another with --global-config"}},
 		"read-only folder":        {[]string{"--global-config", "/proc/codermesh"}, []string{"cannot be used", "choose another with --global-config"}},
 		"same folder":             {nil, []string{"another server, process", "--global-config"}},
-		"old PostgreSQL":          {[]string{"--postgres-url", oldPostgres(t), "--global-config", other}, []string{"PostgreSQL 9.6 is not supported: version 13 or newer is required", "upgrade it"}},
+		"old PostgreSQL":          {[]string{"--postgres-url", dbtest.OldPostgres(t), "--global-config", other}, []string{"PostgreSQL 9.6 is not supported: version 13 or newer is required", "upgrade it"}},
 		"unknown key":             {[]string{"--config", unknown, "--global-config", other}, []string{"unknown.yaml:2: unknown key networking.accesURL: did you mean networking.accessURL?"}},
 		"missing file":            {[]string{"--config", "none.yaml", "--global-config", other}, []string{"--config: cannot read the file: open none.yaml"}},
 		"several mistakes":        {[]string{"--session-duration=x", "--provisioner-daemons=-1", "--tls-min-version=tls10", "--tls-enable", "--replica-url=x", "--global-config", other}, []string{"4 settings cannot be used", "--session-duration:", "--provisioner-daemons cannot be -1", "--tls-min-version cannot be", "replica URL"}},
@@ -128,73 +124,5 @@ func TestServerRefusesDisks(t *testing.T) {
 			}()
 			wantRefusal(t, d, []string{"--global-config", config}, tt.want...)
 		})
-	}
-}
-
-// oldPostgres returns the URL of a server that speaks PostgreSQL's protocol and says that it is PostgreSQL 9.6.
-func oldPostgres(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns sync.WaitGroup
-	conns.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			conns.Go(func() {
-				defer conn.Close()
-				answerAsOldPostgres(conn)
-			})
-		}
-	})
-	t.Cleanup(func() { listener.Close(); conns.Wait() })
-	return "postgres://coder:secret@" + listener.Addr().String() + "/coder?sslmode=disable"
-}
-
-// answerAsOldPostgres grants every lock and answers every other query with the number of PostgreSQL 9.6.24, until the client ends.
-func answerAsOldPostgres(conn net.Conn) {
-	backend := pgproto3.NewBackend(conn, conn)
-	if _, err := backend.ReceiveStartupMessage(); err != nil {
-		return
-	}
-	number := pgproto3.FieldDescription{Name: []byte("version"), DataTypeOID: pgtype.Int4OID, DataTypeSize: 4, TypeModifier: -1}
-	granted := pgproto3.FieldDescription{Name: []byte("granted"), DataTypeOID: pgtype.BoolOID, DataTypeSize: 1, TypeModifier: -1}
-	column, value := number, []byte(nil) // of the parsed query's answer
-	var parameters []uint32              // types of the parsed query's parameters
-	backend.Send(&pgproto3.AuthenticationOk{})
-	backend.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: "9.6.24"})
-	backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-	for backend.Flush() == nil {
-		message, err := backend.Receive()
-		if err != nil {
-			return
-		}
-		switch m := message.(type) {
-		case *pgproto3.Parse:
-			parameters, column, value = nil, number, binary.BigEndian.AppendUint32(nil, 90624)
-			if strings.Contains(m.Query, "advisory_lock") {
-				column, value = granted, []byte{1}
-			}
-			for strings.Contains(m.Query, fmt.Sprintf("$%d", len(parameters)+1)) {
-				parameters = append(parameters, pgtype.Int8OID)
-			}
-			backend.Send(&pgproto3.ParseComplete{})
-		case *pgproto3.Describe:
-			if m.ObjectType == 'S' {
-				backend.Send(&pgproto3.ParameterDescription{ParameterOIDs: parameters})
-			}
-			backend.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{column}})
-		case *pgproto3.Bind:
-			backend.Send(&pgproto3.BindComplete{})
-		case *pgproto3.Execute:
-			backend.Send(&pgproto3.DataRow{Values: [][]byte{value}})
-			backend.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
-		case *pgproto3.Sync:
-			backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-		}
 	}
 }

@@ -1,0 +1,81 @@
+package dbtest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// OldPostgres returns the URL of a server that speaks PostgreSQL's protocol and says that it is PostgreSQL 9.6.
+func OldPostgres(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer conn.Close()
+				answerAsOldPostgres(conn)
+			})
+		}
+	})
+	t.Cleanup(func() { listener.Close(); conns.Wait() })
+	return "postgres://coder:secret@" + listener.Addr().String() + "/coder?sslmode=disable"
+}
+
+// answerAsOldPostgres grants every lock and answers every other query with the number of PostgreSQL 9.6.24, until the client ends.
+func answerAsOldPostgres(conn net.Conn) {
+	backend := pgproto3.NewBackend(conn, conn)
+	if _, err := backend.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	number := pgproto3.FieldDescription{Name: []byte("version"), DataTypeOID: pgtype.Int4OID, DataTypeSize: 4, TypeModifier: -1}
+	granted := pgproto3.FieldDescription{Name: []byte("granted"), DataTypeOID: pgtype.BoolOID, DataTypeSize: 1, TypeModifier: -1}
+	column, value := number, []byte(nil) // of the parsed query's answer
+	var parameters []uint32              // types of the parsed query's parameters
+	backend.Send(&pgproto3.AuthenticationOk{})
+	backend.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: "9.6.24"})
+	backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+	for backend.Flush() == nil {
+		message, err := backend.Receive()
+		if err != nil {
+			return
+		}
+		switch m := message.(type) {
+		case *pgproto3.Parse:
+			parameters, column, value = nil, number, binary.BigEndian.AppendUint32(nil, 90624)
+			if strings.Contains(m.Query, "advisory_lock") {
+				column, value = granted, []byte{1}
+			}
+			for strings.Contains(m.Query, fmt.Sprintf("$%d", len(parameters)+1)) {
+				parameters = append(parameters, pgtype.Int8OID)
+			}
+			backend.Send(&pgproto3.ParseComplete{})
+		case *pgproto3.Describe:
+			if m.ObjectType == 'S' {
+				backend.Send(&pgproto3.ParameterDescription{ParameterOIDs: parameters})
+			}
+			backend.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{column}})
+		case *pgproto3.Bind:
+			backend.Send(&pgproto3.BindComplete{})
+		case *pgproto3.Execute:
+			backend.Send(&pgproto3.DataRow{Values: [][]byte{value}})
+			backend.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
+		case *pgproto3.Sync:
+			backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		}
+	}
+}
