@@ -118,7 +118,7 @@ func backupCmd() *cobra.Command {
 		Long: `Write the server's database into a new file, as it is at this moment. The server may run. The file contains hashes of passwords and
 other confidential data, and only this account can read it.
 
-The state keys are not in the file, and nobody can restore encrypted data without them: write them into another file with --key-file,
+The file does not contain the state keys, and encrypted data cannot be read without them: write them into another file with --key-file,
 and keep it in another place.`,
 		Example: "  coder server backup coder-2026-11-23.backup --key-file /media/safe/coder.key",
 		Args:    cobra.ExactArgs(1),

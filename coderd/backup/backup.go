@@ -12,7 +12,7 @@
 //	  {"end":true}\n
 //	SHA-256 of everything before it, 32 bytes
 //
-// The checksum finds damage, not forgery: whoever can write to the file can change what is restored. Names in a file are only used if the schema
+// The checksum finds damage, not forgery: an attacker who can write to the file can change what is restored. Names in a file are only used if the schema
 // has them.
 package backup
 

@@ -24,7 +24,7 @@ import (
 // An upgrade copies the databases from a folder of the old major version into a new folder, by PostgreSQL's own pg_dumpall,
 // pg_dump and psql, while both versions run and the old one refuses writes. Then the new folder takes the name of the old one:
 //
-//	data.new       filled; whoever dies here leaves data untouched, and the next start begins again
+//	data.new       filled; a server that is killed here leaves data untouched, and the next start begins again
 //	data.replaced  data, renamed; a start that finds no data renames it back
 //	data           data.new, renamed; from here on the upgrade has happened
 //	data.<major>   data.replaced, renamed; kept for keepReplaced
@@ -328,7 +328,7 @@ func (c clients) copy(ctx context.Context, from, into *Server, name string) erro
 		dumped <- errors.Join(err, write.Close())
 	}()
 	loadErr := runUntil(ctx, load)
-	read.Close() // a dump that nobody reads ends
+	read.Close() // ends a pg_dump that still writes
 	dumpErr := <-dumped
 	if loadErr != nil {
 		return fmt.Errorf("psql: %w: %s", loadErr, lastLines(strings.TrimSpace(loadProblem.String()), 1))
