@@ -136,7 +136,8 @@ func sequences(ctx context.Context, tx pgx.Tx) ([]sequence, error) {
 }
 
 // Restore makes the database equal to the backup, or leaves it as it is. No server may run. A database that holds data is refused unless
-// overwrite is set, and one with tables of another program always.
+// overwrite is set, and one that holds only tables of another program always. Overwriting drops all that the PostgreSQL schema holds, because the server
+// that filled it may have been of a newer release, whose tables this program does not know.
 func Restore(ctx context.Context, source database.Source, f *File, overwrite bool) (err error) {
 	if err := database.CheckMigrations(f.Header.Migrations); err != nil {
 		return err
