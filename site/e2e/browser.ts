@@ -34,7 +34,10 @@ export function withBrowser() {
     });
   });
   afterEach(async ({ task }) => {
-    if (task.result?.state === "fail") await keepEvidence(task.name);
+    if (task.result?.state === "fail") {
+      const seen = await keepEvidence(task.name);
+      for (const error of task.result.errors ?? []) error.message += `\n${seen}`;
+    }
     await Promise.all(contexts.map((c) => c.close()));
     contexts = [];
     const found = complaints;
@@ -44,16 +47,18 @@ export function withBrowser() {
   afterAll(() => browser.close());
 }
 
-// keepEvidence prints what a failed test saw, and leaves pictures of it in build/e2e.
+// keepEvidence returns what a failed test saw, and leaves pictures of it in build/e2e.
 async function keepEvidence(test: string) {
   const dir = join(root, "build", "e2e");
   mkdirSync(dir, { recursive: true });
   const name = test.replaceAll(/\W+/g, "-").slice(0, 60);
+  const seen = complaints.map((c) => `complaint: ${c}`);
   for (const [i, page] of contexts.flatMap((c) => c.pages()).entries()) {
     await page.screenshot({ path: join(dir, `${name}-${i}.png`), timeout: 5000 }).catch(() => undefined);
     const text = await page.locator("body").innerText({ timeout: 5000 }).catch(String);
-    console.error(`page ${i}, ${page.url()}:\n${text.slice(0, 2000)}`);
+    seen.push(`page ${i}, ${page.url()}:\n${text.slice(0, 2000)}`);
   }
+  return seen.join("\n");
 }
 
 export interface Opened {

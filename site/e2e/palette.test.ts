@@ -39,11 +39,12 @@ it("finds workspaces, templates, pages and actions with the keyboard only", asyn
   await dialog.getByRole("button", { name: "Stop" }).press("Enter");
   await page.getByText("Stopped quick.").waitFor({ timeout: 60_000 });
   expect(await page.getByRole("dialog").count()).toBe(0);
-  // The workspace itself, with the second entry reached by the arrows and back.
+  // The workspace itself, with the second entry reached by the arrows and back: a stopped workspace can be started.
   await page.keyboard.press("Control+k");
   await input.waitFor();
   await page.keyboard.type("quick");
   await active.getByText("quick", { exact: true }).waitFor();
+  await palette.getByRole("option", { name: "Start quick" }).waitFor();
   await page.keyboard.press("ArrowDown");
   expect(await active.textContent()).not.toMatch(/^quick/);
   await page.keyboard.press("ArrowUp");

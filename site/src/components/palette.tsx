@@ -15,7 +15,7 @@ import { cx } from "./ui";
 import { mayEditTemplates, useMe } from "./user";
 import { ActionDialogs, can, useWorkspaceActions } from "./workspace-actions";
 
-interface PaletteProps {
+export interface PaletteProps {
   pages: { to: string; label: string }[];
   onClose: () => void;
 }

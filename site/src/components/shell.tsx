@@ -1,19 +1,19 @@
 // The frame of every page: navigation, the signed-in user and the state of the connection.
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Building2, CircleUser, LogOut, Menu as MenuIcon, Monitor, Moon, Search, Sun, WifiOff } from "lucide-react";
-import { lazy, type ReactNode, Suspense, useCallback, useEffect, useRef, useState } from "react";
+import { type FunctionComponent, type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
 import { paths } from "~/lib/path";
+import { toast } from "~/lib/toasts";
 import { InboxMenu } from "./inbox";
 import { Item, Menu, MenuLabel, Separator } from "./menu";
+import type { PaletteProps } from "./palette";
 import { Toasts } from "./toasts";
 import { setTheme, type Theme, useTheme } from "./theme";
 import { Avatar, cx, IconButton } from "./ui";
 import { isOwner, mayReadLogs, mayReadUsers, useMe } from "./user";
-
-const Palette = lazy(() => import("./palette"));
 
 const everyone = [
   { to: "/workspaces", label: "Workspaces" },
@@ -111,29 +111,39 @@ export function Shell({ children }: { children: ReactNode }) {
         {children}
       </main>
       <Toasts />
-      {palette.shown && (
-        <Suspense>
-          <Palette pages={links} onClose={palette.close} />
-        </Suspense>
-      )}
+      {palette.Shown && <palette.Shown pages={links} onClose={palette.close} />}
     </>
   );
 }
 
-// usePalette opens the command palette with Ctrl+K or Cmd+K, unless a dialog is open.
+const loadPalette = () => import("./palette");
+
+// usePalette opens the command palette with Ctrl+K or Cmd+K, unless a dialog is open. It loads the palette before that:
+// what a user types after the keys would be lost until it is there.
 function usePalette() {
-  const [shown, setShown] = useState(false);
-  const close = useCallback(() => setShown(false), []);
+  const [Shown, setShown] = useState<FunctionComponent<PaletteProps> | null>(null);
+  const open = useCallback(() => {
+    loadPalette().then(
+      ({ default: Palette }) => setShown(() => Palette),
+      () => toast({ tone: "bad", text: "The command palette could not be loaded. Try again, or reload the page." }),
+    );
+  }, []);
+  const close = useCallback(() => setShown(null), []);
   useEffect(() => {
     const onKeyDown = (e: KeyboardEvent) => {
       if (!(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey || e.key.toLowerCase() !== "k") return;
       e.preventDefault();
-      if (!document.querySelector("dialog[open]")) setShown(true);
+      if (!document.querySelector("dialog[open]")) open();
     };
     document.addEventListener("keydown", onKeyDown);
-    return () => document.removeEventListener("keydown", onKeyDown);
-  }, []);
-  return { shown, open: () => setShown(true), close };
+    // If this fails, open reports it.
+    const early = setTimeout(() => loadPalette().catch(() => undefined), 1000);
+    return () => {
+      document.removeEventListener("keydown", onKeyDown);
+      clearTimeout(early);
+    };
+  }, [open]);
+  return { Shown, open, close };
 }
 
 // useAdministers reports whether the user manages something in an organization or reads all organizations, and whether
