@@ -133,6 +133,54 @@ func (l *lab) uplink(name, gateway, device, nat string, wire slowlink.Options) *
 	return link
 }
 
+// publicHost makes a namespace with a public address, and returns the address and its wire to the core.
+func (l *lab) publicHost(name string, wire slowlink.Options) (address string, link *slowlink.Link) {
+	l.t.Helper()
+	l.next++
+	n := l.next
+	l.namespace(name)
+	address = fmt.Sprintf("198.51.100.%d", 4*n+1)
+	link, err := slowlink.Join(slowlink.End{Namespace: l.ns(name), Device: "eth0", Address: address + "/30"},
+		slowlink.End{Namespace: l.ns("core"), Device: "w" + strconv.Itoa(n), Address: fmt.Sprintf("198.51.100.%d/30", 4*n+2)}, wire)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { link.Close() })
+	l.ipIn(name, "route", "add", "default", "via", fmt.Sprintf("198.51.100.%d", 4*n+2))
+	return address, link
+}
+
+// far replaces the server's wire to the core by one with the given delay.
+func (l *lab) far(wire slowlink.Options) {
+	l.t.Helper()
+	l.ipIn("core", "link", "del", "srv")
+	link, err := slowlink.Join(slowlink.End{Namespace: l.ns("srv"), Device: "eth0", Address: "203.0.113.2/30"},
+		slowlink.End{Namespace: l.ns("core"), Device: "srv", Address: "203.0.113.1/30"}, wire)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { link.Close() })
+	l.ipIn("srv", "route", "add", "default", "via", "203.0.113.1", "src", l.server)
+	l.ipIn("core", "route", "add", l.server, "via", "203.0.113.2")
+}
+
+// carried returns how many bytes have crossed a device of the core.
+func (l *lab) carried(device string) (n int64) {
+	l.t.Helper()
+	for _, way := range []string{"rx_bytes", "tx_bytes"} {
+		out, err := exec.Command("ip", "netns", "exec", l.ns("core"), "cat", "/sys/class/net/"+device+"/statistics/"+way).Output()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		bytes, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		n += bytes
+	}
+	return n
+}
+
 // nat makes a gateway hide its network and admit only responses. It drops unsolicited packets, as most routers do.
 func (l *lab) nat(gateway, device, kind string) {
 	l.t.Helper()
