@@ -72,9 +72,13 @@ func PairURL(instances ...*Instance) string {
 
 func (in *Instance) start(t testing.TB, install embedded.Install, settings ...string) {
 	t.Helper()
-	cmd, closeAfter, err := install.Command(in.dir, append(append(settings, "wal_level=replica", "max_wal_senders=10", "hot_standby=on",
+	settings = append(settings, "wal_level=replica", "max_wal_senders=10", "hot_standby=on",
 		// A standby refuses less than the primary had when it made the copied checkpoint: these are initdb's.
-		"max_worker_processes=8", "max_connections=100"), embedded.Volatile...)...)
+		"max_worker_processes=8", "max_connections=100")
+	settings = append(settings, embedded.Volatile...)
+	// What is committed must be in the log that the standby has: pg_current_wal_lsn does not count what PostgreSQL has yet to write.
+	settings = append(settings, "synchronous_commit=on")
+	cmd, closeAfter, err := install.Command(in.dir, settings...)
 	if err != nil {
 		t.Fatal(err)
 	}
