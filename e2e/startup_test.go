@@ -3,8 +3,13 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,58 +17,127 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/coderd/database/embedded"
 )
 
-// TestServerRefusesToStart: a server with settings that cannot work says what to do in one sentence, ends with 1, and loses nothing.
+// refusal is a server that cannot start, and what its message must contain.
+type refusal struct {
+	args []string
+	// config is the configuration folder: by default one that does not exist.
+	config string
+	// begun allows new files there: what a start prepares before the disk is full, and the next one uses or removes.
+	begun bool
+	want  []string
+}
+
+// TestServerRefusesToStart: a server with settings that cannot work says what to do in one sentence, ends with 1, and changes nothing.
 func TestServerRefusesToStart(t *testing.T) {
 	t.Parallel()
 	d := prepare(t, "--provisioner-daemons=0", "--stun-address=off")
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	config := filepath.Join(d.dir, "config-admin")
+	database, err := embedded.RunningURL(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
-	write := func(name, text string) string {
+	stranger, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.User = url.UserPassword(stranger.User.Username(), "guess")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	taken := listener.Addr().String()
+	cert, key := selfSigned(t, d.dir)
+	// file returns the path of a new file in a new folder.
+	file := func(name, text string, mode os.FileMode) string {
+		t.Helper()
 		path := filepath.Join(d.dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	garbage := write("garbage.pem", "garbage")
-	badKey := filepath.Dir(write("badkey/state-encryption.key", "short"))
-	noFolder := filepath.Dir(write("nofolder/postgres", "a file"))
-	unknown := write("unknown.yaml", "networking:\n  accesURL: https://coder.example.com\n")
-	other := filepath.Join(d.dir, "other")
-	for name, tt := range map[string]struct {
-		args []string
-		want []string // parts of the message
-	}{
-		"taken HTTP address":      {[]string{"--http-address", taken.Addr().String(), "--global-config", other}, []string{"is used by another program", "choose another address with --http-address"}},
-		"taken metrics address":   {[]string{"--prometheus-enable", "--prometheus-address", taken.Addr().String(), "--global-config", other}, []string{"is used by another program", "choose another address with --prometheus-address"}},
-		"certificate without key": {[]string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", garbage, "--global-config", other}, []string{"1 --tls-cert-file need as many --tls-key-file, not 0"}},
-		"bad certificate":         {[]string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", garbage, "--tls-key-file", garbage, "--global-config", other}, []string{"cannot use the certificate", "garbage.pem"}},
-		"missing certificate":     {[]string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", "none.pem", "--tls-key-file", "none.pem", "--global-config", other}, []string{"none.pem: no such file"}},
-		"wrong access URL":        {[]string{"--access-url", "coder.example.com", "--global-config", other}, []string{"must start with http:// or https://", "https://coder.example.com"}},
-		"wrong PostgreSQL URL":    {[]string{"--postgres-url", "mysql://coder@127.0.0.1/coder", "--global-config", other}, []string{"must look like postgres://"}},
-		"bad key":                 {[]string{"--global-config", badKey}, []string{"state-encryption.key", "openssl rand -base64 32"}},
-		"file for a folder":       {[]string{"--global-config", noFolder}, []string{"nofolder/postgres cannot be used", "make it writable, or choose another with --global-config"}},
-		"read-only folder":        {[]string{"--global-config", "/proc/codermesh"}, []string{"cannot be used", "choose another with --global-config"}},
-		"same folder":             {nil, []string{"another server, process", "--global-config"}},
-		"old PostgreSQL":          {[]string{"--postgres-url", dbtest.OldPostgres(t), "--global-config", other}, []string{"PostgreSQL 9.6 is not supported: version 13 or newer is required", "upgrade it"}},
-		"unknown key":             {[]string{"--config", unknown, "--global-config", other}, []string{"unknown.yaml:2: unknown key networking.accesURL: did you mean networking.accessURL?"}},
-		"missing file":            {[]string{"--config", "none.yaml", "--global-config", other}, []string{"--config: cannot read the file: open none.yaml"}},
-		"several mistakes":        {[]string{"--session-duration=x", "--provisioner-daemons=-1", "--tls-min-version=tls10", "--tls-enable", "--replica-url=x", "--global-config", other}, []string{"4 settings cannot be used", "--session-duration:", "--provisioner-daemons cannot be -1", "--tls-min-version cannot be", "replica URL"}},
+	keyText, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stateKey := base64.StdEncoding.EncodeToString(make([]byte, 32)) + "\n"
+	garbage := file("garbage.pem", "garbage", 0o600)
+	openKey := file("open.pem", string(keyText), 0o644)
+	openStates := file("open/state-encryption.key", stateKey, 0o644)
+	unknown := file("unknown.yaml", "networking:\n  accesURL: https://coder.example.com\n", 0o600)
+	external := func(url string) []string { return []string{"--postgres-url", url} }
+
+	// The server waits a minute for a database that cannot be reached.
+	unreachable := map[string]*attempt{}
+	for name, r := range map[string]refusal{
+		"nothing listens":      {args: external("postgres://coder:secret@127.0.0.1:1/coder"), want: []string{"PostgreSQL at 127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused:", "start it, or correct the PostgreSQL URL"}},
+		"no host of that name": {args: external("postgres://coder:secret@db.invalid/coder"), want: []string{"PostgreSQL at db.invalid:5432 cannot be reached: lookup db.invalid", "start it, or correct the PostgreSQL URL"}},
 	} {
+		unreachable[name] = r.begin(t, d)
+	}
+	for name, r := range map[string]refusal{
+		"taken HTTP address":    {args: []string{"--http-address", taken}, want: []string{"is used by another program", "choose another address with --http-address"}},
+		"taken HTTPS address":   {args: []string{"--tls-address", taken, "--tls-cert-file", cert, "--tls-key-file", key}, want: []string{"is used by another program", "choose another address with --tls-address"}},
+		"taken metrics address": {args: []string{"--prometheus-enable", "--prometheus-address", taken}, want: []string{"is used by another program", "choose another address with --prometheus-address"}},
+		"taken pprof address":   {args: []string{"--pprof-enable", "--pprof-address", taken}, want: []string{"is used by another program", "choose another address with --pprof-address"}},
+		"unknown address":       {args: []string{"--http-address", "192.0.2.1:3000"}, want: []string{"cannot listen on 192.0.2.1:3000", "choose another address with --http-address"}},
+
+		"certificate without key":     {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", garbage}, want: []string{"1 --tls-cert-file need as many --tls-key-file, not 0"}},
+		"bad certificate":             {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", garbage, "--tls-key-file", garbage}, want: []string{"cannot use the certificate", "garbage.pem"}},
+		"missing certificate":         {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", "none.pem", "--tls-key-file", "none.pem"}, want: []string{"none.pem: no such file", "name a file that the server's account can read"}},
+		"certificate's key is public": {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", cert, "--tls-key-file", openKey}, want: []string{openKey + " can be read or replaced by every account", "run: chmod 600 " + openKey}},
+
+		"access URL without scheme":   {args: []string{"--access-url", "coder.example.com"}, want: []string{"must start with http:// or https://", "https://coder.example.com"}},
+		"access URL of no web server": {args: []string{"--access-url", "ftp://coder.example.com"}, want: []string{"must start with http:// or https://"}},
+		"access URL with a path":      {args: []string{"--access-url", "https://example.com/coder"}, want: []string{"must not have a path", "it looks like https://coder.example.com"}},
+		"access URL with a query":     {args: []string{"--access-url", "https://example.com?a=b"}, want: []string{"must have only a host and a port after https://"}},
+		"access URL without host":     {args: []string{"--access-url", "https://:3000"}, want: []string{"must name a host"}},
+		"access URL of no port":       {args: []string{"--access-url", "https://example.com:99999"}, want: []string{"must have a port between 1 and 65535"}},
+		"unreadable access URL":       {args: []string{"--access-url", "https://[::1"}, want: []string{"cannot be read: missing ']' in host", "it looks like https://coder.example.com"}},
+
+		"no PostgreSQL URL":         {args: external("mysql://coder@127.0.0.1/coder"), want: []string{"must look like postgres://"}},
+		"wrong password":            {args: external(stranger.String()), want: []string{`refuses the connection: password authentication failed for user "coder"`, "check the user, the password"}},
+		"no such database":          {args: external(strings.Replace(database, "/postgres?", "/nonsense?", 1)), want: []string{`refuses the connection: database "nonsense" does not exist`, "check the user, the password, the database"}},
+		"PostgreSQL without TLS":    {args: external(strings.Replace(dbtest.OldPostgres(t), "=disable", "=require", 1)), want: []string{"refuses the connection", "server refused TLS", "and sslmode in the PostgreSQL URL"}},
+		"PostgreSQL requires TLS":   {args: external(dbtest.RefusingPostgres(t, "28000", `no pg_hba.conf entry for host "127.0.0.1", no encryption`)), want: []string{"refuses the connection: no pg_hba.conf entry", "and sslmode in the PostgreSQL URL"}},
+		"PostgreSQL is not trusted": {args: external(dbtest.UntrustedPostgres(t)), want: []string{"refuses the connection", "failed to verify certificate", "and sslmode in the PostgreSQL URL"}},
+		"old PostgreSQL":            {args: external(dbtest.OldPostgres(t)), want: []string{"PostgreSQL 9.6 is not supported: version 13 or newer is required", "upgrade it"}},
+		"newer schema":              {args: external(dbtest.NewerURL(t)), want: []string{"This database belongs to a newer release: its schema has migration 9999", "start the newer release again, or restore a backup"}},
+
+		"bad state key":          {config: filepath.Dir(file("badkey/state-encryption.key", "short", 0o600)), want: []string{"state-encryption.key", "openssl rand -base64 32"}},
+		"public state key":       {config: filepath.Dir(openStates), want: []string{openStates + " can be read or replaced by every account", "run: chmod 600 " + openStates}},
+		"no state key":           {args: []string{"--state-encryption-key-file", "none.key"}, want: []string{"none.key: no such file", "name a file that the server's account can read"}},
+		"file for a data folder": {config: filepath.Dir(file("nofolder/postgres", "a file", 0o600)), want: []string{"nofolder/postgres cannot be used", "make it writable, or choose another with --global-config"}},
+		"file for a folder":      {config: garbage, want: []string{"garbage.pem: not a directory", "choose another with --global-config"}},
+		"folder that cannot be":  {config: "/proc/codermesh", want: []string{"cannot be used", "choose another with --global-config"}},
+		"same folder":            {config: config, want: []string{"another server, process", "--global-config"}},
+
+		"unknown key":      {args: []string{"--config", unknown}, want: []string{"unknown.yaml:2: unknown key networking.accesURL: did you mean networking.accessURL?"}},
+		"missing file":     {args: []string{"--config", "none.yaml"}, want: []string{"--config: cannot read the file: open none.yaml"}},
+		"several mistakes": {args: []string{"--session-duration=x", "--provisioner-daemons=-1", "--tls-min-version=tls10", "--tls-enable", "--replica-url=x"}, want: []string{"4 settings cannot be used", "--session-duration:", "--provisioner-daemons cannot be -1", "--tls-min-version cannot be", "replica URL"}},
+	} {
+		t.Run(name, func(t *testing.T) { r.begin(t, d).check() })
+	}
+	for name, waiting := range unreachable {
 		t.Run(name, func(t *testing.T) {
-			wantRefusal(t, d, tt.args, tt.want...)
+			waiting.t = t
+			waiting.check()
 		})
 	}
 	if !d.healthy() {
@@ -71,27 +145,156 @@ func TestServerRefusesToStart(t *testing.T) {
 	}
 }
 
-// wantRefusal starts another server, and checks that it ends with one sentence and a hint that contain these parts.
-func wantRefusal(t *testing.T, d *deployment, args []string, want ...string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, coder, append([]string{"server", "--http-address=127.0.0.1:0", "--provisioner-daemons=0", "--stun-address=off"}, args...)...)
-	cmd.Env, cmd.Dir = append(d.env("admin"), "CODER_ACCESS_URL="), d.dir
-	var out bytes.Buffer
-	cmd.Stderr = &out
-	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 {
-		t.Fatalf("got %v, want exit code 1\n%s", err, out.String())
-	}
-	_, message, found := strings.Cut("\n"+out.String(), "\nerror: ")
-	if lines := strings.Split(strings.TrimSpace(message), "\n"); !found || len(lines) != 2 || !strings.HasPrefix(lines[1], "Try: ") {
-		t.Errorf("got %q, want one sentence and a hint", out.String())
-	}
-	for _, part := range want {
-		if !strings.Contains(strings.ToLower(message), strings.ToLower(part)) {
-			t.Errorf("got %q, want %q in it", message, part)
+// TestServerRefusesModes checks a server whose account may not use its files.
+func TestServerRefusesModes(t *testing.T) {
+	t.Parallel()
+	d := preparePlain(t)
+	cert, key := selfSigned(t, d.dir)
+	yaml := filepath.Join(d.dir, "settings.yaml")
+	states := filepath.Join(d.dir, "closed", "state-encryption.key")
+	readOnly := filepath.Join(d.dir, "readonly")
+	for _, dir := range []string{filepath.Dir(states), readOnly} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
 		}
 	}
+	for _, name := range []string{yaml, states} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := func(name string) {
+		t.Helper()
+		if d.account == nil {
+			return
+		}
+		if err := os.Lchown(name, int(d.account.Uid), int(d.account.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, mode := range map[string]os.FileMode{cert: 0o644, key: 0, yaml: 0, states: 0, filepath.Dir(states): 0o700, readOnly: 0o500} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+		own(name)
+	}
+	cases := map[string]refusal{
+		"certificate's key": {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", cert, "--tls-key-file", key}, want: []string{"key.pem: permission denied", "name a file that the server's account can read"}},
+		"settings":          {args: []string{"--config", yaml}, want: []string{"--config: cannot read the file: open " + yaml + ": permission denied"}},
+		"state key":         {config: filepath.Dir(states), want: []string{"state-encryption.key: permission denied", "name a file that the server's account can read"}},
+		"read-only folder":  {config: readOnly, want: []string{"readonly: permission denied", "let the server's account write to it, or choose another with --global-config"}},
+	}
+	if d.account != nil { // the test can make folders of another account
+		foreign, data := filepath.Join(d.dir, "foreign"), filepath.Join(d.dir, "mixed", "postgres", "data")
+		for _, dir := range []string{foreign, data} {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		own(filepath.Join(d.dir, "mixed"))
+		own(filepath.Dir(data))
+		cases["another account's folder"] = refusal{config: foreign, want: []string{"foreign: permission denied", "let the server's account write to it, or choose another with --global-config"}}
+		cases["another account's database"] = refusal{config: filepath.Join(d.dir, "mixed"), want: []string{"mixed/postgres/data cannot be used", "permission denied", "make it writable, or choose another with --global-config"}}
+	}
+	for name, r := range cases {
+		t.Run(name, func(t *testing.T) { r.begin(t, d).check() })
+	}
+}
+
+// attempt is a started server that must refuse to run.
+type attempt struct {
+	refusal
+	t      *testing.T
+	cmd    *exec.Cmd
+	out    *bytes.Buffer
+	before map[string]string // the configuration folder
+}
+
+// begin starts another server.
+func (r refusal) begin(t *testing.T, d *deployment) *attempt {
+	t.Helper()
+	if r.config == "" {
+		r.config = filepath.Join(d.dir, "new", strings.ReplaceAll(t.Name(), "/", "-"))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
+	t.Cleanup(cancel)
+	a := &attempt{refusal: r, t: t, out: &bytes.Buffer{}, before: contents(t, r.config)}
+	args := []string{"server", "--http-address=127.0.0.1:0", "--provisioner-daemons=0", "--stun-address=off", "--global-config", r.config}
+	a.cmd = exec.CommandContext(ctx, d.program, append(args, r.args...)...)
+	a.cmd.Env, a.cmd.Dir, a.cmd.Stderr = append(d.env("admin"), "CODER_ACCESS_URL="), d.dir, a.out
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: d.account}
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// check waits for the end of the server, and checks that it ends with one sentence and a hint that contain what is wanted, and that its configuration
+// folder is as it was.
+func (a *attempt) check() {
+	t := a.t
+	t.Helper()
+	if err := a.cmd.Wait(); a.cmd.ProcessState == nil || a.cmd.ProcessState.ExitCode() != 1 {
+		t.Fatalf("got %v, want exit code 1\n%s", err, a.out)
+	}
+	var said []string // without the log
+	for line := range strings.Lines(a.out.String()) {
+		if !strings.HasPrefix(line, "time=") {
+			said = append(said, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	if len(said) != 2 || !strings.HasPrefix(said[0], "error: ") || !strings.HasPrefix(said[1], "Try: ") {
+		t.Fatalf("got %q, want one sentence and a hint", a.out)
+	}
+	for _, part := range a.want {
+		if !strings.Contains(strings.ToLower(said[0]), strings.ToLower(part)) {
+			t.Errorf("got %q, want %q in it", said[0], part)
+		}
+	}
+	if strings.Contains(a.out.String(), "guess") || strings.Contains(a.out.String(), "secret") {
+		t.Errorf("%q contains a password", a.out)
+	}
+	after := contents(t, a.config)
+	maps.DeleteFunc(after, func(path, _ string) bool { return a.begun && a.before[path] == "" })
+	if diff := cmp.Diff(a.before, after); diff != "" {
+		t.Errorf("%s changed (-before +after):\n%s", a.config, diff)
+	}
+}
+
+// contents returns the mode, owner and text of everything in a folder, except PostgreSQL's own files, which a running server changes, and the lock that
+// names the last server. A missing folder has none.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+				return nil
+			}
+			return err
+		}
+		if entry.Name() == "lock" {
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		found[path] = fmt.Sprint(info.Mode(), info.Sys().(*syscall.Stat_t).Uid)
+		if entry.IsDir() && entry.Name() == "data" {
+			return fs.SkipDir
+		}
+		if entry.Type().IsRegular() {
+			text, err := os.ReadFile(path)
+			found[path] += fmt.Sprintf(" %q", text)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 // TestServerRefusesDisks checks a server whose configuration folder is on a disk that is full or read-only.
@@ -122,7 +325,7 @@ func TestServerRefusesDisks(t *testing.T) {
 					t.Errorf("unmount: %v", err)
 				}
 			}()
-			wantRefusal(t, d, []string{"--global-config", config}, tt.want...)
+			refusal{config: config, begun: true, want: tt.want}.begin(t, d).check()
 		})
 	}
 }

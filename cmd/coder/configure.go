@@ -51,7 +51,8 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 	var err error
 	check := opts.settings.Check
 	opts.checkBounds()
-	if opts.configDir != "" {
+	stores := opts.postgres.url == "" || opts.provisioners > 0
+	if opts.configDir != "" && (!stores || check(usable(opts.configDir))) {
 		c.keys, c.keepKeys, err = opts.keyring(log)
 		check(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -361,6 +362,9 @@ func (opts *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep
 	if err != nil || write == nil {
 		return keys, nothing, err
 	}
+	if err := usable(opts.configDir); err != nil {
+		return nil, nil, err
+	}
 	return keys, func() error {
 		if err := write(); err != nil {
 			return err
@@ -442,15 +446,7 @@ func (l *listeners) String() string {
 // accessURL returns the given URL, or one derived from the addresses: HTTPS before HTTP, localhost for a wildcard.
 func (l *listeners) accessURL(given string) (*url.URL, error) {
 	if given != "" {
-		u, err := url.Parse(given)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fault.New(fault.Invalid, "access URL %q must start with http:// or https://", given).WithDetail("It looks like https://coder.example.com.")
-		}
-		if strings.Trim(u.Path, "/") != "" {
-			return nil, fault.New(fault.Invalid, "access URL %q must not have a path, since the relay needs the root of a host", given)
-		}
-		u.Path = ""
-		return u, nil
+		return parseAccessURL(given)
 	}
 	scheme, listener := "https", l.tls
 	if listener == nil {
@@ -461,6 +457,37 @@ func (l *listeners) accessURL(given string) (*url.URL, error) {
 		addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: addr.Port}
 	}
 	return &url.URL{Scheme: scheme, Host: addr.String()}, nil
+}
+
+// parseAccessURL returns the URL of the root of a host.
+func parseAccessURL(given string) (*url.URL, error) {
+	wrong := func(format string, args ...any) error {
+		return fault.New(fault.Invalid, "access URL %q "+format, append([]any{given}, args...)...).WithDetail("It looks like https://coder.example.com.")
+	}
+	u, err := url.Parse(given)
+	if err == nil {
+		given = u.Redacted()
+	}
+	scheme, _, _ := strings.Cut(strings.ToLower(given), "://")
+	switch {
+	case scheme != "http" && scheme != "https":
+		return nil, wrong("must start with http:// or https://")
+	case err != nil:
+		return nil, wrong("cannot be read: %w", errors.Unwrap(err)) // url.Error repeats the URL
+	case u.Hostname() == "":
+		return nil, wrong("must name a host")
+	case u.User != nil || u.ForceQuery || u.RawQuery != "" || u.Fragment != "":
+		return nil, wrong("must have only a host and a port after %s://", scheme)
+	case strings.Trim(u.Path, "/") != "":
+		return nil, wrong("must not have a path, since the relay needs the root of a host")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, wrong("must have a port between 1 and 65535")
+		}
+	}
+	u.Path = ""
+	return u, nil
 }
 
 // wildcardHost returns the given host for apps. A server on localhost needs none: browsers resolve every name below localhost to this

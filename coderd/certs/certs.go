@@ -21,6 +21,7 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
 )
 
 // interval is how often Run looks whether files have changed.
@@ -132,9 +133,17 @@ func parseCiphers(names []string, version uint16) (ids []uint16, err error) {
 func (s *Store) read() ([][]byte, error) {
 	var all [][]byte
 	for _, name := range s.names() {
-		text, err := os.ReadFile(name)
+		read := os.ReadFile
+		if slices.Contains(s.opts.KeyFiles, name) {
+			read = secret.ReadFile
+		}
+		text, err := read(name)
+		if fault.As(err) != nil {
+			return nil, err
+		}
 		if err != nil {
-			return nil, fault.New(fault.Invalid, "cannot read a file for HTTPS: %w", err)
+			return nil, fault.New(fault.Invalid, "cannot read a file for HTTPS: %w", err).
+				WithDetail("Name a file that the server's account can read.")
 		}
 		all = append(all, text)
 	}

@@ -4,9 +4,15 @@ package database
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +29,8 @@ const (
 	minVersion = 130000
 	// waitForStart bounds how long Open waits for a database that does not respond yet.
 	waitForStart = time.Minute
+	// noTLS is the driver's error, which has no type, for a PostgreSQL without TLS when sslmode requires it.
+	noTLS = "server refused TLS connection"
 )
 
 // limits bound what a session of the pool may cost, and tell PostgreSQL how to plan for it, unless the URL sets them.
@@ -153,31 +161,83 @@ func (s Source) awaitStart(ctx context.Context, cfg *pgx.ConnConfig, logger *slo
 	ctx, cancel := context.WithTimeout(ctx, waitForStart)
 	defer cancel()
 	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
-	for warned := false; ; {
+	var last error // of an attempt that the end of ctx did not cut short
+	for {
 		conn, err := s.connect(ctx, cfg)
 		if err == nil {
 			return conn, nil
 		}
 		if ctx.Err() == nil && permanent(err) {
-			return nil, fault.New(fault.Invalid, "PostgreSQL refuses the connection: %w", err).
-				WithDetail("Check the user, the password and the database in the PostgreSQL URL.")
+			return nil, &fault.Error{
+				Code: fault.Invalid, Message: fmt.Sprintf("PostgreSQL at %s refuses the connection: %s", place(cfg), reason(err)),
+				Detail: "Check the user, the password, the database and sslmode in the PostgreSQL URL.", Cause: err,
+			}
 		}
-		if ctx.Err() == nil && !warned {
-			logger.Warn("waiting for the database", "addr", cfg.Host, "err", err)
-			warned = true
+		if ctx.Err() == nil && last == nil {
+			logger.Warn("waiting for the database", "addr", place(cfg), "err", err)
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
 		}
 		if retry.Wait(ctx) != nil {
-			if fault.As(err) != nil { // there is no password
-				return nil, err
+			if fault.As(last) != nil { // there is no password
+				return nil, last
 			}
-			return nil, fault.New(fault.Unavailable, "PostgreSQL at %s does not answer: %w", cfg.Host, err).
-				WithDetail("Start it, or correct the PostgreSQL URL.")
+			return nil, &fault.Error{
+				Code: fault.Unavailable, Message: fmt.Sprintf("PostgreSQL at %s cannot be reached: %s", place(cfg), reason(last)),
+				Detail: "Start it, or correct the PostgreSQL URL.", Cause: last,
+			}
 		}
 	}
 }
 
+// place names the server in messages: its address, or the folder of its socket. Of several hosts it is the first.
+func place(cfg *pgx.ConnConfig) string {
+	if filepath.IsAbs(cfg.Host) {
+		return cfg.Host
+	}
+	return net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port)))
+}
+
+// reason returns why a connection failed, in one line. An attempt that failed in the same way with and without TLS is named once.
+func reason(err error) string {
+	var unique []string
+	for _, text := range reasons(err) {
+		if !slices.Contains(unique, text) {
+			unique = append(unique, text)
+		}
+	}
+	return strings.Join(unique, "; ")
+}
+
+// reasons returns the causes of all attempts in err, without the wrapping that repeats the address and the user.
+func reasons(err error) (texts []string) {
+	if several, ok := errors.AsType[interface {
+		error
+		Unwrap() []error
+	}](err); ok {
+		for _, each := range several.Unwrap() {
+			texts = append(texts, reasons(each)...)
+		}
+		return texts
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return []string{pg.Message}
+	}
+	if failed, ok := errors.AsType[*net.OpError](err); ok {
+		return []string{failed.Error()}
+	}
+	if failed, ok := errors.AsType[*net.DNSError](err); ok {
+		return []string{failed.Error()}
+	}
+	return []string{err.Error()}
+}
+
 // permanent reports whether PostgreSQL answered, and would give the same answer again.
 func permanent(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && !passing(pg.Code)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return !passing(pg.Code)
+	}
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return untrusted || strings.Contains(err.Error(), noTLS)
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/coderd/database"
@@ -64,16 +63,7 @@ func TestConcurrentOpen(t *testing.T) {
 
 func TestNewerSchema(t *testing.T) {
 	t.Parallel()
-	url := dbtest.URL(t)
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	if _, err := conn.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true); DROP TABLE schema_support"); err != nil {
-		t.Fatal(err)
-	}
-	_, err = database.Open(t.Context(), url, quiet)
+	_, err := database.Open(t.Context(), dbtest.NewerURL(t), quiet)
 	if f := fault.As(err); f == nil || !strings.Contains(f.Message, "9999") || !strings.Contains(f.Message, "newer release") {
 		t.Errorf("got %v", err)
 	}
@@ -98,6 +88,10 @@ func TestOpenFaults(t *testing.T) {
 		"not a URL":   {"postgres://:@:bad:/", fault.Invalid},
 		"no database": {strings.Replace(dbtest.URL(t), "/test_", "/nonsense_", 1), fault.Invalid},
 		"nobody":      {"postgres://x:hunter2@127.0.0.1:1/x?connect_timeout=1", fault.Unavailable},
+		"without TLS": {strings.Replace(dbtest.OldPostgres(t), "=disable", "=require", 1), fault.Invalid},
+		"only TLS":    {dbtest.RefusingPostgres(t, "28000", "no pg_hba.conf entry, no encryption"), fault.Invalid},
+		"no trust":    {dbtest.UntrustedPostgres(t), fault.Invalid},
+		"starting":    {dbtest.RefusingPostgres(t, "57P03", "the database system is starting up"), fault.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,8 +101,8 @@ func TestOpenFaults(t *testing.T) {
 			if fault.CodeOf(err) != row.code {
 				t.Errorf("got %v, want %q", err, row.code)
 			}
-			if strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("the fault tells the password: %v", err)
+			if text := err.Error(); strings.Contains(text, "hunter2") || strings.Contains(text, "\n") || strings.Count(text, "127.0.0.1:1: ") > 1 {
+				t.Errorf("the fault tells the password, or more than once why: %v", err)
 			}
 		})
 	}

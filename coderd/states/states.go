@@ -33,6 +33,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/secret"
 )
 
 // keySize is the key size of AES-256, in bytes.
@@ -106,9 +107,13 @@ func newKey(raw []byte) (key, error) {
 
 // Read reads the keys in a file.
 func Read(path string) (*Keyring, error) {
-	text, err := os.ReadFile(path)
+	text, err := secret.ReadFile(path)
+	if fault.As(err) != nil {
+		return nil, err
+	}
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "The file with the key for Terraform's states cannot be read: %w", err)
+		return nil, fault.New(fault.Invalid, "The file with the key for Terraform's states cannot be read: %w", err).
+			WithDetail("Name a file that the server's account can read.")
 	}
 	ring, err := Parse(string(text))
 	if err != nil {

@@ -70,6 +70,16 @@ func EmptyURL(t testing.TB) string {
 	return create(t, "TEMPLATE template0")
 }
 
+// NewerURL returns the URL of a database that a program of a newer release has migrated to migration 9999, and that needs such a program.
+func NewerURL(t testing.TB) string {
+	t.Helper()
+	url := URL(t)
+	if err := run(t.Context(), url, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true); DROP TABLE schema_support"); err != nil {
+		t.Fatalf("change the schema of the test database: %v", err)
+	}
+	return url
+}
+
 func create(t testing.TB, options string) string {
 	t.Helper()
 	pg, err := server()
@@ -99,9 +109,13 @@ func address(socket, name string) string {
 }
 
 func admin(ctx context.Context, socket, sql string) error {
+	return run(ctx, address(socket, "postgres"), sql)
+}
+
+func run(ctx context.Context, url, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, address(socket, "postgres"))
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}

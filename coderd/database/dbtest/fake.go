@@ -1,9 +1,11 @@
 package dbtest
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"net"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -12,8 +14,40 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// OldPostgres returns the URL of a server that speaks PostgreSQL's protocol and says that it is PostgreSQL 9.6.
+// OldPostgres returns the URL of a server that speaks PostgreSQL's protocol and says that it is PostgreSQL 9.6. It does not offer TLS.
 func OldPostgres(t testing.TB) string {
+	t.Helper()
+	return serve(t, answerAsOldPostgres) + "?sslmode=disable"
+}
+
+// RefusingPostgres returns the URL of a server that refuses every connection with this error.
+func RefusingPostgres(t testing.TB, code, message string) string {
+	t.Helper()
+	return serve(t, func(conn net.Conn) {
+		backend := pgproto3.NewBackend(conn, conn)
+		if _, err := backend.ReceiveStartupMessage(); err == nil {
+			backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: code, Message: message})
+			_ = backend.Flush() // a client that is gone needs no answer
+		}
+	}) + "?sslmode=disable"
+}
+
+// UntrustedPostgres returns the URL of a server whose certificate was issued by no known authority, and of which the URL requires a known one.
+func UntrustedPostgres(t testing.TB) string {
+	t.Helper()
+	holder := httptest.NewTLSServer(nil) // has such a certificate
+	t.Cleanup(holder.Close)
+	return serve(t, func(conn net.Conn) {
+		if _, err := pgproto3.NewBackend(conn, conn).ReceiveStartupMessage(); err == nil {
+			if _, err := conn.Write([]byte("S")); err == nil {
+				_ = tls.Server(conn, &tls.Config{Certificates: holder.TLS.Certificates}).Handshake() // the client ends it
+			}
+		}
+	}) + "?sslmode=verify-full"
+}
+
+// serve returns the URL of a listener whose connections are answered by a function.
+func serve(t testing.TB, answer func(net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,18 +62,21 @@ func OldPostgres(t testing.TB) string {
 			}
 			conns.Go(func() {
 				defer conn.Close()
-				answerAsOldPostgres(conn)
+				answer(conn)
 			})
 		}
 	})
 	t.Cleanup(func() { listener.Close(); conns.Wait() })
-	return "postgres://coder:secret@" + listener.Addr().String() + "/coder?sslmode=disable"
+	return "postgres://coder:secret@" + listener.Addr().String() + "/coder"
 }
 
 // answerAsOldPostgres grants every lock and answers every other query with the number of PostgreSQL 9.6.24, until the client ends.
 func answerAsOldPostgres(conn net.Conn) {
 	backend := pgproto3.NewBackend(conn, conn)
-	if _, err := backend.ReceiveStartupMessage(); err != nil {
+	if first, err := backend.ReceiveStartupMessage(); err != nil {
+		return
+	} else if _, ok := first.(*pgproto3.SSLRequest); ok {
+		_, _ = conn.Write([]byte("N")) // the client connects again if it accepts a connection without TLS
 		return
 	}
 	number := pgproto3.FieldDescription{Name: []byte("version"), DataTypeOID: pgtype.Int4OID, DataTypeSize: 4, TypeModifier: -1}
