@@ -60,7 +60,11 @@ func readDaemonFilter(r *http.Request) (f daemonFilter, err error) {
 }
 
 func (f daemonFilter) keeps(row dbsqlc.ProvisionerDaemon) bool {
-	if len(f.ids) > 0 && !slices.Contains(f.ids, row.ID) || f.online && !row.Online || !row.Online && row.LastSeenAt.Before(f.seen) {
+	seen := row.CreatedAt // of a daemon that was stored and has never connected
+	if row.LastSeenAt != nil {
+		seen = *row.LastSeenAt
+	}
+	if len(f.ids) > 0 && !slices.Contains(f.ids, row.ID) || f.online && !row.Online || !row.Online && seen.Before(f.seen) {
 		return false
 	}
 	if len(f.tags) == 0 {
