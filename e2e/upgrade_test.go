@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/codermesh/codermesh/coderd/database/dbtest"
 )
 
 // earlierCommit is the commit with the earliest servers that this program's can join, and whose program may use a newer schema: later ones than those
@@ -118,6 +120,39 @@ func TestRollingDowngrade(t *testing.T) {
 	}
 	f.replace(l, "downgrade", coder)
 	l.end()
+}
+
+// TestStartOnOldestSchema starts a server on what the first release stored: its users sign in, its tokens work, and it lists and changes what they own.
+func TestStartOnOldestSchema(t *testing.T) {
+	t.Parallel()
+	d := prepare(t, "--provisioner-daemons=0", "--stun-address=off", "--postgres-url", dbtest.EarlierURL(t, 1, os.DirFS("../coderd/database/testdata/rows")))
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	d.coder("login", d.url(), "--email", "ann@example.com", "--password", password)
+	for command, want := range map[string]string{
+		"whoami":             "ann",
+		"list":               "dev",
+		"templates list":     "docker",
+		"users list":         "bob",
+		"provisioner list":   "builder",
+		"state pull dev":     `{"version": 4}`,
+		"logs dev":           "Apply complete! Resources: 1 added",
+		"schedule show dev":  "9:00",
+		"organizations list": "default",
+	} {
+		if out := d.coder(strings.Fields(command)...); !strings.Contains(out, want) {
+			t.Errorf("coder %s: got %q, want %q in it", command, out, want)
+		}
+	}
+	d.token = "aaaaaaaaaa-0123456789abcdefghijkl"
+	d.coder("rename", "dev", "prod", "-y")
+	if got := d.workspace("prod").LatestBuild; got.Status != "running" || len(got.Resources) != 1 || got.Resources[0].Type != "docker_container" {
+		t.Errorf("got the build %+v, want the one that the first release made", got)
+	}
+	if text := d.logText(); strings.Contains(text, "level=ERROR") || !strings.Contains(text, "from=1 ") {
+		t.Errorf("the server did not migrate from schema 1, or complains:\n%s", text)
+	}
 }
 
 // loadOf starts the servers and an agent and a provisioner of a program, and the load.

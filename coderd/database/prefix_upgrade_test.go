@@ -1,7 +1,6 @@
 package database_test
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
@@ -36,7 +33,7 @@ func TestUpgradeFromEverySchema(t *testing.T) {
 			if _, err := fmt.Sscanf(name, "%d_", &version); err != nil {
 				t.Fatal(err)
 			}
-			url := filled(t, version)
+			url := dbtest.EarlierURL(t, version, os.DirFS("testdata/rows"))
 			before := contents(t, url)
 			for table, rows := range before {
 				if len(rows) == 0 {
@@ -68,42 +65,6 @@ func TestUpgradeFromEverySchema(t *testing.T) {
 			open(t, url)
 		})
 	}
-}
-
-// filled returns the URL of a database that went through all schemas up to a version, and has what a release with each of them stored:
-// testdata/rows/<version>.sql.
-func filled(t *testing.T, version int64) string {
-	t.Helper()
-	url := dbtest.EmptyURL(t)
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := stdlib.OpenDB(*config)
-	defer db.Close()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, database.Migrations(), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, source := range provider.ListSources() {
-		if source.Version > version {
-			break
-		}
-		if _, err := provider.UpTo(t.Context(), source.Version); err != nil {
-			t.Fatal(err)
-		}
-		rows, err := os.ReadFile(fmt.Sprintf("testdata/rows/%04d.sql", source.Version))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // no new table
-		}
-		if err == nil {
-			_, err = db.ExecContext(t.Context(), string(rows))
-		}
-		if err != nil {
-			t.Fatalf("rows of schema %d: %v", source.Version, err)
-		}
-	}
-	return url
 }
 
 // contents returns the rows of all tables, sorted, as column: value.

@@ -1,6 +1,6 @@
--- A user with a template, a running workspace and an agent, as the first release stored them.
+-- A user with a template, a running workspace and an agent, as the first release stored them. The password is Correct-Horse-9-Battery.
 INSERT INTO users (id, username, email, name, password_hash, roles) VALUES
-	('00000000-0000-4000-8000-000000000001', 'ann', 'ann@example.com', 'Ann', '$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaA', '{owner}'),
+	('00000000-0000-4000-8000-000000000001', 'ann', 'ann@example.com', 'Ann', '$argon2id$v=19$m=19456,t=2,p=1$b2YgYSBmaXJzdCB1c2VyLg$AZSZ9G78mzEB9vbGRd6zLqr2AuO7GC73Jyz7B2fNC44', '{owner}'),
 	('00000000-0000-4000-8000-000000000002', 'bob', 'bob@example.com', 'Bob', '', '{}');
 INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ('00000000-0000-4000-8000-000000000001', 'private', 'ssh-ed25519 AAAA');
 INSERT INTO files (id, sha256, mimetype, data, created_by) VALUES
@@ -26,7 +26,7 @@ INSERT INTO template_version_tags (template_version_id, tags) VALUES ('00000000-
 INSERT INTO workspaces (id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds)
 	SELECT '00000000-0000-4000-8000-000000000040', id, '00000000-0000-4000-8000-000000000001', '00000000-0000-4000-8000-000000000031', 'dev', 'CRON_TZ=UTC 0 9 * * 1-5', 28800 FROM organizations;
 INSERT INTO api_keys (id, user_id, secret_hash, name, kind, lifetime_seconds, expires_at) VALUES
-	('aaaaaaaaaa', '00000000-0000-4000-8000-000000000001', sha256('secret'), 'ci', 'token', 86400, now() + interval '1 year');
+	('aaaaaaaaaa', '00000000-0000-4000-8000-000000000001', sha256('0123456789abcdefghijkl'), 'ci', 'token', 86400, now() + interval '1 year');
 INSERT INTO workspace_favorites (user_id, workspace_id) VALUES ('00000000-0000-4000-8000-000000000001', '00000000-0000-4000-8000-000000000040');
 INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, initiator_id, state) VALUES
 	('00000000-0000-4000-8000-000000000041', '00000000-0000-4000-8000-000000000040', 1, '00000000-0000-4000-8000-000000000030', '00000000-0000-4000-8000-000000000021', 'start',
