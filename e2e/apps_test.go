@@ -103,7 +103,7 @@ func TestAppsOverTheMesh(t *testing.T) {
 		Sections []struct{ Name, Severity, Message string }
 	}
 	d.get("/api/v2/debug/health?force=true", &health)
-	if !health.Healthy || len(health.Sections) != 6 {
+	if !health.Healthy || len(health.Sections) != 7 {
 		t.Errorf("health: %+v", health)
 	}
 }
