@@ -83,11 +83,15 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 	if err != nil {
 		return nil, fmt.Errorf("list log sources: %w", err)
 	}
+	scriptsOf := make(map[uuid.UUID][]dbsqlc.WorkspaceAgentScript, len(agents))
+	for _, sc := range scripts {
+		scriptsOf[sc.AgentID] = append(scriptsOf[sc.AgentID], sc)
+	}
 	out := make([]sdk.WorkspaceAgent, len(agents))
 	index := make(map[uuid.UUID]int, len(agents))
 	at := time.Now()
 	for i, a := range agents {
-		if out[i], err = s.agentJSON(at, a); err != nil {
+		if out[i], err = s.agentJSON(at, a, scriptsOf[a.ID]); err != nil {
 			return nil, err
 		}
 		index[a.ID] = i
@@ -112,7 +116,7 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 	return out, nil
 }
 
-func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent) (sdk.WorkspaceAgent, error) {
+func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbsqlc.WorkspaceAgentScript) (sdk.WorkspaceAgent, error) {
 	var env map[string]string
 	if string(a.Environment) != "{}" { // most set nothing
 		if err := json.Unmarshal(a.Environment, &env); err != nil {
@@ -136,7 +140,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent) (sdk.Workspac
 	for _, app := range a.DisplayApps {
 		out.DisplayApps = append(out.DisplayApps, sdk.DisplayApp(app))
 	}
-	out.Health = health(out.Status, a, s.opts.AccessURL, s.opts.Mesh.AgentContested(a.ID))
+	out.Health = health(out.Status, a, scripts, s.opts.AccessURL, s.opts.Mesh.AgentContested(a.ID))
 	if u, ok := s.usageOf(a.ID, a.ServerID); ok && out.Status == sdk.AgentConnected {
 		if n := u.Counts; u.Known {
 			out.Connections = &sdk.AgentConnections{SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4]}

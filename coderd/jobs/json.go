@@ -103,6 +103,7 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc
 		}
 		if row.Status == statusPending {
 			j.WaitingReason = waitingReason(tags, daemons.online, daemons.offline, j.QueuePosition)
+			j.WaitingRemedy = waitingRemedy(tags, daemons.online)
 		}
 		out[row.ID] = j
 	}

@@ -70,6 +70,21 @@ func waitingReason(job map[string]string, online, offline []candidate, position 
 	return reason
 }
 
+// waitingRemedy returns what to do so that a job with these tags runs, "" when a provisioner that is online will take it.
+func waitingRemedy(job map[string]string, online []candidate) string {
+	if slices.ContainsFunc(online, func(c candidate) bool { return jobtags.Matches(job, c.tags) }) {
+		return ""
+	}
+	which := "a provisioner"
+	if job[jobtags.Scope] == jobtags.User {
+		which = "a provisioner of this user"
+	}
+	if own := jobtags.Lacking(jobtags.Own(job), nil); len(own) > 0 {
+		return "Start " + which + " with " + strings.Join(own, ", ") + ", or cancel the job and choose other tags."
+	}
+	return "Start " + which + " without tags, or ask an admin to."
+}
+
 func whyNoDaemon(job map[string]string, online []candidate, position int) string {
 	if len(online) == 0 {
 		return "No provisioner is online."

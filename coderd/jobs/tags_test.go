@@ -147,8 +147,19 @@ func TestWaitingReason(t *testing.T) {
 			t.Errorf("reason is %q, want %q", got, want)
 		}
 	}
+	remedy := func(id uuid.UUID, want string) {
+		t.Helper()
+		shown, err := w.service.JSON(t.Context(), w.DB.Queries, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := shown[id].WaitingRemedy; got != want {
+			t.Errorf("remedy is %q, want %q", got, want)
+		}
+	}
 	plain := w.insert(nil)
 	check(plain, "No provisioner is online.")
+	remedy(plain, "Start a provisioner without tags, or ask an admin to.")
 	coderdtest.Await(w.T, "the log says why", func(context.Context) bool {
 		var first string
 		err := w.DB.Pool.QueryRow(t.Context(), "SELECT output FROM provisioner_job_logs WHERE job_id = $1 ORDER BY id LIMIT 1", plain).Scan(&first)
@@ -160,7 +171,10 @@ func TestWaitingReason(t *testing.T) {
 	check(plain, "Every online provisioner has tags and accepts only jobs with tags, and this job has none. Nearest: rack-2.")
 	both := w.insert(map[string]string{"environment": "on_prem", "data_center": "chicago"})
 	check(both, "No provisioner online has data_center=chicago. Nearest: rack-2 lacks data_center=chicago.")
-	check(w.insert(map[string]string{"scope": "user"}), "No provisioner of this user (scope=user) is online.")
+	remedy(both, "Start a provisioner with data_center=chicago, environment=on_prem, or cancel the job and choose other tags.")
+	own := w.insert(map[string]string{"scope": "user"})
+	check(own, "No provisioner of this user (scope=user) is online.")
+	remedy(own, "Start a provisioner of this user without tags, or ask an admin to.")
 
 	gate := make(chan struct{})
 	w.start("busy", nil, &executor{run: blockUntil(gate)}, nil)
@@ -168,6 +182,7 @@ func TestWaitingReason(t *testing.T) {
 	w.await(plain, "running")
 	second, third := w.insert(nil), w.insert(nil)
 	check(second, "All 1 matching provisioners are busy; position 1 in the queue.")
+	remedy(second, "") // waiting is enough
 	shown, err := w.service.JSON(t.Context(), w.DB.Queries, third, plain)
 	if err != nil {
 		t.Fatal(err)

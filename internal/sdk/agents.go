@@ -68,6 +68,15 @@ type RelayLatency struct {
 type AgentHealth struct {
 	Healthy bool   `json:"healthy"`
 	Reason  string `json:"reason,omitempty"` // "" if healthy
+	Remedy  string `json:"remedy,omitempty"` // what to do; "" if there is nothing to do, or Reason says it
+}
+
+// String returns the diagnosis in one line.
+func (h AgentHealth) String() string {
+	if h.Remedy == "" {
+		return h.Reason
+	}
+	return h.Reason + ". " + h.Remedy
 }
 
 type WorkspaceApp struct {

@@ -37,6 +37,13 @@ type ProvisionerJob struct {
 	// WaitingReason is the reason why a pending job does not run: "no provisioner has environment=on_prem". It is "" if there is nothing to
 	// report.
 	WaitingReason string `json:"waiting_reason,omitempty"`
+	// WaitingRemedy says what to do about it. It is "" if waiting is enough.
+	WaitingRemedy string `json:"waiting_remedy,omitempty"`
+}
+
+// Waiting returns why a pending job does not run, and what to do, in one line.
+func (j ProvisionerJob) Waiting() string {
+	return strings.TrimSpace(j.WaitingReason + " " + j.WaitingRemedy)
 }
 
 type ProvisionerJobInput struct {

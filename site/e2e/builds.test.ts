@@ -73,6 +73,10 @@ it("cancels a build that waits", async () => {
   const heading = page.getByRole("heading", { level: 1 });
   await heading.getByText("Pending").waitFor();
   await page.getByText(/^Waiting: .*environment=nowhere/).waitFor();
+  await page
+    .getByText("Start a provisioner with environment=nowhere, or cancel the job and choose other tags.")
+    .waitFor();
+  expect(await run(place, ["show", "queued"])).toContain("Start a provisioner with environment=nowhere");
   await page.getByRole("button", { name: "Cancel the build of queued" }).click();
   await heading.getByText("Canceled").waitFor();
   expect((await workspace("queued")).latest_build.job.status).toBe("canceled");

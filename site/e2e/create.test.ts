@@ -179,7 +179,7 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
   await picture(page, "create");
   await page.getByRole("button", { name: "Create workspace" }).click();
   await page.waitForURL("**/@ada/kinds");
-  await page.locator('[data-log="ended"]').waitFor({ timeout: 60_000 });
+  await page.getByRole("button", { name: "Show log" }).waitFor({ timeout: 60_000 });
   const workspace = await api<{ latest_build: { id: string; job: { status: string } } }>(
     place,
     token,

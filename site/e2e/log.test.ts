@@ -103,6 +103,7 @@ it("continues a build's log where the connection broke", async () => {
   // The page sees the next build live, and loses its connections in the middle.
   const started = run(place, ["start", "long", "-y"]);
   await page.getByText("Build #3: start").waitFor();
+  await page.goto("/@ada/long/builds/3"); // where the log stays open
   await page
     .getByText(/local-exec\): \d+/)
     .first()

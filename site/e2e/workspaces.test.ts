@@ -162,6 +162,7 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   await page.getByRole("radio", { name: "sh", exact: true }).check();
   await page.getByRole("button", { name: "Save and restart" }).click();
   await page.waitForURL("**/@ada/list", { timeout: 60_000 });
+  await page.getByRole("button", { name: "Show log" }).click({ timeout: 60_000 });
   await page.getByText("/bin/sh").waitFor({ timeout: 60_000 });
 });
 

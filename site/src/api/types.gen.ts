@@ -55,6 +55,7 @@ export interface RelayLatency {
 export interface AgentHealth {
   healthy: boolean;
   reason?: string; // "" if healthy
+  remedy?: string; // what to do; "" if there is nothing to do, or Reason says it
 }
 
 export interface WorkspaceApp {
@@ -1108,6 +1109,7 @@ export interface ProvisionerJob {
   available_workers?: string[];
   logs_overflowed: boolean;
   waiting_reason?: string;
+  waiting_remedy?: string;
 }
 
 export interface ProvisionerJobInput {

@@ -1,8 +1,8 @@
 // One agent of a running workspace: how it is, what it offers, and how to get in.
 import { Tabs } from "radix-ui";
-import type { ReactNode } from "react";
+import { type ReactNode, useState } from "react";
 import type { Workspace, WorkspaceAgent } from "~/api/types";
-import { sentence } from "~/lib/format";
+import { duration, sentence, since } from "~/lib/format";
 import { Apps } from "./agent-apps";
 import { Connect } from "./agent-connect";
 import { AgentLogs } from "./agent-logs";
@@ -10,7 +10,7 @@ import { Ports } from "./agent-ports";
 import { ConnectionPath } from "./connection-path";
 import { Metadata } from "./metadata";
 import { agentTrouble, Dot } from "./status";
-import { Ago, Badge, Card, Facts } from "./ui";
+import { Ago, Badge, Button, Card, Facts } from "./ui";
 
 const statusTone = { connected: "ok", connecting: "accent", disconnected: "bad", timeout: "bad" } as const;
 
@@ -42,7 +42,7 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
     >
       <div className="flex flex-col gap-4">
         {trouble && (
-          <p className="text-[13px] text-warn">
+          <p className="text-[13px] break-words text-warn">
             {sentence(trouble)}
             {agent.status === "disconnected" && (
               <>
@@ -50,6 +50,7 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
                 Last seen <Ago at={agent.disconnected_at} />.
               </>
             )}
+            {agent.health.remedy && <span className="block text-ink">{agent.health.remedy}</span>}
             {agent.troubleshooting_url && /^https?:/.test(agent.troubleshooting_url) && (
               <>
                 {" "}
@@ -71,6 +72,13 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
     </Card>
   );
 }
+
+const hasStartupScripts = (agent: WorkspaceAgent) => agent.scripts.some((s) => s.run_on_start);
+
+const startsOrFailed = (agent: WorkspaceAgent) =>
+  hasStartupScripts(agent) && ["starting", "start_error", "start_timeout"].includes(agent.lifecycle_state);
+
+const other = (tab: string) => (tab === "logs" ? "connect" : "logs");
 
 const tabClass =
   "border-b-2 border-transparent px-2 py-1.5 text-muted data-[state=active]:border-accent data-[state=active]:text-ink";
@@ -98,8 +106,23 @@ function AgentTabs({
     { key: "scripts", label: "Scripts", content: <Scripts agent={agent} /> },
     { key: "path", label: "Path", content: <ConnectionPath workspace={workspace} agent={agent} /> },
   ].filter((t) => mine || !t.own);
+  // The log is open while the startup scripts run and after they have failed, until the user decides.
+  const [chosen, choose] = useState<string>();
+  const tab = chosen ?? (up && startsOrFailed(agent) ? "logs" : tabs[0]!.key);
   return (
-    <Tabs.Root defaultValue={tabs[0]!.key}>
+    <Tabs.Root value={tab} onValueChange={choose}>
+      {up && agent.lifecycle_state === "ready" && hasStartupScripts(agent) && (
+        <div className="mb-2 flex flex-wrap items-center justify-between gap-2 text-[13px] text-muted">
+          {agent.started_at && agent.ready_at
+            ? `Startup scripts took ${duration(since(agent.started_at, agent.ready_at))}`
+            : "Startup scripts have finished"}
+          {mine && (
+            <Button small look="quiet" aria-expanded={tab === "logs"} onClick={() => choose(other(tab))}>
+              {tab === "logs" ? "Hide startup log" : "Show startup log"}
+            </Button>
+          )}
+        </div>
+      )}
       <Tabs.List aria-label={`Agent ${agent.name}`} className="mb-3 flex flex-wrap gap-2 border-b border-line">
         {tabs.map(({ key, label }) => (
           <Tabs.Trigger key={key} value={key} className={tabClass}>

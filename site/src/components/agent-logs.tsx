@@ -1,6 +1,7 @@
 import { useCallback, useMemo, useState } from "react";
 import { useAgentLog } from "~/api/logs";
 import type { WorkspaceAgent } from "~/api/types";
+import { plural } from "~/lib/format";
 import { LogText, useWrap, WrapButton, wrapped } from "./log-line";
 import { LogScroller } from "./log-scroller";
 import { Select } from "./form";
@@ -37,7 +38,7 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
             ? "reconnecting…"
             : state === "loading"
               ? "loading…"
-              : `${shown.length.toLocaleString("en")} lines${state === "following" ? ", live" : ""}`}
+              : `${plural(shown.length, "line")}${state === "following" ? ", live" : ""}`}
         </span>
         {shown.length > 0 && (
           <WrapButton

@@ -13,13 +13,14 @@ import { cx } from "./ui";
 
 const idOf = (row: Row) => ("line" in row ? row.line : `s${row.index}`);
 
-const lineOf = (hash: string) => Number(/^#L(\d+)$/.exec(hash)?.[1] ?? 0);
+// linkedLine is the line of a log that the address names; 0: none.
+export const linkedLine = () => Number(/^#L(\d+)$/.exec(location.hash)?.[1] ?? 0);
 
 export function JobLogView({ log, job }: { log: Followed<JobLog>; job: ProvisionerJob }) {
   const { lines, state } = log;
   const [folded, setFolded] = useState<ReadonlySet<number>>(new Set());
   const [search, setSearch] = useState("");
-  const [marked, setMarked] = useState(() => lineOf(location.hash));
+  const [marked, setMarked] = useState(linkedLine);
   const [reveal, setReveal] = useState(marked); // the line to scroll to once it is there; 0: none
   const wanted = useDeferredValue(search.toLowerCase());
   const all = useMemo(() => sections(lines, job.completed_at), [lines, job.completed_at]);
@@ -41,8 +42,8 @@ export function JobLogView({ log, job }: { log: Followed<JobLog>; job: Provision
 
   useEffect(() => {
     const changed = () => {
-      setMarked(lineOf(location.hash));
-      setReveal(lineOf(location.hash));
+      setMarked(linkedLine());
+      setReveal(linkedLine());
     };
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);

@@ -104,7 +104,9 @@ function JobStatus({ job: j, error }: { job: ProvisionerJob; error: Error | null
         {j.status === "pending" && j.queue_position > 0 && ` ${j.queue_position} of ${j.queue_size}`}
       </Badge>
       {j.status === "pending" && (
-        <span className="block text-[13px] text-warn">{j.waiting_reason || "waits for a free provisioner"}</span>
+        <span className="block text-[13px] text-warn">
+          {j.waiting_reason || "waits for a free provisioner"} {j.waiting_remedy}
+        </span>
       )}
       {j.error && (
         <span className="block truncate text-[13px] text-bad" title={j.error}>

@@ -47,26 +47,15 @@ export function reasonOf(build: WorkspaceBuild): string {
   return reasons[build.reason] ?? "";
 }
 
-// agentTrouble says why an agent cannot be used.
+// agentTrouble says why an agent cannot be used. What is wrong is the server's diagnosis.
 export function agentTrouble(agent: WorkspaceAgent): string {
-  switch (agent.status) {
-    case "connecting":
-      return "agent is connecting";
-    case "timeout":
-      return "agent has not connected in time";
-    case "disconnected":
-      return "agent is disconnected";
-  }
-  switch (agent.lifecycle_state) {
-    case "starting":
-      return "startup scripts are running";
-    case "start_error":
-      return "a startup script failed";
-    case "start_timeout":
-      return "a startup script is taking too long";
-  }
-  return agent.health.healthy ? "" : (agent.health.reason ?? "agent is unhealthy");
+  if (!agent.health.healthy) return agent.health.reason ?? "agent is unhealthy";
+  if (agent.status === "connecting") return "agent is connecting";
+  return agent.lifecycle_state === "starting" ? "startup scripts are running" : "";
 }
+
+// isReady reports whether an agent is connected and its startup scripts have succeeded.
+export const isReady = (agent: WorkspaceAgent) => agent.status === "connected" && agent.lifecycle_state === "ready";
 
 function StatusBadge({ status, className }: { status: WorkspaceStatus; className?: string }) {
   return (

@@ -7,13 +7,26 @@ import { gone, queries } from "~/api/queries";
 import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent-card";
 import { Consequences, Dormancy } from "~/components/consequences";
-import { JobLogView } from "~/components/job-log";
+import { JobLogView, linkedLine } from "~/components/job-log";
 import { Quota } from "~/components/quota";
-import { agentsOf, isBusy, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
+import { agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { Timeline } from "~/components/timeline";
 import { mono, Table } from "~/components/table";
-import { Ago, Badge, Card, Empty, ErrorNote, Facts, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
+import {
+  Ago,
+  Badge,
+  Button,
+  Card,
+  Empty,
+  ErrorNote,
+  Facts,
+  Icon,
+  LinkButton,
+  Note,
+  Page,
+  PendingPage,
+} from "~/components/ui";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
 import { WorkspaceSettings } from "~/components/workspace-settings";
 import { Guest, WorkspaceSharing } from "~/components/workspace-sharing";
@@ -115,7 +128,12 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       {w.latest_build.job.error ? (
         <Note title={`${words(w.latest_build.transition)} failed`}>{w.latest_build.job.error}</Note>
       ) : (
-        reason && w.latest_build.status === "pending" && <Note tone="warn" title={`Waiting: ${reason}`} />
+        reason &&
+        w.latest_build.status === "pending" && (
+          <Note tone="warn" title={`Waiting: ${reason}`}>
+            {w.latest_build.job.waiting_remedy}
+          </Note>
+        )
       )}
       <Guest workspace={w} />
       <Dormancy workspace={w} />
@@ -154,12 +172,13 @@ function Overview({ workspace: w }: { workspace: Workspace }) {
   const { latest_build: build } = w;
   const agents = agentsOf(build);
   const building = isBusy(build.status) || build.status === "failed" || build.status === "canceled";
-  // The log stays open after a build that this page has followed.
+  // The log of a build that this page has followed stays open until the agents are ready.
   const [watched, setWatched] = useState(building ? build.id : "");
   if (building && watched !== build.id) setWatched(build.id);
+  const open = building || (watched === build.id && !agents.every(isReady));
   return (
     <>
-      {(building || watched === build.id) && <BuildDetail build={build} />}
+      <FoldedBuild key={build.id} build={build} open={open} />
       {agents.map((agent) => (
         <AgentCard key={agent.id} workspace={w} agent={agent} />
       ))}
@@ -278,15 +297,49 @@ function Builds({ workspace: w, number }: { workspace: Workspace; number: number
   );
 }
 
-function BuildDetail({ build }: { build: WorkspaceBuild }) {
+// FoldedBuild is one line for a build that went well, with a button for the rest. open: show all of it until the user
+// decides.
+function FoldedBuild({ build, open }: { build: WorkspaceBuild; open: boolean }) {
+  const [chosen, choose] = useState<boolean | undefined>(linkedLine() > 0 || undefined);
+  const shown = chosen ?? open;
+  const { job } = build;
+  const toggle = (
+    <Button small look="quiet" aria-expanded={shown} onClick={() => choose(!shown)}>
+      {shown ? "Hide log" : "Show log"}
+    </Button>
+  );
+  if (shown) return <BuildDetail build={build} actions={toggle} />;
+  return (
+    <Card flush>
+      <div className="flex flex-wrap items-center gap-x-3 gap-y-1 px-4 py-1.5">
+        <h2 className="font-semibold">{buildTitle(build)}</h2>
+        <JobBadge status={job.status} />
+        <span className="text-[13px] text-muted">
+          {job.started_at && job.completed_at && `took ${duration(since(job.started_at, job.completed_at))}, `}
+          <Ago at={job.completed_at ?? job.created_at} />
+        </span>
+        <span className="ml-auto">{toggle}</span>
+      </div>
+    </Card>
+  );
+}
+
+const buildTitle = (build: WorkspaceBuild) => `Build #${build.build_number}: ${build.transition}`;
+
+function BuildDetail({ build, actions }: { build: WorkspaceBuild; actions?: ReactNode }) {
   const log = useBuildLog(build.id, Boolean(build.job.completed_at));
   const parameters = useQuery(queries.buildParameters(build.id));
   return (
     <div className="grid gap-4">
       <Card
         flush
-        title={`Build #${build.build_number}: ${build.transition}`}
-        actions={<JobBadge status={build.job.status} />}
+        title={buildTitle(build)}
+        actions={
+          <span className="flex items-center gap-2">
+            <JobBadge status={build.job.status} />
+            {actions}
+          </span>
+        }
       >
         <JobLogView log={log} job={build.job} />
       </Card>

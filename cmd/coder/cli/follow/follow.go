@@ -162,7 +162,7 @@ func (w Follower) showQueue(ctx context.Context, j Job, p *tty.Progress, begun <
 		p.Stage("Queued")
 		switch {
 		case job.WaitingReason != "":
-			p.Note(job.WaitingReason)
+			p.Note(job.Waiting())
 		case job.QueuePosition > 0:
 			p.Note(fmt.Sprintf("position %d of %d", job.QueuePosition, job.QueueSize))
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 // WaitStartup waits for the agent's startup scripts. mode is yes, no, or auto, which follows the template.
@@ -52,10 +53,8 @@ func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 	}
 	ok = agent.LifecycleState == sdk.LifecycleReady
 	switch agent.LifecycleState {
-	case sdk.LifecycleStartError:
-		fmt.Fprintf(s.Streams.Err, "A startup script failed; the workspace may be incomplete. See: coder logs %s\n", t.Workspace.FullName())
-	case sdk.LifecycleStartTimeout:
-		fmt.Fprintf(s.Streams.Err, "A startup script exceeded the template's time limit. See: coder logs %s\n", t.Workspace.FullName())
+	case sdk.LifecycleStartError, sdk.LifecycleStartTimeout:
+		fmt.Fprintf(s.Streams.Err, "The workspace may be incomplete: %s. See: coder logs %s\n", tty.Clean(agent.Health.Reason), t.Workspace.FullName())
 	}
 	return nil
 }

@@ -187,9 +187,11 @@ func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID) {
 			p.Stage("Waiting for agent " + agent.Name + ", which lost its connection " + output.AgoPtr(agent.DisconnectedAt))
 		case sdk.AgentTimeout:
 			p.Stage("Waiting for agent " + agent.Name + " (past its timeout)")
+			note := agent.Health.String()
 			if agent.TroubleshootingURL != "" {
-				p.Note("see " + agent.TroubleshootingURL)
+				note += " See " + agent.TroubleshootingURL
 			}
+			p.Note(note)
 		default:
 			p.Stage("Waiting for agent " + agent.Name + " to connect")
 		}

@@ -50,7 +50,7 @@ func waitingLine(job sdk.ProvisionerJob) string {
 	if job.Status != sdk.JobPending || job.WaitingReason == "" {
 		return ""
 	}
-	return fmt.Sprintf("Queued, position %d of %d: %s", job.QueuePosition, job.QueueSize, job.WaitingReason)
+	return fmt.Sprintf("Queued, position %d of %d: %s", job.QueuePosition, job.QueueSize, job.Waiting())
 }
 
 const interruptHelp = "An interrupt cancels the build."

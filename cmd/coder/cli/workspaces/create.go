@@ -356,7 +356,7 @@ func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uui
 
 // agentTimeout returns the error for an agent that never connected.
 func agentTimeout(ws sdk.Workspace, agent sdk.WorkspaceAgent) error {
-	f := fault.New(fault.Unavailable, "the agent %s of %s has not connected within %d seconds", agent.Name, ws.FullName(), agent.ConnectionTimeoutSeconds)
+	f := fault.New(fault.Unavailable, "%s, agent %s: %s", ws.FullName(), agent.Name, tty.Clean(agent.Health.String()))
 	if agent.TroubleshootingURL != "" {
 		f.Detail = "see " + agent.TroubleshootingURL
 	}

@@ -80,7 +80,7 @@ func runLogs(g *global.Flags, cmd *cobra.Command, name string, opts *logsOptions
 				return err
 			}
 			if agent.Status != sdk.AgentConnected && !agent.Health.Healthy {
-				fmt.Fprintf(g.Streams().Err, "%s: %s\n", agent.Name, tty.Clean(agent.Health.Reason))
+				fmt.Fprintf(g.Streams().Err, "%s: %s\n", agent.Name, tty.Clean(agent.Health.String()))
 			}
 			continue
 		}

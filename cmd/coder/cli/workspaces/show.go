@@ -100,7 +100,7 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 	}
 	for _, agent := range ws.LatestBuild.Agents() {
 		if ws.LatestBuild.Transition == sdk.TransitionStart && !agent.Health.Healthy {
-			fmt.Fprintf(out, "\n%s: %s\n", agent.Name, tty.Clean(agent.Health.Reason))
+			fmt.Fprintf(out, "\n%s: %s\n", agent.Name, tty.Clean(agent.Health.String()))
 			if agent.TroubleshootingURL != "" {
 				fmt.Fprintf(out, "See %s\n", agent.TroubleshootingURL)
 			}
