@@ -56,7 +56,7 @@ slim: ## build the slim binaries (SLIM="linux-amd64 linux-arm64 …") and embed 
 	[ -e build/slim/coder-$(HOST) ] && cp -f build/slim/coder-$(HOST) build/coder-slim || true
 
 # npm follows the lock file; the dashboard is rebuilt when one of its sources is newer.
-SITE := $(filter-out site/e2e/%,$(wildcard $(shell git ls-files --cached --others --exclude-standard site 2>/dev/null)))
+SITE := $(filter-out site/e2e/%,$(wildcard $(shell git ls-files --cached --others --exclude-standard site docs README.md 2>/dev/null)))
 
 site: ## build the dashboard into site/dist; skipped without npm
 	@command -v npm >/dev/null || { echo "npm is not installed: building the server without its dashboard" >&2; exit 0; }

@@ -49,6 +49,9 @@ var routes = []string{
 	"/external-auth/:id",
 	"/health",
 	"/mesh",
+	"/docs",
+	"/docs/:page",
+	"/docs/decisions/:page",
 	"/cli-auth",
 }
 

@@ -111,5 +111,7 @@ resource "terraform_data" "x" {
   await page.getByText(`A${why.slice(1)}.`).waitFor();
   await page.getByText(remedy).waitFor();
   await fits(page, "an agent that does not connect");
+  await page.getByRole("link", { name: "Troubleshooting" }).click();
+  await page.getByRole("heading", { name: "Cannot connect" }).waitFor();
   expect(await run(place, ["show", "silent"])).toContain(`main: ${why}. ${remedy}`);
 });

@@ -3,6 +3,7 @@ import { Tabs } from "radix-ui";
 import { type ReactNode, useState } from "react";
 import type { Workspace, WorkspaceAgent } from "~/api/types";
 import { duration, sentence, since } from "~/lib/format";
+import { DocsLink } from "./docs-link";
 import { Apps } from "./agent-apps";
 import { Connect } from "./agent-connect";
 import { AgentLogs } from "./agent-logs";
@@ -50,7 +51,11 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
                 Last seen <Ago at={agent.disconnected_at} />.
               </>
             )}
-            {agent.health.remedy && <span className="block text-ink">{agent.health.remedy}</span>}
+            {agent.health.remedy && (
+              <span className="block text-ink">
+                {agent.health.remedy} <DocsLink to="troubleshooting#cannot-connect">Troubleshooting</DocsLink>
+              </span>
+            )}
             {agent.troubleshooting_url && /^https?:/.test(agent.troubleshooting_url) && (
               <>
                 {" "}

@@ -7,6 +7,7 @@ import { segment } from "~/api/client";
 import { logPageSize } from "~/api/queries";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
+import { DocsLink } from "./docs-link";
 import { SearchInput } from "./form";
 import { Pager } from "./pager";
 import { Button, buttonClass, Card, Empty, Page, Pending } from "./ui";
@@ -50,9 +51,12 @@ export function LogPage({ title, what, whats, example, exportPath, search, query
       title={title}
       subtitle={total}
       actions={
-        <a className={buttonClass()} href={`/api/v2/${exportPath}?q=${segment(search.q)}`} download>
-          <Download /> Export
-        </a>
+        <>
+          <DocsLink to="audit">Searches and fields</DocsLink>
+          <a className={buttonClass()} href={`/api/v2/${exportPath}?q=${segment(search.q)}`} download>
+            <Download /> Export
+          </a>
+        </>
       }
     >
       <form

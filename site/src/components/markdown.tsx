@@ -1,13 +1,36 @@
-// A template's README. Its text becomes elements one by one: markup in it stays text, and nothing is loaded from
-// elsewhere.
+// A template's README, or a page of the documentation. Its text becomes elements one by one: markup in it stays text,
+// and nothing is loaded from elsewhere.
 import { lexer, type Token, type Tokens } from "marked";
-import { Fragment, type ReactNode } from "react";
+import { createContext, Fragment, type ReactNode, useContext } from "react";
+import { Link } from "wouter";
+import { slug } from "~/lib/docs";
 
-export default function Markdown({ text }: { text: string }) {
+// Resolve returns the dashboard's page that a link leads to, if there is one.
+type Resolve = (href: string) => string | undefined;
+
+// Of a page of the documentation: how its links are resolved. Its headings have anchors. Null for other texts.
+const Links = createContext<Resolve | null>(null);
+
+export default function Markdown({ text, resolve }: { text: string; resolve?: Resolve }) {
   // Some READMEs begin with front matter.
   const body = text.replace(/^---\n[\s\S]*?\n---\n/, "");
-  return <div className="prose">{blocks(lexer(body))}</div>;
+  return (
+    <Links value={resolve ?? null}>
+      <div className="prose">{blocks(lexer(body))}</div>
+    </Links>
+  );
 }
+
+// headings returns the texts of a page's headings of a level, without their markup.
+export const headings = (text: string, depth: number): string[] =>
+  lexer(text)
+    .filter((t): t is Tokens.Heading => t.type === "heading" && t.depth === depth)
+    .map((t) => plain(t.tokens));
+
+const plain = (tokens: Token[] | undefined): string =>
+  (tokens ?? [])
+    .map((t) => ("tokens" in t && t.tokens ? plain(t.tokens) : unescape("text" in t ? t.text : t.raw)))
+    .join("");
 
 const blocks = (tokens: Token[]): ReactNode => tokens.map((t, i) => <Fragment key={i}>{block(t)}</Fragment>);
 
@@ -16,11 +39,8 @@ function block(t: Token): ReactNode {
     case "space":
     case "def":
       return null;
-    case "heading": {
-      // The page has its own first-level heading.
-      const Heading = `h${Math.min(6, (t as Tokens.Heading).depth + 1)}` as "h2";
-      return <Heading>{inline(t.tokens)}</Heading>;
-    }
+    case "heading":
+      return <Heading of={t as Tokens.Heading} />;
     case "paragraph":
       return <p>{inline(t.tokens)}</p>;
     case "code":
@@ -74,6 +94,13 @@ function block(t: Token): ReactNode {
   }
 }
 
+function Heading({ of: t }: { of: Tokens.Heading }) {
+  const documents = useContext(Links) !== null;
+  // The page has its own first-level heading, which a document's first line is.
+  const Level = `h${Math.min(6, documents ? t.depth : t.depth + 1)}` as "h2";
+  return <Level {...(documents && { id: slug(plain(t.tokens)) })}>{inline(t.tokens)}</Level>;
+}
+
 const inline = (tokens: Token[] | undefined): ReactNode =>
   (tokens ?? []).map((t, i) => <Fragment key={i}>{span(t)}</Fragment>);
 
@@ -92,7 +119,7 @@ function span(t: Token): ReactNode {
     case "link":
       return <Out href={(t as Tokens.Link).href}>{inline(t.tokens)}</Out>;
     case "image":
-      return <Out href={(t as Tokens.Image).href}>{(t as Tokens.Image).text || "picture"}</Out>;
+      return <Picture of={t as Tokens.Image} />;
     case "text":
       return t.tokens ? inline(t.tokens) : unescape((t as Tokens.Text).text);
     case "checkbox":
@@ -111,12 +138,21 @@ const unescape = (text: string) =>
     (e) => ({ "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'" })[e] ?? e,
   );
 
-// Out links to another site.
-const Out = ({ href, children }: { href: string; children: ReactNode }) =>
-  /^https?:\/\//i.test(href) ? (
-    <a href={href} target="_blank" rel="noopener noreferrer">
-      {children}
-    </a>
-  ) : (
-    <span title={href}>{children}</span>
-  );
+// Out links to another site, or in the documentation to another page of it.
+function Out({ href, children }: { href: string; children: ReactNode }) {
+  const inside = useContext(Links)?.(href);
+  if (/^https?:\/\//i.test(href))
+    return (
+      <a href={href} target="_blank" rel="noopener noreferrer">
+        {children}
+      </a>
+    );
+  if (inside?.startsWith("#")) return <a href={inside}>{children}</a>;
+  if (inside) return <Link href={inside}>{children}</Link>;
+  return <span title={href}>{children}</span>;
+}
+
+// Picture links to a picture elsewhere. The documentation's own are left out: the dashboard itself is at hand.
+function Picture({ of: t }: { of: Tokens.Image }) {
+  return useContext(Links) ? null : <Out href={t.href}>{t.text || "picture"}</Out>;
+}

@@ -5,6 +5,7 @@ import { useState } from "react";
 import { segment, send } from "~/api/client";
 import { orgPath, queries } from "~/api/queries";
 import type { CreateProvisionerKeyRequest, CreateProvisionerKeyResponse, ProvisionerKey } from "~/api/types";
+import { DocsLink } from "./docs-link";
 import { CopyLine } from "./copy";
 import { Confirm, DoneDialog, FormDialog } from "./dialog";
 import { TextField } from "./form";
@@ -28,7 +29,11 @@ export function ProvisionerKeys({ organization }: { organization?: string | unde
     >
       <Pending query={keys} what="keys" />
       {keys.data?.length === 0 && (
-        <Empty icon={<KeyRound />} title="No provisioner keys">
+        <Empty
+          icon={<KeyRound />}
+          title="No provisioner keys"
+          action={<DocsLink to="provisioners">Provisioners on other machines</DocsLink>}
+        >
           Provisioners on other machines join with a key. Its tags decide which jobs they take.
         </Empty>
       )}

@@ -3,6 +3,7 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { QuietHours as Hours, UpdateQuietHoursRequest } from "~/api/types";
+import { DocsLink } from "./docs-link";
 import { Field, Form, Select, TextField } from "./form";
 import { Button, Card, Pending } from "./ui";
 import { zones } from "./workspace-settings";
@@ -11,7 +12,7 @@ import { zones } from "./workspace-settings";
 export function QuietHours() {
   const hours = useQuery(queries.quietHours());
   return (
-    <Card title="Quiet hours">
+    <Card title="Quiet hours" actions={<DocsLink to="schedules#quiet-hours">Quiet hours</DocsLink>}>
       <Pending query={hours} what="quiet hours" />
       {hours.data && <Edit key={hours.data.raw_schedule} hours={hours.data} />}
     </Card>

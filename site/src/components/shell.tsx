@@ -1,6 +1,17 @@
 // The frame of every page: navigation, the signed-in user and the state of the connection.
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { Building2, CircleUser, LogOut, Menu as MenuIcon, Monitor, Moon, Search, Sun, WifiOff } from "lucide-react";
+import {
+  BookOpen,
+  Building2,
+  CircleUser,
+  LogOut,
+  Menu as MenuIcon,
+  Monitor,
+  Moon,
+  Search,
+  Sun,
+  WifiOff,
+} from "lucide-react";
 import { type FunctionComponent, type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
@@ -207,6 +218,9 @@ function UserMenu() {
           Organizations and groups
         </Item>
       )}
+      <Item to={paths.docs()} icon={<BookOpen />}>
+        Documentation
+      </Item>
       <Item onSelect={() => void signOut()} icon={<LogOut />}>
         Sign out
       </Item>

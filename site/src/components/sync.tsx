@@ -7,6 +7,7 @@ import { queries } from "~/api/queries";
 import { organizationSync, syncOf, type SyncPlace, syncQueries } from "~/api/sync";
 import type { GroupSyncSettings, Organization, OrganizationSyncSettings, RoleSyncSettings } from "~/api/types";
 import { type MappingRow, mappingOf, nothing, rowsOf } from "~/lib/mapping";
+import { DocsLink } from "./docs-link";
 import { Checkbox, Form, Input, Select, TextField } from "./form";
 import { Button, Card, ErrorNote, IconButton, Pending } from "./ui";
 
@@ -172,7 +173,8 @@ export function OrganizationSyncForms({ organization: o }: { organization: Organ
     <>
       <p className="max-w-3xl text-muted">
         The claims of the identity provider can decide in which groups members are and which roles they have here. Users
-        get what their claims give at their next sign-in or when their tokens are renewed.
+        get what their claims give at their next sign-in or when their tokens are renewed.{" "}
+        <DocsLink to="sign-in#groups-roles-and-organizations-from-claims">Sync from claims</DocsLink>
       </p>
       <Card title="Groups">
         <Pending query={groups} what="settings" />

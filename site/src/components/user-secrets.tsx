@@ -5,6 +5,7 @@ import { type ComponentProps, useState } from "react";
 import { segment, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { CreateUserSecretRequest, UpdateUserSecretRequest, UserSecret } from "~/api/types";
+import { DocsLink } from "./docs-link";
 import { Confirm, FormDialog } from "./dialog";
 import { Checkbox, Field, inputClass, TextField, useFields } from "./form";
 import { mono, Table } from "./table";
@@ -29,7 +30,7 @@ export function UserSecrets() {
     >
       <Pending query={secrets} what="secrets" />
       {secrets.data?.length === 0 && (
-        <Empty icon={<Lock />} title="No secrets">
+        <Empty icon={<Lock />} title="No secrets" action={<DocsLink to="secrets">Secrets in workspaces</DocsLink>}>
           All your workspaces get a secret as an environment variable, a file or both.
         </Empty>
       )}

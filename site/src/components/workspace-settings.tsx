@@ -17,6 +17,7 @@ import type {
 import { ago } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { dayNames, describeSchedule, formatSchedule, parseSchedule } from "~/lib/schedule";
+import { DocsLink } from "./docs-link";
 import { Checkbox, Field, Form, Select, TextField } from "./form";
 import { ParameterForm, useParameters, useSubmit } from "./parameters";
 import { isBusy } from "./status";
@@ -56,7 +57,7 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
   });
   const time = `${String(form.hour).padStart(2, "0")}:${String(form.minute).padStart(2, "0")}`;
   return (
-    <Card title="Autostart">
+    <Card title="Autostart" actions={<DocsLink to="schedules">Schedules</DocsLink>}>
       <Form request={change} submit="Save" done="Saved" disabled={on && form.days.length === 0}>
         <p className="text-muted">
           {describeSchedule(w.autostart_schedule)}

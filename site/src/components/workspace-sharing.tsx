@@ -4,6 +4,7 @@ import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import { candidatesOfWorkspace } from "~/api/sharing";
 import type { UpdateWorkspaceACLRequest, Workspace } from "~/api/types";
+import { DocsLink } from "./docs-link";
 import { type Change, Sharing } from "./sharing";
 import { Note } from "./ui";
 import { useMe } from "./user";
@@ -28,7 +29,7 @@ export function WorkspaceSharing({ workspace: w }: { workspace: Workspace }) {
     <>
       <Note tone="warn" title={`All users who connect act as ${mine ? "you" : w.owner_name} in the workspace`}>
         They can read and change every file in it and use the credentials that are in it, such as the Git key and linked
-        accounts. Share it only with people to whom you would give these.
+        accounts. Share it only with people to whom you would give these. <DocsLink to="sharing">Sharing</DocsLink>
       </Note>
       <Sharing
         id={w.id}

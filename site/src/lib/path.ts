@@ -28,6 +28,7 @@ export const paths = {
   notification: (id: string) => `/notifications#${s(id)}`,
   externalAuth: (id: string) => `/external-auth/${s(id)}`,
   externalAuthLink: (id: string) => `/external-auth/${s(id)}/callback`, // the server's: leads to the service and back
+  docs: (page = "") => `/docs${page && `/${page}`}`,
   forgot: "/reset-password",
   // The server's: these lead to the identity provider and back.
   signIn: { oidc: "/api/v2/users/oidc/callback", github: "/api/v2/users/oauth2/github/callback" },

@@ -13,6 +13,7 @@ import type {
   UpdateUserProfileRequest,
   User,
 } from "~/api/types";
+import { DocsLink } from "~/components/docs-link";
 import { CopyLine } from "~/components/copy";
 import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
 import { Checkbox, Field, Form, Select, TextField, useFields } from "~/components/form";
@@ -176,7 +177,7 @@ function LinkedAccounts() {
   if (all.error) return <ErrorNote error={all.error} />;
   if (!all.data?.providers.length) return null;
   return (
-    <Card title="Linked accounts">
+    <Card title="Linked accounts" actions={<DocsLink to="external-auth">External logins</DocsLink>}>
       <ul className="flex flex-col gap-3">
         {all.data.providers.map((p) => (
           <li key={p.id} className="flex flex-wrap items-center gap-2">
@@ -205,7 +206,8 @@ function Tokens() {
       flush
       title="Tokens"
       actions={
-        <span className="flex items-center gap-4">
+        <span className="flex flex-wrap items-center gap-4">
+          <DocsLink to="tokens">Tokens and scopes</DocsLink>
           <Checkbox label="Show expired" checked={expired} onChange={showExpired} />
           <Button small onClick={() => add(true)}>
             <Plus /> New token

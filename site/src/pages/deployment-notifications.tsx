@@ -4,6 +4,7 @@ import { Send } from "lucide-react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { NotificationsSettings, NotificationTemplate, UpdateNotificationTemplateMethod } from "~/api/types";
+import { DocsLink } from "~/components/docs-link";
 import { Select } from "~/components/form";
 import { groupsOf } from "~/components/notification-preferences";
 import { Table } from "~/components/table";
@@ -47,6 +48,7 @@ export default function DeploymentNotifications() {
       subtitle="How this deployment notifies its users"
       actions={
         <>
+          <DocsLink to="notifications">Deliveries</DocsLink>
           <Button busy={pause.isPending} disabled={!settings.data} onClick={() => pause.mutate(!paused)}>
             {paused ? "Resume deliveries" : "Pause deliveries"}
           </Button>

@@ -2,6 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react";
 import { queries } from "~/api/queries";
 import type { HealthSection } from "~/api/types";
+import { DocsLink } from "~/components/docs-link";
 import { Ago, Badge, Button, Card, Facts, Note, Page, Pending, type Tone } from "~/components/ui";
 import { duration, plural, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
@@ -30,9 +31,12 @@ export default function Health() {
         )
       }
       actions={
-        <Button busy={health.isFetching} onClick={() => void health.refetch()}>
-          <RefreshCw /> Check again
-        </Button>
+        <>
+          <DocsLink to="troubleshooting">Troubleshooting</DocsLink>
+          <Button busy={health.isFetching} onClick={() => void health.refetch()}>
+            <RefreshCw /> Check again
+          </Button>
+        </>
       }
     >
       <Pending query={health} what="health" />

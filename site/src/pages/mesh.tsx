@@ -3,6 +3,7 @@ import { Waypoints } from "lucide-react";
 import { useState } from "react";
 import { measured, queries } from "~/api/queries";
 import type { MeshPeer } from "~/api/types";
+import { DocsLink } from "~/components/docs-link";
 import { MeshPicture } from "~/components/mesh-picture";
 import { Table } from "~/components/table";
 import { Ago, Badge, Card, Empty, Page, Pending } from "~/components/ui";
@@ -31,7 +32,11 @@ export default function Mesh() {
       <Pending query={mesh} what="mesh" />
       {mesh.data && peers.length === 0 && (
         <Card>
-          <Empty icon={<Waypoints />} title="No peers connected">
+          <Empty
+            icon={<Waypoints />}
+            title="No peers connected"
+            action={<DocsLink to="connecting">Connecting to a workspace</DocsLink>}
+          >
             Agents of running workspaces, provisioners and computers with open sessions appear here.
           </Empty>
         </Card>

@@ -6,6 +6,7 @@ import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import { syncQueries } from "~/api/sync";
 import type { CreateOrganizationRequest, Organization } from "~/api/types";
+import { DocsLink } from "~/components/docs-link";
 import { Form, useFields } from "~/components/form";
 import { OrganizationFields } from "~/components/organization-settings";
 import { Table } from "~/components/table";
@@ -39,6 +40,7 @@ function List() {
       subtitle={plural(all.length, "organization")}
       actions={
         <>
+          <DocsLink to="organizations">Organizations</DocsLink>
           {sync.data?.update && <LinkButton href={syncPage}>Sync</LinkButton>}
           {creates && (
             <LinkButton look="primary" href={paths.newOrganization}>

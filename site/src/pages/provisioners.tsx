@@ -3,6 +3,7 @@ import { Cpu } from "lucide-react";
 import { useState } from "react";
 import { queries } from "~/api/queries";
 import type { MeshPeer, ProvisionerDaemon } from "~/api/types";
+import { DocsLink } from "~/components/docs-link";
 import { JobQueue } from "~/components/job-queue";
 import { ProvisionerKeys } from "~/components/provisioner-keys";
 import { Dot, jobTone } from "~/components/status";
@@ -16,7 +17,11 @@ export default function Provisioners() {
   useTitle("Provisioners");
   const owner = isOwner(useMe());
   return (
-    <Page title="Provisioners" subtitle="Run Terraform for template imports and workspace builds">
+    <Page
+      title="Provisioners"
+      subtitle="Run Terraform for template imports and workspace builds"
+      actions={<DocsLink to="provisioners">Running provisioners</DocsLink>}
+    >
       <ProvisionersOf keys={owner} />
     </Page>
   );

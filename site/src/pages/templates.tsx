@@ -3,6 +3,7 @@ import { Boxes, Plus } from "lucide-react";
 import { useState } from "react";
 import { Link } from "wouter";
 import { queries } from "~/api/queries";
+import { DocsLink } from "~/components/docs-link";
 import { SearchInput } from "~/components/form";
 import { Ago, Badge, Card, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui";
 import { mayEditTemplates, useMe } from "~/components/user";
@@ -51,6 +52,11 @@ export default function Templates() {
             {editor
               ? "Start from a template that comes with the server, or upload a folder with Terraform files."
               : "Ask an admin to create one."}
+            {editor && (
+              <p className="mt-2">
+                <DocsLink to="agent">Writing templates</DocsLink>
+              </p>
+            )}
           </Empty>
         </Card>
       )}

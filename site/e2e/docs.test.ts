@@ -1,0 +1,44 @@
+// The documentation that the server carries.
+import { expect, inject, it } from "vitest";
+import { axe, fits, open, withBrowser } from "./browser";
+
+withBrowser();
+const place = inject("place");
+const token = inject("token");
+
+it("serves the documentation, with links that work", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/workspaces");
+  await page.getByRole("button", { name: "Account of ada" }).click();
+  await page.getByRole("menuitem", { name: "Documentation" }).click();
+  await page.waitForURL("**/docs");
+  await page.getByRole("heading", { name: "Documentation", level: 1 }).waitFor();
+  await axe(page, "the table of contents");
+  await page.getByRole("link", { name: "Sign-in", exact: true }).click();
+  await page.waitForURL("**/docs/sign-in");
+  await page.getByRole("navigation", { name: "On this page" }).getByRole("link", { name: "Login types" }).click();
+  expect(page.url()).toContain("#login-types");
+  const section = page.getByRole("heading", { name: "Login types" });
+  await expect.poll(() => section.evaluate((e) => e.getBoundingClientRect().top)).toBeLessThan(900);
+  await axe(page, "a page of the documentation");
+  // An address of a section, and a link to a decision.
+  await page.goto("/docs/sign-in#groups-roles-and-organizations-from-claims");
+  await page.getByRole("heading", { name: "Groups, roles and organizations from claims" }).waitFor();
+  await expect.poll(() => page.evaluate(() => scrollY)).toBeGreaterThan(500);
+  await page.goto("/docs/architecture");
+  await page.getByRole("link", { name: "decision 16" }).click();
+  await page.waitForURL("**/docs/decisions/0016-meeting");
+  await page.getByRole("heading", { level: 1, name: /^16\./ }).waitFor();
+  await page.goto("/docs/no-such-page");
+  await page.getByText("The documentation has no page no-such-page.").waitFor();
+});
+
+it("shows the documentation at 390 px, and in dark mode", async () => {
+  const { page } = await open(place, token, { width: 390, dark: true });
+  for (const name of ["", "/operating", "/docs-are-missing", "/routes", "/decisions"]) {
+    await page.goto(`/docs${name}`);
+    await page.getByRole("heading", { level: 1 }).or(page.getByText("Page not found")).first().waitFor();
+    await fits(page, `/docs${name}`);
+  }
+  await axe(page, "the documentation in dark mode");
+});
