@@ -49,6 +49,7 @@ var routes = []string{
 	"/external-auth/:id",
 	"/health",
 	"/mesh",
+	"/downloads",
 	"/docs",
 	"/docs/:page",
 	"/docs/decisions/:page",

@@ -1,4 +1,5 @@
-// The documentation that the server carries.
+// The documentation and the downloads that the server carries.
+import { createHash } from "node:crypto";
 import { expect, inject, it } from "vitest";
 import { axe, fits, open, withBrowser } from "./browser";
 
@@ -41,4 +42,34 @@ it("shows the documentation at 390 px, and in dark mode", async () => {
     await fits(page, `/docs${name}`);
   }
   await axe(page, "the documentation in dark mode");
+});
+
+it("offers the command line for each system, with its checksum", async () => {
+  const { page } = await open(place, token, { width: 390 });
+  await page.goto("/workspaces");
+  await page.getByRole("button", { name: "Account of ada" }).click();
+  await page.getByRole("menuitem", { name: "Downloads" }).click();
+  await page.waitForURL("**/downloads");
+  await page.getByRole("button", { name: "Linux this computer", pressed: true }).waitFor();
+  expect(await page.getByRole("textbox", { name: "install command" }).inputValue()).toBe(
+    `curl -fsSL ${place.url}/install.sh | sh`,
+  );
+  const file = page.getByRole("link", { name: "coder-linux-amd64", exact: true });
+  const body = await page.request.get((await file.getAttribute("href"))!);
+  await page.getByRole("button", { name: "Copy the checksum of coder-linux-amd64" }).click();
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(
+    createHash("sha256")
+      .update(await body.body())
+      .digest("hex"),
+  );
+  await axe(page, "downloads");
+  await fits(page, "downloads");
+  // A build of the repository has one platform only.
+  await page.getByRole("button", { name: "Windows" }).click();
+  expect(await page.getByRole("textbox", { name: "install command" }).inputValue()).toBe(
+    `irm ${place.url}/install.ps1 | iex`,
+  );
+  await page.getByText("not on this server").first().waitFor();
+  expect(await page.getByRole("link", { name: /^coder-windows/ }).count()).toBe(0);
+  await page.getByText("make build SLIM=all").waitFor();
 });

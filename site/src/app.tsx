@@ -38,6 +38,7 @@ const Account = lazy(() => import("./pages/account"));
 const ExternalAuth = lazy(() => import("./pages/external-auth"));
 const Notifications = lazy(() => import("./pages/notifications"));
 const DeploymentNotifications = lazy(() => import("./pages/deployment-notifications"));
+const Downloads = lazy(() => import("./pages/downloads"));
 const Docs = lazy(() => import("./pages/docs"));
 const Health = lazy(() => import("./pages/health"));
 const Mesh = lazy(() => import("./pages/mesh"));
@@ -167,6 +168,7 @@ function Pages() {
           <Route path="/external-auth/:id">{(p) => <ExternalAuth key={p.id} id={p.id} />}</Route>
           <Route path="/health" component={Health} />
           <Route path="/mesh" component={Mesh} />
+          <Route path="/downloads" component={Downloads} />
           <Route path="/docs/decisions/:page">{(p) => <Docs page={`decisions/${p.page}`} />}</Route>
           <Route path="/docs/:page?">{(p) => <Docs page={p.page ?? ""} />}</Route>
           <Route path="/cli-auth" component={CliAuth} />

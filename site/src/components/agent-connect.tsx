@@ -1,8 +1,11 @@
 // How a user's computer reaches an agent: commands to copy.
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
+import { Link } from "wouter";
 import { queries } from "~/api/queries";
 import type { Workspace, WorkspaceAgent } from "~/api/types";
+import { installCommand, systemOf } from "~/lib/downloads";
+import { paths } from "~/lib/path";
 import { CopyLine } from "./copy";
 import { useMe } from "./user";
 
@@ -16,7 +19,7 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
   return (
     <div className="grid gap-3 lg:grid-cols-2">
       <Labelled label="Install the command line on this computer">
-        <CopyLine label="install command" text={installCommand(navigator.userAgent, location.origin)} />
+        <CopyLine label="install command" text={installCommand(systemOf(navigator.userAgent), location.origin)} />
       </Labelled>
       <Labelled label="Sign in">
         <CopyLine label="login command" text={`coder login ${location.origin}`} />
@@ -41,7 +44,11 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
         <CopyLine label="ping command" text={`coder ping ${name}`} />
       </Labelled>
       <p className="text-[13px] text-muted lg:col-span-2">
-        OpenSSH and editors also need <code>coder config-ssh</code>.
+        OpenSSH and editors also need <code>coder config-ssh</code>. There are{" "}
+        <Link className="underline" href={paths.downloads}>
+          downloads for other systems
+        </Link>
+        .
         {agent.expanded_directory && (
           <>
             {" "}
@@ -51,11 +58,6 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
       </p>
     </div>
   );
-}
-
-/** The command that installs the CLI from this server: for PowerShell on Windows, and for a shell elsewhere. */
-function installCommand(userAgent: string, server: string): string {
-  return userAgent.includes("Windows") ? `irm ${server}/install.ps1 | iex` : `curl -fsSL ${server}/install.sh | sh`;
 }
 
 const Labelled = ({ label, children }: { label: string; children: ReactNode }) => (

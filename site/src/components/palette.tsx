@@ -178,6 +178,7 @@ function useEntries(
     ...pages.map((p) => ({ key: p.to, group: "Pages", label: p.label, hint: "page", run: () => navigate(p.to) })),
     { key: "account", group: "Pages", label: "Account and tokens", hint: "page", run: () => navigate(paths.account) },
     { key: "docs", group: "Pages", label: "Documentation", hint: "page", run: () => navigate(paths.docs()) },
+    { key: "downloads", group: "Pages", label: "Downloads", hint: "page", run: () => navigate(paths.downloads) },
     ...workspaces.flatMap((w) => actionsOf(w, act, busy.has(w.id))),
     ...(templates.data ?? []).map((t) => ({
       key: `new:${t.id}`,

@@ -4,6 +4,7 @@ import {
   BookOpen,
   Building2,
   CircleUser,
+  Download,
   LogOut,
   Menu as MenuIcon,
   Monitor,
@@ -218,6 +219,9 @@ function UserMenu() {
           Organizations and groups
         </Item>
       )}
+      <Item to={paths.downloads} icon={<Download />}>
+        Downloads
+      </Item>
       <Item to={paths.docs()} icon={<BookOpen />}>
         Documentation
       </Item>

@@ -28,6 +28,7 @@ export const paths = {
   notification: (id: string) => `/notifications#${s(id)}`,
   externalAuth: (id: string) => `/external-auth/${s(id)}`,
   externalAuthLink: (id: string) => `/external-auth/${s(id)}/callback`, // the server's: leads to the service and back
+  downloads: "/downloads",
   docs: (page = "") => `/docs${page && `/${page}`}`,
   forgot: "/reset-password",
   // The server's: these lead to the identity provider and back.
