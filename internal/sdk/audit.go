@@ -131,6 +131,12 @@ type ConnectionLogSSHInfo struct {
 	ExitCode         *int       `json:"exit_code,omitempty"`
 }
 
+// ConnectionTypes are the types of the connections that a user has opened: ssh, vscode, jetbrains, reconnecting_pty, workspace_app or
+// port_forwarding.
+type ConnectionTypes struct {
+	Types List[string] `json:"types"`
+}
+
 // ConnectionLogsResponse is one page of the connection log, newest first. Connections are counted up to CountCap.
 type ConnectionLogsResponse struct {
 	ConnectionLogs List[ConnectionLog] `json:"connection_logs"`

@@ -1,7 +1,7 @@
 // From an empty server to a running workspace, as its first user goes.
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { axe, open, picture, withBrowser } from "./browser";
-import { Server } from "./server";
+import { run, Server } from "./server";
 import { password } from "./setup";
 
 withBrowser();
@@ -26,7 +26,12 @@ it("guides the first user to the first template and workspace", async () => {
   await page.getByLabel("Password").fill(password);
   await page.getByRole("button", { name: "Create first user" }).click();
 
-  await page.getByText("Start with a template").waitFor();
+  // The first steps are ticked as they are done.
+  const steps = page.getByRole("list", { name: "Get started" });
+  const undone = steps.getByRole("img", { name: "To do" });
+  await page.getByText("0 of 4 done").waitFor();
+  expect(await undone.count()).toBe(4);
+  await steps.getByText("It needs a template.").waitFor();
   await axe(page, "the empty list");
   await picture(page, "empty");
   await page.getByRole("link", { name: "Create the first template" }).click();
@@ -49,12 +54,25 @@ it("guides the first user to the first template and workspace", async () => {
   await page.getByRole("button", { name: "Create workspace" }).click();
   await page.waitForURL("**/@ada/dev");
   await page.getByText("Build #1: start").waitFor();
+  await page.getByRole("button", { name: "Show log" }).click();
   await page.locator('[data-log="ended"]').waitFor({ timeout: 60_000 });
   expect(await page.getByRole("log").first().innerText()).toContain("Apply complete!");
   await page.getByText("connected", { exact: true }).waitFor();
   await page.getByText("/bin/sh").waitFor();
   await axe(page, "a workspace");
   await picture(page, "workspace-build");
+
+  // Two steps are left. They are done with the first connection from outside of the browser.
+  await page.getByRole("link", { name: "Workspaces", exact: true }).click();
+  await page.getByText("2 of 4 done").waitFor();
+  expect(await steps.getByRole("textbox", { name: "install command" }).inputValue()).toBe(
+    `curl -fsSL ${server.place.url}/install.sh | sh`,
+  );
+  await axe(page, "the first steps");
+  await run(server.place, ["login", server.place.url, "--email", "ada@example.com", "--password", password]);
+  await run(server.place, ["ssh", "dev", "--", "true"]);
+  await steps.waitFor({ state: "detached", timeout: 60_000 });
+  await page.getByRole("link", { name: "dev", exact: true }).waitFor();
 
   // Setting up works once.
   await page.goto("/setup");

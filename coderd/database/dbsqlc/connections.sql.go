@@ -225,6 +225,32 @@ func (q *Queries) ListConnectionLogs(ctx context.Context, arg ListConnectionLogs
 	return items, nil
 }
 
+const listConnectionTypes = `-- name: ListConnectionTypes :many
+SELECT t.type::text AS type FROM unnest(ARRAY['ssh', 'vscode', 'jetbrains', 'reconnecting_pty', 'workspace_app', 'port_forwarding']) AS t (type)
+WHERE EXISTS (SELECT 1 FROM connection_logs l WHERE l.user_id = $1::uuid AND l.type = t.type)
+`
+
+// The types of the connections that a user has opened, as far back as the log reaches.
+func (q *Queries) ListConnectionTypes(ctx context.Context, userID uuid.UUID) ([]string, error) {
+	rows, err := q.db.Query(ctx, listConnectionTypes, userID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var type_ string
+		if err := rows.Scan(&type_); err != nil {
+			return nil, err
+		}
+		items = append(items, type_)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const reportConnection = `-- name: ReportConnection :execrows
 INSERT INTO connection_logs (id, connect_time, disconnect_time, disconnect_reason, status_code, organization_id, workspace_owner_id, workspace_id,
 	workspace_name, agent_id, agent_name, type, slug_or_port, user_id, ip, user_agent, path, bytes_in, bytes_out)

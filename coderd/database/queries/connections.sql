@@ -52,6 +52,11 @@ SELECT count(*) FROM (
 	LIMIT sqlc.arg(bound)::int
 ) matching;
 
+-- name: ListConnectionTypes :many
+-- The types of the connections that a user has opened, as far back as the log reaches.
+SELECT t.type::text AS type FROM unnest(ARRAY['ssh', 'vscode', 'jetbrains', 'reconnecting_pty', 'workspace_app', 'port_forwarding']) AS t (type)
+WHERE EXISTS (SELECT 1 FROM connection_logs l WHERE l.user_id = sqlc.arg(user_id)::uuid AND l.type = t.type);
+
 -- name: EndConnections :execrows
 -- Ends what an agent had open, except the named connections: it was restarted and cannot report their end any more.
 UPDATE connection_logs SET disconnect_time = now(), disconnect_reason = sqlc.arg(reason)

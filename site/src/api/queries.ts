@@ -223,6 +223,7 @@ export const queries = {
   siteRoles: () => ask<t.AssignableRole[]>(["users", "roles"], "users/roles"),
   tokens: (expired: boolean) =>
     ask<t.APIKey[]>(["tokens", expired], `users/me/keys/tokens${expired ? "?include_expired=true" : ""}`),
+  connectionTypes: () => ask<t.ConnectionTypes>(["connection-types"], "users/me/connection-types"),
   quietHours: () => ask<t.QuietHours>(["quiet-hours"], "users/me/quiet-hours"),
   tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
   secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),

@@ -255,6 +255,12 @@ export interface ConnectionLogSSHInfo {
   exit_code?: number | null;
 }
 
+// ConnectionTypes are the types of the connections that a user has opened: ssh, vscode, jetbrains, reconnecting_pty, workspace_app or
+// port_forwarding.
+export interface ConnectionTypes {
+  types: string[];
+}
+
 // ConnectionLogsResponse is one page of the connection log, newest first. Connections are counted up to CountCap.
 export interface ConnectionLogsResponse {
   connection_logs: ConnectionLog[];

@@ -1,6 +1,6 @@
 import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
 import { useWindowVirtualizer } from "@tanstack/react-virtual";
-import { Boxes, Plus, Search, Star, Users } from "lucide-react";
+import { Plus, Search, Star, Users } from "lucide-react";
 import { lazy, memo, Suspense, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { firstSearch, pageSize, queries } from "~/api/queries";
@@ -23,6 +23,7 @@ import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
 import { orders, sorted } from "~/lib/sort";
 
+const Onboarding = lazy(() => import("~/components/onboarding"));
 const BulkActions = lazy(() => import("~/components/bulk-actions"));
 
 // A row's height, px. On narrow pages its parts are stacked.
@@ -68,6 +69,8 @@ export default function Workspaces() {
   const term = filters.find((f) => f.term !== "" && search.includes(f.term))?.term ?? "";
   const ofWhom = (search.match(whoseTerms) ?? []).toSorted().join(" ");
   const all = list.data?.workspaces ?? [];
+  const plain = /^(owner:me)?$/.test(rested.trim());
+  const starting = list.data && plain && list.data.count < (rested.trim() === firstSearch ? 2 : 1);
   return (
     <Page
       title="Workspaces"
@@ -117,11 +120,14 @@ export default function Workspaces() {
         </Select>
       </div>
       <Pending query={list} what="workspaces" />
-      {list.data && all.length === 0 && (
+      {starting && (
+        <Suspense>
+          <Onboarding workspaces={list.data.count} templates={templates.data?.length} editor={mayEditTemplates(me)} />
+        </Suspense>
+      )}
+      {list.data && all.length === 0 && !plain && (
         <Card>
-          {/^(owner:me)?$/.test(rested.trim()) ? (
-            <First templates={templates.data?.length} editor={mayEditTemplates(me)} />
-          ) : rested.trim() === "shared_with_user:me" ? (
+          {rested.trim() === "shared_with_user:me" ? (
             <Empty icon={<Users />} title="Nothing is shared with you">
               Owners share a workspace on its Sharing tab.
             </Empty>
@@ -147,45 +153,6 @@ export default function Workspaces() {
         />
       )}
     </Page>
-  );
-}
-
-// First helps a user without workspaces to create one, or a template if there is none.
-function First({ templates, editor }: { templates: number | undefined; editor: boolean }) {
-  if (templates === 0 && editor) {
-    return (
-      <Empty
-        icon={<Boxes />}
-        title="Start with a template"
-        action={
-          <LinkButton look="primary" href={paths.newTemplate}>
-            <Plus /> Create the first template
-          </LinkButton>
-        }
-      >
-        A template defines what a workspace runs on: a container, a virtual machine, a process. Use one that comes with
-        the server, or upload your own.
-      </Empty>
-    );
-  }
-  if (templates === 0)
-    return (
-      <Empty icon={<Boxes />} title="No templates yet">
-        Workspaces are created from templates. Ask an admin to create one.
-      </Empty>
-    );
-  return (
-    <Empty
-      icon={<Boxes />}
-      title="You have no workspaces"
-      action={
-        <LinkButton look="primary" href={paths.templates}>
-          Choose a template
-        </LinkButton>
-      }
-    >
-      A workspace is your development environment, created from a template. Connect with a terminal, SSH or your editor.
-    </Empty>
   );
 }
 
