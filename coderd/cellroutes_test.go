@@ -149,8 +149,10 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Read, Resource: rbac.User}: tries(probe{method: "GET", path: theUser}, probe{method: "GET", path: theUser + "/roles"},
 		probe{method: "GET", path: theUser + "/notifications/preferences"},
 		probe{method: "GET", path: theUser + "/login-type", of: rbac.User}, probe{method: "GET", path: theUser + "/quiet-hours", of: rbac.User},
-		probe{method: "GET", path: theUser + "/connection-types", of: rbac.User}, probe{method: "GET", path: v2 + "users?limit=0", marker: "{selfid}"}),
+		probe{method: "GET", path: theUser + "/connection-types", of: rbac.User}, probe{method: "GET", path: theUser + "/preferences", of: rbac.User},
+		probe{method: "GET", path: v2 + "users?limit=0", marker: "{selfid}"}),
 	{Action: rbac.Update, Resource: rbac.User}: tries(probe{method: "PUT", path: theUser + "/profile", body: `{"username": "{self}", "name": "{n}"}`},
+		probe{method: "PUT", path: theUser + "/preferences", body: `{"workspace_columns": ["status"]}`},
 		probe{method: "PUT", path: theUser + "/notifications/preferences", body: `{"template_disabled_map": {"{event}": true}}`}),
 	{Action: rbac.Delete, Resource: rbac.User}: tries(probe{method: "DELETE", path: v2 + "users/{target}", fresh: freshUser}),
 	{Action: rbac.Manage, Resource: rbac.User}: tries(

@@ -5,7 +5,7 @@ import { defineConfig } from "vitest/config";
 
 // What the list of workspaces, the first page, needs beside the frame of every page.
 const first = [
-  "src/lib/(links|sort)\\.",
+  "src/lib/(columns|links|sort)\\.",
   "src/components/(input|menu|path-mark|row-apps|status|workspace-actions)\\.",
   "src/api/(actions|follow)\\.",
   "icons/(boxes|plus|refresh-cw|trash-2)\\.",

@@ -124,6 +124,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("PUT "+v2+"users/{user}/profile", needs(rbac.Update, rbac.User), s.setProfile, audit.On(audit.Write, audit.User))
 	mux.Handle("PUT "+v2+"users/{user}/password", needs(rbac.Update, rbac.User), s.setPassword, audit.On(audit.Write, audit.User))
 	mux.Handle("GET "+v2+"users/{user}/connection-types", needs(rbac.Read, rbac.User), s.connectionTypes)
+	mux.Handle("GET "+v2+"users/{user}/preferences", needs(rbac.Read, rbac.User), s.getPreferences)
+	mux.Handle("PUT "+v2+"users/{user}/preferences", needs(rbac.Update, rbac.User), s.setPreferences, audit.On(audit.Write, audit.User))
 	mux.Handle("GET "+v2+"users/{user}/quiet-hours", needs(rbac.Read, rbac.User), s.getQuietHours)
 	mux.Handle("PUT "+v2+"users/{user}/quiet-hours", needs(rbac.Update, rbac.User), s.setQuietHours, audit.On(audit.Write, audit.User))
 

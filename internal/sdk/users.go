@@ -326,3 +326,39 @@ type ValidatePasswordResponse struct {
 	Valid   bool   `json:"valid"`
 	Details string `json:"details"` // what is wrong with it, "" if nothing is
 }
+
+// UserPreferences are what a user has chosen for the dashboard, on every computer.
+type UserPreferences struct {
+	// TaskNotificationAlertDismissed is for dashboards of other servers of this API.
+	TaskNotificationAlertDismissed bool `json:"task_notification_alert_dismissed"`
+	// WorkspaceColumns are the columns of the list of workspaces; nil: the default ones.
+	WorkspaceColumns *List[string]     `json:"workspace_columns,omitempty"`
+	SavedSearches    List[SavedSearch] `json:"saved_searches"`
+}
+
+// SavedSearch is a search for workspaces with a name.
+type SavedSearch struct {
+	Name  string `json:"name"`
+	Query string `json:"query"`
+}
+
+// UpdateUserPreferencesRequest changes the preferences that it names.
+type UpdateUserPreferencesRequest struct {
+	TaskNotificationAlertDismissed *bool              `json:"task_notification_alert_dismissed,omitempty"`
+	WorkspaceColumns               *List[string]      `json:"workspace_columns,omitempty"`
+	SavedSearches                  *List[SavedSearch] `json:"saved_searches,omitempty"`
+}
+
+// Apply returns the preferences after the change.
+func (r UpdateUserPreferencesRequest) Apply(p UserPreferences) UserPreferences {
+	if r.TaskNotificationAlertDismissed != nil {
+		p.TaskNotificationAlertDismissed = *r.TaskNotificationAlertDismissed
+	}
+	if r.WorkspaceColumns != nil {
+		p.WorkspaceColumns = r.WorkspaceColumns
+	}
+	if r.SavedSearches != nil {
+		p.SavedSearches = *r.SavedSearches
+	}
+	return p
+}

@@ -185,3 +185,42 @@ it("is usable at 390 px, and with the keyboard", async () => {
   await page.keyboard.press("Escape");
   await page.waitForFunction(() => document.activeElement?.getAttribute("aria-label") === "More for list");
 });
+
+it("keeps the columns and searches of a user", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/workspaces?q=owner:me status:running list");
+  const row = page.getByRole("listitem").filter({ has: page.getByRole("link", { name: "list", exact: true }) });
+  await row.getByText(/^used /).waitFor();
+  await page.getByRole("button", { name: "View…" }).click();
+  const dialog = page.getByRole("dialog", { name: "Saved searches and columns" });
+  await dialog.getByLabel("Save owner:me status:running list as").fill("Running lists");
+  await dialog.getByRole("button", { name: "Save search" }).click();
+  await dialog.getByRole("button", { name: "Running lists", exact: true }).waitFor();
+  await axe(page, "saved searches and columns");
+  await dialog.getByLabel("Last used").click();
+  await dialog.getByRole("checkbox", { name: "Last used", checked: false }).waitFor();
+  await dialog.getByLabel("Template version").click();
+  await dialog.getByRole("checkbox", { name: "Template version", checked: true }).waitFor();
+  await dialog.getByRole("button", { name: "Done" }).click();
+  await row.getByText(/^used /).waitFor({ state: "detached" });
+
+  // On another computer, which is a phone.
+  const other = await open(place, token, { width: 390, dark: true });
+  await other.page.goto("/workspaces");
+  await other.page.getByRole("button", { name: "View…" }).click();
+  await other.page.getByRole("button", { name: "Running lists", exact: true }).waitFor();
+  await fits(other.page, "saved searches and columns");
+  await other.page.getByRole("button", { name: "Running lists", exact: true }).click();
+  await other.page.waitForURL(/status(:|%3A)running/);
+  await other.page.getByRole("link", { name: "list", exact: true }).waitFor();
+  expect(await other.page.getByText(/^used /).count()).toBe(0);
+  await other.page.getByRole("button", { name: "View…" }).click();
+  await other.page.getByRole("button", { name: "Remove Running lists" }).click();
+  await other.page.getByRole("list", { name: "Saved searches" }).waitFor({ state: "detached" });
+  expect(await api(place, token, "GET", "users/me/preferences")).toMatchObject({
+    saved_searches: [],
+    workspace_columns: ["status", "path", "version", "apps"],
+  });
+  // The other tests' lists have the default ones.
+  await api(place, token, "PUT", "users/me/preferences", { workspace_columns: ["status", "path", "used", "apps"] });
+});

@@ -451,6 +451,11 @@ type UserLink struct {
 	Synced    []byte
 }
 
+type UserPreference struct {
+	UserID      uuid.UUID
+	Preferences []byte
+}
+
 type UserQuietHour struct {
 	UserID    uuid.UUID
 	Schedule  string

@@ -139,6 +139,17 @@ func (q *Queries) GetUserByName(ctx context.Context, username string) (User, err
 	return i, err
 }
 
+const getUserPreferences = `-- name: GetUserPreferences :one
+SELECT preferences FROM user_preferences WHERE user_id = $1
+`
+
+func (q *Queries) GetUserPreferences(ctx context.Context, userID uuid.UUID) ([]byte, error) {
+	row := q.db.QueryRow(ctx, getUserPreferences, userID)
+	var preferences []byte
+	err := row.Scan(&preferences)
+	return preferences, err
+}
+
 const hasSeveralUsers = `-- name: HasSeveralUsers :one
 SELECT EXISTS (SELECT FROM users WHERE deleted_at IS NULL OFFSET 1)
 `
@@ -319,6 +330,20 @@ func (q *Queries) LockUser(ctx context.Context, id uuid.UUID) (uuid.UUID, error)
 	return id, err
 }
 
+const lockUserPreferences = `-- name: LockUserPreferences :one
+INSERT INTO user_preferences (user_id, preferences) VALUES ($1, '{}')
+ON CONFLICT (user_id) DO UPDATE SET preferences = user_preferences.preferences
+RETURNING preferences
+`
+
+// Creates the row if necessary, so that changes of different fields at once keep each other's.
+func (q *Queries) LockUserPreferences(ctx context.Context, userID uuid.UUID) ([]byte, error) {
+	row := q.db.QueryRow(ctx, lockUserPreferences, userID)
+	var preferences []byte
+	err := row.Scan(&preferences)
+	return preferences, err
+}
+
 const lockUsers = `-- name: LockUsers :exec
 SELECT pg_advisory_xact_lock(7358001)
 `
@@ -326,6 +351,20 @@ SELECT pg_advisory_xact_lock(7358001)
 // Takes a lock until the transaction ends, so that only one transaction at a time creates the first user or removes an owner.
 func (q *Queries) LockUsers(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, lockUsers)
+	return err
+}
+
+const setUserPreferences = `-- name: SetUserPreferences :exec
+UPDATE user_preferences SET preferences = $2 WHERE user_id = $1
+`
+
+type SetUserPreferencesParams struct {
+	UserID      uuid.UUID
+	Preferences []byte
+}
+
+func (q *Queries) SetUserPreferences(ctx context.Context, arg SetUserPreferencesParams) error {
+	_, err := q.db.Exec(ctx, setUserPreferences, arg.UserID, arg.Preferences)
 	return err
 }
 

@@ -82,3 +82,15 @@ UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 
 -- name: TouchUsers :exec
 -- Locks users in the order of their ids, as every statement that locks several users must.
 UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY (sqlc.arg(ids)::uuid[]) ORDER BY u.id FOR UPDATE);
+
+-- name: GetUserPreferences :one
+SELECT preferences FROM user_preferences WHERE user_id = $1;
+
+-- name: LockUserPreferences :one
+-- Creates the row if necessary, so that changes of different fields at once keep each other's.
+INSERT INTO user_preferences (user_id, preferences) VALUES ($1, '{}')
+ON CONFLICT (user_id) DO UPDATE SET preferences = user_preferences.preferences
+RETURNING preferences;
+
+-- name: SetUserPreferences :exec
+UPDATE user_preferences SET preferences = $2 WHERE user_id = $1;

@@ -224,6 +224,7 @@ export const queries = {
   tokens: (expired: boolean) =>
     ask<t.APIKey[]>(["tokens", expired], `users/me/keys/tokens${expired ? "?include_expired=true" : ""}`),
   connectionTypes: () => ask<t.ConnectionTypes>(["connection-types"], "users/me/connection-types"),
+  preferences: () => ask<t.UserPreferences>(["preferences"], "users/me/preferences"),
   quietHours: () => ask<t.QuietHours>(["quiet-hours"], "users/me/quiet-hours"),
   tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
   secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),

@@ -1692,6 +1692,26 @@ export interface ValidatePasswordResponse {
   details: string; // what is wrong with it, "" if nothing is
 }
 
+// UserPreferences are what a user has chosen for the dashboard, on every computer.
+export interface UserPreferences {
+  task_notification_alert_dismissed: boolean;
+  workspace_columns?: string[] | null;
+  saved_searches: SavedSearch[];
+}
+
+// SavedSearch is a search for workspaces with a name.
+export interface SavedSearch {
+  name: string;
+  query: string;
+}
+
+// UpdateUserPreferencesRequest changes the preferences that it names.
+export interface UpdateUserPreferencesRequest {
+  task_notification_alert_dismissed?: boolean | null;
+  workspace_columns?: string[] | null;
+  saved_searches?: SavedSearch[] | null;
+}
+
 // TemplateVersion is one upload of a template's source and what its import found.
 export interface TemplateVersion {
   id: string;

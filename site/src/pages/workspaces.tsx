@@ -1,7 +1,18 @@
 import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
 import { useWindowVirtualizer } from "@tanstack/react-virtual";
 import { Plus, Search, Star, Users } from "lucide-react";
-import { lazy, memo, Suspense, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import {
+  type CSSProperties,
+  lazy,
+  memo,
+  Suspense,
+  useCallback,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { firstSearch, pageSize, queries } from "~/api/queries";
 import type { MeshPeer, Workspace } from "~/api/types";
@@ -18,12 +29,14 @@ import {
   PrimaryAction,
   useWorkspaceActions,
 } from "~/components/workspace-actions";
+import { defaultColumns, tracks } from "~/lib/columns";
 import { plural } from "~/lib/format";
 import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
 import { orders, sorted } from "~/lib/sort";
 
 const Onboarding = lazy(() => import("~/components/onboarding"));
+const ListOptions = lazy(() => import("~/components/list-options"));
 const BulkActions = lazy(() => import("~/components/bulk-actions"));
 
 // A row's height, px. On narrow pages its parts are stacked.
@@ -57,6 +70,8 @@ export default function Workspaces() {
   const rested = useDebounced(search, 200);
   const list = useQuery({ ...queries.workspaces(rested), placeholderData: keepPreviousData });
   const templates = useQuery(queries.templates());
+  const [options, showOptions] = useState(false);
+  const columns = useQuery(queries.preferences()).data?.workspace_columns ?? defaultColumns;
   const sort = params.get("sort") ?? "";
   const show = (text: string, order: string) =>
     navigate(`/workspaces?q=${encodeURIComponent(text)}${order && `&sort=${order}`}`, { replace: true });
@@ -118,6 +133,17 @@ export default function Workspaces() {
             </option>
           ))}
         </Select>
+        <Button onClick={() => showOptions(true)}>View…</Button>
+        {options && (
+          <Suspense>
+            <ListOptions
+              search={search.trim()}
+              columns={columns}
+              onSearch={change}
+              onClose={() => showOptions(false)}
+            />
+          </Suspense>
+        )}
       </div>
       <Pending query={list} what="workspaces" />
       {starting && (
@@ -148,6 +174,7 @@ export default function Workspaces() {
           head={all}
           count={list.data!.count}
           search={rested}
+          columns={columns}
           sort={sort}
           onSort={(order) => show(search, order)}
         />
@@ -160,11 +187,12 @@ interface ListProps {
   head: Workspace[]; // the first page
   count: number; // of all pages
   search: string;
+  columns: readonly string[];
   sort: string;
   onSort: (order: string) => void;
 }
 
-function List({ head, count, search, sort, onSort }: ListProps) {
+function List({ head, count, search, columns, sort, onSort }: ListProps) {
   const ref = useRef<HTMLUListElement>(null);
   const narrow = useMedia("(max-width: 47.99rem)");
   const height = narrow ? narrowHeight : rowHeight;
@@ -258,6 +286,7 @@ function List({ head, count, search, sort, onSort }: ListProps) {
                 <Row
                   workspace={w}
                   peer={peers.get(agentsOf(w.latest_build)[0]?.id ?? "")}
+                  columns={columns}
                   act={actions.act}
                   busy={actions.busy.has(w.id)}
                   selected={chosen.has(w.id)}
@@ -274,20 +303,23 @@ function List({ head, count, search, sort, onSort }: ListProps) {
 
 interface RowProps extends ActionProps {
   peer: MeshPeer | undefined;
+  columns: readonly string[];
   selected: boolean;
   onSelect: (w: Workspace, on: boolean) => void;
 }
 
-const Row = memo(function Row({ workspace: w, peer, act, busy, selected, onSelect }: RowProps) {
+const onWide = "hidden truncate text-[13px] text-muted lg:block";
+
+const Row = memo(function Row({ workspace: w, peer, columns, act, busy, selected, onSelect }: RowProps) {
   const reason = reasonOf(w.latest_build);
+  const has = (column: string) => columns.includes(column);
   return (
     <div
       className={cx(
-        "grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4",
-        "md:grid-cols-[minmax(0,3fr)_minmax(0,3fr)_8rem_8rem_9rem]",
-        "lg:grid-cols-[minmax(0,3fr)_minmax(0,3fr)_8rem_7rem_8rem_9rem]",
+        "grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4 md:grid-cols-(--some) lg:grid-cols-(--all)",
         selected && "bg-accent-soft",
       )}
+      style={{ "--some": tracks(columns, false), "--all": tracks(columns, true) } as CSSProperties}
     >
       <div className="flex min-w-0 items-center gap-3">
         <input
@@ -316,21 +348,35 @@ const Row = memo(function Row({ workspace: w, peer, act, busy, selected, onSelec
           </div>
         </div>
       </div>
-      <div className={cx("order-3 flex min-w-0 items-center gap-2", "self-start md:order-none md:self-center")}>
-        <WorkspaceBadge workspace={w} />
-        <span className="truncate text-[13px] text-muted" title={reason}>
-          {reason}
-        </span>
-      </div>
-      <div className="max-md:hidden">
-        <PathMark build={w.latest_build} peer={peer} />
-      </div>
-      <div className="hidden text-[13px] text-muted lg:block">
-        used <Ago at={w.last_used_at} />
-      </div>
-      <div className="order-4 -mt-1.5 flex items-center justify-end self-start md:order-none md:mt-0 md:self-center">
-        <RowApps workspace={w} />
-      </div>
+      {has("status") && (
+        <div className="order-3 flex min-w-0 items-center gap-2 self-start md:order-none md:self-center">
+          <WorkspaceBadge workspace={w} />
+          <span className="truncate text-[13px] text-muted" title={reason}>
+            {reason}
+          </span>
+        </div>
+      )}
+      {has("path") && (
+        <div className="max-md:hidden">
+          <PathMark build={w.latest_build} peer={peer} />
+        </div>
+      )}
+      {has("version") && <div className={onWide}>{w.latest_build.template_version_name}</div>}
+      {has("created") && (
+        <div className={onWide}>
+          created <Ago at={w.created_at} />
+        </div>
+      )}
+      {has("used") && (
+        <div className={onWide}>
+          used <Ago at={w.last_used_at} />
+        </div>
+      )}
+      {has("apps") && (
+        <div className="order-4 -mt-1.5 flex items-center justify-end self-start md:order-none md:mt-0 md:self-center">
+          <RowApps workspace={w} />
+        </div>
+      )}
       <div className="flex items-center justify-end gap-1">
         <PrimaryAction workspace={w} act={act} busy={busy} small />
         <ActionMenu workspace={w} act={act} busy={busy} />

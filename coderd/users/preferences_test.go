@@ -1,0 +1,60 @@
+package users_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+func TestPreferences(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	alice, bob := owner.add("alice"), owner.add("bob")
+	const path = "users/me/preferences"
+	want := func(when string, got, want sdk.UserPreferences) {
+		t.Helper()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	read := func(p person, path string) sdk.UserPreferences {
+		t.Helper()
+		return call[sdk.UserPreferences](p, 200, "GET", path, nil)
+	}
+	want("before", read(alice, path), sdk.UserPreferences{SavedSearches: sdk.List[sdk.SavedSearch]{}})
+
+	// Each request changes what it names: programs made for other servers know one field only.
+	columns := sdk.List[string]{"status", "apps"}
+	searches := sdk.List[sdk.SavedSearch]{{Name: "Müde", Query: "owner:me dormant:true"}}
+	alice.want(200, "PUT", path, sdk.UpdateUserPreferencesRequest{WorkspaceColumns: &columns})
+	alice.want(200, "PUT", path, sdk.UpdateUserPreferencesRequest{SavedSearches: &searches})
+	alice.want(200, "PUT", path, map[string]bool{"task_notification_alert_dismissed": true})
+	all := sdk.UserPreferences{TaskNotificationAlertDismissed: true, WorkspaceColumns: &columns, SavedSearches: searches}
+	want("changed", read(alice, path), all)
+	want("read by an owner", read(owner, "users/alice/preferences"), all)
+	want("another user's", read(bob, path), sdk.UserPreferences{SavedSearches: sdk.List[sdk.SavedSearch]{}})
+	bob.want(404, "GET", "users/alice/preferences", nil)
+	bob.want(404, "PUT", "users/alice/preferences", sdk.UpdateUserPreferencesRequest{SavedSearches: &searches})
+
+	long := strings.Repeat("x", 65)
+	for name, bad := range map[string]any{
+		"a column that is markup":  map[string]any{"workspace_columns": []string{"<b>"}},
+		"many columns":             map[string]any{"workspace_columns": strings.Split(strings.Repeat("a,", 21)+"a", ",")},
+		"a search without a name":  map[string]any{"saved_searches": []sdk.SavedSearch{{Name: " ", Query: "x"}}},
+		"a long name":              map[string]any{"saved_searches": []sdk.SavedSearch{{Name: long}}},
+		"a name twice":             map[string]any{"saved_searches": []sdk.SavedSearch{{Name: "a"}, {Name: "a"}}},
+		"a long search":            map[string]any{"saved_searches": []sdk.SavedSearch{{Name: "a", Query: strings.Repeat("x", 1001)}}},
+		"an escape sequence":       map[string]any{"saved_searches": []sdk.SavedSearch{{Name: "a\x1b[2J"}}},
+		"searches of another type": map[string]any{"saved_searches": "all"},
+		"many searches":            map[string]any{"saved_searches": make([]sdk.SavedSearch, 51)},
+	} {
+		if status, body := alice.send("PUT", path, bad); status != 400 {
+			t.Errorf("%s: %d %s, want 400", name, status, body)
+		}
+	}
+	want("after what was refused", read(alice, path), all)
+}
