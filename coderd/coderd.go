@@ -504,11 +504,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.Regions.Start(ctx)
 	s.running.Go(func() {
-		// States come last: the log says of them that the old keys can be taken out.
-		s.reencrypt(ctx, "external logins", func() error { return s.ExternalAuth.Reencrypt(ctx) })
-		s.reencrypt(ctx, "users' secrets", func() error { return s.Secrets.Reencrypt(ctx) })
-		s.reencrypt(ctx, "SSH keys", func() error { return s.opts.States.ReencryptSSHKeys(ctx, s.opts.DB, s.log) })
-		s.reencrypt(ctx, "states", func() error { return s.opts.States.Reencrypt(ctx, s.opts.DB, s.log) })
+		s.reencrypt(ctx)
 	})
 	s.running.Go(func() {
 		if err := s.binaries.Prepare(ctx); err != nil && ctx.Err() == nil {
@@ -518,15 +514,15 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.startBuiltIn()
 }
 
-// reencrypt brings everything of a kind under the first key, for as long as it takes.
-func (s *Server) reencrypt(ctx context.Context, what string, once func() error) {
+// reencrypt brings everything under the first key, for as long as it takes.
+func (s *Server) reencrypt(ctx context.Context) {
 	retry := backoff.Backoff{Min: time.Second, Max: time.Minute}
 	for {
-		err := once()
+		_, err := s.opts.States.Rotate(ctx, s.opts.DB, s.log)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.log.Error("cannot encrypt with the first key, trying again", "what", what, "err", err)
+		s.log.Error("cannot encrypt with the first key, trying again", "err", err)
 		if retry.Wait(ctx) != nil {
 			return
 		}

@@ -144,7 +144,7 @@ and keep it in another place.`,
 				if h, err = backup.Write(cmd.Context(), source, w); err != nil || keyFile == "" {
 					return err
 				}
-				if err := lacking(ring, h, "Name the server's keys with --state-encryption-key-file."); err != nil {
+				if err := lacking(ring, h, "Name the server's keys with --state-encryption-key-file. If one is lost for good: coder server keys forget."); err != nil {
 					return err
 				}
 				kept, err := newFile(keyFile)

@@ -254,7 +254,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	}
 	var challenges func(http.Handler) http.Handler
 	if listeners.certs != nil {
-		listeners.certs.UseCache(certs.SealedCache{DB: db, Sealer: c.keys, Logger: log})
+		listeners.certs.UseCache(certs.SealedCache{DB: db, Keys: c.keys, Logger: log})
 		challenges = listeners.certs.Challenges
 	}
 	server, err := coderd.New(ctx, coderd.Options{

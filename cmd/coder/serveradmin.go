@@ -27,7 +27,7 @@ import (
 // These commands are for an operator who has the server's database but no account. They work with or without a running server.
 
 func serverAdminCmds() []*cobra.Command {
-	return []*cobra.Command{backupCmd(), restoreCmd(), resetPasswordCmd(), createAdminUserCmd(), forgetStatesCmd(), postgresBuiltinURLCmd()}
+	return []*cobra.Command{backupCmd(), restoreCmd(), resetPasswordCmd(), createAdminUserCmd(), keysCmd(), postgresBuiltinURLCmd()}
 }
 
 // adminDatabase locates the server's database for a command.
@@ -78,12 +78,31 @@ func (d *adminDatabase) locate(cmd *cobra.Command, builtIn func(*cobra.Command) 
 }
 
 // open runs fn with the database.
-func (d *adminDatabase) open(cmd *cobra.Command, fn func(*database.DB) error) (err error) {
+func (d *adminDatabase) open(cmd *cobra.Command, fn func(*database.DB) error) error {
+	return d.use(cmd, false, fn)
+}
+
+// alone runs fn with the database while no server uses it.
+func (d *adminDatabase) alone(cmd *cobra.Command, fn func(*database.DB) error) error {
+	return d.use(cmd, true, fn)
+}
+
+func (d *adminDatabase) use(cmd *cobra.Command, alone bool, fn func(*database.DB) error) (err error) {
 	source, detach, err := d.locate(cmd, attach)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, detach()) }()
+	if alone {
+		conn, err := source.Connect(cmd.Context(), cmd.CommandPath(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(cmd.Context()))
+		if err := database.Exclude(cmd.Context(), conn); err != nil {
+			return err
+		}
+	}
 	db, err := source.Open(cmd.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err

@@ -67,6 +67,7 @@ type Kind string
 const (
 	APIKey                Kind = "api_key" // also sign-ins
 	CustomRole            Kind = "custom_role"
+	EncryptionKey         Kind = "encryption_key" // a state key: rotated, or forgotten
 	ExternalAuth          Kind = "external_auth"
 	File                  Kind = "file"
 	GitSSHKey             Kind = "git_ssh_key"

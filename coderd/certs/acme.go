@@ -21,6 +21,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -175,17 +176,9 @@ func (s *Store) Obtain(ctx context.Context) {
 // SealedCache keeps ACME's data in the database, for all servers of the deployment. The data is encrypted, since it contains keys.
 type SealedCache struct {
 	DB     *database.DB
-	Sealer Sealer
+	Keys   *states.Keyring
 	Logger *slog.Logger
 }
-
-// Sealer encrypts secrets. A place is where a secret is stored; it cannot be read from another place.
-type Sealer interface {
-	SealSecret(place string, secret []byte) []byte
-	OpenSecret(place string, stored []byte) ([]byte, error)
-}
-
-func place(name string) string { return "acme " + name }
 
 // Get implements Cache. Data that cannot be decrypted counts as missing: a lost key costs new certificates only.
 func (c SealedCache) Get(ctx context.Context, name string) ([]byte, error) {
@@ -196,7 +189,7 @@ func (c SealedCache) Get(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read ACME data: %w", err)
 	}
-	value, err := c.Sealer.OpenSecret(place(name), stored)
+	value, err := c.Keys.OpenSecret(states.ACMEPlace(name), stored)
 	if err != nil {
 		c.Logger.Warn("cannot decrypt ACME data, replacing it", "err", err)
 		return nil, ErrCacheMiss
@@ -206,7 +199,7 @@ func (c SealedCache) Get(ctx context.Context, name string) ([]byte, error) {
 
 // Put implements Cache.
 func (c SealedCache) Put(ctx context.Context, name string, value []byte) error {
-	if err := c.DB.PutACMEData(ctx, dbsqlc.PutACMEDataParams{Name: name, Value: c.Sealer.SealSecret(place(name), value)}); err != nil {
+	if err := c.DB.PutACMEData(ctx, dbsqlc.PutACMEDataParams{Name: name, Value: c.Keys.SealSecret(states.ACMEPlace(name), value)}); err != nil {
 		return fmt.Errorf("store ACME data: %w", err)
 	}
 	return nil

@@ -88,7 +88,7 @@ func TestACME(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.UseCache(certs.SealedCache{DB: db, Sealer: keys, Logger: slog.New(slog.DiscardHandler)})
+				s.UseCache(certs.SealedCache{DB: db, Keys: keys, Logger: slog.New(slog.DiscardHandler)})
 				return s
 			}
 			// The other server has the ports that the authority asks.
@@ -173,7 +173,7 @@ func TestACMEMistakes(t *testing.T) {
 func TestSealedCache(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	c := certs.SealedCache{DB: db, Sealer: keyring(t, 1), Logger: slog.New(slog.DiscardHandler)}
+	c := certs.SealedCache{DB: db, Keys: keyring(t, 1), Logger: slog.New(slog.DiscardHandler)}
 	if _, err := c.Get(t.Context(), "a"); !errors.Is(err, certs.ErrCacheMiss) {
 		t.Errorf("got %v", err)
 	}
@@ -185,7 +185,7 @@ func TestSealedCache(t *testing.T) {
 			t.Errorf("got %q, %v, want %q", got, err, text)
 		}
 	}
-	if _, err := (certs.SealedCache{DB: db, Sealer: keyring(t, 2), Logger: c.Logger}).Get(t.Context(), "a"); !errors.Is(err, certs.ErrCacheMiss) {
+	if _, err := (certs.SealedCache{DB: db, Keys: keyring(t, 2), Logger: c.Logger}).Get(t.Context(), "a"); !errors.Is(err, certs.ErrCacheMiss) {
 		t.Errorf("with another key: got %v", err)
 	}
 	if _, err := db.Pool.Exec(t.Context(), "UPDATE settings SET key = 'acme:b' WHERE key = 'acme:a'"); err != nil {

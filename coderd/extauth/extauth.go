@@ -176,11 +176,6 @@ func enter(ctx context.Context, slots chan struct{}) (leave func(), err error) {
 	}
 }
 
-// place returns the place of a link's tokens, to which their encryption is bound.
-func place(user uuid.UUID, provider string) string {
-	return "external_auth_links " + user.String() + " " + provider
-}
-
 // maxBody bounds what is read of a provider's response, in bytes.
 const maxBody = 1 << 20
 

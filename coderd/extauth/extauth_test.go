@@ -318,7 +318,7 @@ func TestRotation(t *testing.T) {
 	if c, err := withKeys(key("n")).ForProvider(t.Context(), w.User("ann"), "forge"); err != nil || c.Token != "" {
 		t.Errorf("without the key: got %v, %v", c.Token, err)
 	}
-	if err := withKeys(key("n") + "," + key("k")).Reencrypt(t.Context()); err != nil {
+	if _, err := keys(t, key("n")+","+key("k")).Rotate(t.Context(), w.DB, w.Log); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := withKeys(key("n")).ForProvider(t.Context(), w.User("ann"), "forge"); err != nil || !w.provider.Good(c.Token.Reveal()) {

@@ -171,31 +171,3 @@ func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
 	}
 	return nil
 }
-
-// Reencrypt encrypts every link with the first key. It can run alongside everything else, and can be stopped and repeated at
-// any time.
-func (s *Service) Reencrypt(ctx context.Context) error {
-	links, err := s.opts.DB.ListExternalAuthLinksNotUnder(ctx, s.opts.Keys.Header())
-	if err != nil {
-		return fmt.Errorf("list links to encrypt: %w", err)
-	}
-	done := 0
-	for _, link := range links {
-		at := place(link.UserID, link.ProviderID)
-		text, err := s.opts.Keys.OpenSecret(at, link.Tokens)
-		if err != nil {
-			_ = s.unreadable(link, err) // logs it; the user must sign in again
-			continue
-		}
-		if err := s.opts.DB.ReencryptExternalAuthLink(ctx, dbsqlc.ReencryptExternalAuthLinkParams{
-			UserID: link.UserID, ProviderID: link.ProviderID, Tokens: s.opts.Keys.SealSecret(at, text), Before: link.Tokens,
-		}); err != nil {
-			return fmt.Errorf("store link: %w", err)
-		}
-		done++
-	}
-	if done > 0 {
-		s.log.InfoContext(ctx, "external logins encrypted with the first key", "links", done)
-	}
-	return nil
-}

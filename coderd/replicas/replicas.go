@@ -105,7 +105,7 @@ func (s *Service) checkClock(ctx context.Context) error {
 func (s *Service) compatible(row dbsqlc.ListServersRow) error {
 	if len(row.StateKeys) > 0 && (!slices.Contains(s.opts.StateKeys, row.StateKeys[0]) || !slices.Contains(row.StateKeys, s.opts.StateKeys[0])) {
 		return fault.New(fault.Invalid, "The server at %s uses another state-encryption key (%s, this one uses %s)", row.Url, row.StateKeys[0], s.opts.StateKeys[0]).
-			WithDetail("All servers need the same keys: copy that server's file to --state-encryption-key-file, and start this one again.")
+			WithDetail("All servers need the same keys: copy that server's file to --state-encryption-key-file, and start this one again. Add a new key after the old one on all servers before it becomes the first.")
 	}
 	if int(row.LinkVersion) < s.opts.MinLinkVersion || s.opts.LinkVersion < int(row.MinLinkVersion) {
 		return fault.New(fault.Invalid, "The server at %s runs version %s, which does not understand this one", row.Url, row.Version).

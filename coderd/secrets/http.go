@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/usersecret"
@@ -169,7 +170,7 @@ func (s *Service) insert(ctx context.Context, user uuid.UUID, f *fault.Error, re
 			id := uuid.New()
 			row, err := q.InsertUserSecret(ctx, dbsqlc.InsertUserSecretParams{
 				ID: id, UserID: user, Name: req.Name, Description: req.Description, EnvName: req.EnvName, FilePath: req.FilePath,
-				Enabled: req.Enabled == nil || *req.Enabled, Sealed: s.opts.Keys.SealSecret(placeOf(user, id), []byte(req.Value)), Size: int32(len(req.Value)),
+				Enabled: req.Enabled == nil || *req.Enabled, Sealed: s.opts.Keys.SealSecret(states.SecretPlace(user, id), []byte(req.Value)), Size: int32(len(req.Value)),
 			})
 			if err != nil {
 				return taken(err, req.Name, req.EnvName, req.FilePath)
@@ -196,7 +197,7 @@ func (s *Service) change(ctx context.Context, user uuid.UUID, name string, req s
 		if err := lock(ctx, q, user); err != nil {
 			return err
 		}
-		row, err = q.GetUserSecret(ctx, dbsqlc.GetUserSecretParams{UserID: user, Name: name})
+		row, err = q.LockUserSecret(ctx, dbsqlc.LockUserSecretParams{UserID: user, Name: name})
 		if err != nil {
 			return lookup.Fault(err, rbac.UserSecret, "read secret")
 		}

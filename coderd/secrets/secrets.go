@@ -82,33 +82,4 @@ func (s *Service) For(ctx context.Context, user uuid.UUID) ([]Secret, error) {
 }
 
 // place returns where a secret's value is kept: it cannot be opened in another row, nor as another user's.
-func place(row dbsqlc.UserSecret) string { return placeOf(row.UserID, row.ID) }
-
-func placeOf(user, id uuid.UUID) string { return "user_secrets " + user.String() + " " + id.String() }
-
-// Reencrypt encrypts every secret that is not under the first key. It can run alongside everything else, and can be stopped and
-// repeated at any time. A secret that cannot be read stays as it is.
-func (s *Service) Reencrypt(ctx context.Context) error {
-	rows, err := s.opts.DB.ListUserSecretsNotUnder(ctx, s.opts.Keys.Header())
-	if err != nil {
-		return fmt.Errorf("list secrets to encrypt: %w", err)
-	}
-	done := 0
-	for _, row := range rows {
-		value, err := s.opts.Keys.OpenSecret(place(row), row.Sealed)
-		if err != nil {
-			s.log.WarnContext(ctx, "cannot re-encrypt user's secret", "user", row.UserID, "secret", row.ID, "err", err)
-			continue
-		}
-		if err := s.opts.DB.ReencryptUserSecret(ctx, dbsqlc.ReencryptUserSecretParams{
-			ID: row.ID, Sealed: s.opts.Keys.SealSecret(place(row), value), Before: row.Sealed,
-		}); err != nil {
-			return fmt.Errorf("store secret: %w", err)
-		}
-		done++
-	}
-	if done > 0 {
-		s.log.InfoContext(ctx, "users' secrets encrypted with the first key", "secrets", done)
-	}
-	return nil
-}
+func place(row dbsqlc.UserSecret) states.Place { return states.SecretPlace(row.UserID, row.ID) }

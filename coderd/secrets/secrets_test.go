@@ -229,8 +229,9 @@ func TestKeysOfSecrets(t *testing.T) {
 	ann, ctx, user := s.As("ann"), t.Context(), s.User("ann")
 	create(t, ann, sdk.CreateUserSecretRequest{Name: "key", EnvName: "KEY"})
 	create(t, ann, sdk.CreateUserSecretRequest{Name: "other", EnvName: "OTHER", Value: "x"})
-	rotated := secrets.New(secrets.Options{DB: s.DB, Logger: s.Log, Keys: coderdtest.Keyring(t), Accounts: s.Users})
-	if err := rotated.Reencrypt(ctx); err != nil { // without the old key nothing happens
+	another := coderdtest.Keyring(t)
+	rotated := secrets.New(secrets.Options{DB: s.DB, Logger: s.Log, Keys: another, Accounts: s.Users})
+	if _, err := another.Rotate(ctx, s.DB, s.Log); err != nil { // without the old key nothing happens
 		t.Fatal(err)
 	}
 	if got, err := rotated.For(ctx, user); err != nil || len(got) != 0 {

@@ -1,110 +1,93 @@
 package states
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 
-	"github.com/google/uuid"
-
+	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// page is the number of states in one query.
-const page = 100
-
-// Check returns a fault, Invalid, when the database holds states, SSH keys or users' secrets under keys that the ring lacks and that were
-// not forgotten (Forget). It blocks for a few queries.
+// Check returns a fault, Invalid, when the database holds values under keys that the ring lacks and that were not forgotten (Forget).
+// ACME's data does not count: a server replaces what it cannot read. Check blocks for a few queries.
 func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
-	counts, err := countKeys(ctx, db.Queries)
+	all, err := Usages(ctx, db.Queries)
 	if err != nil {
 		return err
 	}
-	forgotten, err := db.ListForgottenStateKeys(ctx)
-	if err != nil {
-		return fmt.Errorf("list forgotten keys: %w", err)
-	}
-	for _, id := range forgotten {
-		delete(counts, keyID(id))
-	}
-	var missing []string
-	for _, id := range slices.SortedFunc(maps.Keys(counts), func(a, b keyID) int { return bytes.Compare(a[:], b[:]) }) {
-		if r.find(id) != nil {
+	var missing, ids []string
+	for _, u := range all {
+		if u.Key == "" || u.Forgotten || r.Has(u.Key) {
 			continue
 		}
-		c, what := counts[id], []string{}
-		if c.States > 0 {
-			what = append(what, fmt.Sprintf("%d states", c.States))
+		if needed := u.needed(); needed != "" {
+			missing, ids = append(missing, fmt.Sprintf("%s (%s)", u.Key, needed)), append(ids, u.Key)
 		}
-		if c.SSHKeys > 0 {
-			what = append(what, fmt.Sprintf("%d SSH keys", c.SSHKeys))
-		}
-		if c.Secrets > 0 {
-			what = append(what, fmt.Sprintf("%d user secrets", c.Secrets))
-		}
-		missing = append(missing, fmt.Sprintf("%s (%s)", id, strings.Join(what, ", ")))
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	var have []string
-	for _, k := range r.keys {
-		have = append(have, k.id.String())
-	}
-	return fault.New(fault.Invalid, "The database holds Terraform states, SSH keys or user secrets that are encrypted with keys that the server does not have: %s", strings.Join(missing, ", ")).
-		WithDetail("It has %s. Add the missing ones: the file of --state-encryption-key-file can contain several. If a key is lost for good, run: coder server forget-states --key ID. Nothing was changed.", strings.Join(have, ", "))
+	return fault.New(fault.Invalid, "The database holds values that are encrypted with keys that the server does not have: %s", strings.Join(missing, "; ")).
+		WithDetail("It has %s. Add the missing ones: the file of --state-encryption-key-file can contain several. If they are lost for good, run: coder server keys forget %s. Nothing was changed.",
+			strings.Join(r.IDs(), ", "), strings.Join(ids, " "))
 }
 
-// Reencrypt encrypts every state that is not under the first key, and logs what it did. It runs beside builds, and may be
-// stopped and run again at any time.
-func (r *Keyring) Reencrypt(ctx context.Context, db *database.DB, log *slog.Logger) error {
-	first := r.keys[0].id
-	done, broken := 0, []uuid.UUID{}
-	for {
-		ids, err := db.ListStatesNotUnder(ctx, dbsqlc.ListStatesNotUnderParams{StateKey: first[:], MaxRows: int32(page + len(broken))})
-		if err != nil {
-			return fmt.Errorf("list states to encrypt: %w", err)
-		}
-		ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return slices.Contains(broken, id) })
-		if len(ids) == 0 {
-			break
-		}
-		for _, id := range ids {
-			err := db.InTx(ctx, func(q *dbsqlc.Queries) error { return r.reencrypt(ctx, q, id) })
-			switch {
-			case fault.CodeOf(err) == fault.Conflict: // damaged: the stored state stays
-				log.Error("cannot re-encrypt state", "build", id, "err", err)
-				broken = append(broken, id)
-			case err != nil:
-				return fmt.Errorf("encrypt state of build %s: %w", id, err)
-			default:
-				done++
-			}
-		}
+// CheckServers returns a fault, Conflict, if a running server encrypts with another key than the ring does: a rotation would not end,
+// and its result could be one that the server cannot read.
+func (r *Keyring) CheckServers(ctx context.Context, db *database.DB) error {
+	servers, err := db.ListServers(ctx, database.ServerLifetime.Seconds())
+	if err != nil {
+		return fmt.Errorf("list servers: %w", err)
 	}
-	if done > 0 || len(broken) > 0 {
-		log.Info("states encrypted with the first key", "states", done, "key", first, "broken", len(broken))
+	first := r.keys[0].id.String()
+	for _, s := range servers {
+		if len(s.StateKeys) > 0 && s.StateKeys[0] != first {
+			return fault.New(fault.Conflict, "The server at %s encrypts with the key %s, not with %s", s.Url, s.StateKeys[0], first).
+				WithDetail("Make %s the first key of every server and restart them, then rotate. Nothing was changed.", first)
+		}
 	}
 	return nil
 }
 
-func (r *Keyring) reencrypt(ctx context.Context, q *dbsqlc.Queries, build uuid.UUID) error {
-	row, err := q.LockBuildState(ctx, build)
-	if database.IsNotFound(err) {
-		return nil
+// Rotated counts the values of a kind that a rotation found under other keys than the first, or not encrypted at all.
+type Rotated struct {
+	Kind       Kind  `json:"kind"`
+	Resealed   int64 `json:"encrypted"`  // now under the first key
+	Unreadable int64 `json:"unreadable"` // unchanged: damaged, moved, or under a key that the ring lacks
+}
+
+// Rotate encrypts everything with the first key that is not, and reports each kind. It runs beside servers, and may be stopped and run
+// again at any time: a value is replaced in one statement, and only if it has not changed meanwhile. It repeats until it finds nothing, because a
+// build may copy a state while it is replaced. The audit log gets a row if anything was changed.
+func (r *Keyring) Rotate(ctx context.Context, db *database.DB, log *slog.Logger) ([]Rotated, error) {
+	report := make([]Rotated, len(kinds))
+	for {
+		p := pass{ring: r, db: db, log: log}
+		for i, k := range kinds {
+			p.Rotated = Rotated{Kind: k.Kind, Resealed: report[i].Resealed}
+			if err := k.reseal(ctx, &p); err != nil {
+				return nil, err
+			}
+			report[i] = p.Rotated
+		}
+		if p.changed == 0 {
+			break
+		}
 	}
-	if err != nil {
-		return err
+	fields := map[string]any{}
+	for _, k := range report {
+		if k.Resealed > 0 {
+			fields[string(k.Kind)] = k.Resealed
+		}
+		if k.Resealed > 0 || k.Unreadable > 0 {
+			log.InfoContext(ctx, "values encrypted with the first key", "kind", k.Kind, "key", r.keys[0].id, "rows", k.Resealed, "broken", k.Unreadable)
+		}
 	}
-	state, err := r.Open(row.WorkspaceID, row.State)
-	if err != nil {
-		return err
+	if len(fields) == 0 {
+		return report, nil
 	}
-	return q.ReencryptBuildState(ctx, dbsqlc.ReencryptBuildStateParams{ID: build, State: r.Seal(row.WorkspaceID, state)})
+	return report, audit.Record(ctx, db.Queries, audit.Entry{Action: audit.Write, Kind: audit.EncryptionKey, Name: r.keys[0].id.String(), Fields: fields})
 }

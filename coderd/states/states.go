@@ -6,8 +6,11 @@
 // The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another workspace's
 // row is refused. A state without this header was stored by a release that did not encrypt. An empty state stays empty.
 //
-// The users' tokens for other services (coderd/extauth), their secrets (coderd/secrets) and their private keys for git are kept under
-// the same keys, in the same form: SealSecret, OpenSecret.
+// The users' tokens for other services (coderd/extauth), their secrets (coderd/secrets), their private keys for git and ACME's data (coderd/certs)
+// are kept under the same keys, in the same form: SealSecret, OpenSecret.
+//
+// A ring has several keys while they are rotated. Servers encrypt with the first and decrypt with all; Rotate brings everything under the first
+// (kinds has all there is), and Usages tells which keys are still needed. Forget continues without a key that is lost.
 //
 // Encryption protects copies of the database: backups, disks, replicas. It does not protect against someone who can write to
 // the database or read the server's memory or files.
@@ -152,8 +155,7 @@ func ReadOrMake(path string) (ring *Keyring, keep func() error, err error) {
 
 // Missing returns those of some ids of keys that the ring lacks.
 func (r *Keyring) Missing(ids []string) []string {
-	have := r.IDs()
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(have, id) })
+	return slices.DeleteFunc(slices.Clone(ids), r.Has)
 }
 
 // Install writes keys, in the form that Parse reads, into a file that does not exist, readable by this account only. A file that exists is left as it is.
@@ -197,6 +199,9 @@ func (r *Keyring) IDs() []string {
 	return ids
 }
 
+// Has reports whether the ring has the key of an id.
+func (r *Keyring) Has(id string) bool { return slices.Contains(r.IDs(), id) }
+
 func (r *Keyring) find(id keyID) *key {
 	for i := range r.keys {
 		if r.keys[i].id == id {
@@ -212,8 +217,7 @@ func (r *Keyring) Seal(workspace uuid.UUID, state []byte) []byte {
 		return []byte{}
 	}
 	k := r.keys[0]
-	out := make([]byte, 0, headerSize+len(state)+k.aead.Overhead())
-	out = append(append(out, magic...), k.id[:]...)
+	out := append(make([]byte, 0, headerSize+len(state)+k.aead.Overhead()), r.header()...)
 	return k.aead.Seal(out, nil, state, additional(out, workspace))
 }
 
@@ -226,10 +230,10 @@ func (r *Keyring) Open(workspace uuid.UUID, stored []byte) ([]byte, error) {
 	if !bytes.HasPrefix(stored, magic) {
 		return stored, nil
 	}
-	if len(stored) < headerSize {
+	id, whole := keyOf(stored)
+	if !whole {
 		return nil, damaged()
 	}
-	id := keyID(stored[len(magic):headerSize])
 	k := r.find(id)
 	if k == nil {
 		return nil, fault.New(fault.Conflict, "Terraform's state of this workspace is encrypted with the key %s, which the server does not have", id).

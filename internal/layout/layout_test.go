@@ -61,7 +61,7 @@ var law = map[string]rule{
 	"coderd/rbac":               {},
 	"coderd/jobtags":            {},
 	"coderd/policy":             {},
-	"coderd/certs":              {imports: []string{"coderd/database"}, tests: []string{"coderd/certs/pebbletest", "coderd/states"}}, // ACME's shared certificates
+	"coderd/certs":              {imports: []string{"coderd/database", "coderd/states"}, tests: []string{"coderd/certs/pebbletest"}}, // ACME's shared certificates
 	"coderd/certs/pebbletest":   {},
 	"coderd/slim":               {},
 	"coderd/templates/tagexpr":  {},
@@ -73,7 +73,7 @@ var law = map[string]rule{
 	"coderd/mail":               {},
 	"coderd/notifications":      {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/mail", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/seal":               {imports: []string{"coderd/database"}},
-	"coderd/states":             {imports: []string{"coderd/database"}},
+	"coderd/states":             {imports: []string{"coderd/audit", "coderd/database"}},
 	"coderd/metrics":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac"}},
 	"coderd/backup":             {imports: []string{"coderd/database", "coderd/states"}},
 	"coderd/replicas":           {imports: []string{"coderd/database", "coderd/pubsub"}},
@@ -176,7 +176,7 @@ var law = map[string]rule{
 
 	"cmd/coder/settings": {imports: []string{"cmd/coder/cli/flags"}},
 
-	"cmd":   {imports: []string{"cmd/coder/cli", "cmd/coder/cli/flags", "cmd/coder/settings", "coderd/...", "provisionerd/...", "region"}},
+	"cmd":   {imports: []string{"cmd/coder/cli", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/settings", "coderd/...", "provisionerd/...", "region"}},
 	"e2e":   {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
 	"bench": {},
 	"bench/scale": {

@@ -12,36 +12,6 @@ import (
 	"github.com/google/uuid"
 )
 
-const countStateKeys = `-- name: CountStateKeys :many
-SELECT state_key, count(*) AS states FROM workspace_builds WHERE state <> '' GROUP BY state_key ORDER BY state_key
-`
-
-type CountStateKeysRow struct {
-	StateKey []byte
-	States   int64
-}
-
-// Counts the states by the key that they are encrypted with; the empty id counts those that are not encrypted.
-func (q *Queries) CountStateKeys(ctx context.Context) ([]CountStateKeysRow, error) {
-	rows, err := q.db.Query(ctx, countStateKeys)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []CountStateKeysRow{}
-	for rows.Next() {
-		var i CountStateKeysRow
-		if err := rows.Scan(&i.StateKey, &i.States); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const getBuild = `-- name: GetBuild :one
 SELECT id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, deadline, max_deadline, created_at
 FROM workspace_builds WHERE id = $1
@@ -454,67 +424,6 @@ func (q *Queries) ListPreviousBuildParameters(ctx context.Context, arg ListPrevi
 		return nil, err
 	}
 	return items, nil
-}
-
-const listStatesNotUnder = `-- name: ListStatesNotUnder :many
-SELECT id FROM workspace_builds WHERE state <> '' AND state_key <> $1 LIMIT $2
-`
-
-type ListStatesNotUnderParams struct {
-	StateKey []byte
-	MaxRows  int32
-}
-
-// Lists builds whose state is not encrypted with the given key.
-func (q *Queries) ListStatesNotUnder(ctx context.Context, arg ListStatesNotUnderParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, listStatesNotUnder, arg.StateKey, arg.MaxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []uuid.UUID{}
-	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const lockBuildState = `-- name: LockBuildState :one
-SELECT workspace_id, state FROM workspace_builds WHERE id = $1 FOR UPDATE
-`
-
-type LockBuildStateRow struct {
-	WorkspaceID uuid.UUID
-	State       []byte
-}
-
-func (q *Queries) LockBuildState(ctx context.Context, id uuid.UUID) (LockBuildStateRow, error) {
-	row := q.db.QueryRow(ctx, lockBuildState, id)
-	var i LockBuildStateRow
-	err := row.Scan(&i.WorkspaceID, &i.State)
-	return i, err
-}
-
-const reencryptBuildState = `-- name: ReencryptBuildState :exec
-UPDATE workspace_builds SET state = $2 WHERE id = $1
-`
-
-type ReencryptBuildStateParams struct {
-	ID    uuid.UUID
-	State []byte
-}
-
-// Stores the same state, re-encrypted. This does not count as a change of the build.
-func (q *Queries) ReencryptBuildState(ctx context.Context, arg ReencryptBuildStateParams) error {
-	_, err := q.db.Exec(ctx, reencryptBuildState, arg.ID, arg.State)
-	return err
 }
 
 const updateBuildCost = `-- name: UpdateBuildCost :exec

@@ -121,41 +121,6 @@ func (q *Queries) ListExternalAuthLinks(ctx context.Context, userID uuid.UUID) (
 	return items, nil
 }
 
-const listExternalAuthLinksNotUnder = `-- name: ListExternalAuthLinksNotUnder :many
-SELECT user_id, provider_id, tokens, refreshable, expires_at, failure, created_at, updated_at FROM external_auth_links WHERE substring(tokens FROM 1 FOR length($1::bytea)) <> $1::bytea
-ORDER BY user_id, provider_id
-`
-
-// Lists links whose tokens are not encrypted with the key of the given header.
-func (q *Queries) ListExternalAuthLinksNotUnder(ctx context.Context, header []byte) ([]ExternalAuthLink, error) {
-	rows, err := q.db.Query(ctx, listExternalAuthLinksNotUnder, header)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ExternalAuthLink{}
-	for rows.Next() {
-		var i ExternalAuthLink
-		if err := rows.Scan(
-			&i.UserID,
-			&i.ProviderID,
-			&i.Tokens,
-			&i.Refreshable,
-			&i.ExpiresAt,
-			&i.Failure,
-			&i.CreatedAt,
-			&i.UpdatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const lockExternalAuthLink = `-- name: LockExternalAuthLink :one
 SELECT user_id, provider_id, tokens, refreshable, expires_at, failure, created_at, updated_at FROM external_auth_links WHERE user_id = $1 AND provider_id = $2 FOR UPDATE
 `
@@ -180,28 +145,6 @@ func (q *Queries) LockExternalAuthLink(ctx context.Context, arg LockExternalAuth
 		&i.UpdatedAt,
 	)
 	return i, err
-}
-
-const reencryptExternalAuthLink = `-- name: ReencryptExternalAuthLink :exec
-UPDATE external_auth_links SET tokens = $3::bytea WHERE user_id = $1 AND provider_id = $2 AND tokens = $4::bytea
-`
-
-type ReencryptExternalAuthLinkParams struct {
-	UserID     uuid.UUID
-	ProviderID string
-	Tokens     []byte
-	Before     []byte
-}
-
-// Stores the same tokens, re-encrypted, unless they have changed meanwhile.
-func (q *Queries) ReencryptExternalAuthLink(ctx context.Context, arg ReencryptExternalAuthLinkParams) error {
-	_, err := q.db.Exec(ctx, reencryptExternalAuthLink,
-		arg.UserID,
-		arg.ProviderID,
-		arg.Tokens,
-		arg.Before,
-	)
-	return err
 }
 
 const updateExternalAuthLink = `-- name: UpdateExternalAuthLink :one

@@ -12,36 +12,6 @@ import (
 	"github.com/google/uuid"
 )
 
-const countSSHKeyKeys = `-- name: CountSSHKeyKeys :many
-SELECT substring(sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS keys FROM git_ssh_keys WHERE sealed <> '' GROUP BY 1 ORDER BY 1
-`
-
-type CountSSHKeyKeysRow struct {
-	KeyID []byte
-	Keys  int64
-}
-
-// Counts the private SSH keys by the key that they are encrypted with.
-func (q *Queries) CountSSHKeyKeys(ctx context.Context) ([]CountSSHKeyKeysRow, error) {
-	rows, err := q.db.Query(ctx, countSSHKeyKeys)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []CountSSHKeyKeysRow{}
-	for rows.Next() {
-		var i CountSSHKeyKeysRow
-		if err := rows.Scan(&i.KeyID, &i.Keys); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const deleteAPIKey = `-- name: DeleteAPIKey :execrows
 DELETE FROM api_keys WHERE id = $1 AND user_id = $2
 `
@@ -77,16 +47,6 @@ func (q *Queries) DeleteGitSSHKey(ctx context.Context, userID uuid.UUID) error {
 	return err
 }
 
-const deleteGitSSHKeysUnder = `-- name: DeleteGitSSHKeysUnder :exec
-DELETE FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) = $1::bytea
-`
-
-// Deletes the Git keys that are encrypted with the key of the given header.
-func (q *Queries) DeleteGitSSHKeysUnder(ctx context.Context, header []byte) error {
-	_, err := q.db.Exec(ctx, deleteGitSSHKeysUnder, header)
-	return err
-}
-
 const deleteUserKeys = `-- name: DeleteUserKeys :exec
 DELETE FROM api_keys WHERE user_id = $1 AND kind = ANY ($2::text[]) AND id <> $3::text
 `
@@ -119,16 +79,6 @@ func (q *Queries) ExpireAPIKey(ctx context.Context, arg ExpireAPIKeyParams) (int
 		return 0, err
 	}
 	return result.RowsAffected(), nil
-}
-
-const forgetStateKey = `-- name: ForgetStateKey :exec
-INSERT INTO forgotten_state_keys (key_id) VALUES ($1) ON CONFLICT DO NOTHING
-`
-
-// Records that the server may lack this key from now on.
-func (q *Queries) ForgetStateKey(ctx context.Context, keyID []byte) error {
-	_, err := q.db.Exec(ctx, forgetStateKey, keyID)
-	return err
 }
 
 const freeTokenName = `-- name: FreeTokenName :exec
@@ -331,56 +281,6 @@ func (q *Queries) InsertGitSSHKeyOnce(ctx context.Context, arg InsertGitSSHKeyOn
 	return err
 }
 
-const listForgottenStateKeys = `-- name: ListForgottenStateKeys :many
-SELECT key_id FROM forgotten_state_keys
-`
-
-// Lists the ids of keys that the server may lack.
-func (q *Queries) ListForgottenStateKeys(ctx context.Context) ([][]byte, error) {
-	rows, err := q.db.Query(ctx, listForgottenStateKeys)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := [][]byte{}
-	for rows.Next() {
-		var key_id []byte
-		if err := rows.Scan(&key_id); err != nil {
-			return nil, err
-		}
-		items = append(items, key_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listGitSSHKeysNotUnder = `-- name: ListGitSSHKeysNotUnder :many
-SELECT user_id FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length($1::bytea)) <> $1::bytea ORDER BY user_id
-`
-
-// Lists users whose private key is not encrypted with the key of the given header.
-func (q *Queries) ListGitSSHKeysNotUnder(ctx context.Context, header []byte) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, listGitSSHKeysNotUnder, header)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []uuid.UUID{}
-	for rows.Next() {
-		var user_id uuid.UUID
-		if err := rows.Scan(&user_id); err != nil {
-			return nil, err
-		}
-		items = append(items, user_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listTokens = `-- name: ListTokens :many
 SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
 WHERE k.kind = 'token' AND ($1::boolean OR k.expires_at > now()) AND ($2::uuid IS NULL OR k.user_id = $2)
@@ -463,22 +363,6 @@ func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWit
 	return items, nil
 }
 
-const lockGitSSHKey = `-- name: LockGitSSHKey :one
-SELECT private_key, sealed FROM git_ssh_keys WHERE user_id = $1 FOR UPDATE
-`
-
-type LockGitSSHKeyRow struct {
-	PrivateKey string
-	Sealed     []byte
-}
-
-func (q *Queries) LockGitSSHKey(ctx context.Context, userID uuid.UUID) (LockGitSSHKeyRow, error) {
-	row := q.db.QueryRow(ctx, lockGitSSHKey, userID)
-	var i LockGitSSHKeyRow
-	err := row.Scan(&i.PrivateKey, &i.Sealed)
-	return i, err
-}
-
 const nextKeyExpiry = `-- name: NextKeyExpiry :one
 SELECT coalesce(min(expires_at), $1::timestamptz + interval '1 day')::timestamptz AS at FROM api_keys WHERE expires_at > $1::timestamptz
 `
@@ -514,21 +398,6 @@ func (q *Queries) ReplaceGitSSHKey(ctx context.Context, arg ReplaceGitSSHKeyPara
 		&i.Sealed,
 	)
 	return i, err
-}
-
-const sealGitSSHKey = `-- name: SealGitSSHKey :exec
-UPDATE git_ssh_keys SET private_key = '', sealed = $2 WHERE user_id = $1
-`
-
-type SealGitSSHKeyParams struct {
-	UserID uuid.UUID
-	Sealed []byte
-}
-
-// Stores the same key, encrypted. This does not count as a change for its user.
-func (q *Queries) SealGitSSHKey(ctx context.Context, arg SealGitSSHKeyParams) error {
-	_, err := q.db.Exec(ctx, sealGitSSHKey, arg.UserID, arg.Sealed)
-	return err
 }
 
 const touchAPIKeys = `-- name: TouchAPIKeys :many

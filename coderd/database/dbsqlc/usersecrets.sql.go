@@ -11,36 +11,6 @@ import (
 	"github.com/google/uuid"
 )
 
-const countUserSecretKeys = `-- name: CountUserSecretKeys :many
-SELECT substring(sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS secrets FROM user_secrets GROUP BY 1 ORDER BY 1
-`
-
-type CountUserSecretKeysRow struct {
-	KeyID   []byte
-	Secrets int64
-}
-
-// How many secrets are encrypted with which key.
-func (q *Queries) CountUserSecretKeys(ctx context.Context) ([]CountUserSecretKeysRow, error) {
-	rows, err := q.db.Query(ctx, countUserSecretKeys)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []CountUserSecretKeysRow{}
-	for rows.Next() {
-		var i CountUserSecretKeysRow
-		if err := rows.Scan(&i.KeyID, &i.Secrets); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const countUserSecrets = `-- name: CountUserSecrets :one
 SELECT count(*) AS secrets, coalesce(sum(size), 0)::bigint AS bytes, coalesce(sum(size) FILTER (WHERE env_name <> ''), 0)::bigint AS env_bytes
 FROM user_secrets WHERE user_id = $1
@@ -197,42 +167,33 @@ func (q *Queries) ListUserSecrets(ctx context.Context, userID uuid.UUID) ([]User
 	return items, nil
 }
 
-const listUserSecretsNotUnder = `-- name: ListUserSecretsNotUnder :many
-SELECT id, user_id, name, description, env_name, file_path, enabled, sealed, size, created_at, updated_at FROM user_secrets WHERE substring(sealed FROM 1 FOR length($1::bytea)) <> $1::bytea
-ORDER BY id
+const lockUserSecret = `-- name: LockUserSecret :one
+SELECT id, user_id, name, description, env_name, file_path, enabled, sealed, size, created_at, updated_at FROM user_secrets WHERE user_id = $1 AND name = $2 FOR UPDATE
 `
 
-// Secrets that are not encrypted with the key of a header.
-func (q *Queries) ListUserSecretsNotUnder(ctx context.Context, header []byte) ([]UserSecret, error) {
-	rows, err := q.db.Query(ctx, listUserSecretsNotUnder, header)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []UserSecret{}
-	for rows.Next() {
-		var i UserSecret
-		if err := rows.Scan(
-			&i.ID,
-			&i.UserID,
-			&i.Name,
-			&i.Description,
-			&i.EnvName,
-			&i.FilePath,
-			&i.Enabled,
-			&i.Sealed,
-			&i.Size,
-			&i.CreatedAt,
-			&i.UpdatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+type LockUserSecretParams struct {
+	UserID uuid.UUID
+	Name   string
+}
+
+// The secret as it stays until the transaction ends: no server encrypts it with another key meanwhile.
+func (q *Queries) LockUserSecret(ctx context.Context, arg LockUserSecretParams) (UserSecret, error) {
+	row := q.db.QueryRow(ctx, lockUserSecret, arg.UserID, arg.Name)
+	var i UserSecret
+	err := row.Scan(
+		&i.ID,
+		&i.UserID,
+		&i.Name,
+		&i.Description,
+		&i.EnvName,
+		&i.FilePath,
+		&i.Enabled,
+		&i.Sealed,
+		&i.Size,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
 }
 
 const lockUserSecrets = `-- name: LockUserSecrets :one
@@ -254,22 +215,6 @@ WHERE w.owner_id = $1 AND w.deleted_at IS NULL AND a.token_hash IS NOT NULL AND 
 // Tells the running agents of a user's workspaces to get their manifest again, when the transaction commits.
 func (q *Queries) NotifyUserSecrets(ctx context.Context, ownerID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, notifyUserSecrets, ownerID)
-	return err
-}
-
-const reencryptUserSecret = `-- name: ReencryptUserSecret :exec
-UPDATE user_secrets SET sealed = $2::bytea WHERE id = $1 AND sealed = $3::bytea
-`
-
-type ReencryptUserSecretParams struct {
-	ID     uuid.UUID
-	Sealed []byte
-	Before []byte
-}
-
-// The same value under another key. Does nothing if it was changed meanwhile.
-func (q *Queries) ReencryptUserSecret(ctx context.Context, arg ReencryptUserSecretParams) error {
-	_, err := q.db.Exec(ctx, reencryptUserSecret, arg.ID, arg.Sealed, arg.Before)
 	return err
 }
 

@@ -49,21 +49,6 @@ SELECT state_removed_at FROM workspace_builds WHERE id = $1;
 -- Returns the provisioner tags that the build itself asked for.
 SELECT provisioner_tags FROM workspace_builds WHERE id = $1;
 
--- name: CountStateKeys :many
--- Counts the states by the key that they are encrypted with; the empty id counts those that are not encrypted.
-SELECT state_key, count(*) AS states FROM workspace_builds WHERE state <> '' GROUP BY state_key ORDER BY state_key;
-
--- name: ListStatesNotUnder :many
--- Lists builds whose state is not encrypted with the given key.
-SELECT id FROM workspace_builds WHERE state <> '' AND state_key <> $1 LIMIT sqlc.arg(max_rows);
-
--- name: LockBuildState :one
-SELECT workspace_id, state FROM workspace_builds WHERE id = $1 FOR UPDATE;
-
--- name: ReencryptBuildState :exec
--- Stores the same state, re-encrypted. This does not count as a change of the build.
-UPDATE workspace_builds SET state = $2 WHERE id = $1;
-
 -- name: UpdateBuildState :exec
 UPDATE workspace_builds SET state = $2, updated_at = now() WHERE id = $1;
 

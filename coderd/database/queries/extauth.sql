@@ -34,12 +34,3 @@ SELECT notify_event('user', user_id, user_id) FROM unlinked;
 
 -- name: DeleteUserExternalAuthLinks :exec
 DELETE FROM external_auth_links WHERE user_id = $1;
-
--- name: ListExternalAuthLinksNotUnder :many
--- Lists links whose tokens are not encrypted with the key of the given header.
-SELECT * FROM external_auth_links WHERE substring(tokens FROM 1 FOR length(sqlc.arg(header)::bytea)) <> sqlc.arg(header)::bytea
-ORDER BY user_id, provider_id;
-
--- name: ReencryptExternalAuthLink :exec
--- Stores the same tokens, re-encrypted, unless they have changed meanwhile.
-UPDATE external_auth_links SET tokens = sqlc.arg(tokens)::bytea WHERE user_id = $1 AND provider_id = $2 AND tokens = sqlc.arg(before)::bytea;

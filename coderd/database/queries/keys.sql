@@ -61,33 +61,6 @@ ON CONFLICT (user_id) DO UPDATE SET private_key = '', sealed = excluded.sealed, 
 -- name: GetGitSSHKey :one
 SELECT * FROM git_ssh_keys WHERE user_id = $1;
 
--- name: LockGitSSHKey :one
-SELECT private_key, sealed FROM git_ssh_keys WHERE user_id = $1 FOR UPDATE;
-
--- name: SealGitSSHKey :exec
--- Stores the same key, encrypted. This does not count as a change for its user.
-UPDATE git_ssh_keys SET private_key = '', sealed = $2 WHERE user_id = $1;
-
--- name: ListGitSSHKeysNotUnder :many
--- Lists users whose private key is not encrypted with the key of the given header.
-SELECT user_id FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) <> sqlc.arg(header)::bytea ORDER BY user_id;
-
--- name: CountSSHKeyKeys :many
--- Counts the private SSH keys by the key that they are encrypted with.
-SELECT substring(sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS keys FROM git_ssh_keys WHERE sealed <> '' GROUP BY 1 ORDER BY 1;
-
--- name: ListForgottenStateKeys :many
--- Lists the ids of keys that the server may lack.
-SELECT key_id FROM forgotten_state_keys;
-
--- name: ForgetStateKey :exec
--- Records that the server may lack this key from now on.
-INSERT INTO forgotten_state_keys (key_id) VALUES ($1) ON CONFLICT DO NOTHING;
-
--- name: DeleteGitSSHKeysUnder :exec
--- Deletes the Git keys that are encrypted with the key of the given header.
-DELETE FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) = sqlc.arg(header)::bytea;
-
 -- name: ListUsersWithExpiredKeys :many
 -- Lists the users whose keys expired between two moments.
 SELECT DISTINCT user_id FROM api_keys WHERE expires_at > sqlc.arg(after) AND expires_at <= sqlc.arg(until);

@@ -8,6 +8,10 @@ SELECT * FROM user_secrets WHERE user_id = $1 AND name = $2;
 -- One change of a user's secrets at a time, so that their limits hold. Returns nothing for a deleted user.
 SELECT id FROM users WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE;
 
+-- name: LockUserSecret :one
+-- The secret as it stays until the transaction ends: no server encrypts it with another key meanwhile.
+SELECT * FROM user_secrets WHERE user_id = $1 AND name = $2 FOR UPDATE;
+
 -- name: InsertUserSecret :one
 INSERT INTO user_secrets (id, user_id, name, description, env_name, file_path, enabled, sealed, size)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING *;
@@ -32,16 +36,3 @@ FROM user_secrets WHERE user_id = $1;
 -- Tells the running agents of a user's workspaces to get their manifest again, when the transaction commits.
 SELECT pg_notify('agents_manifest', a.id::text) FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id
 WHERE w.owner_id = $1 AND w.deleted_at IS NULL AND a.token_hash IS NOT NULL AND a.user_data AND a.complete;
-
--- name: ListUserSecretsNotUnder :many
--- Secrets that are not encrypted with the key of a header.
-SELECT * FROM user_secrets WHERE substring(sealed FROM 1 FOR length(sqlc.arg(header)::bytea)) <> sqlc.arg(header)::bytea
-ORDER BY id;
-
--- name: ReencryptUserSecret :exec
--- The same value under another key. Does nothing if it was changed meanwhile.
-UPDATE user_secrets SET sealed = sqlc.arg(sealed)::bytea WHERE id = $1 AND sealed = sqlc.arg(before)::bytea;
-
--- name: CountUserSecretKeys :many
--- How many secrets are encrypted with which key.
-SELECT substring(sealed FROM 6 FOR 8)::bytea AS key_id, count(*) AS secrets FROM user_secrets GROUP BY 1 ORDER BY 1;

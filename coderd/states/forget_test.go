@@ -1,0 +1,102 @@
+package states_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// TestForget checks that an operator can continue without a key that is lost for good: what can be made again is deleted, states and users'
+// secrets stay as they are and say so, and nothing under another key changes.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	b := newBuilds(t)
+	all := allKinds(t, b)
+	old, fresh := ring(t, 1), ring(t, 2)
+	ann, bob := b.fill(old), b.fill(fresh)
+	for _, o := range []owner{ann, bob} { // both sign in with an identity provider
+		r := map[bool]*states.Keyring{true: old, false: fresh}[o == ann]
+		b.exec("UPDATE users SET login_type = 'oidc' WHERE id = $1", o.user)
+		b.exec("INSERT INTO external_auth_links (user_id, provider_id, tokens, refreshable) VALUES ($1, 'sign-in:oidc', $2, true)", o.user, r.SealSecret(states.LoginPlace(o.user, "sign-in:oidc"), []byte("x")))
+		b.exec("INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at) VALUES ($1::text, $2, sha256($1::text::bytea), 'session', 3600, now() + interval '1 hour')", o.name[:10], o.user)
+	}
+	lost, kept := b.stored(ann), b.stored(bob)
+	id := old.IDs()[0]
+	if err := fresh.Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), id+" (external logins: 2, user secrets: 1, SSH keys: 1") {
+		t.Fatalf("before: %v", err)
+	}
+	for name, wrong := range map[string]struct {
+		ring *states.Keyring
+		ids  []string
+	}{
+		"no id":                  {fresh, []string{"x"}},
+		"an id that is longer":   {fresh, []string{id + "00"}},
+		"a key that is unused":   {fresh, []string{strings.Repeat("0", 16)}},
+		"a key that is there":    {old, []string{id}},
+		"one of two that is":     {fresh, []string{id, fresh.IDs()[0]}},
+		"one of two without use": {nil, []string{id, strings.Repeat("0", 16)}},
+	} {
+		if _, err := states.Forget(t.Context(), b.db, wrong.ring, wrong.ids); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%s: %v, want invalid", name, err)
+		}
+	}
+	if diff := cmp.Diff(lost, b.stored(ann)); diff != "" {
+		t.Errorf("a refused command changed values: %s", diff)
+	}
+	got, err := states.Forget(t.Context(), b.db, fresh, []string{id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := states.Loss{
+		Values:  map[states.Kind]int64{states.ExternalLogins: 2, states.UserSecrets: 1, states.SSHKeys: 1, states.ACMEData: 1, states.StatePieces: 1, states.WorkspaceStates: 1},
+		SignIns: []string{ann.name}, Logins: []states.Property{{Owner: ann.name, Name: "forge"}}, Secrets: []states.Property{{Owner: ann.name, Name: "npm"}},
+		SSHKeys: []string{ann.name}, Workspaces: []states.Property{{Owner: ann.name, Name: got.Workspaces[0].Name}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if err := fresh.Check(t.Context(), b.db); err != nil {
+		t.Errorf("after: %v", err)
+	}
+	if ids, err := states.KeysInUse(t.Context(), b.db.Queries); err != nil || !slices.Equal(ids, fresh.IDs()) {
+		t.Errorf("keys in use: %v, %v", ids, err)
+	}
+	rotate(t, b, fresh)
+	if diff := cmp.Diff(map[states.Kind][]byte{states.UserSecrets: lost[states.UserSecrets], states.WorkspaceStates: lost[states.WorkspaceStates]}, b.stored(ann)); diff != "" {
+		t.Errorf("what is left of the lost key's values: %s", diff)
+	}
+	if _, err := fresh.Open(ann.workspace, lost[states.WorkspaceStates]); fault.CodeOf(err) != fault.Conflict || !strings.Contains(fault.As(err).Detail, "coder state push") {
+		t.Errorf("the lost state: %v", err)
+	}
+	if diff := cmp.Diff(kept, b.stored(bob)); diff != "" {
+		t.Errorf("values under the other key were changed: %s", diff)
+	}
+	sessions := map[uuid.UUID]bool{}
+	for _, o := range []owner{ann, bob} {
+		var valid bool
+		if err := b.db.Pool.QueryRow(t.Context(), "SELECT expires_at > now() FROM api_keys WHERE user_id = $1", o.user).Scan(&valid); err != nil {
+			t.Fatal(err)
+		}
+		sessions[o.user] = valid
+	}
+	if sessions[ann.user] || !sessions[bob.user] {
+		t.Error("only the session whose sign-in was lost must end")
+	}
+	// The key was found: what stayed is readable, and is encrypted with the first key again.
+	encrypted, _ := rotate(t, b, ring(t, 2, 1))
+	if encrypted[states.WorkspaceStates] != 1 || encrypted[states.UserSecrets] != 1 {
+		t.Errorf("with the key found: %v", encrypted)
+	}
+	if got := b.opens(fresh, ann); !slices.Equal(got, []states.Kind{states.WorkspaceStates, states.UserSecrets}) {
+		t.Errorf("with the key found: %v", got)
+	}
+	if got := b.opens(fresh, bob); !slices.Equal(got, all) {
+		t.Errorf("under the other key: got %v, want all", got)
+	}
+}
