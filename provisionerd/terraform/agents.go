@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,34 +11,41 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
+// The attributes types hold what is read of the coder provider's objects. TestReference compares them with the provider's schema.
+
+type agentAttributes struct {
+	ID                    string             `json:"id"`
+	Token                 string             `json:"token"`
+	OS                    string             `json:"os"`
+	Arch                  string             `json:"arch"`
+	Auth                  string             `json:"auth"`
+	APIKeyScope           string             `json:"api_key_scope"`
+	Dir                   string             `json:"dir"`
+	Env                   map[string]*string `json:"env"`
+	StartupScript         string             `json:"startup_script"`
+	ShutdownScript        string             `json:"shutdown_script"`
+	StartupScriptBehavior string             `json:"startup_script_behavior"`
+	MOTDFile              string             `json:"motd_file"`
+	TroubleshootingURL    string             `json:"troubleshooting_url"`
+	ConnectionTimeout     int32              `json:"connection_timeout"`
+	Order                 int32              `json:"order"`
+	DisplayApps           []map[string]bool  `json:"display_apps"`
+	Metadata              []struct {
+		Key         string `json:"key"`
+		DisplayName string `json:"display_name"`
+		Script      string `json:"script"`
+		Interval    int64  `json:"interval"`
+		Timeout     int64  `json:"timeout"`
+		Order       int32  `json:"order"`
+	} `json:"metadata"`
+}
+
+// displayApps lists the built-in apps that a coder_agent can show.
+var displayApps = []string{"vscode", "vscode_insiders", "web_terminal", "ssh_helper", "port_forwarding_helper"}
+
 // newAgent reads a coder_agent. In a plan it has neither an id nor a token.
 func newAgent(n *node) (*provisionerpb.Agent, error) {
-	var attrs struct {
-		ID                    string             `json:"id"`
-		Token                 string             `json:"token"`
-		OS                    string             `json:"os"`
-		Arch                  string             `json:"arch"`
-		Auth                  string             `json:"auth"`
-		APIKeyScope           string             `json:"api_key_scope"`
-		Dir                   string             `json:"dir"`
-		Env                   map[string]*string `json:"env"`
-		StartupScript         string             `json:"startup_script"`
-		ShutdownScript        string             `json:"shutdown_script"`
-		StartupScriptBehavior string             `json:"startup_script_behavior"`
-		MOTDFile              string             `json:"motd_file"`
-		TroubleshootingURL    string             `json:"troubleshooting_url"`
-		ConnectionTimeout     int32              `json:"connection_timeout"`
-		Order                 int32              `json:"order"`
-		DisplayApps           []map[string]bool  `json:"display_apps"`
-		Metadata              []struct {
-			Key         string `json:"key"`
-			DisplayName string `json:"display_name"`
-			Script      string `json:"script"`
-			Interval    int64  `json:"interval"`
-			Timeout     int64  `json:"timeout"`
-			Order       int32  `json:"order"`
-		} `json:"metadata"`
-	}
+	var attrs agentAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return nil, fmt.Errorf("read %s: %w", n.address(), err)
 	}
@@ -66,7 +74,7 @@ func newAgent(n *node) (*provisionerpb.Agent, error) {
 	if len(attrs.DisplayApps) > 0 {
 		shown = attrs.DisplayApps[0]
 	}
-	for _, name := range []string{"vscode", "vscode_insiders", "web_terminal", "ssh_helper", "port_forwarding_helper"} {
+	for _, name := range displayApps {
 		if shown[name] {
 			a.DisplayApps = append(a.DisplayApps, name)
 		}
@@ -76,7 +84,9 @@ func newAgent(n *node) (*provisionerpb.Agent, error) {
 			Key: m.Key, DisplayName: m.DisplayName, Script: m.Script, Interval: m.Interval, Timeout: m.Timeout, Order: m.Order,
 		})
 	}
-	slices.SortStableFunc(a.Metadata, func(x, y *provisionerpb.AgentMetadata) int { return int(x.Order) - int(y.Order) })
+	slices.SortStableFunc(a.Metadata, func(x, y *provisionerpb.AgentMetadata) int {
+		return cmp.Or(cmp.Compare(x.Order, y.Order), cmp.Compare(x.Key, y.Key))
+	})
 	if attrs.StartupScript != "" {
 		a.Scripts = append(a.Scripts, &provisionerpb.Script{
 			Id: scriptID(attrs.ID, "startup"), DisplayName: "Startup Script", Script: attrs.StartupScript,
@@ -98,28 +108,30 @@ func scriptID(agentID, which string) []byte {
 	return id[:]
 }
 
+type appAttributes struct {
+	ID          string `json:"id"`
+	Slug        string `json:"slug"`
+	DisplayName string `json:"display_name"`
+	URL         string `json:"url"`
+	Icon        string `json:"icon"`
+	Command     string `json:"command"`
+	External    bool   `json:"external"`
+	Subdomain   bool   `json:"subdomain"`
+	Share       string `json:"share"`
+	Order       int32  `json:"order"`
+	Hidden      bool   `json:"hidden"`
+	Group       string `json:"group"`
+	OpenIn      string `json:"open_in"`
+	Tooltip     string `json:"tooltip"`
+	Healthcheck []struct {
+		URL       string `json:"url"`
+		Interval  int32  `json:"interval"`
+		Threshold int32  `json:"threshold"`
+	} `json:"healthcheck"`
+}
+
 func addApp(n *node, a *provisionerpb.Agent) error {
-	var attrs struct {
-		ID          string `json:"id"`
-		Slug        string `json:"slug"`
-		DisplayName string `json:"display_name"`
-		URL         string `json:"url"`
-		Icon        string `json:"icon"`
-		Command     string `json:"command"`
-		External    bool   `json:"external"`
-		Subdomain   bool   `json:"subdomain"`
-		Share       string `json:"share"`
-		Order       int32  `json:"order"`
-		Hidden      bool   `json:"hidden"`
-		Group       string `json:"group"`
-		OpenIn      string `json:"open_in"`
-		Tooltip     string `json:"tooltip"`
-		Healthcheck []struct {
-			URL       string `json:"url"`
-			Interval  int32  `json:"interval"`
-			Threshold int32  `json:"threshold"`
-		} `json:"healthcheck"`
-	}
+	var attrs appAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return err
 	}
@@ -136,19 +148,21 @@ func addApp(n *node, a *provisionerpb.Agent) error {
 	return nil
 }
 
+type scriptAttributes struct {
+	ID               string `json:"id"`
+	DisplayName      string `json:"display_name"`
+	Icon             string `json:"icon"`
+	Script           string `json:"script"`
+	Cron             string `json:"cron"`
+	StartBlocksLogin bool   `json:"start_blocks_login"`
+	RunOnStart       bool   `json:"run_on_start"`
+	RunOnStop        bool   `json:"run_on_stop"`
+	Timeout          int32  `json:"timeout"`
+	LogPath          string `json:"log_path"`
+}
+
 func addScript(n *node, a *provisionerpb.Agent) error {
-	var attrs struct {
-		ID               string `json:"id"`
-		DisplayName      string `json:"display_name"`
-		Icon             string `json:"icon"`
-		Script           string `json:"script"`
-		Cron             string `json:"cron"`
-		StartBlocksLogin bool   `json:"start_blocks_login"`
-		RunOnStart       bool   `json:"run_on_start"`
-		RunOnStop        bool   `json:"run_on_stop"`
-		Timeout          int32  `json:"timeout"`
-		LogPath          string `json:"log_path"`
-	}
+	var attrs scriptAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return err
 	}

@@ -162,8 +162,13 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 		err = r.commandError(strings.ToLower(stage[:1])+stage[1:], err, out, t)
 	}
 	err = r.settle(outcome, changes.all(), err, unread, saved)
-	resources, rerr := resourcesOf(outcome.State)
+	resources, strays, rerr := resourcesOf(outcome.State)
 	outcome.Resources = resources
+	if err == nil && transition == "start" {
+		for _, address := range strays {
+			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s has no effect: it belongs to nothing that this workspace has", address)
+		}
+	}
 	return cmp.Or(err, rerr)
 }
 
@@ -374,14 +379,14 @@ func parameterOf(d diagnostic, t *template.Source) (string, bool) {
 	return label, true
 }
 
-// resourcesOf derives the resources of a state, or none if there is no state.
-func resourcesOf(text []byte) ([]*provisionerpb.Resource, error) {
+// resourcesOf derives the resources of a state as deriveAll does, or none if there is no state.
+func resourcesOf(text []byte) (resources []*provisionerpb.Resource, strays []string, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	s, err := parseState(text)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return deriveResources(s.nodes("managed"))
+	return deriveAll(s.nodes("managed"))
 }

@@ -386,3 +386,45 @@ func TestRecoverAfterReboot(t *testing.T) {
 		t.Errorf("unknown, tainted and state (-want +got):\n%s", diff)
 	}
 }
+
+// TestGivenFacts builds a template that reads everything about its workspace and owner: none of it is left to the provider's defaults.
+func TestGivenFacts(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	m := metadata()
+	m.OwnerOidcAccessToken = "OIDC-TOKEN-SECRET"
+	j := newTrial(t, files(`
+data "coder_workspace" "me" {}
+data "coder_workspace_owner" "me" {}
+data "coder_provisioner" "me" {}
+locals {
+  secrets = [
+    data.coder_workspace_owner.me.session_token, data.coder_workspace_owner.me.ssh_private_key, data.coder_workspace_owner.me.oidc_access_token,
+  ]
+}
+`))
+	var s struct {
+		Resources []struct {
+			Type      string `json:"type"`
+			Instances []struct {
+				Attributes map[string]any `json:"attributes"`
+			} `json:"instances"`
+		} `json:"resources"`
+	}
+	if err := json.Unmarshal(ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m})).GetState(), &s); err != nil {
+		t.Fatal(err)
+	}
+	empty := map[string]bool{"is_prebuild": true, "is_prebuild_claim": true, "prebuild_count": true} // this server has none
+	read := 0
+	for _, r := range s.Resources {
+		for name, value := range r.Instances[0].Attributes {
+			read++
+			if got := fmt.Sprint(value); (got == "" || got == "false" || got == "0" || got == "[]" || got == "default" || got == "<nil>") != empty[name] {
+				t.Errorf("%s.%s is %q", r.Type, name, got)
+			}
+		}
+	}
+	if read < 25 {
+		t.Errorf("read %d attributes", read)
+	}
+}

@@ -41,6 +41,15 @@ type declared struct {
 	tags       map[string]string
 }
 
+type authAttributes struct {
+	ID       string `json:"id"`
+	Optional bool   `json:"optional"`
+}
+
+type tagsAttributes struct {
+	Tags map[string]string `json:"tags"`
+}
+
 // readDeclared reads data sources of the coder provider.
 func readDeclared(data []node) (declared, error) {
 	d := declared{parameters: map[string]*provisionerpb.Parameter{}}
@@ -56,16 +65,11 @@ func readDeclared(data []node) (declared, error) {
 		case "coder_workspace_preset":
 			err = d.addPreset(n)
 		case "coder_external_auth":
-			var a struct {
-				ID       string `json:"id"`
-				Optional bool   `json:"optional"`
-			}
+			var a authAttributes
 			err = json.Unmarshal(n.attrs, &a)
 			d.auths = append(d.auths, &provisionerpb.ExternalAuth{Id: a.ID, Optional: a.Optional})
 		case "coder_workspace_tags":
-			var t struct {
-				Tags map[string]string `json:"tags"`
-			}
+			var t tagsAttributes
 			err = json.Unmarshal(n.attrs, &t)
 			for key, value := range t.Tags {
 				if d.tags == nil {
@@ -81,14 +85,16 @@ func readDeclared(data []node) (declared, error) {
 	return d, nil
 }
 
+type presetAttributes struct {
+	Name        string            `json:"name"`
+	Description string            `json:"description"`
+	Icon        string            `json:"icon"`
+	Default     bool              `json:"default"`
+	Parameters  map[string]string `json:"parameters"`
+}
+
 func (d *declared) addPreset(n *node) error {
-	var p struct {
-		Name        string            `json:"name"`
-		Description string            `json:"description"`
-		Icon        string            `json:"icon"`
-		Default     bool              `json:"default"`
-		Parameters  map[string]string `json:"parameters"`
-	}
+	var p presetAttributes
 	if err := json.Unmarshal(n.attrs, &p); err != nil {
 		return err
 	}
@@ -147,28 +153,30 @@ func wholeNumber(v any) (int64, bool) {
 	}
 }
 
-func readParameter(n *node) (*provisionerpb.Parameter, error) {
-	var attrs struct {
+type parameterAttributes struct {
+	Name        string `json:"name"`
+	DisplayName string `json:"display_name"`
+	Description string `json:"description"`
+	Type        string `json:"type"`
+	FormType    string `json:"form_type"`
+	Styling     string `json:"styling"`
+	Mutable     bool   `json:"mutable"`
+	Ephemeral   bool   `json:"ephemeral"`
+	Optional    bool   `json:"optional"`
+	Default     string `json:"default"`
+	Icon        string `json:"icon"`
+	Order       int32  `json:"order"`
+	Option      []struct {
 		Name        string `json:"name"`
-		DisplayName string `json:"display_name"`
 		Description string `json:"description"`
-		Type        string `json:"type"`
-		FormType    string `json:"form_type"`
-		Styling     string `json:"styling"`
-		Mutable     bool   `json:"mutable"`
-		Ephemeral   bool   `json:"ephemeral"`
-		Optional    bool   `json:"optional"`
-		Default     string `json:"default"`
+		Value       string `json:"value"`
 		Icon        string `json:"icon"`
-		Order       int32  `json:"order"`
-		Option      []struct {
-			Name        string `json:"name"`
-			Description string `json:"description"`
-			Value       string `json:"value"`
-			Icon        string `json:"icon"`
-		} `json:"option"`
-		Validation []rules `json:"validation"`
-	}
+	} `json:"option"`
+	Validation []rules `json:"validation"`
+}
+
+func readParameter(n *node) (*provisionerpb.Parameter, error) {
+	var attrs parameterAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return nil, err
 	}

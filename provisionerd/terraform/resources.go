@@ -20,7 +20,13 @@ var agentNamespace = uuid.MustParse("8f5ab5cf-6b0a-4a08-9ff3-6f2c6a3d0b0e")
 // them most directly; an agent that nothing depends on (yet) gets a resource of its own with the type coder_agent. The result is sorted and
 // the same for the same nodes.
 func deriveResources(nodes []node) ([]*provisionerpb.Resource, error) {
-	d := deriver{nodes: nodes}
+	resources, _, err := deriveAll(nodes)
+	return resources, err
+}
+
+// deriveAll returns the resources as deriveResources does, and the addresses of what names an agent or resource that is not there.
+func deriveAll(nodes []node) (resources []*provisionerpb.Resource, strays []string, err error) {
+	d := deriver{nodes: nodes, ids: map[string]bool{}}
 	for i, n := range nodes {
 		if strings.HasPrefix(n.typ, "coder_") {
 			continue
@@ -45,14 +51,19 @@ func deriveResources(nodes []node) ([]*provisionerpb.Resource, error) {
 		d.owners = append(d.owners, owner{node: &nodes[i], id: text(attrs.ID), resource: r})
 	}
 	if err := d.agents(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d.metadata()
-	var resources []*provisionerpb.Resource
+	for _, n := range nodes {
+		var of belonging
+		if belongsToAgent(n.typ) && json.Unmarshal(n.attrs, &of) == nil && of.AgentID != "" && !d.ids[of.AgentID] {
+			d.strays = append(d.strays, n.address())
+		}
+	}
 	for _, o := range d.owners {
 		resources = append(resources, o.resource)
 	}
-	return append(resources, d.loose...), nil
+	return append(resources, d.loose...), slices.Compact(slices.Sorted(slices.Values(d.strays))), nil
 }
 
 type owner struct {
@@ -65,6 +76,13 @@ type deriver struct {
 	nodes  []node
 	owners []owner
 	loose  []*provisionerpb.Resource // for agents without an owner
+	ids    map[string]bool           // of the agents
+	strays []string                  // addresses of what names something that is not there
+}
+
+// belongsToAgent reports whether resources of a type belong to an agent.
+func belongsToAgent(typ string) bool {
+	return typ == "coder_app" || typ == "coder_script" || typ == "coder_env"
 }
 
 // agents makes the agents and gives each to its owner.
@@ -86,6 +104,7 @@ func (d *deriver) agents() error {
 			return fmt.Errorf("the agents %s and %s have the same name: agents of one workspace need different names, whatever module they are in", other, n.address())
 		}
 		names[strings.ToLower(a.Name)] = n.address()
+		d.ids[uuidText(a.Id)] = true
 		if err := d.attach(n, a); err != nil {
 			return err
 		}
@@ -134,20 +153,21 @@ func (d *deriver) ownerOf(n *node) *owner {
 	return best
 }
 
+// belonging is what all things that belong to an agent have.
+type belonging struct {
+	AgentID string `json:"agent_id"`
+}
+
 // attach adds an agent's apps, scripts and variables, which are separate resources, to the agent.
 func (d *deriver) attach(n *node, a *provisionerpb.Agent) error {
 	id := uuidText(a.Id)
 	var envs []agentEnv
 	for i := range d.nodes {
 		m := &d.nodes[i]
-		switch m.typ {
-		case "coder_app", "coder_script", "coder_env":
-		default:
+		if !belongsToAgent(m.typ) {
 			continue
 		}
-		var of struct {
-			AgentID string `json:"agent_id"`
-		}
+		var of belonging
 		if err := json.Unmarshal(m.attrs, &of); err != nil {
 			return fmt.Errorf("read %s: %w", m.address(), err)
 		}
@@ -205,6 +225,19 @@ func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 	return nil
 }
 
+type metadataAttributes struct {
+	ResourceID string `json:"resource_id"`
+	Hide       bool   `json:"hide"`
+	Icon       string `json:"icon"`
+	DailyCost  int32  `json:"daily_cost"`
+	Item       []struct {
+		Key       string `json:"key"`
+		Value     string `json:"value"`
+		Sensitive bool   `json:"sensitive"`
+		IsNull    bool   `json:"is_null"`
+	} `json:"item"`
+}
+
 // metadata applies coder_metadata to the resources that they name.
 func (d *deriver) metadata() {
 	for i := range d.nodes {
@@ -212,23 +245,15 @@ func (d *deriver) metadata() {
 		if n.typ != "coder_metadata" {
 			continue
 		}
-		var m struct {
-			ResourceID string `json:"resource_id"`
-			Hide       bool   `json:"hide"`
-			Icon       string `json:"icon"`
-			DailyCost  int32  `json:"daily_cost"`
-			Item       []struct {
-				Key       string `json:"key"`
-				Value     string `json:"value"`
-				Sensitive bool   `json:"sensitive"`
-				IsNull    bool   `json:"is_null"`
-			} `json:"item"`
-		}
+		var m metadataAttributes
 		if err := json.Unmarshal(n.attrs, &m); err != nil {
 			continue // unknown in a plan
 		}
 		r := d.metadataTarget(n, m.ResourceID)
 		if r == nil {
+			if m.ResourceID != "" {
+				d.strays = append(d.strays, n.address())
+			}
 			continue
 		}
 		r.Hide = r.Hide || m.Hide

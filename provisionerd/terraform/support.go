@@ -3,6 +3,7 @@ package terraform
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -12,7 +13,7 @@ import (
 // checkSupport returns a fault if the plan has an agent that could never connect, and logs a warning for each thing that this server
 // ignores.
 func (r *runner) checkSupport(t *template.Source, p planned) error {
-	ignored := slices.Clone(t.Ignored)
+	ignored := maps.Clone(t.Ignored)
 	for _, n := range p.resources {
 		if n.typ == "coder_agent" {
 			var attrs struct {
@@ -26,18 +27,37 @@ func (r *runner) checkSupport(t *template.Source, p planned) error {
 				return err
 			}
 		}
-		if n.module != "" && slices.Contains(template.Without, n.typ) {
-			ignored = append(ignored, template.Ignored(t.Place(n.address()), n.typ))
-		}
+		addIgnored(ignored, t, n, "")
 	}
 	for _, n := range p.data {
-		if n.module != "" && slices.Contains(template.Without, "data."+n.typ) {
-			ignored = append(ignored, template.Ignored(t.Place(n.address()), "data."+n.typ))
-		}
+		addIgnored(ignored, t, n, "data.")
 	}
-	slices.Sort(ignored)
-	for _, line := range slices.Compact(ignored) {
+	for _, line := range slices.Compact(slices.Sorted(maps.Values(ignored))) {
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 	}
 	return nil
+}
+
+// addIgnored adds what the source alone did not show: objects in modules, and blocks that the template generates. prefix is "data." for a
+// data source.
+func addIgnored(ignored map[string]string, t *template.Source, n node, prefix string) {
+	kind, address := prefix+n.typ, prefix+n.address()
+	place := t.Place(address)
+	if n.module != "" {
+		address = n.module + "." + kind + "." + n.name
+		place = t.Place(address)
+	}
+	if reason := template.Without[kind]; reason != "" && ignored[address] == "" {
+		ignored[address] = template.Ignored(place, kind, reason)
+	}
+	inner := template.WithoutBlocks[kind]
+	key := address + "." + inner.Name
+	if inner.Name == "" || ignored[key] != "" {
+		return
+	}
+	var attrs map[string]json.RawMessage
+	var blocks []json.RawMessage
+	if json.Unmarshal(n.attrs, &attrs) == nil && json.Unmarshal(attrs[inner.Name], &blocks) == nil && len(blocks) > 0 {
+		ignored[key] = template.Ignored(place, inner.Name+" of "+address, inner.Reason)
+	}
 }

@@ -81,8 +81,47 @@ resource "coder_env" "fine" {
   name     = "A"
   value    = "b"
 }
+resource "coder_app" "inner" {
+  agent_id = coder_devcontainer.dc[0].subagent_id
+  slug     = "inner"
+  url      = "http://localhost:1"
+}
+module "inner" {
+  source   = "./given"
+  agent_id = coder_devcontainer.dc[1].subagent_id
+}
+data "coder_task" "me" {}
+resource "coder_ai_task" "t" {
+  app_id = coder_app.inner.id
+}
+resource "coder_agent_instance" "i" {
+  agent_id    = coder_agent.main.id
+  instance_id = "i-1"
+}
+data "coder_workspace_preset" "made" {
+  name = "made"
+  dynamic "prebuilds" {
+    for_each = [1]
+    content {
+      instances = prebuilds.value
+    }
+  }
+}
 `)
-	all["far/main.tf"] = files("resource \"coder_external_agent\" \"x\" {\n  agent_id = \"11111111-1111-4111-8111-111111111111\"\n}\n")["main.tf"]
+	all["given/main.tf"] = files("variable \"agent_id\" {}\nresource \"coder_script\" \"s\" {\n  agent_id = var.agent_id\n  display_name = \"s\"\n  script = \"true\"\n  run_on_start = true\n}\n")["main.tf"]
+	all["far/main.tf"] = files(`resource "coder_agent" "x" {
+  arch = "amd64"
+  os   = "linux"
+  resources_monitoring {
+    volume {
+      path      = "/"
+      enabled   = true
+      threshold = 90
+    }
+  }
+}
+data "coder_task" "me" {}
+`)["main.tf"]
 	j := newTrial(t, all)
 	result := j.importIt(e, &provisionerpb.TemplateImport{})
 	log := j.sink.text()
@@ -90,16 +129,23 @@ resource "coder_env" "fine" {
 		t.Fatalf("import: %s\n%s", result.GetError(), log)
 	}
 	for _, want := range []string{
-		"main.tf:10: resources_monitoring of coder_agent.main has no effect on this server",
-		"main.tf:17: coder_devcontainer has no effect on this server",
-		"main.tf:24: prebuilds of data.coder_workspace_preset.p has no effect on this server",
-		"main.tf:28: in module.far: coder_external_agent has no effect on this server",
+		"main.tf:10: resources_monitoring of coder_agent.main has no effect on this server: it does not watch",
+		"main.tf:17: coder_devcontainer has no effect on this server: agents do not start dev containers",
+		"main.tf:24: prebuilds of data.coder_workspace_preset.p has no effect on this server: it builds a workspace when",
+		"main.tf:28: in module.far: resources_monitoring of module.far.coder_agent.x has no effect on this server",
+		"main.tf:28: in module.far: data.coder_task has no effect on this server",
+		"main.tf:36: coder_app.inner has no effect on this server: no agent runs in a coder_devcontainer",
+		"main.tf:41: module.inner has no effect on this server: no agent runs in a coder_devcontainer",
+		"main.tf:45: data.coder_task has no effect on this server: this server has no tasks",
+		"main.tf:46: coder_ai_task has no effect on this server: this server has no tasks",
+		"main.tf:49: coder_agent_instance has no effect on this server: agents sign in with their token only",
+		"main.tf:53: prebuilds of data.coder_workspace_preset.made has no effect on this server",
 	} {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("the log does not have once: %s", want)
 		}
 	}
-	if strings.Count(log, "has no effect on this server") != 4 {
+	if strings.Count(log, "has no effect on this server") != 11 {
 		t.Errorf("the log:\n%s", log)
 	}
 	found := false

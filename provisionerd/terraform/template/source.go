@@ -38,7 +38,7 @@ type Source struct {
 	Cost      bool // sets the daily cost of a resource
 
 	places     map[string]string // file and line by address: resources, "data." and data sources, "module." and its name
-	Ignored    []string          // sentences about features without effect here
+	Ignored    map[string]string // sentences about features without effect here, by address
 	Impossible error             // why an agent could never connect; nil if no reason is known
 }
 
@@ -60,7 +60,7 @@ func Read(dir string) (*Source, error) {
 		return nil, fmt.Errorf("read template: %w", err)
 	}
 	defer root.Close()
-	t := &Source{Dir: dir, Parameters: map[string]string{}, places: map[string]string{}}
+	t := &Source{Dir: dir, Parameters: map[string]string{}, places: map[string]string{}, Ignored: map[string]string{}}
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
@@ -114,7 +114,7 @@ func (t *Source) readFile(parser *syntax.Parser, name string, text []byte) error
 			t.readVariable(block, text)
 		case "module":
 			t.modules = true
-			t.places["module."+block.Labels[0]] = fmt.Sprintf("%s:%d", name, block.DefRange.Start.Line)
+			t.readModule(block)
 		case "provider":
 			t.NeedsInit = t.NeedsInit || !servedHere(block.Labels[0])
 		default:

@@ -10,11 +10,23 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// Without lists the coder provider's resources and data sources that this server ignores.
-var Without = []string{"coder_devcontainer", "coder_ai_task", "coder_external_agent", "coder_agent_instance", "data.coder_task"}
+// Without lists the coder provider's resources and data sources that this server ignores, with the reason.
+var Without = map[string]string{
+	"coder_devcontainer":   "agents do not start dev containers. The starter devcontainer builds a dev container and runs the agent in it",
+	"coder_ai_task":        "this server has no tasks",
+	"coder_external_agent": "this server has no external agents",
+	"coder_agent_instance": "agents sign in with their token only",
+	"data.coder_task":      "this server has no tasks, so enabled is false and prompt is empty",
+}
 
-// withoutBlocks holds the nested blocks that this server ignores, by the block that contains them.
-var withoutBlocks = map[string]string{"coder_agent": "resources_monitoring", "data.coder_workspace_preset": "prebuilds"}
+// WithoutBlocks lists the nested blocks that this server ignores, by the kind of block that contains them.
+var WithoutBlocks = map[string]struct{ Name, Reason string }{
+	"coder_agent":                 {"resources_monitoring", "it does not watch the memory and disks of workspaces. Show them with metadata blocks and coder stat"},
+	"data.coder_workspace_preset": {"prebuilds", "it builds a workspace when a user creates it"},
+}
+
+// inDevcontainer is the reason for what belongs to the agent of a dev container.
+const inDevcontainer = "no agent runs in a coder_devcontainer"
 
 // readSupport records which features in a block of the root module this server does not support. Terraform knows more about them after a
 // plan.
@@ -23,21 +35,24 @@ func (t *Source) readSupport(block *hcl.Block) {
 	if block.Type == "data" {
 		kind = "data." + kind
 	}
-	place := fmt.Sprintf("%s:%d", block.DefRange.Filename, block.DefRange.Start.Line)
-	t.places[kind+"."+block.Labels[1]] = place
-	if slices.Contains(Without, kind) {
-		t.Ignored = append(t.Ignored, Ignored(place, kind))
+	place, address := placeOf(block), kind+"."+block.Labels[1]
+	t.places[address] = place
+	if reason := Without[kind]; reason != "" {
+		t.Ignored[address] = Ignored(place, kind, reason)
 	}
-	if inner := withoutBlocks[kind]; inner != "" {
-		content, _, _ := block.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: inner}}}) // Terraform reports what is wrong
+	if inner := WithoutBlocks[kind]; inner.Name != "" {
+		content, _, _ := block.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: inner.Name}}}) // Terraform reports what is wrong
 		for _, b := range content.Blocks {
-			t.Ignored = append(t.Ignored, Ignored(fmt.Sprintf("%s:%d", b.DefRange.Filename, b.DefRange.Start.Line), inner+" of "+kind+"."+block.Labels[1]))
+			t.Ignored[address+"."+inner.Name] = Ignored(placeOf(b), inner.Name+" of "+address, inner.Reason)
 		}
+	}
+	attrs, _ := bodyAttributes(block.Body, "os", "auth", "count", "for_each", "agent_id")
+	if of := attrs["agent_id"]; of != nil && refersTo(of.Expr, "coder_devcontainer") {
+		t.Ignored[address] = Ignored(place, address, inDevcontainer)
 	}
 	if kind != "coder_agent" || t.Impossible != nil {
 		return
 	}
-	attrs, _ := bodyAttributes(block.Body, "os", "auth", "count", "for_each")
 	if attrs["count"] != nil || attrs["for_each"] != nil {
 		return // there may be none
 	}
@@ -47,12 +62,31 @@ func (t *Source) readSupport(block *hcl.Block) {
 			found[name] = Literal(attr.Expr)
 		}
 	}
-	t.Impossible = CheckAgent(place, "coder_agent."+block.Labels[1], found["os"], found["auth"])
+	t.Impossible = CheckAgent(place, address, found["os"], found["auth"])
+}
+
+// readModule records where the root module calls a module, and whether it gives the module an agent that never runs.
+func (t *Source) readModule(block *hcl.Block) {
+	address := "module." + block.Labels[0]
+	t.places[address] = placeOf(block)
+	attrs, _ := bodyAttributes(block.Body, "agent_id")
+	if of := attrs["agent_id"]; of != nil && refersTo(of.Expr, "coder_devcontainer") {
+		t.Ignored[address] = Ignored(t.places[address], address, inDevcontainer)
+	}
+}
+
+// refersTo reports whether an expression refers to a resource of a type.
+func refersTo(expr hcl.Expression, typ string) bool {
+	return slices.ContainsFunc(expr.Variables(), func(v hcl.Traversal) bool { return v.RootName() == typ })
+}
+
+func placeOf(block *hcl.Block) string {
+	return fmt.Sprintf("%s:%d", block.DefRange.Filename, block.DefRange.Start.Line)
 }
 
 // Ignored returns the sentence about something that has no effect on this server.
-func Ignored(place, what string) string {
-	return fmt.Sprintf("%s: %s has no effect on this server", place, what)
+func Ignored(place, what, reason string) string {
+	return fmt.Sprintf("%s: %s has no effect on this server: %s", place, what, reason)
 }
 
 // CheckAgent returns a fault for an agent that could never connect. Empty attributes are unknown, or have their default.

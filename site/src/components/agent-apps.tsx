@@ -6,7 +6,7 @@ import { openWithToken } from "~/api/actions";
 import { queries } from "~/api/queries";
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
 import { editorLink, jetbrainsLink } from "~/lib/editors";
-import { appLink, wantsToken, withToken } from "~/lib/links";
+import { appLink, opens, plainText, wantsToken, withToken } from "~/lib/links";
 import { paths } from "~/lib/path";
 import { Badge, Button, buttonClass, cx, ErrorNote, Icon } from "./ui";
 
@@ -98,6 +98,7 @@ function AppLink({
 }) {
   const name = app.display_name || app.slug;
   const link = appLink(workspace, agent, app, host);
+  const tooltip = plainText(app.tooltip ?? "") || undefined;
   const content = (
     <>
       <Icon src={app.icon} name={name} className="size-4" /> {name}
@@ -115,11 +116,7 @@ function AppLink({
     );
   if (wantsToken(app))
     return (
-      <Button
-        disabled={!enabled}
-        title={app.tooltip || undefined}
-        onClick={() => open((token) => withToken(link, token))}
-      >
+      <Button disabled={!enabled} title={tooltip} onClick={() => open((token) => withToken(link, token))}>
         {content}
       </Button>
     );
@@ -127,7 +124,8 @@ function AppLink({
   return (
     <a
       href={link}
-      title={app.tooltip || undefined}
+      title={tooltip}
+      onClick={opens(app, link)}
       target={app.external && !/^https?:/.test(link) ? undefined : "_blank"}
       rel="noopener noreferrer"
       aria-disabled={off}

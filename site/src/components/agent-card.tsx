@@ -83,8 +83,6 @@ const hasStartupScripts = (agent: WorkspaceAgent) => agent.scripts.some((s) => s
 const startsOrFailed = (agent: WorkspaceAgent) =>
   hasStartupScripts(agent) && ["starting", "start_error", "start_timeout"].includes(agent.lifecycle_state);
 
-const other = (tab: string) => (tab === "logs" ? "connect" : "logs");
-
 const tabClass =
   "border-b-2 border-transparent px-2 py-1.5 text-muted data-[state=active]:border-accent data-[state=active]:text-ink";
 
@@ -104,16 +102,23 @@ function AgentTabs({
   ) : (
     <p className="text-muted">The workspace is not running.</p>
   );
-  const tabs: { key: string; label: string; content: ReactNode; own?: boolean }[] = [
-    { key: "connect", label: "Connect", content: <Connect workspace={workspace} agent={agent} />, own: true },
-    { key: "ports", label: "Ports", content: ports, own: true },
+  const shows = (name: WorkspaceAgent["display_apps"][number]) => mine && agent.display_apps.includes(name);
+  const tabs: { key: string; label: string; content: ReactNode; hidden?: boolean }[] = [
+    {
+      key: "connect",
+      label: "Connect",
+      content: <Connect workspace={workspace} agent={agent} />,
+      hidden: !shows("ssh_helper"),
+    },
+    { key: "ports", label: "Ports", content: ports, hidden: !shows("port_forwarding_helper") },
     { key: "logs", label: "Logs", content: <AgentLogs agent={agent} running={up || agent.status === "connecting"} /> },
     { key: "scripts", label: "Scripts", content: <Scripts agent={agent} /> },
     { key: "path", label: "Path", content: <ConnectionPath workspace={workspace} agent={agent} /> },
-  ].filter((t) => mine || !t.own);
+  ].filter((t) => !t.hidden);
   // The log is open while the startup scripts run and after they have failed, until the user decides.
   const [chosen, choose] = useState<string>();
-  const tab = chosen ?? (up && startsOrFailed(agent) ? "logs" : tabs[0]!.key);
+  const first = tabs[0]!.key;
+  const tab = chosen ?? (up && startsOrFailed(agent) ? "logs" : first);
   return (
     <Tabs.Root value={tab} onValueChange={choose}>
       {up && agent.lifecycle_state === "ready" && hasStartupScripts(agent) && (
@@ -121,8 +126,13 @@ function AgentTabs({
           {agent.started_at && agent.ready_at
             ? `Startup scripts took ${duration(since(agent.started_at, agent.ready_at))}`
             : "Startup scripts have finished"}
-          {mine && (
-            <Button small look="quiet" aria-expanded={tab === "logs"} onClick={() => choose(other(tab))}>
+          {first !== "logs" && (
+            <Button
+              small
+              look="quiet"
+              aria-expanded={tab === "logs"}
+              onClick={() => choose(tab === "logs" ? first : "logs")}
+            >
               {tab === "logs" ? "Hide startup log" : "Show startup log"}
             </Button>
           )}

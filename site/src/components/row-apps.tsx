@@ -4,7 +4,7 @@ import { Braces, SquareTerminal } from "lucide-react";
 import { openWithToken } from "~/api/actions";
 import { queries } from "~/api/queries";
 import type { Workspace } from "~/api/types";
-import { appLink, wantsToken } from "~/lib/links";
+import { appLink, opens, wantsToken } from "~/lib/links";
 import { paths } from "~/lib/path";
 import { messageOf, toast } from "~/lib/toasts";
 import { agentsOf } from "./status";
@@ -19,12 +19,10 @@ export function RowApps({ workspace: w }: { workspace: Workspace }) {
   const shows = (name: (typeof agent.display_apps)[number]) => agent.display_apps.includes(name);
   const apps = agent.apps
     .filter((app) => !app.hidden && !wantsToken(app))
-    .map((app) => ({
-      id: app.id,
-      icon: app.icon,
-      name: app.display_name || app.slug,
-      to: appLink(w, agent, app, host),
-    }))
+    .map((app) => {
+      const to = appLink(w, agent, app, host);
+      return { id: app.id, icon: app.icon, name: app.display_name || app.slug, to, open: opens(app, to) };
+    })
     .filter((app) => app.to !== "");
   return (
     <>
@@ -59,6 +57,7 @@ export function RowApps({ workspace: w }: { workspace: Workspace }) {
           key={app.id}
           className={linkClass}
           href={app.to}
+          onClick={app.open}
           target="_blank"
           rel="noopener noreferrer"
           aria-label={`${app.name} of ${w.name}`}

@@ -1,8 +1,8 @@
 // @vitest-environment jsdom
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
 import { editorLink, jetbrainsLink } from "./editors";
-import { appLink, portLink, wantsToken, withToken } from "./links";
+import { appLink, opens, plainText, portLink, wantsToken, withToken } from "./links";
 
 const w = { name: "dev", owner_name: "ada" } as Workspace;
 const agent = { id: "a", name: "main", expanded_directory: "/home/ada" } as WorkspaceAgent;
@@ -93,5 +93,26 @@ describe("links", () => {
     ])
       expect(wantsToken(app({ external: true, url }))).toBe(false);
     expect(wantsToken(app({ url: "http://localhost/$SESSION_TOKEN" }))).toBe(false);
+  });
+
+  it.each([
+    ["a slim window", app({ open_in: "slim-window" }), {}, true],
+    ["a slim window, with Ctrl", app({ open_in: "slim-window" }), { ctrlKey: true }, false],
+    ["a tab", app({ open_in: "tab" }), {}, false],
+    ["an address elsewhere", app({ open_in: "slim-window", external: true }), {}, false],
+  ])("a click opens %s", (_, a, keys, want) => {
+    const open = vi.spyOn(window, "open").mockReturnValue(null);
+    const preventDefault = vi.fn();
+    opens(a, "/x")({ ctrlKey: false, metaKey: false, shiftKey: false, preventDefault, ...keys });
+    expect([open.mock.calls.length, preventDefault.mock.calls.length]).toEqual(want ? [1, 1] : [0, 0]);
+    open.mockRestore();
+  });
+
+  it.each([
+    ["Opens **the** [editor](https://example.com/x) with `code`.", "Opens the editor with code."],
+    ["# Title\n__bold__ 2 * 3 * 4 a_b_c", "Title\nbold 2 * 3 * 4 a_b_c"],
+    ["![icon](/a.png) `unclosed **marks", "icon `unclosed **marks"],
+  ])("shows %s as text", (markdown, want) => {
+    expect(plainText(markdown)).toBe(want);
   });
 });

@@ -64,3 +64,22 @@ export const wantsToken = (app: WorkspaceApp) =>
   app.external && (app.url ?? "").includes(tokenMark) && !["", "http", "https"].includes(schemeOf(app));
 
 export const withToken = (link: string, token: string) => link.replaceAll(tokenMark, encodeURIComponent(token));
+
+/**
+ * opens returns what a click on an app's link does: apps whose template asks for a slim window open without the
+ * browser's own controls. Apps elsewhere, and clicks with a key held down, open as links do.
+ */
+export const opens =
+  (app: WorkspaceApp, link: string) =>
+  (e: { ctrlKey: boolean; metaKey: boolean; shiftKey: boolean; preventDefault: () => void }) => {
+    if (app.open_in !== "slim-window" || app.external || e.ctrlKey || e.metaKey || e.shiftKey) return;
+    e.preventDefault();
+    window.open(link, "_blank", "popup,noopener,noreferrer,width=1100,height=760");
+  };
+
+/** plainText takes links, emphasis and code marks out of Markdown, for places that show text only. */
+export const plainText = (markdown: string) =>
+  markdown
+    .replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1")
+    .replace(/(\*\*|__|`)(.+?)\1/g, "$2")
+    .replace(/^#{1,6} /gm, "");
