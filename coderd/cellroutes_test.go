@@ -226,6 +226,7 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Update, Resource: rbac.WorkspaceState}: tries(probe{method: "PUT", path: theBuild + "/state", body: `{"state": ""}`, fresh: freshWorkspace, of: rbac.WorkspaceBuild}),
 
 	{Action: rbac.Read, Resource: rbac.Agent}:    tries(probe{method: "GET", path: theAgent}, probe{method: "GET", path: theAgent + "/logs"}),
+	{Action: rbac.Update, Resource: rbac.Agent}:  tries(probe{method: "GET", path: theWS + "/external-agent/main/credentials", of: rbac.Workspace}),
 	{Action: rbac.Connect, Resource: rbac.Agent}: tries(probe{method: "GET", path: theAgent + "/connection"}, probe{method: "GET", path: theAgent + "/listening-ports", unavailable: 503}),
 
 	{Action: rbac.Create, Resource: rbac.ProvisionerDaemon}: {without: "a provisioner joins over the mesh: TestProvisionersOfOrganizations and the tests of coderd/mesh"},

@@ -3,8 +3,10 @@ package agents
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/bootstrap"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -26,6 +29,7 @@ const (
 
 // Routes registers the agents' routes.
 func (s *Service) Routes(mux *httpapi.Mux) {
+	mux.Handle("GET /api/v2/init-script/{os}/{arch}", rbac.Public, s.getInitScript)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}", rbac.Needs(rbac.Read, rbac.Agent), s.get)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/connection", rbac.Needs(rbac.Connect, rbac.Agent), s.getConnection)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/logs", rbac.Needs(rbac.Read, rbac.Agent), s.getLogs)
@@ -84,6 +88,22 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, shown[0])
+}
+
+// getInitScript answers with the script that starts an agent on a machine, which gets the agent's token in its environment. It is the same for
+// all agents, and contains no secret.
+func (s *Service) getInitScript(w http.ResponseWriter, r *http.Request) error {
+	script := bootstrap.Script(r.PathValue("os"), r.PathValue("arch"))
+	if script == "" {
+		return fault.New(fault.NotFound, "There is no agent for %s on %s.", database.Text(r.PathValue("os")), database.Text(r.PathValue("arch"))).
+			WithDetail("Agents run on linux, on amd64, arm64 and armv7.")
+	}
+	script = strings.NewReplacer("${ACCESS_URL}", strings.TrimSuffix(s.opts.AccessURL, "/")+"/", "${AUTH_TYPE}", "token").Replace(script)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusOK)
+	_, err := io.WriteString(w, script)
+	return err
 }
 
 func (s *Service) getConnection(w http.ResponseWriter, r *http.Request) error {

@@ -135,7 +135,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbs
 		Name: a.Name, ResourceID: a.ResourceID, Architecture: a.Architecture, OperatingSystem: a.OperatingSystem, EnvironmentVariables: env,
 		LogsLength: a.LogsLength, LogsOverflowed: a.LogsOverflowed, Directory: a.Directory, ExpandedDirectory: a.ExpandedDirectory, Version: a.Version,
 		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds, TroubleshootingURL: a.TroubleshootingUrl,
-		StartupScriptBehavior: sdk.StartupBehavior(a.StartupScriptBehavior),
+		StartupScriptBehavior: sdk.StartupBehavior(a.StartupScriptBehavior), External: a.External,
 	}
 	for _, app := range a.DisplayApps {
 		out.DisplayApps = append(out.DisplayApps, sdk.DisplayApp(app))

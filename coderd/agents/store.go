@@ -93,7 +93,7 @@ func (s *storing) resource(ctx context.Context, id uuid.UUID, r *provisionerpb.R
 		return nil
 	}
 	for i, a := range r.GetAgents() {
-		if err := s.agent(ctx, id, i, a); err != nil {
+		if err := s.agent(ctx, id, i, a, r.GetType() == sdk.ResourceExternalAgent); err != nil {
 			return fmt.Errorf("store agent %s: %w", a.GetName(), err)
 		}
 	}
@@ -109,7 +109,7 @@ type metadataScript struct {
 	Order       int32  `json:"order"`
 }
 
-func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *provisionerpb.Agent) error {
+func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *provisionerpb.Agent, external bool) error {
 	live := s.batch.WorkspaceID != uuid.Nil
 	id, err := uuid.FromBytes(a.GetId())
 	if !live || err != nil || id == uuid.Nil {
@@ -135,6 +135,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	}
 	// A job's final report is complete.
 	params.Complete = s.batch.Final || a.GetComplete()
+	params.External = external
 	if live {
 		params.WorkspaceID = &s.batch.WorkspaceID
 		params.BuildNumber = s.batch.BuildNumber

@@ -53,6 +53,7 @@ func kindOf(resource Resource) string {
 var needed = map[Power][]string{
 	{Connect, Workspace}:      {"workspace:ssh"},
 	{Connect, Agent}:          {"workspace:ssh"},
+	{Update, Agent}:           {"workspace:ssh"},
 	{Connect, Mesh}:           {"workspace:ssh"},
 	{OpenApp, Workspace}:      {"workspace:application_connect"},
 	{Read, Mesh}:              {"deployment:read"},

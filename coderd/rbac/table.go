@@ -133,6 +133,7 @@ var table = map[Resource]map[Action]grant{
 	Agent: {
 		Read:    {to: readers},
 		Connect: {to: self | user, private: true},
+		Update:  {to: self, personal: true, private: true}, // be it: read the token of an external agent
 	},
 	ProvisionerDaemon: {
 		Create: {to: self | publishers, personal: true}, // run one: it sees what its jobs do

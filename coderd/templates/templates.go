@@ -146,7 +146,7 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// filterTemplates handles the terms that exclude templates. No template has an AI task or an external agent.
+// filterTemplates handles the terms that exclude templates. No template has an AI task.
 func filterTemplates(ctx context.Context, p *dbsqlc.ListTemplateRowsParams, terms map[string]string) (err error) {
 	if p.Deprecated, err = httpapi.SearchBool(terms, "deprecated"); err != nil {
 		return err
@@ -156,7 +156,16 @@ func filterTemplates(ctx context.Context, p *dbsqlc.ListTemplateRowsParams, term
 		id := httpapi.ActorFrom(ctx).UserID
 		p.Author, p.AuthorID = "", &id
 	}
-	for _, key := range []string{"has-ai-task", "has_ai_task", "has-external-agent", "has_external_agent"} {
+	for _, key := range []string{"has-external-agent", "has_external_agent"} {
+		wanted, err := httpapi.SearchBool(terms, key)
+		if err != nil {
+			return err
+		}
+		if wanted != nil {
+			p.External = wanted
+		}
+	}
+	for _, key := range []string{"has-ai-task", "has_ai_task"} {
 		wanted, err := httpapi.SearchBool(terms, key)
 		if err != nil {
 			return err

@@ -242,7 +242,7 @@ func (s *Service) versionsJSON(ctx context.Context, rows []dbsqlc.ListTemplateVe
 		out[i] = sdk.TemplateVersion{
 			ID: v.ID, TemplateID: v.TemplateID, OrganizationID: v.OrganizationID, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, Name: v.Name,
 			Message: v.Message, Job: shown[v.JobID], Readme: v.Readme, Archived: v.Archived,
-			CreatedBy: sdk.MinimalUser{ID: v.CreatedBy, Username: row.Creator, Name: row.CreatorName},
+			CreatedBy: sdk.MinimalUser{ID: v.CreatedBy, Username: row.Creator, Name: row.CreatorName}, HasExternalAgent: row.ExternalAgent,
 		}
 		if m, ok := matched[v.JobID]; ok {
 			out[i].MatchedProvisioners = &m

@@ -113,7 +113,16 @@ func filterMore(p *dbsqlc.ListWorkspaceRowsParams, terms map[string]string) (err
 	if params, given := terms["param"]; given {
 		p.Params = strings.Split(params, ",")
 	}
-	for _, key := range []string{"has-ai-task", "has_ai_task", "has-external-agent", "has_external_agent"} {
+	for _, key := range []string{"has-external-agent", "has_external_agent"} {
+		wanted, err := httpapi.SearchBool(terms, key)
+		if err != nil {
+			return err
+		}
+		if wanted != nil {
+			p.External = wanted
+		}
+	}
+	for _, key := range []string{"has-ai-task", "has_ai_task"} {
 		wanted, err := httpapi.SearchBool(terms, key)
 		if err != nil {
 			return err

@@ -93,6 +93,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaces/{workspace}/acl", share, s.getACL)
 	mux.Handle("PATCH /api/v2/workspaces/{workspace}/acl", share, s.patchACL, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("DELETE /api/v2/workspaces/{workspace}/acl", share, s.deleteACL, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("GET /api/v2/workspaces/{workspace}/external-agent/{workspaceagent}/credentials", rbac.Needs(rbac.Update, rbac.Agent), s.getExternalAgent)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch", read, s.watch)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch-ws", read, s.watchWebsocket)
 

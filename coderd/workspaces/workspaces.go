@@ -373,7 +373,7 @@ func (s *Service) count(ctx context.Context, p dbsqlc.ListWorkspaceRowsParams) (
 		ExtentOrganizations: p.ExtentOrganizations, ExtentMember: p.ExtentMember, ExtentPrincipals: p.ExtentPrincipals, ExtentOnly: p.ExtentOnly,
 		OrganizationID: p.OrganizationID, Shared: p.Shared, SharedWith: p.SharedWith, NotOwnerID: p.NotOwnerID, OwnerName: p.OwnerName, Name: p.Name,
 		TemplateName: p.TemplateName, Dormant: p.Dormant, Outdated: p.Outdated, Status: p.Status,
-		UsedBefore: p.UsedBefore, UsedAfter: p.UsedAfter, Params: p.Params, AgentStatus: p.AgentStatus, Healthy: p.Healthy,
+		UsedBefore: p.UsedBefore, UsedAfter: p.UsedAfter, Params: p.Params, AgentStatus: p.AgentStatus, Healthy: p.Healthy, External: p.External,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("count workspaces: %w", err)

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -44,6 +45,22 @@ type WorkspaceAgent struct {
 	Scripts                  List[AgentScript]    `json:"scripts"`
 	StartupScriptBehavior    StartupBehavior      `json:"startup_script_behavior"`
 	Connections              *AgentConnections    `json:"connections,omitempty"` // nil until the agent has reported them
+	External                 bool                 `json:"external"`              // a user starts it by hand: see ExternalAgentCredentials
+}
+
+// ResourceExternalAgent is the type of resources whose agents are external: users start them by hand.
+const ResourceExternalAgent = "coder_external_agent"
+
+// ExternalAgentCredentials tell how to start an external agent on its machine.
+type ExternalAgentCredentials struct {
+	Command    string `json:"command"` // for a shell there; contains the token
+	AgentToken string `json:"agent_token"`
+}
+
+// ExternalAgentCredentials returns how to start an external agent of a running workspace, named by its name or id. Only the workspace's owner
+// may know. The token changes with each build.
+func (c *Client) ExternalAgentCredentials(ctx context.Context, workspace uuid.UUID, agent string) (ExternalAgentCredentials, error) {
+	return get[ExternalAgentCredentials](ctx, c, "workspaces/"+workspace.String()+"/external-agent/"+url.PathEscape(agent)+"/credentials")
 }
 
 // AgentConnections counts the current connections to a workspace.

@@ -42,6 +42,7 @@ type WorkspaceBuild struct {
 	// none.
 	UnknownResources []string `json:"unknown_resources,omitempty"`
 	TaintedResources []string `json:"tainted_resources,omitempty"`
+	HasExternalAgent bool     `json:"has_external_agent"`
 }
 
 // Agents returns the agents of a build, in the order of its resources.

@@ -33,6 +33,7 @@ var readTypes = map[string][]any{
 	"coder_app":                   {belonging{}, appAttributes{}},
 	"coder_script":                {belonging{}, scriptAttributes{}},
 	"coder_env":                   {belonging{}, agentEnv{}},
+	"coder_external_agent":        {belonging{}},
 	"coder_metadata":              {metadataAttributes{}},
 	"data.coder_parameter":        {parameterAttributes{}},
 	"data.coder_workspace_preset": {presetAttributes{}},

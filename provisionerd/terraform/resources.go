@@ -28,7 +28,7 @@ func deriveResources(nodes []node) ([]*provisionerpb.Resource, error) {
 func deriveAll(nodes []node) (resources []*provisionerpb.Resource, strays []string, err error) {
 	d := deriver{nodes: nodes, ids: map[string]bool{}}
 	for i, n := range nodes {
-		if strings.HasPrefix(n.typ, "coder_") {
+		if strings.HasPrefix(n.typ, "coder_") && n.typ != externalAgent {
 			continue
 		}
 		var attrs struct {
@@ -56,7 +56,7 @@ func deriveAll(nodes []node) (resources []*provisionerpb.Resource, strays []stri
 	d.metadata()
 	for _, n := range nodes {
 		var of belonging
-		if belongsToAgent(n.typ) && json.Unmarshal(n.attrs, &of) == nil && of.AgentID != "" && !d.ids[of.AgentID] {
+		if (belongsToAgent(n.typ) || n.typ == externalAgent) && json.Unmarshal(n.attrs, &of) == nil && of.AgentID != "" && !d.ids[of.AgentID] {
 			d.strays = append(d.strays, n.address())
 		}
 	}
@@ -65,6 +65,9 @@ func deriveAll(nodes []node) (resources []*provisionerpb.Resource, strays []stri
 	}
 	return append(resources, d.loose...), slices.Compact(slices.Sorted(slices.Values(d.strays))), nil
 }
+
+// externalAgent is the type of the resources that own the agents which users start by hand.
+const externalAgent = "coder_external_agent"
 
 type owner struct {
 	node     *node
@@ -108,7 +111,7 @@ func (d *deriver) agents() error {
 		if err := d.attach(n, a); err != nil {
 			return err
 		}
-		if o := d.ownerOf(n); o != nil {
+		if o := d.ownerOf(n, uuidText(a.Id)); o != nil {
 			o.resource.Agents = append(o.resource.Agents, a)
 			continue
 		}
@@ -126,13 +129,19 @@ func (d *deriver) count(address string) (count int) {
 	return count
 }
 
-// ownerOf returns the resource to which a node belongs, or nil. Candidates are all resources that depend on the node. The owner depends on
-// no other candidate, and is the first such by address; among its instances, the one with the node's index.
-func (d *deriver) ownerOf(n *node) *owner {
+// ownerOf returns the resource to which an agent belongs, or nil. If the agent has a coder_external_agent, it is that. Otherwise candidates
+// are all resources that depend on the agent. The owner depends on no other candidate, and is the first such by address; among its
+// instances, the one with the agent's index.
+func (d *deriver) ownerOf(n *node, id string) *owner {
 	address := n.address()
+	for i := range d.owners {
+		if o := &d.owners[i]; o.node.typ == externalAgent && belongs(o.node, address, id) {
+			return o
+		}
+	}
 	candidates := map[string]bool{}
 	for _, o := range d.owners {
-		if slices.Contains(o.node.deps, address) {
+		if o.node.typ != externalAgent && slices.Contains(o.node.deps, address) {
 			candidates[o.node.address()] = true
 		}
 	}
@@ -158,6 +167,15 @@ type belonging struct {
 	AgentID string `json:"agent_id"`
 }
 
+// belongs reports whether something belongs to the agent with an address and an id. In a plan the id is not known.
+func belongs(n *node, agent, id string) bool {
+	var of belonging
+	if json.Unmarshal(n.attrs, &of) != nil || of.AgentID == "" {
+		return slices.Contains(n.deps, agent)
+	}
+	return of.AgentID == id
+}
+
 // attach adds an agent's apps, scripts and variables, which are separate resources, to the agent.
 func (d *deriver) attach(n *node, a *provisionerpb.Agent) error {
 	id := uuidText(a.Id)
@@ -167,11 +185,7 @@ func (d *deriver) attach(n *node, a *provisionerpb.Agent) error {
 		if !belongsToAgent(m.typ) {
 			continue
 		}
-		var of belonging
-		if err := json.Unmarshal(m.attrs, &of); err != nil {
-			return fmt.Errorf("read %s: %w", m.address(), err)
-		}
-		if of.AgentID != "" && of.AgentID != id || of.AgentID == "" && !slices.Contains(m.deps, n.address()) {
+		if !belongs(m, n.address(), id) {
 			continue
 		}
 		var err error

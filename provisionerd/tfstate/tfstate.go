@@ -1,5 +1,6 @@
 // Package tfstate examines a raw Terraform state after an interrupted job: which resources it may lack, and which of its resources are
-// unfinished. It owns the rules for that and rewrites the state. It runs nothing, and knows neither jobs nor storage.
+// unfinished. It owns the rules for that and rewrites the state. It also reads the tokens of agents. It runs nothing, and knows neither jobs nor
+// storage.
 //
 // Terraform writes a resource into its state once the provider has created it, before the resource's provisioners have run, and marks it as
 // tainted only after they have failed. After a kill the state therefore shows unfinished resources as complete. Settle marks
@@ -14,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -100,6 +103,38 @@ func Address(module, typ, name string, index any) string {
 func quoteKey(key string) string {
 	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "${", "$${", "%{", "%%{").Replace(key)
 	return `"` + quoted + `"`
+}
+
+// AgentToken returns the token of the coder_agent with an id, or "" if a state has none.
+func AgentToken(state []byte, id uuid.UUID) string {
+	var s struct {
+		Resources []struct {
+			Mode      string `json:"mode"`
+			Type      string `json:"type"`
+			Instances []struct {
+				Deposed    string          `json:"deposed"`
+				Attributes json.RawMessage `json:"attributes"`
+			} `json:"instances"`
+		} `json:"resources"`
+	}
+	if err := json.Unmarshal(state, &s); err != nil {
+		return ""
+	}
+	for _, r := range s.Resources {
+		if r.Mode != "managed" || r.Type != "coder_agent" {
+			continue
+		}
+		for _, i := range r.Instances {
+			var a struct {
+				ID    string `json:"id"`
+				Token string `json:"token"`
+			}
+			if json.Unmarshal(i.Attributes, &a) == nil && i.Deposed == "" && a.ID == id.String() {
+				return a.Token
+			}
+		}
+	}
+	return ""
 }
 
 type resource struct {

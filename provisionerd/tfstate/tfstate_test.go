@@ -3,10 +3,12 @@ package tfstate_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
@@ -112,6 +114,39 @@ func TestSettleWithoutState(t *testing.T) {
 			t.Errorf("%q: left %q, outcome (-want +got):\n%s", state, left, diff)
 		}
 	}
+}
+
+func TestAgentToken(t *testing.T) {
+	t.Parallel()
+	id := uuid.MustParse("11111111-1111-4111-8111-111111111111")
+	agent := func(mode, typ, deposed string) string {
+		return fmt.Sprintf(`{"version":4,"resources":[{"mode":%q,"type":%q,"name":"a","instances":[{"attributes":{"id":"x","token":"other"}},{"deposed":%q,"attributes":{"id":%q,"token":"secret"}}]}]}`,
+			mode, typ, deposed, id)
+	}
+	for name, c := range map[string]struct{ state, want string }{
+		"the agent":       {agent("managed", "coder_agent", ""), "secret"},
+		"another type":    {agent("managed", "t", ""), ""},
+		"a data source":   {agent("data", "coder_agent", ""), ""},
+		"about to go":     {agent("managed", "coder_agent", "d"), ""},
+		"an empty state":  {"", ""},
+		"no state":        {"[]", ""},
+		"odd attributes":  {`{"resources":[{"mode":"managed","type":"coder_agent","instances":[{"attributes":[1]}]}]}`, ""},
+		"an odd resource": {`{"resources":[null,{"mode":"managed","type":"coder_agent","instances":[null]}]}`, ""},
+	} {
+		if got := tfstate.AgentToken([]byte(c.state), id); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// FuzzAgentToken: whatever the state, nothing panics, and a token that is found is in it.
+func FuzzAgentToken(f *testing.F) {
+	f.Add([]byte(`{"version":4,"resources":[{"mode":"managed","type":"coder_agent","name":"a","instances":[{"attributes":{"id":"00000000-0000-0000-0000-000000000000","token":"t"}}]}]}`))
+	f.Fuzz(func(t *testing.T, state []byte) {
+		if got := tfstate.AgentToken(state, uuid.Nil); len(got) > 3*len(state) {
+			t.Errorf("a token of %d bytes in a state of %d", len(got), len(state))
+		}
+	})
 }
 
 // FuzzSettle: whatever the state, nothing panics, every resource that was begun is named, and a rewritten state is readable.

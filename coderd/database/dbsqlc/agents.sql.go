@@ -286,7 +286,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -328,12 +328,13 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.UserData,
 		&i.Complete,
 		&i.ServerID,
+		&i.External,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -375,12 +376,13 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.UserData,
 		&i.Complete,
 		&i.ServerID,
+		&i.External,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
 `
@@ -433,6 +435,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.UserData,
 		&i.WorkspaceAgent.Complete,
 		&i.WorkspaceAgent.ServerID,
+		&i.WorkspaceAgent.External,
 		&i.WorkspaceName,
 		&i.OwnerID,
 		&i.OwnerName,
@@ -474,6 +477,42 @@ func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwne
 		&i.Sharing,
 		&i.WorkspaceDeletedAt,
 		&i.OwnerName,
+	)
+	return i, err
+}
+
+const getBuildAgent = `-- name: GetBuildAgent :one
+SELECT a.id, a.name, a.operating_system, a.architecture, a.token_hash, a.external
+FROM workspace_agents a JOIN workspace_resources r ON r.id = a.resource_id JOIN workspace_builds b ON b.job_id = r.job_id
+WHERE b.id = $1 AND (a.id = $2::uuid OR a.name = $3::text)
+`
+
+type GetBuildAgentParams struct {
+	BuildID uuid.UUID
+	ID      *uuid.UUID
+	Name    string
+}
+
+type GetBuildAgentRow struct {
+	ID              uuid.UUID
+	Name            string
+	OperatingSystem string
+	Architecture    string
+	TokenHash       []byte
+	External        bool
+}
+
+// Returns the agent of a build with an id or a name.
+func (q *Queries) GetBuildAgent(ctx context.Context, arg GetBuildAgentParams) (GetBuildAgentRow, error) {
+	row := q.db.QueryRow(ctx, getBuildAgent, arg.BuildID, arg.ID, arg.Name)
+	var i GetBuildAgentRow
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.OperatingSystem,
+		&i.Architecture,
+		&i.TokenHash,
+		&i.External,
 	)
 	return i, err
 }
@@ -718,7 +757,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -766,6 +805,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.UserData,
 			&i.Complete,
 			&i.ServerID,
+			&i.External,
 		); err != nil {
 			return nil, err
 		}
@@ -1399,14 +1439,15 @@ func (q *Queries) UpdateAppHealth(ctx context.Context, arg UpdateAppHealthParams
 
 const upsertAgent = `-- name: UpsertAgent :execrows
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
-	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
 	token_hash = EXCLUDED.token_hash, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
-	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete
+	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
+	external = EXCLUDED.external
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id
 `
 
@@ -1430,6 +1471,7 @@ type UpsertAgentParams struct {
 	Metadata                 []byte
 	UserData                 bool
 	Complete                 bool
+	External                 bool
 }
 
 // Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
@@ -1455,6 +1497,7 @@ func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64
 		arg.Metadata,
 		arg.UserData,
 		arg.Complete,
+		arg.External,
 	)
 	if err != nil {
 		return 0, err

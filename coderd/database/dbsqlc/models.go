@@ -540,6 +540,7 @@ type WorkspaceAgent struct {
 	UserData                 bool
 	Complete                 bool
 	ServerID                 *uuid.UUID
+	External                 bool
 }
 
 type WorkspaceAgentLog struct {

@@ -623,9 +623,11 @@ WHERE t.deleted_at IS NULL
 	AND ($5::uuid IS NULL OR t.created_by = $5)
 	AND ($6::text = '' OR lower(u.username) = lower($6::text))
 	AND ($7::boolean IS NULL OR (t.deprecated <> '') = $7)
-	AND ($8::boolean OR t.organization_id = ANY ($9::uuid[])
-		OR t.organization_id = ANY ($10::uuid[]) AND t.sharing ?| $11::text[])
-	AND ($12::uuid[] IS NULL OR t.id = ANY ($12::uuid[]))
+	AND ($8::boolean IS NULL OR $8 = EXISTS (SELECT FROM template_versions v
+		JOIN workspace_resources r ON r.job_id = v.job_id WHERE v.id = t.active_version_id AND r.type = 'coder_external_agent'))
+	AND ($9::boolean OR t.organization_id = ANY ($10::uuid[])
+		OR t.organization_id = ANY ($11::uuid[]) AND t.sharing ?| $12::text[])
+	AND ($13::uuid[] IS NULL OR t.id = ANY ($13::uuid[]))
 ORDER BY lower(t.name), t.id
 `
 
@@ -637,6 +639,7 @@ type ListTemplateRowsParams struct {
 	AuthorID            *uuid.UUID
 	Author              string
 	Deprecated          *bool
+	External            *bool
 	ExtentAll           bool
 	ExtentOrganizations []uuid.UUID
 	ExtentMember        []uuid.UUID
@@ -663,6 +666,7 @@ func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsPara
 		arg.AuthorID,
 		arg.Author,
 		arg.Deprecated,
+		arg.External,
 		arg.ExtentAll,
 		arg.ExtentOrganizations,
 		arg.ExtentMember,
@@ -808,7 +812,8 @@ func (q *Queries) ListTemplateVersionPresets(ctx context.Context, templateVersio
 }
 
 const listTemplateVersionRows = `-- name: ListTemplateVersionRows :many
-SELECT v.id, v.organization_id, v.template_id, v.job_id, v.name, v.message, v.readme, v.archived, v.names_owner_session_token, v.names_owner_ssh_private_key, v.created_by, v.created_at, v.updated_at, v.names_owner_oidc_access_token, u.username AS creator, u.name AS creator_name, j.file_id
+SELECT v.id, v.organization_id, v.template_id, v.job_id, v.name, v.message, v.readme, v.archived, v.names_owner_session_token, v.names_owner_ssh_private_key, v.created_by, v.created_at, v.updated_at, v.names_owner_oidc_access_token, u.username AS creator, u.name AS creator_name, j.file_id,
+	EXISTS (SELECT FROM workspace_resources r WHERE r.job_id = v.job_id AND r.type = 'coder_external_agent') AS external_agent
 FROM template_versions v
 JOIN users u ON u.id = v.created_by
 JOIN provisioner_jobs j ON j.id = v.job_id
@@ -832,6 +837,7 @@ type ListTemplateVersionRowsRow struct {
 	Creator         string
 	CreatorName     string
 	FileID          uuid.UUID
+	ExternalAgent   bool
 }
 
 // Lists versions, oldest first. Give either ids or template_id. A page_limit of 0 means all.
@@ -868,6 +874,7 @@ func (q *Queries) ListTemplateVersionRows(ctx context.Context, arg ListTemplateV
 			&i.Creator,
 			&i.CreatorName,
 			&i.FileID,
+			&i.ExternalAgent,
 		); err != nil {
 			return nil, err
 		}

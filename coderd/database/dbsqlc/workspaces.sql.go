@@ -54,19 +54,21 @@ WHERE w.latest_build_id IS NOT NULL
 		WHERE NOT EXISTS (SELECT FROM workspace_build_parameters p WHERE p.workspace_build_id = w.latest_build_id
 			AND (asked.param = p.name OR asked.param = p.name || '=' || p.value AND (w.owner_id = $7 OR EXISTS (SELECT FROM template_version_parameters d
 				WHERE d.template_version_id = w.latest_version_id AND d.name = p.name AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'))))))
-	AND ($22::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
+	AND ($22::boolean IS NULL OR $22 = EXISTS (SELECT FROM workspace_builds b
+		JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
+	AND ($23::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
 		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
-		WHERE b.id = w.latest_build_id AND $22 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
+		WHERE b.id = w.latest_build_id AND $23 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
 			WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
 			WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
 			ELSE 'connecting' END))
-	AND ($23::boolean IS NULL OR $23 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
+	AND ($24::boolean IS NULL OR $24 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
 		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
 		WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
 			THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 			ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 				OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
-	AND ($24::text = '' OR $24::text = CASE w.latest_status
+	AND ($25::text = '' OR $25::text = CASE w.latest_status
 		WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 		WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
 		ELSE w.latest_status END)
@@ -94,6 +96,7 @@ type CountWorkspaceRowsParams struct {
 	UsedBefore          *time.Time
 	UsedAfter           *time.Time
 	Params              []string
+	External            *bool
 	AgentStatus         *string
 	Healthy             *bool
 	Status              string
@@ -123,6 +126,7 @@ func (q *Queries) CountWorkspaceRows(ctx context.Context, arg CountWorkspaceRows
 		arg.UsedBefore,
 		arg.UsedAfter,
 		arg.Params,
+		arg.External,
 		arg.AgentStatus,
 		arg.Healthy,
 		arg.Status,
@@ -350,24 +354,26 @@ WITH page AS (
 			WHERE NOT EXISTS (SELECT FROM workspace_build_parameters p WHERE p.workspace_build_id = w.latest_build_id
 				AND (asked.param = p.name OR asked.param = p.name || '=' || p.value AND (w.owner_id = $1 OR EXISTS (SELECT FROM template_version_parameters d
 					WHERE d.template_version_id = w.latest_version_id AND d.name = p.name AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'))))))
-		AND ($23::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
+		AND ($23::boolean IS NULL OR $23 = EXISTS (SELECT FROM workspace_builds b
+			JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
+		AND ($24::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
-			WHERE b.id = w.latest_build_id AND $23 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
+			WHERE b.id = w.latest_build_id AND $24 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
 				WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
 				WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
 				ELSE 'connecting' END))
-		AND ($24::boolean IS NULL OR $24 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
+		AND ($25::boolean IS NULL OR $25 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
 			WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
 				THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 				ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 					OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
-		AND ($25::text = '' OR $25::text = CASE w.latest_status
+		AND ($26::text = '' OR $26::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
 			ELSE w.latest_status END)
 	ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id
-	LIMIT NULLIF($27::int, 0) OFFSET $26::int
+	LIMIT NULLIF($28::int, 0) OFFSET $27::int
 )
 SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, w.owner_key, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
 	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
@@ -404,6 +410,7 @@ type ListWorkspaceRowsParams struct {
 	UsedBefore          *time.Time
 	UsedAfter           *time.Time
 	Params              []string
+	External            *bool
 	AgentStatus         *string
 	Healthy             *bool
 	Status              string
@@ -451,6 +458,7 @@ func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsPa
 		arg.UsedBefore,
 		arg.UsedAfter,
 		arg.Params,
+		arg.External,
 		arg.AgentStatus,
 		arg.Healthy,
 		arg.Status,

@@ -15,15 +15,22 @@ SELECT * FROM workspace_resources WHERE job_id = ANY (sqlc.arg(job_ids)::uuid[])
 -- Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
 -- connected. Affects no row if the id belongs to another workspace.
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
-	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
 	token_hash = EXCLUDED.token_hash, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
-	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete
+	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
+	external = EXCLUDED.external
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id;
+
+-- name: GetBuildAgent :one
+-- Returns the agent of a build with an id or a name.
+SELECT a.id, a.name, a.operating_system, a.architecture, a.token_hash, a.external
+FROM workspace_agents a JOIN workspace_resources r ON r.id = a.resource_id JOIN workspace_builds b ON b.job_id = r.job_id
+WHERE b.id = sqlc.arg(build_id) AND (a.id = sqlc.narg(id)::uuid OR a.name = sqlc.arg(name)::text);
 
 -- name: GetAgentForUpdate :one
 SELECT * FROM workspace_agents WHERE id = $1 FOR UPDATE;

@@ -34,6 +34,8 @@ WHERE t.deleted_at IS NULL
 	AND (sqlc.narg(author_id)::uuid IS NULL OR t.created_by = sqlc.narg(author_id))
 	AND (sqlc.arg(author)::text = '' OR lower(u.username) = lower(sqlc.arg(author)::text))
 	AND (sqlc.narg(deprecated)::boolean IS NULL OR (t.deprecated <> '') = sqlc.narg(deprecated))
+	AND (sqlc.narg(external)::boolean IS NULL OR sqlc.narg(external) = EXISTS (SELECT FROM template_versions v
+		JOIN workspace_resources r ON r.job_id = v.job_id WHERE v.id = t.active_version_id AND r.type = 'coder_external_agent'))
 	AND (sqlc.arg(extent_all)::boolean OR t.organization_id = ANY (sqlc.arg(extent_organizations)::uuid[])
 		OR t.organization_id = ANY (sqlc.arg(extent_member)::uuid[]) AND t.sharing ?| sqlc.arg(extent_principals)::text[])
 	AND (sqlc.narg(extent_only)::uuid[] IS NULL OR t.id = ANY (sqlc.narg(extent_only)::uuid[]))
@@ -77,7 +79,8 @@ SELECT * FROM template_versions WHERE template_id = $1 AND lower(name) = lower(s
 
 -- name: ListTemplateVersionRows :many
 -- Lists versions, oldest first. Give either ids or template_id. A page_limit of 0 means all.
-SELECT sqlc.embed(v), u.username AS creator, u.name AS creator_name, j.file_id
+SELECT sqlc.embed(v), u.username AS creator, u.name AS creator_name, j.file_id,
+	EXISTS (SELECT FROM workspace_resources r WHERE r.job_id = v.job_id AND r.type = 'coder_external_agent') AS external_agent
 FROM template_versions v
 JOIN users u ON u.id = v.created_by
 JOIN provisioner_jobs j ON j.id = v.job_id

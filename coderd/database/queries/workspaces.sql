@@ -47,6 +47,8 @@ WITH page AS (
 			WHERE NOT EXISTS (SELECT FROM workspace_build_parameters p WHERE p.workspace_build_id = w.latest_build_id
 				AND (asked.param = p.name OR asked.param = p.name || '=' || p.value AND (w.owner_id = sqlc.arg(viewer_id) OR EXISTS (SELECT FROM template_version_parameters d
 					WHERE d.template_version_id = w.latest_version_id AND d.name = p.name AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'))))))
+		AND (sqlc.narg(external)::boolean IS NULL OR sqlc.narg(external) = EXISTS (SELECT FROM workspace_builds b
+			JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 		AND (sqlc.narg(agent_status)::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
 			WHERE b.id = w.latest_build_id AND sqlc.narg(agent_status) = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
@@ -103,6 +105,8 @@ WHERE w.latest_build_id IS NOT NULL
 		WHERE NOT EXISTS (SELECT FROM workspace_build_parameters p WHERE p.workspace_build_id = w.latest_build_id
 			AND (asked.param = p.name OR asked.param = p.name || '=' || p.value AND (w.owner_id = sqlc.arg(viewer_id) OR EXISTS (SELECT FROM template_version_parameters d
 				WHERE d.template_version_id = w.latest_version_id AND d.name = p.name AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'))))))
+	AND (sqlc.narg(external)::boolean IS NULL OR sqlc.narg(external) = EXISTS (SELECT FROM workspace_builds b
+		JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 	AND (sqlc.narg(agent_status)::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
 		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
 		WHERE b.id = w.latest_build_id AND sqlc.narg(agent_status) = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'

@@ -14,7 +14,6 @@ import (
 var Without = map[string]string{
 	"coder_devcontainer":   "agents do not start dev containers. The starter devcontainer builds a dev container and runs the agent in it",
 	"coder_ai_task":        "this server has no tasks",
-	"coder_external_agent": "this server has no external agents",
 	"coder_agent_instance": "agents sign in with their token only",
 	"data.coder_task":      "this server has no tasks, so enabled is false and prompt is empty",
 }

@@ -92,6 +92,11 @@ export const queries = {
     }),
   authMethods: () => ask<t.AuthMethods>(["auth-methods"], "users/authmethods"),
   buildInfo: () => ask<t.BuildInfo>(["buildinfo"], "buildinfo"),
+  externalAgent: (w: t.Workspace, agent: string) =>
+    ask<t.ExternalAgentCredentials>(
+      ["external-agent", w.id, agent, w.latest_build.id],
+      `workspaces/${w.id}/external-agent/${segment(agent)}/credentials`,
+    ),
   sshConfig: () => ask<t.SSHConfig>(["sshconfig"], "deployment/ssh"),
   appsHost: () => ask<{ host: string }>(["appshost"], "applications/host"),
 

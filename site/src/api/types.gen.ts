@@ -36,6 +36,13 @@ export interface WorkspaceAgent {
   scripts: AgentScript[];
   startup_script_behavior: StartupBehavior;
   connections?: AgentConnections | null; // nil until the agent has reported them
+  external: boolean; // a user starts it by hand: see ExternalAgentCredentials
+}
+
+// ExternalAgentCredentials tell how to start an external agent on its machine.
+export interface ExternalAgentCredentials {
+  command: string; // for a shell there; contains the token
+  agent_token: string;
 }
 
 // AgentConnections counts the current connections to a workspace.
@@ -296,6 +303,7 @@ export interface WorkspaceBuild {
   matched_provisioners?: MatchedProvisioners | null;
   unknown_resources?: string[];
   tainted_resources?: string[];
+  has_external_agent: boolean;
 }
 
 // CreateBuildRequest starts, stops or deletes a workspace.

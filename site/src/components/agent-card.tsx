@@ -9,9 +9,11 @@ import { Connect } from "./agent-connect";
 import { AgentLogs } from "./agent-logs";
 import { Ports } from "./agent-ports";
 import { ConnectionPath } from "./connection-path";
+import { ExternalAgent } from "./external-agent";
 import { Metadata } from "./metadata";
 import { agentTrouble, Dot } from "./status";
 import { Ago, Badge, Button, Card, Facts } from "./ui";
+import { useMe } from "./user";
 
 const statusTone = { connected: "ok", connecting: "accent", disconnected: "bad", timeout: "bad" } as const;
 
@@ -19,6 +21,8 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
   const trouble = agentTrouble(agent);
   const up = agent.status === "connected" && workspace.latest_build.transition === "start";
   const mine = workspace.permissions.connect;
+  const me = useMe().id;
+  const running = workspace.latest_build.status === "running";
   return (
     <Card
       title={
@@ -65,6 +69,9 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
               </>
             )}
           </p>
+        )}
+        {agent.external && me === workspace.owner_id && running && agent.status !== "connected" && (
+          <ExternalAgent workspace={workspace} agent={agent} />
         )}
         {mine ? (
           <Apps workspace={workspace} agent={agent} enabled={up} />

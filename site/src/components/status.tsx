@@ -50,6 +50,7 @@ export function reasonOf(build: WorkspaceBuild): string {
 // agentTrouble says why an agent cannot be used. What is wrong is the server's diagnosis.
 export function agentTrouble(agent: WorkspaceAgent): string {
   if (!agent.health.healthy) return agent.health.reason ?? "agent is unhealthy";
+  if (agent.external && agent.status === "connecting") return "agent has not been started on its machine";
   if (agent.status === "connecting") return "agent is connecting";
   return agent.lifecycle_state === "starting" ? "startup scripts are running" : "";
 }

@@ -167,6 +167,12 @@ func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id 
 		connect = " Connect: coder ssh " + ws.Name
 	}
 	switch {
+	case waiting >= 0 && agents[waiting].External:
+		name := ws.FullName()
+		if len(agents) > 1 {
+			name += "." + agents[waiting].Name
+		}
+		fmt.Fprintf(out, "Created the workspace %s. Start its agent %s on its machine: coder external-workspaces agent-instructions %s", ws.FullName(), agents[waiting].Name, name)
 	case waiting >= 0:
 		fmt.Fprintf(out, "Created the workspace %s. Its agent %s has not connected yet: coder show %s", ws.FullName(), agents[waiting].Name, ws.FullName())
 	case failed >= 0:
@@ -315,7 +321,7 @@ func createError(err error, name target.Name, template string) error {
 }
 
 // waitAgents waits until every agent of the workspace's latest build has connected and, if they block sign-ins, run its start scripts. It shows
-// what it waits for.
+// what it waits for. It does not wait for external agents, which start when their owner does so.
 func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uuid.UUID) error {
 	p := g.Streams().Progress()
 	ok := false
@@ -329,6 +335,9 @@ func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uui
 		}
 		var waiting *sdk.WorkspaceAgent
 		for _, agent := range ws.LatestBuild.Agents() {
+			if agent.External && agent.Status != sdk.AgentConnected {
+				continue // its owner starts it
+			}
 			if agent.Status != sdk.AgentConnected || agent.LifecycleState.Starting() && agent.StartupScriptBehavior == sdk.StartupBlocking {
 				waiting = &agent
 				break

@@ -78,13 +78,17 @@ type listOptions struct {
 	all    bool
 	shared bool // with the user
 	search string
+	always string // is added to the search
 	out    output.List[sdk.Workspace]
 	paths  clientPaths // what the column "path" shows
 	org    organization.Flag
 }
 
-func listCmd(g *global.Flags) *cobra.Command {
-	var opts listOptions
+func listCmd(g *global.Flags) *cobra.Command { return listOf(g, "") }
+
+// listOf returns a command that lists those workspaces that a search always finds.
+func listOf(g *global.Flags, always string) *cobra.Command {
+	opts := listOptions{always: always}
 	opts.out = output.List[sdk.Workspace]{
 		Columns: append(slices.Clip(workspaceColumns), output.Col(pathColumn, func(w sdk.Workspace) string { return opts.paths.of(w) })),
 		Initial: []string{"workspace", "template", "status", "healthy", "last built", "current version", "outdated"},
@@ -132,6 +136,7 @@ func runList(g *global.Flags, cmd *cobra.Command, opts *listOptions) error {
 		}
 		opts.search = strings.TrimSpace(opts.search + " organization:" + org.ID.String())
 	}
+	opts.search = strings.TrimSpace(opts.search + " " + opts.always)
 	// Read them concurrently, since the server asks the agents for their paths.
 	pathsErr := make(chan error, 1)
 	ctx, cancel := context.WithCancel(cmd.Context())
