@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-//go:embed process docker kubernetes
+//go:embed devcontainer docker external kubernetes process
 var content embed.FS
 
 // Starter describes one starter template.
@@ -21,11 +21,19 @@ type Starter struct {
 
 var all = []Starter{
 	{
+		Name: "devcontainer", DisplayName: "Dev containers", Icon: "/icon/devcontainer.svg", Tags: []string{"docker", "container", "devcontainer"},
+		Description: "Workspaces are dev containers, built from the devcontainer.json of a Git repository on the provisioner's Docker host.",
+	},
+	{
 		Name: "docker", DisplayName: "Docker containers", Icon: "/icon/docker.svg", Tags: []string{"docker", "container"},
 		Description: "Workspaces are containers on the provisioner's host; their home folder is a volume that outlives them.",
 	},
 	{
-		Name: "kubernetes", DisplayName: "Kubernetes pods", Icon: "/icon/widgets.svg", Tags: []string{"kubernetes", "container"},
+		Name: "external", DisplayName: "Your own machine", Icon: "/icon/desktop.svg", Tags: []string{"external"},
+		Description: "Workspaces are Linux machines that exist already: their owners start the agent there with a command.",
+	},
+	{
+		Name: "kubernetes", DisplayName: "Kubernetes pods", Icon: "/icon/kubernetes.svg", Tags: []string{"kubernetes", "container"},
 		Description: "Workspaces are pods; their home folder is a persistent volume that outlives them.",
 	},
 	{

@@ -2,6 +2,7 @@ package starters_test
 
 import (
 	"io/fs"
+	"os"
 	"strings"
 	"testing"
 
@@ -11,14 +12,17 @@ import (
 func TestStartersAreComplete(t *testing.T) {
 	t.Parallel()
 	list := starters.List()
-	if len(list) != 3 {
-		t.Fatalf("List: %d starters, want 3", len(list))
+	if len(list) != 5 {
+		t.Fatalf("List: %d starters, want 5", len(list))
 	}
 	for _, want := range list {
 		files, got, ok := starters.Get(want.Name)
 		if !ok || got.Name != want.Name || got.Description == "" || got.DisplayName == "" || got.Icon == "" {
 			t.Errorf("Get(%q): %+v, %v", want.Name, got, ok)
 			continue
+		}
+		if _, err := os.Stat("../../site/public" + want.Icon); err != nil {
+			t.Errorf("%s: the server does not have its icon: %v", want.Name, err)
 		}
 		for _, name := range []string{"main.tf", "README.md"} {
 			text, err := fs.ReadFile(files, name)

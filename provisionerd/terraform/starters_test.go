@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -231,4 +232,44 @@ resource "terraform_data" "process" {
 	j = newTrial(t, template)
 	ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: stop, Metadata: m, State: state}))
 	vanish(t, "CODER_AGENT_TOKEN="+report["token"])
+}
+
+// TestDevcontainerStarter reads the starter's form, which needs no provider: its rule refuses what is no address of a repository.
+func TestDevcontainerStarter(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	answer, err := ask(t.Context(), t, e, starter(t, "devcontainer"), nil)
+	if err != nil || len(answer.Parameters) != 2 {
+		t.Fatalf("%d parameters, %v", len(answer.Parameters), err)
+	}
+	rule, err := regexp.Compile(answer.Parameters[0].GetValidation().GetRegex())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for repository, valid := range map[string]bool{
+		answer.Parameters[0].GetDefaultValue(): true, "git@git.example.com:team/project": true, "/etc": false, "project": false, "file:///etc": false,
+	} {
+		if got := rule.MatchString(repository); got != valid {
+			t.Errorf("%s: accepted %t", repository, got)
+		}
+	}
+}
+
+// TestExternalStarter imports and starts the starter that makes nothing: its agent belongs to its coder_external_agent.
+func TestExternalStarter(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	template := starter(t, "external")
+	j := newTrial(t, template)
+	imported := j.importIt(e, &provisionerpb.TemplateImport{})
+	if imported.GetError() != "" || strings.Contains(j.sink.text(), "no effect") {
+		t.Fatalf("import: %s\n%s", imported.GetError(), j.sink.text())
+	}
+	j = newTrial(t, template)
+	built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
+	for what, resources := range map[string][]*provisionerpb.Resource{"import": imported.GetTemplateImport().GetStartResources(), "build": built.GetResources()} {
+		if len(resources) != 1 || resources[0].GetType() != "coder_external_agent" || len(resources[0].GetAgents()) != 1 {
+			t.Errorf("%s: resources %v", what, resources)
+		}
+	}
 }
