@@ -37,7 +37,7 @@ type daemon struct {
 	reports  *reports
 	visits   *visits
 
-	sessionListener, speedListener, terminalListener, apiListener net.Listener
+	sessionListener, speedListener, terminalListener, regionListener, apiListener net.Listener
 
 	api      *http.Server
 	holder   Terminals
@@ -50,6 +50,9 @@ type daemon struct {
 
 	viewers    *connset.Set // of terminals
 	speedtests *connset.Set
+
+	regionConns  *connset.Set // of region proxies
+	regionVisits regionVisits
 
 	mu         sync.Mutex // guards the fields below
 	workspace  *workspace // nil until the first whole manifest
@@ -71,11 +74,12 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	d.visits = newVisits(d.way)
 	d.viewers = d.connections(maxTerminalConns, "too many viewers of terminals")
 	d.speedtests = d.connections(maxSpeedtests, "too many speed tests")
+	d.regionConns = d.connections(maxRegionConns, "too many connections of region proxies")
 	var open []net.Listener
 	for _, l := range []struct {
 		port     uint16
 		listener *net.Listener
-	}{{meshport.Session, &d.sessionListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}} {
+	}{{meshport.Session, &d.sessionListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}, {meshport.Visit, &d.regionListener}} {
 		listening, err := mesh.Listen(l.port)
 		if err != nil {
 			for _, o := range open {
@@ -105,6 +109,7 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	d.wg.Go(func() { d.talk(work) })
 	d.wg.Go(func() { d.serve(d.speedtests, d.speedListener, d.speedtest) })
 	d.wg.Go(func() { d.serve(d.viewers, d.terminalListener, d.serveTerminal) })
+	d.wg.Go(func() { d.serve(d.regionConns, d.regionListener, d.serveRegion) })
 	d.wg.Go(d.serveAPI)
 	d.wg.Go(func() { d.reportStats(work) })
 	starting, stopStarting := context.WithCancel(work)
@@ -144,7 +149,7 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 
 // close hangs up sessions and ends everything else.
 func (d *daemon) close() error {
-	err := errors.Join(d.sessionListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.api.Close(), d.speedtests.CloseAll())
+	err := errors.Join(d.sessionListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.regionListener.Close(), d.api.Close(), d.speedtests.CloseAll())
 	d.mu.Lock()
 	if d.stopDuties != nil {
 		d.stopDuties()
@@ -153,7 +158,7 @@ func (d *daemon) close() error {
 	w := d.workspace
 	d.mu.Unlock()
 	// Terminals end first, so that their viewers learn the reason.
-	err = errors.Join(err, d.holder.Close(), d.metadata.Close(), d.viewers.Close(), d.speedtests.Close())
+	err = errors.Join(err, d.holder.Close(), d.metadata.Close(), d.viewers.Close(), d.speedtests.Close(), d.regionConns.Close())
 	if w != nil {
 		err = errors.Join(err, w.close())
 	}

@@ -50,6 +50,8 @@ func inbound(kind coordinator.Kind) tailnet.Inbound {
 	switch kind {
 	case coordinator.KindClient, coordinator.KindServer:
 		return tailnet.InboundAll
+	case coordinator.KindProxy:
+		return tailnet.InboundPorts(meshport.Visit)
 	}
 	return tailnet.InboundNone
 }

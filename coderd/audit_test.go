@@ -18,6 +18,7 @@ var unaudited = []string{
 	"POST /api/v2/licenses", "DELETE /api/v2/licenses/{id}", "POST /api/v2/tasks/{user}", "DELETE /api/v2/tasks/{user}/{task}", "PUT /api/v2/prebuilds/settings",
 	"POST /api/v2/users/{user}/convert-login",
 	"POST /api/v2/workspaceagents/me/startup-problem",
+	"POST /api/v2/workspaceproxies/me/app-codes", "POST /api/v2/workspaceproxies/me/visits",
 	"POST /api/v2/workspaces/{workspace}/usage",
 	"PUT /api/v2/notifications/inbox/mark-all-as-read", "PUT /api/v2/notifications/inbox/{notification}/read-status",
 }

@@ -40,6 +40,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/audit"
@@ -282,14 +283,14 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.Regions = regions.New(regions.Options{
 		ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
-		FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() }, Changed: s.Mesh.SetRegions,
+		FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() }, Changed: s.Mesh.SetRegions, Recheck: s.Mesh.RecheckProxies,
 	})
 	s.Jobs = jobs.New(jobs.Options{ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh, Tracer: opts.Tracer})
 	s.Connections = audit.NewConnections(opts.DB, opts.Logger)
 	s.Agents = agents.New(agents.Options{
 		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth,
 		Accounts: agentOwners{s.Users, opts.DB}, Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
-		Ports: apps.NewHosts(opts.AccessURL, opts.WildcardHost),
+		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost),
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate, Notifications: told})
 	s.Workspaces = workspaces.New(workspaces.Options{
@@ -305,10 +306,10 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.Apps = apps.New(apps.Options{
 		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
-		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections,
+		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections, Regions: s.Regions,
 		Clients: httpapi.Clients{Proxies: opts.TrustedProxies, Headers: opts.TrustedHeaders},
 	})
-	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs)
+	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs, meshRegions{s.Regions})
 	s.Audit = audit.New(opts.DB)
 	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, ID: id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns})
 	s.Events = events.New(events.Options{PubSub: s.PubSub, Logger: opts.Logger, Authenticate: s.Users.Authenticate})
@@ -318,7 +319,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.revocations.recheck = []func(context.Context, uuid.UUID) error{
 		sessions.Recheck,
 		s.Mesh.Recheck,
-		func(ctx context.Context, user uuid.UUID) error { s.Apps.Recheck(ctx, user); return nil },
+		func(ctx context.Context, user uuid.UUID) error {
+			s.Apps.Recheck(ctx, user)
+			s.Regions.Recheck() // afterwards: their questions must not meet what is cached here
+			return nil
+		},
 		func(_ context.Context, user uuid.UUID) error { s.Events.Recheck(user); return nil },
 	}
 	// The database tells every server; this one need not wait for that.

@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/region"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -32,6 +33,8 @@ var public = map[string]string{
 	"GET " + coordinator.LinkPath:         "servers are no users: the handler asks for proof of the deployment's key",
 	"GET /api/v2/{$}":                     "says that the API is here",
 	"GET /api/v2/workspaceproxies/me/coordinate": "proxies are not users: the handler checks the proxy's token",
+	"POST " + region.VisitPath:                   "the same",
+	"POST " + region.RedeemPath:                  "the same",
 	"GET /api/v2/buildinfo":                      "clients choose their version before they sign in",
 	"GET /api/v2/appearance":                     "the sign-in page shows it",
 	"GET /api/v2/users/first":                    "whether the deployment is set up",

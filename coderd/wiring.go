@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/provisioners"
+	"github.com/codermesh/codermesh/coderd/regions"
 	"github.com/codermesh/codermesh/coderd/secrets"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/coderd/workspaces"
@@ -30,6 +31,18 @@ type meshAgents struct{ *agents.Service }
 func (a meshAgents) AuthenticateAgent(ctx context.Context, token secret.Token) (mesh.Agent, error) {
 	agent, err := a.Service.AuthenticateAgent(ctx, token)
 	return mesh.Agent{ID: agent.ID, Name: agent.Name}, err
+}
+
+// meshRegions are the region proxies as the mesh knows them.
+type meshRegions struct{ *regions.Service }
+
+func (r meshRegions) AuthenticateProxy(ctx context.Context, token secret.Token) (mesh.RegionProxy, error) {
+	p, err := r.Authenticate(ctx, token)
+	return mesh.RegionProxy{ID: p.ID, Name: p.Name, Fingerprint: p.Fingerprint}, err
+}
+
+func (r meshRegions) MayVisit(ctx context.Context, p mesh.RegionProxy, node, agent uuid.UUID) error {
+	return r.Service.MayVisit(ctx, regions.Proxy{ID: p.ID, Name: p.Name, Fingerprint: p.Fingerprint}, node, agent)
 }
 
 // meshKeys are the provisioners' keys as the mesh knows them.

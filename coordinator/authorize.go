@@ -69,7 +69,7 @@ var errFull = fault.New(fault.RateLimited, "too many subscriptions")
 // linkAllowed links unless the kinds forbid it. Called with mu held.
 func (s *Server) linkAllowed(p *peer, id uuid.UUID) *fault.Error {
 	to := s.table.peer(id)
-	if to.state != absent && !p.principal.Kind.mayInitiate(to.principal.Kind) {
+	if to.state != absent && !p.mayInitiate(to) {
 		return errUnseen()
 	}
 	s.link(p, to)

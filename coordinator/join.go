@@ -34,7 +34,7 @@ func (s *Server) admissible(p Principal, h Hello) *fault.Error {
 		return fault.New(fault.Internal, "principal of kind %q with id %s", p.Kind, p.ID)
 	case h.Key.IsZero() || h.Version < MinVersion:
 		return fault.New(fault.Invalid, "the hello has no key, or version %d", h.Version)
-	case p.Kind == KindClient && p.ID != tailnet.ClientID(h.Key):
+	case (p.Kind == KindClient || p.Kind == KindProxy) && p.ID != tailnet.ClientID(h.Key):
 		return fault.New(fault.Forbidden, "a client's id follows from its key")
 	}
 	if at, ok := s.tombstones[p.ID]; ok && !h.At.After(at) {
@@ -155,7 +155,7 @@ func (s *Server) attach(x *session) (old *binding) {
 	}
 	for partner, t := range p.tunnels {
 		o := t.other(p)
-		if o == t.initiator && !resumed && !o.principal.Kind.mayInitiate(x.principal.Kind) {
+		if o == t.initiator && !resumed && !o.mayInitiate(p) {
 			s.drop(t)
 			o.refuse(id, errUnseen())
 			continue

@@ -18,9 +18,12 @@ const LinkPath = "/api/v2/mesh/link"
 // that it still understands. Each side speaks the lower of the two.
 //
 //	1  2026-11-22  first
+//	2  2026-11-23  participants may be region proxies (KindProxy); servers of earlier versions do not learn of them
 const (
-	LinkVersion    = 1
+	LinkVersion    = 2
 	MinLinkVersion = 1
+
+	linkVersionProxies = 2
 )
 
 // Limits of links. A message that exceeds them closes the link.
@@ -187,7 +190,7 @@ func (p *Present) check() error {
 		return fmt.Errorf("present: no id or no key")
 	case !p.Kind.Valid():
 		return fmt.Errorf("present: kind %q", p.Kind)
-	case p.Kind == KindClient && p.ID != tailnet.ClientID(p.Key):
+	case (p.Kind == KindClient || p.Kind == KindProxy) && p.ID != tailnet.ClientID(p.Key):
 		return fmt.Errorf("present: a client's id follows from its key")
 	case p.Stamp <= 0 || p.Version < MinVersion:
 		return fmt.Errorf("present: stamp %d, version %d", p.Stamp, p.Version)

@@ -221,7 +221,7 @@ func (s *Server) reconnectFar(p *peer) {
 		switch {
 		case o.far != nil || o.state == absent:
 			s.drop(t)
-		case *t.wantedBy(o) && !o.principal.Kind.mayInitiate(p.principal.Kind):
+		case *t.wantedBy(o) && !o.mayInitiate(p):
 			s.drop(t)
 			o.refuse(id, errUnseen())
 		case worker && o.principal.Kind == KindServer:
@@ -234,7 +234,7 @@ func (s *Server) reconnectFar(p *peer) {
 // want subscribes another server's participant to one of this server's. The other server has asked the Authorizer.
 func (s *Server) want(r *replica, pair LinkPair) {
 	p, to := s.peers[pair.From], s.peers[pair.To]
-	if p == nil || p.far == nil || p.far.server != r.id || to == nil || !to.ours() || !p.principal.Kind.mayInitiate(to.principal.Kind) {
+	if p == nil || p.far == nil || p.far.server != r.id || to == nil || !to.ours() || !p.mayInitiate(to) {
 		return // a later announcement makes the other server repeat it, if it still holds
 	}
 	s.link(p, to)

@@ -24,13 +24,15 @@ const Path = "/api/v2/mesh/coordinate"
 //	3  2026-11-22  servers confirm that a subscription was given up (unsubscribed)
 //	4  2026-11-22  a hello may carry the node's announcement and a name; a participant keeps early handshakes of nodes that are
 //	               about to be introduced, so the server does not wait for its ready
+//	5  2026-11-23  agents know region proxies (KindProxy), and restrict what they may open
 const (
-	Version    = 4
+	Version    = 5
 	MinVersion = 1
 
 	versionPasses       = 2
 	versionUnsubscribed = 3
 	versionEarly        = 4
+	versionProxies      = 5
 )
 
 // Limits of messages. A message that exceeds them closes the connection.
@@ -61,12 +63,13 @@ const (
 	KindAgent       Kind = "agent"       // runs in a workspace
 	KindProvisioner Kind = "provisioner" // runs build jobs
 	KindClient      Kind = "client"      // a person's command line or desktop session, ephemeral
+	KindProxy       Kind = "proxy"       // a region proxy, on behalf of visitors of apps
 )
 
 // Valid reports whether k is one of the kinds.
 func (k Kind) Valid() bool {
 	switch k {
-	case KindServer, KindAgent, KindProvisioner, KindClient:
+	case KindServer, KindAgent, KindProvisioner, KindClient, KindProxy:
 		return true
 	}
 	return false
@@ -79,6 +82,8 @@ func (k Kind) mayInitiate(to Kind) bool {
 		return true
 	case KindAgent, KindProvisioner:
 		return to == KindServer
+	case KindProxy:
+		return to == KindAgent
 	case KindClient:
 		return to == KindAgent || to == KindServer || to == KindProvisioner // the last for pings: it lets nothing in
 	}

@@ -105,7 +105,8 @@ func (c *Client) introduced(u PeerUpdate) {
 // watches reports whether the node watches paths to peers of a kind: those that people's sessions travel on. A server has too many
 // peers for that, and they have other signs of life.
 func (c *Client) watches(kind Kind) bool {
-	return c.opts.Kind == KindClient && kind == KindAgent || c.opts.Kind == KindAgent && kind == KindClient
+	person := func(k Kind) bool { return k == KindClient || k == KindProxy }
+	return person(c.opts.Kind) && kind == KindAgent || c.opts.Kind == KindAgent && person(kind)
 }
 
 // forget removes a peer from the node if the predicate as still reports true for it.

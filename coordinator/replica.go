@@ -27,6 +27,8 @@ type replica struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	since  time.Time
+	// version is that of the link protocol.
+	version int
 
 	sent, received atomic.Uint64 // messages
 
@@ -120,10 +122,11 @@ func (s *Server) Link(ctx context.Context, id uuid.UUID, conn Conn) error {
 	if id == uuid.Nil || id == s.opts.ID {
 		return fmt.Errorf("link to server %s: it is this one", id)
 	}
-	if err := greetReplica(ctx, conn); err != nil {
+	version, err := greetReplica(ctx, conn)
+	if err != nil {
 		return fmt.Errorf("link to server %s: %w", id, err)
 	}
-	r := &replica{id: id, conn: conn, wake: notify.NewWake(), since: time.Now(), asked: make(map[uint64]chan bool)}
+	r := &replica{id: id, conn: conn, wake: notify.NewWake(), since: time.Now(), version: version, asked: make(map[uint64]chan bool)}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	defer r.cancel()
 	if err := s.attachReplica(r); err != nil {
@@ -136,7 +139,7 @@ func (s *Server) Link(ctx context.Context, id uuid.UUID, conn Conn) error {
 	var own sync.WaitGroup
 	own.Go(func() { s.writeReplica(r) })
 	own.Go(func() { s.measureReplica(r) })
-	err := s.readReplica(r, &own)
+	err = s.readReplica(r, &own)
 	r.cancel()
 	conn.Close(websock.StatusNormal, "")
 	orphans := s.detachReplica(r)
@@ -146,27 +149,27 @@ func (s *Server) Link(ctx context.Context, id uuid.UUID, conn Conn) error {
 	return fmt.Errorf("link to server %s: %w", id, err)
 }
 
-// greetReplica exchanges the hellos.
-func greetReplica(ctx context.Context, conn Conn) error {
+// greetReplica exchanges the hellos. It returns the version that both servers speak.
+func greetReplica(ctx context.Context, conn Conn) (version int, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if err := conn.Write(ctx, encode(LinkMessage{Hello: &LinkHello{LinkVersion}})); err != nil {
-		return fmt.Errorf("send hello: %w", err)
+		return 0, fmt.Errorf("send hello: %w", err)
 	}
 	data, err := conn.Read(ctx)
 	if err != nil {
-		return fmt.Errorf("wait for hello: %w", err)
+		return 0, fmt.Errorf("wait for hello: %w", err)
 	}
 	m, err := DecodeLinkMessage(data)
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case m.Hello == nil:
-		return errors.New("the first message is not a hello")
+		return 0, errors.New("the first message is not a hello")
 	case m.Hello.Version < MinLinkVersion:
-		return fmt.Errorf("the other server speaks version %d of the link protocol, this one needs %d or newer", m.Hello.Version, MinLinkVersion)
+		return 0, fmt.Errorf("the other server speaks version %d of the link protocol, this one needs %d or newer", m.Hello.Version, MinLinkVersion)
 	}
-	return nil
+	return min(m.Hello.Version, LinkVersion), nil
 }
 
 // attachReplica begins a link: everything here is to be sent. On success the caller owes serving.Done.
@@ -197,7 +200,7 @@ func (s *Server) attachReplica(r *replica) error {
 	return nil
 }
 
-// detachReplica ends a link. It returns the clients whose subscriptions only that server could authorize.
+// detachReplica ends a link. It returns the clients and proxies whose subscriptions only that server could authorize.
 func (s *Server) detachReplica(r *replica) (orphans []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +212,7 @@ func (s *Server) detachReplica(r *replica) (orphans []uuid.UUID) {
 		return nil
 	}
 	for id, p := range s.peers {
-		if p.far != nil && p.far.server == r.id && p.wants > 0 && p.principal.Kind == KindClient {
+		if p.far != nil && p.far.server == r.id && p.wants > 0 && (p.principal.Kind == KindClient || p.principal.Kind == KindProxy) {
 			orphans = append(orphans, id)
 		}
 	}
@@ -303,6 +306,7 @@ func (s *Server) collectReplica(r *replica, out []LinkMessage) []LinkMessage {
 		switch p := s.peers[id]; {
 		case p == nil || p.state == absent:
 			out = append(out, s.gone(id))
+		case p.principal.Kind == KindProxy && r.version < linkVersionProxies: // that server knows no such kind
 		case p.ours():
 			out = append(out, LinkMessage{Present: p.present()})
 		}

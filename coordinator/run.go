@@ -208,7 +208,7 @@ func (c *Client) enter(w Welcome, h Hello) error {
 }
 
 func (c *Client) nodeFor(w Welcome) (Node, error) {
-	if c.opts.Kind == KindClient && w.ID != tailnet.ClientID(c.opts.Key) {
+	if (c.opts.Kind == KindClient || c.opts.Kind == KindProxy) && w.ID != tailnet.ClientID(c.opts.Key) {
 		return nil, &setupError{errors.New("the server gave this node an id that is not its key's")}
 	}
 	c.mu.Lock()

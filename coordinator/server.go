@@ -27,10 +27,10 @@ const (
 // Principal is the owner of a connection, established from its credential.
 type Principal struct {
 	Kind    Kind
-	ID      uuid.UUID  // of the participant: for KindClient tailnet.ClientID of its key
+	ID      uuid.UUID  // of the participant: for KindClient and KindProxy tailnet.ClientID of its key
 	Name    string     // for logs and lists
-	Subject uuid.UUID  // for KindClient: the user. Nil for others
-	Session string     // for KindClient: the id of the session that it joined with. Empty for others
+	Subject uuid.UUID  // for KindClient: the user; for KindProxy: the proxy. Nil for others
+	Session string     // for KindClient and KindProxy: what it joined with, as the Authorizer knows it. Empty for others
 	Addr    netip.Addr // for KindClient: where it joined from, for logs; invalid if unknown. Zero for others
 	Detail  string     // what the owner of the Server wants all servers to know about the participant, at most MaxDetail bytes
 }

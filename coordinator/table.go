@@ -78,6 +78,12 @@ type goodbye struct {
 // goodbyeTime is after how long a message on a connection that is still open must have arrived: unanswered pings would have ended it.
 const goodbyeTime = 2 * time.Minute
 
+// mayInitiate reports whether the rules for all deployments let p see to. An agent that does not know region proxies would let them open
+// everything, or not understand the introduction.
+func (p *peer) mayInitiate(to *peer) bool {
+	return p.principal.Kind.mayInitiate(to.principal.Kind) && (p.principal.Kind != KindProxy || to.version >= versionProxies)
+}
+
 type tunnelState int
 
 const (

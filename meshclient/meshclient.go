@@ -1,8 +1,9 @@
-// Package meshclient is a laptop's ephemeral place in the mesh: a node with a fresh key, the coordinator's client that introduces it to
+// Package meshclient is a laptop's, or a region proxy's, ephemeral place in the mesh: a node with a fresh key, the coordinator's client that introduces it to
 // agents, and connections to their ports. It knows agents by their ids only, and neither workspaces nor the server's API.
 package meshclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -27,13 +28,14 @@ const dialTimeout = 30 * time.Second
 
 // Options configure a Client.
 type Options struct {
-	URL        *url.URL     // the server's, required
-	Header     http.Header  // credential and other headers of requests
-	HTTPClient *http.Client // nil: one of its own
-	TLS        *tls.Config  // for relays, and for a client of its own; nil: the system's trust
-	RelayOnly  bool         // no direct paths
-	Agent      string       // as [owner/]workspace[.agent]: the agent that will be introduced, if its name is known before its id; otherwise ""
-	Logger     *slog.Logger // nil: silent
+	URL        *url.URL         // the server's, required
+	Header     http.Header      // credential and other headers of requests
+	HTTPClient *http.Client     // nil: one of its own
+	TLS        *tls.Config      // for relays, and for a client of its own; nil: the system's trust
+	RelayOnly  bool             // no direct paths
+	Agent      string           // as [owner/]workspace[.agent]: the agent that will be introduced, if its name is known before its id; otherwise ""
+	Logger     *slog.Logger     // nil: silent
+	Kind       coordinator.Kind // KindClient if empty
 }
 
 // Client is one process's place in the mesh. It is safe for concurrent use.
@@ -69,7 +71,7 @@ func Start(o Options) *Client {
 	c.coordinator = coordinator.NewClient(coordinator.ClientOptions{
 		Logger: o.Logger, URL: o.URL, HTTPClient: o.HTTPClient, TLS: o.TLS,
 		Header: func(context.Context) (http.Header, error) { return o.Header.Clone(), nil },
-		Kind:   coordinator.KindClient, Key: key.Public(), Name: o.Agent,
+		Kind:   cmp.Or(o.Kind, coordinator.KindClient), Key: key.Public(), Name: o.Agent,
 		Early: func() coordinator.Node {
 			if node, err := c.Node(); err == nil {
 				return node
@@ -117,6 +119,12 @@ func (c *Client) Joined(ctx context.Context) (coordinator.Welcome, error) {
 func (c *Client) Introduce(ctx context.Context, agent uuid.UUID) error {
 	return c.coordinator.Subscribe(ctx, agent)
 }
+
+// Forget gives up an introduction.
+func (c *Client) Forget(agent uuid.UUID) { c.coordinator.Unsubscribe(agent) }
+
+// Ended reports whether the coordinator has refused this client for good.
+func (c *Client) Ended() bool { return c.coordinator.Err() != nil }
 
 // Key returns the key of the agent's current process, if the coordinator has announced it: another process has another key.
 func (c *Client) Key(agent uuid.UUID) (tailnet.PublicKey, bool) {

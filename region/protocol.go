@@ -4,14 +4,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/appproxy"
+	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
 const (
 	// CheckPath is where a proxy answers with its Hello's Check.
 	CheckPath = "/region-check"
+	// VisitPath and RedeemPath are routes of the servers, for proxies: VisitRequest and appproxy.Exchange.
+	VisitPath  = proxyRoutes + visits
+	RedeemPath = proxyRoutes + appCodes
+
+	proxyRoutes, visits, appCodes = "/api/v2/workspaceproxies/me/", "visits", "app-codes"
+
 	// MaxHello and MaxUpdate are the longest messages in bytes.
 	MaxHello, MaxUpdate = 4 << 10, 128 << 10
 	// MaxKeys is how many keys an Update may contain.
@@ -26,6 +37,40 @@ type Hello struct {
 	STUNPort int    `json:"stun_port"` // on the URL's host; 0 means none
 	Version  string `json:"version"`   // of the program
 	Check    string `json:"check"`     // random; what CheckPath answers
+	// Apps reports that the proxy serves apps, and WildcardHost is the pattern of their hosts there.
+	Apps         bool   `json:"apps,omitempty"`
+	WildcardHost string `json:"wildcard_host,omitempty"`
+}
+
+// VisitRequest asks whether a visitor may open an app, or whether a visit may go on.
+type VisitRequest struct {
+	Question appproxy.Question `json:"question"`
+	// Visit is the last VisitResponse's. If it is set, it takes the place of the question.
+	Visit secret.Token `json:"visit,omitempty"`
+	// Node is the proxy's in the mesh.
+	Node uuid.UUID `json:"node"`
+	// Addr and UserAgent are the visitor's, for the connection log.
+	Addr      netip.Addr `json:"addr,omitzero"`
+	UserAgent string     `json:"user_agent,omitempty"`
+	// In, Out and Status are what passed since the last request: bytes into and out of the workspace, and the first answer's status.
+	In     int64 `json:"in,omitempty"`
+	Out    int64 `json:"out,omitempty"`
+	Status int32 `json:"status,omitempty"`
+}
+
+// VisitResponse is the answer. ID, Visa and Visit are set if the app can be opened now.
+type VisitResponse struct {
+	Answer appproxy.Answer `json:"answer"`
+	// ID is the same for all requests of a visitor to an app.
+	ID uuid.UUID `json:"id,omitzero"`
+	// Visa is for the agent, and Visit renews it. Both expire soon.
+	Visa  secret.Token `json:"visa,omitempty"`
+	Visit secret.Token `json:"visit,omitempty"`
+}
+
+// RedeemResponse contains a token for an app's host or path; "" if the code is not valid.
+type RedeemResponse struct {
+	Token secret.Token `json:"token"`
 }
 
 // DecodeHello parses a Hello and checks it.
@@ -38,6 +83,11 @@ func DecodeHello(data []byte) (h Hello, err error) {
 	}
 	if err := CheckURL(h.URL); err != nil {
 		return Hello{}, err
+	}
+	if h.WildcardHost != "" {
+		if h.WildcardHost, err = appproxy.ParseWildcard(h.WildcardHost); err != nil {
+			return Hello{}, err
+		}
 	}
 	if h.STUNPort < 0 || h.STUNPort > 0xffff || len(h.Version) > 100 || len(h.Check) != CheckLength {
 		return Hello{}, errors.New("decode hello: a field is out of range")
@@ -63,6 +113,8 @@ type Update struct {
 	Revoke []tailnet.PublicKey `json:"revoke,omitempty"`
 	// Synced reports that all keys that were admitted when the connection began have been sent.
 	Synced bool `json:"synced,omitempty"`
+	// Recheck reports that visitors may have lost their rights: the proxy asks about every visit again.
+	Recheck bool `json:"recheck,omitempty"`
 }
 
 // DecodeUpdate parses an Update.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -50,6 +51,9 @@ type Options struct {
 	Listener net.Listener
 	// STUNAddress is the UDP address that answers STUN. Empty means none.
 	STUNAddress string
+	// Apps makes the proxy serve apps, and WildcardHost is the pattern of their hosts: see appproxy.Options.
+	Apps         bool
+	WildcardHost string
 	// Metrics is where the proxy's metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
 	// Synced is called whenever the relay knows all keys of a new connection. Nil means it is not.
@@ -61,6 +65,7 @@ type proxy struct {
 	opts  Options
 	log   *slog.Logger
 	relay *relay.Server
+	apps  *apps // nil if it serves none
 	hello Hello
 
 	mu    sync.Mutex                   // held while the relay admits and revokes, which does not block
@@ -84,7 +89,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return err
 	}
 	defer p.relay.Close()
-	p.hello = Hello{URL: opts.URL.String(), Version: buildinfo.Version(), Check: secret.Text(CheckLength)}
+	p.hello = Hello{URL: opts.URL.String(), Version: buildinfo.Version(), Check: secret.Text(CheckLength), Apps: opts.Apps, WildcardHost: opts.WildcardHost}
 	if opts.STUNAddress != "" {
 		if p.hello.STUNPort, err = p.relay.ListenSTUN(opts.STUNAddress); err != nil {
 			return fault.New(fault.Unavailable, "The STUN address %s cannot be used: %w", opts.STUNAddress, err)
@@ -95,9 +100,20 @@ func Run(ctx context.Context, opts Options) (err error) {
 			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	server := &http.Server{Handler: p.routes(), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	handler := p.routes()
+	if opts.Apps {
+		p.apps = newApps(ctx, opts, p.log)
+		front := appproxy.New(appproxy.Options{Logger: p.log, Judge: p.apps, URL: opts.URL, Dashboard: opts.Server, WildcardHost: opts.WildcardHost})
+		handler = front.Wrap(handler)
+		defer func() {
+			cancel(nil)
+			front.Close()
+			err = errors.Join(err, p.apps.close())
+		}()
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(opts.Listener); !errors.Is(err, http.ErrServerClosed) {
@@ -183,11 +199,18 @@ func (p *proxy) connect(ctx context.Context) (synced bool, _ error) {
 			return synced, err
 		}
 		p.apply(u)
+		if u.Recheck && p.apps != nil {
+			p.apps.recheck()
+		}
 		if u.Synced {
 			synced = true
 			p.revokeAfter(grace, false)
 			p.markConnected(true)
 			p.log.Info("connected to the servers", "url", p.opts.Server.Redacted())
+			if p.apps != nil {
+				p.apps.recheck() // what the last connection was to tell may be lost
+				p.apps.join()    // so that the first visitor does not wait for it
+			}
 			if p.opts.Synced != nil {
 				p.opts.Synced()
 			}

@@ -19,11 +19,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/settings"
 	"github.com/codermesh/codermesh/coderd"
-	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/certs"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
@@ -494,7 +494,7 @@ func parseAccessURL(given string) (*url.URL, error) {
 // machine (RFC 6761 §6.3).
 func wildcardHost(given string, accessURL *url.URL) (string, error) {
 	if given != "" {
-		return apps.ParseWildcard(given)
+		return appproxy.ParseWildcard(given)
 	}
 	ip := net.ParseIP(accessURL.Hostname())
 	if accessURL.Scheme != "http" || accessURL.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/coderd/certs"
@@ -27,6 +28,8 @@ type wsproxyOptions struct {
 	tls            tlsOptions // of which a proxy has the address and the files
 	stun           string     // address
 	metrics        string     // address
+	wildcard       string     // host
+	relayOnly      bool
 	logs           logOptions
 }
 
@@ -46,6 +49,9 @@ func wsproxyServerCmd() *cobra.Command {
 token from "coder wsproxy create", and needs no database. Workspaces, users' machines and the server must reach it at --access-url. Packets that it
 relays are encrypted between their ends.
 
+It also opens workspaces' apps and ports in browsers, at paths below --access-url and at hosts below --wildcard-access-url. The server decides who
+may open what, and knows every visit; --derp-only turns this off.
+
 The proxy connects again when the server was away, and keeps relaying meanwhile. When it stops, nodes move to another region at once.
 
 Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy could not start.`,
@@ -61,6 +67,8 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 	f.StringVar(&opts.http, "http-address", "127.0.0.1:3001", "address to serve plain HTTP on, for a reverse proxy that adds TLS; unused with --tls-address")
 	opts.tls.listenFlags(f)
 	f.StringVar(&opts.stun, "stun-address", ":3478", `UDP address to answer STUN on, at the access URL's host; "off" for none`)
+	f.StringVar(&opts.wildcard, "wildcard-access-url", "", "wildcard host for apps at this proxy, such as *.eu.example.com; apps are below the access URL without it")
+	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps, and relay only")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
 	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
@@ -101,7 +109,12 @@ func runWsproxy(cmd *cobra.Command, opts wsproxyOptions) (err error) {
 		opts.stun = ""
 	}
 	run := region.Options{
-		Logger: log, Server: server, Token: secret.Token(opts.token), TLS: common, URL: access, Listener: listener, STUNAddress: opts.stun,
+		Logger: log, Server: server, Token: secret.Token(opts.token), TLS: common, URL: access, Listener: listener, STUNAddress: opts.stun, Apps: !opts.relayOnly,
+	}
+	if opts.wildcard != "" {
+		if run.WildcardHost, err = appproxy.ParseWildcard(opts.wildcard); err != nil {
+			return errors.Join(err, listener.Close())
+		}
 	}
 	if opts.metrics != "" {
 		metrics, refused := serveMetrics(opts.metrics, log)

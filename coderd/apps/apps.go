@@ -1,14 +1,7 @@
-// Package apps lets users open services of a workspace in a browser: the apps of its template, and any port. A request arrives
-// at the app's own host or at a path of the dashboard's host. The package checks it against the app's share level and proxies
-// it over the mesh to the agent.
+// Package apps decides who may open services of a workspace in a browser, and through which address: it is the server's Judge of package appproxy,
+// and answers the same questions of region proxies. It also owns the sharing of ports.
 //
-//	code--main--dev--ann.apps.example.com ──▶ token of this host ──▶ share level ──▶ proxy ──▶ mesh ──▶ agent ──▶ localhost
-//	        │ none                                 ▲
-//	        └──▶ dashboard: session ──▶ code ──────┘
-//
-// Content from a workspace is not trusted: an app sees neither the dashboard's session nor another app's token, its pages have
-// their own origin, and requests that another app's page sends with a visitor's cookies are refused. path.go describes apps by
-// path, which have no host.
+// A token is for one app and one place where apps are served: the servers, or one region proxy. None of them works at another.
 package apps
 
 import (
@@ -16,23 +9,24 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/regions"
 	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/memo"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/region"
 )
 
 // Options configure the service. All fields are required unless they say otherwise.
@@ -53,6 +47,7 @@ type Options struct {
 
 	// Connections receives the visits of apps, for the connection log. Nil means that they are not recorded.
 	Connections *audit.Connections
+	Regions     Regions
 	// Clients finds the addresses of visitors.
 	Clients httpapi.Clients
 }
@@ -77,16 +72,24 @@ type Mesh interface {
 	DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
 }
 
-// Service proxies to apps. Safe for concurrent use.
-type Service struct {
-	opts      Options
-	log       *slog.Logger
-	hosts     Hosts
-	secure    bool
-	transport *http.Transport
-	proxy     *httputil.ReverseProxy
+// Regions are the region proxies.
+type Regions interface {
+	// Authenticate returns the proxy with a token, or the fault Unauthenticated.
+	Authenticate(ctx context.Context, token secret.Token) (regions.Proxy, error)
+	// Sites returns where connected proxies serve apps.
+	Sites(ctx context.Context) ([]regions.Site, error)
+	// Grant lets a proxy's node be introduced to an agent for a while.
+	Grant(ctx context.Context, proxy regions.Proxy, node, agent uuid.UUID, lifetime time.Duration) error
+}
 
-	places  *memo.Cache[place, found]
+// Service judges visits of apps. Safe for concurrent use.
+type Service struct {
+	opts  Options
+	log   *slog.Logger
+	hosts appproxy.Hosts
+	proxy *appproxy.Handler
+
+	places  *memo.Cache[appproxy.Place, found]
 	holders *memo.Cache[string, rbac.Actor]
 	touched *memo.Cache[uuid.UUID, struct{}] // workspaces whose use was recorded
 
@@ -97,32 +100,17 @@ type Service struct {
 	closed bool                // guarded by mu
 }
 
-// ParseWildcard checks a --wildcard-access-url: "*.apps.example.com", "*-apps.example.com", with or without a port, or as a
-// URL. It returns the host with the asterisk.
-func ParseWildcard(text string) (string, error) {
-	host := text
-	if _, rest, ok := strings.Cut(text, "://"); ok {
-		host = strings.TrimSuffix(rest, "/")
-	}
-	name, port, hasPort := strings.Cut(host, ":")
-	rest, ok := strings.CutPrefix(name, "*")
-	if !ok || len(rest) < 2 || rest[0] != '.' && rest[0] != '-' || strings.ContainsAny(rest, "*/@?# ") || hasPort && port == "" ||
-		strings.Trim(port, "0123456789") != "" {
-		return "", fault.New(fault.Invalid, "The wildcard access URL %q is invalid", text).WithDetail("It must look like *.apps.example.com.")
-	}
-	return strings.ToLower(host), nil
-}
-
-// New returns the service. It panics if ParseWildcard refuses the WildcardHost.
+// New returns the service. It panics if appproxy.ParseWildcard refuses the WildcardHost.
 func New(opts Options) *Service {
 	s := &Service{
-		opts: opts, log: opts.Logger, hosts: NewHosts(opts.AccessURL, opts.WildcardHost), secure: opts.AccessURL.Scheme == "https",
-		places: remember[place, found](placeFresh), holders: remember[string, rbac.Actor](holderFresh), touched: remember[uuid.UUID, struct{}](touchEvery),
+		opts: opts, log: opts.Logger, hosts: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost),
+		places: remember[appproxy.Place, found](placeFresh), holders: remember[string, rbac.Actor](holderFresh), touched: remember[uuid.UUID, struct{}](touchEvery),
 		visits: map[*visit]struct{}{},
 	}
 	s.recorded = recorder{to: opts.Connections, sessions: map[sessionKey]*session{}}
-	s.transport = newTransport(opts.Mesh.DialAgent)
-	s.proxy = s.newProxy()
+	s.proxy = appproxy.New(appproxy.Options{
+		Logger: opts.Logger, Judge: s, URL: opts.AccessURL, Dashboard: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPaths,
+	})
 	return s
 }
 
@@ -139,23 +127,14 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaces/{workspace}/port-share", rbac.Needs(rbac.Read, rbac.Workspace), s.listPortShares)
 	mux.Handle("POST /api/v2/workspaces/{workspace}/port-share", share, s.sharePort, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("DELETE /api/v2/workspaces/{workspace}/port-share", share, s.deletePortShare, audit.On(audit.Write, audit.Workspace))
-	mux.Handle("GET "+authPath, rbac.Public, s.authorize) // sends visitors who are not signed in to the sign-in page
+	mux.Handle("GET "+appproxy.AuthPath, rbac.Public, s.authorize) // sends visitors who are not signed in to the sign-in page
+	uncounted := httpapi.Uncounted("a region proxy asks for all of its visitors")
+	mux.Handle("POST "+region.VisitPath, rbac.Public, s.visitRegion, uncounted, audit.Exempt("the connection log records visits"))
+	mux.Handle("POST "+region.RedeemPath, rbac.Public, s.redeemRegion, uncounted, audit.Exempt("the connection log records visits"))
 }
 
 // Handler serves apps, and passes every other request to next.
-func (s *Service) Handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if label, ok := s.hosts.label(r.Host); ok {
-			s.serveHost(w, r, label)
-			return
-		}
-		if p, ok := parsePath(r.URL); ok {
-			s.servePath(w, r, p)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
+func (s *Service) Handler(next http.Handler) http.Handler { return s.proxy.Wrap(next) }
 
 // Stop ends every request in progress and refuses new ones. It does not wait, and may be called again.
 func (s *Service) Stop() {
@@ -166,19 +145,19 @@ func (s *Service) Stop() {
 	}
 	s.mu.Unlock()
 	s.recorded.stop()
-	s.transport.CloseIdleConnections()
+	s.proxy.Close()
 }
 
 // visit is a request in progress.
 type visit struct {
 	visitor visitor
-	app     app
+	app     target
 	cancel  context.CancelFunc
 }
 
 // enter registers a visit, whose context ends when the visitor loses the right to it. It then checks the session once more:
 // a Recheck may have run just before this visit was registered.
-func (s *Service) enter(ctx context.Context, who visitor, a app) (context.Context, func(), error) {
+func (s *Service) enter(ctx context.Context, who visitor, a target) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	v := &visit{who, a, cancel}
 	leave := func() {
@@ -213,11 +192,11 @@ func (s *Service) still(ctx context.Context, v *visit, holder func(context.Conte
 			return err
 		}
 	}
-	f, err := s.resolve(ctx, v.app.place)
+	f, err := s.resolve(ctx, v.app.asked)
 	if err != nil {
 		return err
 	}
-	if !f.ok || f.app.workspace != v.app.workspace || !who.may(f.app) {
+	if !f.ok || f.target.workspace != v.app.workspace || !who.may(f.target) {
 		return fault.New(fault.NotFound, "This app does not exist, or you do not have access to it.")
 	}
 	return nil
@@ -227,7 +206,7 @@ func (s *Service) still(ctx context.Context, v *visit, holder func(context.Conte
 // is uuid.Nil. It blocks for a query for each session with an open request, and for each app that they are for.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 	s.holders.Forget(func(_ string, a rbac.Actor) bool { return userID == uuid.Nil || a.UserID == userID })
-	s.places.Forget(func(place, found) bool { return true })
+	s.places.Forget(func(appproxy.Place, found) bool { return true })
 	s.mu.Lock()
 	var doubted []*visit
 	for v := range s.visits {

@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd"
-	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/websock"
 )
@@ -349,31 +348,4 @@ func TestUseIsNoted(t *testing.T) {
 	}
 }
 
-func TestParseWildcard(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"*.apps.example.com": "*.apps.example.com", "https://*.Apps.example.com/": "*.apps.example.com", "*-apps.example.com:8443": "*-apps.example.com:8443",
-		"*.localhost:3000": "*.localhost:3000", "apps.example.com": "", "*": "", "*.": "", "*.*.com": "", "*.a.com/path": "", "*.a.com:x": "", "*a.com": "", "": "",
-		"*.a.com:": "",
-	} {
-		if got, err := apps.ParseWildcard(text); got != want || (err == nil) != (want != "") {
-			t.Errorf("ParseWildcard(%q) is %q, %v; want %q", text, got, err, want)
-		}
-	}
-}
-
 // TestPortURL checks that the pattern leads to the port that it names, as the proxy parses it, or it is empty.
-func TestPortURL(t *testing.T) {
-	t.Parallel()
-	access := &url.URL{Scheme: "http", Host: "coder.example.com"}
-	hosts := apps.NewHosts(access, "*.apps.example.com")
-	if got, want := hosts.PortURL("Ann", "dev", "main"), "http://{{port}}--main--dev--ann.apps.example.com"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := hosts.PortURL("ann", strings.Repeat("w", 32), strings.Repeat("a", 32)); got != "" {
-		t.Errorf("a name that is too long: got %q", got)
-	}
-	if got := apps.NewHosts(access, "").PortURL("ann", "dev", "main"); got != "" {
-		t.Errorf("without hosts for apps: got %q", got)
-	}
-}

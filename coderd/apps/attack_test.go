@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-
-	"github.com/codermesh/codermesh/coderd/apps"
 )
 
 // TestAppsSeeNoCredential checks that an app gets only its own credentials, whatever a browser or program sends along.
@@ -295,31 +293,4 @@ func TestHosts(t *testing.T) {
 	if _, body, _ := w.browser("ann").open(host("docs") + "/"); strings.Contains(body, "<script>") || !strings.Contains(body, "&lt;script&gt;") {
 		t.Errorf("markup comes through: %s", body)
 	}
-}
-
-func FuzzLabel(f *testing.F) {
-	f.Add("code--main--dev--ann")
-	f.Add("8080s--main--my-dev--a")
-	f.Add("----")
-	f.Fuzz(func(t *testing.T, label string) {
-		again, ok := apps.Relabel(label)
-		if ok && again != strings.ToLower(label) {
-			t.Errorf("%q is read as %q", label, again)
-		}
-	})
-}
-
-func FuzzPath(f *testing.F) {
-	f.Add("/@ann/dev.main/apps/code/x")
-	f.Add("/%40ann/dev/apps/code/~token/x%2F")
-	f.Add("//@a/b/apps/c")
-	f.Fuzz(func(t *testing.T, path string) {
-		u, err := url.ParseRequestURI(path)
-		if err != nil {
-			return
-		}
-		if base, ok := apps.PathBase(u); ok && (!strings.HasPrefix(base, "/") || strings.HasPrefix(base, "//") || strings.HasPrefix(base, `/\`)) {
-			t.Errorf("%q has the base %q, which leads elsewhere", path, base)
-		}
-	})
 }

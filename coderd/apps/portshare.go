@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
@@ -90,7 +91,7 @@ func (s *Service) sharePort(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("share port: %w", err)
 	}
-	s.places.Forget(func(place, found) bool { return true }) // other servers look again after a few seconds
+	s.places.Forget(func(appproxy.Place, found) bool { return true }) // other servers look again after a few seconds
 	return httpapi.Write(w, http.StatusOK, portShareJSON(stored))
 }
 

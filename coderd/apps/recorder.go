@@ -1,17 +1,15 @@
 package apps
 
 import (
-	"io"
-	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coderd/audit"
 )
 
@@ -38,20 +36,21 @@ type sessionKey struct {
 	user      uuid.UUID
 	addr      netip.Addr
 	userAgent string
+	region    string // the region proxy; "" for this server
 }
 
 // session is one visitor's use of one app.
 type session struct {
-	open   *audit.Open
-	status atomic.Int32 // of the first answer
+	open    *audit.Open
+	traffic appproxy.Traffic
 
 	requests int         // guarded by the recorder's mu: that are being served
 	idle     *time.Timer // guarded by the recorder's mu: ends the session; nil while there are requests
 }
 
-func (s *Service) sessionOf(r *http.Request, who visitor, a app) sessionKey {
-	key := sessionKey{what: audit.App, agent: a.agentID, target: a.slug, user: who.actor.UserID, addr: s.opts.Clients.Addr(r), userAgent: r.UserAgent()}
-	if port := strconv.Itoa(int(a.port)); strings.TrimSuffix(a.slug, "s") == port {
+func sessionOf(who visitor, a target, addr netip.Addr, userAgent, region string) sessionKey {
+	key := sessionKey{what: audit.App, agent: a.AgentID, target: a.Place.Slug, user: who.actor.UserID, addr: addr, userAgent: userAgent, region: region}
+	if port := strconv.Itoa(int(a.Port)); strings.TrimSuffix(a.Place.Slug, "s") == port {
 		key.what, key.target = audit.PortForwarding, port
 	}
 	return key
@@ -67,8 +66,9 @@ func (r *recorder) request(key sessionKey) (x *session, done func()) {
 			return nil, func() {}
 		}
 		x = &session{open: r.to.Begin(audit.Connection{
-			Type: key.what, Agent: key.agent, User: key.user, Target: key.target, Addr: key.addr, UserAgent: key.userAgent,
+			Type: key.what, Agent: key.agent, User: key.user, Target: key.target, Addr: key.addr, UserAgent: key.userAgent, Region: key.region,
 		})}
+		x.traffic.In, x.traffic.Out = &x.open.In, &x.open.Out
 		r.sessions[key] = x
 	}
 	x.requests++
@@ -102,7 +102,7 @@ func (r *recorder) leave(key sessionKey, x *session) {
 	x.idle = idle
 }
 
-func (x *session) end() { x.open.End("", int(x.status.Load())) }
+func (x *session) end() { x.open.End("", int(x.traffic.Status.Load())) }
 
 // stop ends all sessions.
 func (r *recorder) stop() {
@@ -118,52 +118,4 @@ func (r *recorder) stop() {
 			x.end()
 		}
 	}
-}
-
-// asks counts what a request sends.
-func (x *session) asks(r *http.Request) {
-	if x != nil && r.Body != nil && r.Body != http.NoBody {
-		r.Body = countedBody{r.Body, &x.open.In}
-	}
-}
-
-// answered counts what an answer brings.
-func (x *session) answered(resp *http.Response) {
-	if x == nil {
-		return
-	}
-	x.status.CompareAndSwap(0, int32(resp.StatusCode))
-	if both, ok := resp.Body.(io.ReadWriteCloser); ok { // a websocket
-		resp.Body = countedStream{both, &x.open.Out, &x.open.In}
-		return
-	}
-	resp.Body = countedBody{resp.Body, &x.open.Out}
-}
-
-type countedBody struct {
-	io.ReadCloser
-	n *atomic.Int64
-}
-
-func (c countedBody) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	c.n.Add(int64(n))
-	return n, err
-}
-
-type countedStream struct {
-	io.ReadWriteCloser
-	out, in *atomic.Int64
-}
-
-func (c countedStream) Read(p []byte) (int, error) {
-	n, err := c.ReadWriteCloser.Read(p)
-	c.out.Add(int64(n))
-	return n, err
-}
-
-func (c countedStream) Write(p []byte) (int, error) {
-	n, err := c.ReadWriteCloser.Write(p)
-	c.in.Add(int64(n))
-	return n, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -17,59 +18,54 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// app is the target of a place.
-type app struct {
-	place     // with the agent's name
-	agentID   uuid.UUID
+// target is what a place leads to.
+type target struct {
+	appproxy.App
+	asked     appproxy.Place // as in the address
 	ownerID   uuid.UUID
 	workspace uuid.UUID
-	name      string // for people
+	key       []byte // for visas: the hash of the agent's token
 
 	organization uuid.UUID
 	sharing      rbac.Sharing
 	share        sdk.AppShare
-	health       sdk.AppHealth
-	running      bool
-
-	port  uint16
-	tls   bool
-	start url.URL // path and query of the app's own address
-	// unusable explains why the app cannot be proxied to; "" if it can.
-	unusable string
 }
 
 // found is the result of looking up a place in the database: nothing, or an app.
 type found struct {
-	app app
-	ok  bool
+	target target
+	ok     bool
 }
 
 // resolve looks up a place. A place that does not exist is not an error.
-func (s *Service) resolve(ctx context.Context, p place) (found, error) {
-	if !p.valid() {
+func (s *Service) resolve(ctx context.Context, p appproxy.Place) (found, error) {
+	if !p.Valid() {
 		return found{}, nil
 	}
 	return s.places.Get(ctx, p, func(ctx context.Context) (found, error) {
-		row, err := s.opts.DB.GetAppAgent(ctx, dbsqlc.GetAppAgentParams{Owner: p.owner, Workspace: p.workspace, Agent: p.agent})
+		row, err := s.opts.DB.GetAppAgent(ctx, dbsqlc.GetAppAgentParams{Owner: p.Owner, Workspace: p.Workspace, Agent: p.Agent})
 		if database.IsNotFound(err) {
 			return found{}, nil
 		}
 		if err != nil {
 			return found{}, fmt.Errorf("look up app's agent: %w", err)
 		}
-		a := app{place: p, agentID: row.AgentID, ownerID: row.OwnerID, workspace: row.WorkspaceID, organization: row.OrganizationID, sharing: row.Sharing, share: sdk.ShareOwner, health: sdk.AppDisabled}
-		a.place.agent = strings.ToLower(row.AgentName)
+		a := target{
+			App:   appproxy.App{Place: p, AgentID: row.AgentID, Health: sdk.AppDisabled},
+			asked: p, ownerID: row.OwnerID, workspace: row.WorkspaceID, key: row.TokenHash, organization: row.OrganizationID, sharing: row.Sharing, share: sdk.ShareOwner,
+		}
+		a.Place.Agent = strings.ToLower(row.AgentName)
 		admitted, err := s.opts.Agents.Admitted(ctx, row.AgentID)
 		if err != nil {
 			return found{}, err
 		}
-		a.running = len(admitted) > 0
-		row2, err := s.opts.DB.GetApp(ctx, dbsqlc.GetAppParams{AgentID: row.AgentID, Slug: p.slug})
+		a.Running = len(admitted) > 0
+		row2, err := s.opts.DB.GetApp(ctx, dbsqlc.GetAppParams{AgentID: row.AgentID, Slug: p.Slug})
 		switch {
 		case err == nil:
-			a.name, a.share, a.health = row2.DisplayName, sdk.AppShare(row2.SharingLevel).Within(sdk.AppShare(row.MaxPortShareLevel)), sdk.AppHealth(row2.Health)
-			if a.name == "" {
-				a.name = row2.Slug
+			a.Name, a.share, a.Health = row2.DisplayName, sdk.AppShare(row2.SharingLevel).Within(sdk.AppShare(row.MaxPortShareLevel)), sdk.AppHealth(row2.Health)
+			if a.Name == "" {
+				a.Name = row2.Slug
 			}
 			a.locate(row2)
 			return found{a, true}, nil
@@ -77,48 +73,50 @@ func (s *Service) resolve(ctx context.Context, p place) (found, error) {
 			return found{}, fmt.Errorf("look up app: %w", err)
 		}
 		var ok bool
-		if a.port, a.tls, ok = p.port(); !ok {
+		if a.Port, a.TLS, ok = p.Port(); !ok {
 			return found{}, nil
 		}
-		level, err := s.opts.DB.GetPortShareLevel(ctx, dbsqlc.GetPortShareLevelParams{WorkspaceID: row.WorkspaceID, AgentName: row.AgentName, Port: int32(a.port)})
+		level, err := s.opts.DB.GetPortShareLevel(ctx, dbsqlc.GetPortShareLevelParams{WorkspaceID: row.WorkspaceID, AgentName: row.AgentName, Port: int32(a.Port)})
 		if err == nil {
 			a.share = sdk.AppShare(level).Within(sdk.AppShare(row.MaxPortShareLevel))
 		} else if !database.IsNotFound(err) {
 			return found{}, fmt.Errorf("look up port's sharing: %w", err)
 		}
-		a.name = "Port " + strconv.Itoa(int(a.port))
+		a.Name = "Port " + strconv.Itoa(int(a.Port))
 		return found{a, true}, nil
 	})
 }
 
 // locate records where a template's app listens.
-func (a *app) locate(row dbsqlc.WorkspaceApp) {
+func (a *target) locate(row dbsqlc.WorkspaceApp) {
 	u, err := url.Parse(row.Url)
 	switch {
 	case row.External:
-		a.unusable = "It is a link to another site. Open it from the dashboard."
+		a.Unusable = "It is a link to another site. Open it from the dashboard."
 	case row.Command != "":
-		a.unusable = "It is a command. Open it in a terminal."
+		a.Unusable = "It is a command. Open it in a terminal."
 	case err != nil || u.Scheme != "http" && u.Scheme != "https":
-		a.unusable = "Its address in the template is not an http or https URL."
+		a.Unusable = "Its address in the template is not an http or https URL."
 	case !isLoopback(u.Hostname()):
-		a.unusable = "Its address in the template must belong to the workspace: it must begin with http://localhost."
+		a.Unusable = "Its address in the template must belong to the workspace: it must begin with http://localhost."
 	}
-	if a.unusable != "" {
+	if a.Unusable != "" {
 		return
 	}
-	a.tls = u.Scheme == "https"
+	a.TLS = u.Scheme == "https"
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
 	switch {
-	case u.Port() == "" && a.tls:
+	case u.Port() == "" && a.TLS:
 		port = 443
 	case u.Port() == "":
 		port = 80
 	case err != nil || port == 0:
-		a.unusable = "Its address in the template has no usable port."
+		a.Unusable = "Its address in the template has no usable port."
 	}
-	a.port = uint16(port)
-	a.start = url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}
+	a.Port = uint16(port)
+	if a.Start = strings.TrimLeft(u.EscapedPath(), "/"); u.RawQuery != "" {
+		a.Start += "?" + u.RawQuery
+	}
 }
 
 func isLoopback(host string) bool {
@@ -129,22 +127,12 @@ func isLoopback(host string) bool {
 // visitor is the sender of a request. The zero value is not signed in.
 type visitor struct {
 	actor rbac.Actor
-	means means
+	by    appproxy.ProofKind
 }
-
-// means is how a visitor proved their identity.
-type means int
-
-const (
-	byNothing means = iota
-	byHeader        // a program sent its token
-	byCookie        // the browser added it automatically
-	byPath          // the token is part of the address
-)
 
 // may reports whether a visitor may open an app. The template decides with whom an app is shared, and those who may share the workspace
 // decide it for ports. Without that, only the workspace's owner and the users with whom it is shared may open either; no role grants access.
-func (who visitor) may(a app) bool {
+func (who visitor) may(a target) bool {
 	workspace := rbac.Of(rbac.Workspace, a.ownerID).In(a.organization).SharedWith(a.sharing).WithID(a.workspace)
 	if a.share != sdk.SharePublic && !who.actor.Covers(rbac.OpenApp, workspace) {
 		return false
@@ -167,7 +155,7 @@ func (s *Service) holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 }
 
 // visitorOf returns the holder of a key as a visitor. For an ended session it returns the zero visitor.
-func (s *Service) visitorOf(ctx context.Context, c claims, by means) (visitor, error) {
+func (s *Service) visitorOf(ctx context.Context, c claims, by appproxy.ProofKind) (visitor, error) {
 	actor, err := s.holder(ctx, c.Key)
 	switch {
 	case fault.CodeOf(err) == fault.Unauthenticated || err == nil && actor.UserID != c.User:
@@ -175,5 +163,5 @@ func (s *Service) visitorOf(ctx context.Context, c claims, by means) (visitor, e
 	case err != nil:
 		return visitor{}, err
 	}
-	return visitor{actor: actor, means: by}, nil
+	return visitor{actor: actor, by: by}, nil
 }

@@ -134,7 +134,7 @@ func connectionJSON(row dbsqlc.ListConnectionLogsRow) sdk.ConnectionLog {
 	out := sdk.ConnectionLog{
 		ID: l.ID, ConnectTime: l.ConnectTime, DisconnectTime: l.DisconnectTime, DisconnectReason: l.DisconnectReason, WorkspaceOwnerID: l.WorkspaceOwnerID,
 		WorkspaceOwnerUsername: deref(row.OwnerName), WorkspaceID: l.WorkspaceID, WorkspaceName: l.WorkspaceName, AgentName: l.AgentName, IP: l.Ip, Type: l.Type,
-		Username: deref(row.Username), SlugOrPort: l.SlugOrPort, Path: l.Path, BytesIn: l.BytesIn, BytesOut: l.BytesOut,
+		Username: deref(row.Username), SlugOrPort: l.SlugOrPort, Path: l.Path, Region: l.Region, BytesIn: l.BytesIn, BytesOut: l.BytesOut,
 	}
 	if row.OrganizationName != nil {
 		out.Organization = &sdk.MinimalOrganization{ID: l.OrganizationID, Name: *row.OrganizationName, DisplayName: deref(row.OrganizationDisplayName)}

@@ -79,6 +79,7 @@ type Connection struct {
 	Target    string    // the app's slug, or the port
 	Addr      netip.Addr
 	UserAgent string
+	Region    string // the region proxy that it goes through; "" for this server
 }
 
 // Open is a connection that is being recorded.
@@ -93,7 +94,7 @@ type Open struct {
 func (c *Connections) Begin(what Connection) *Open {
 	o := &Open{to: c, row: dbsqlc.ReportConnectionParams{
 		ID: uuid.New(), ConnectTime: time.Now().Truncate(time.Microsecond), Type: string(what.Type), SlugOrPort: bounded(what.Target), UserID: optional(what.User),
-		UserAgent: bounded(what.UserAgent), Path: pathProxied, AgentID: what.Agent,
+		UserAgent: bounded(what.UserAgent), Path: pathProxied, AgentID: what.Agent, Region: what.Region,
 	}}
 	if what.Addr.IsValid() {
 		o.row.Ip = what.Addr.String()

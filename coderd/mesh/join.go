@@ -46,6 +46,15 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 		}
 		return coordinator.Principal{Kind: coordinator.KindAgent, ID: agent.ID, Name: agent.Name}, nil
 	}
+	if token := secret.Token(r.Header.Get(sdk.ProxyTokenHeader)); token != "" {
+		proxy, err := s.proxies.AuthenticateProxy(r.Context(), token)
+		if err != nil {
+			return coordinator.Principal{}, err
+		}
+		return coordinator.Principal{
+			Kind: coordinator.KindProxy, ID: tailnet.ClientID(hello.Key), Name: proxy.Name, Subject: proxy.ID, Session: proxy.Fingerprint, Addr: httpapi.ClientAddr(r.Context()),
+		}, nil
+	}
 	if r.Header.Get(sdk.ProvisionerNameHeader) != "" {
 		return s.provisioner(r)
 	}

@@ -9,6 +9,7 @@
 //	                      |
 //	                      +--- MaySee? client → agents of its own and shared workspaces, agent and provisioner → this server,
 //	                           client → provisioners that it may see in lists, for pings and nothing else,
+//	                           region proxy → agents whose apps a visitor may open there, while the visit lasts,
 //	                           this server → agents, when a terminal or an app needs one (DialAgent)
 //
 // A caller of an RPC on the node is known by its mesh source address, which WireGuard binds to its key.
@@ -102,6 +103,21 @@ type Agents interface {
 	Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error)
 }
 
+// RegionProxy is the proxy that a region proxy's token authenticates.
+type RegionProxy struct {
+	ID          uuid.UUID
+	Name        string
+	Fingerprint string // of the token
+}
+
+// Regions authenticates region proxies, and reports what their nodes may see.
+type Regions interface {
+	// AuthenticateProxy returns the fault Unauthenticated for a token that is not valid.
+	AuthenticateProxy(ctx context.Context, token secret.Token) (RegionProxy, error)
+	// MayVisit returns a fault unless a proxy's token is valid and its node has a visa for an agent.
+	MayVisit(ctx context.Context, proxy RegionProxy, node, agent uuid.UUID) error
+}
+
 // Queue gives provisioners their jobs.
 type Queue interface {
 	// Cut takes its jobs from a provisioner that lost its access. The reason is a sentence.
@@ -114,8 +130,9 @@ const DefaultSTUNAddress = ":3478"
 // Service is the server's part of the mesh. New creates everything but does not run the node; Start joins it.
 type Service struct {
 	opts     Options
-	agents   Agents // set by Bind, like queue
+	agents   Agents // set by Bind, like queue and proxies
 	queue    Queue
+	proxies  Regions
 	log      *slog.Logger
 	relay    *relay.Server
 	coord    *coordinator.Server
@@ -190,9 +207,11 @@ func New(opts Options) (*Service, error) {
 	return s, nil
 }
 
-// Bind sets the services that are built upon this one and that it depends on in turn: agents and the queue are reached over
+// Bind sets the services that are built upon this one and that it depends on in turn: agents, the queue and region proxies are reached over
 // this mesh, and decide who may be on it. Call it once, before Start and before any request is served.
-func (s *Service) Bind(agents Agents, queue Queue) { s.agents, s.queue = agents, queue }
+func (s *Service) Bind(agents Agents, queue Queue, proxies Regions) {
+	s.agents, s.queue, s.proxies = agents, queue, proxies
+}
 
 func (s *Service) listenSTUN(addr string) (port int, err error) {
 	if addr == "off" {
@@ -334,6 +353,8 @@ func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coo
 		}
 	case coordinator.KindServer:
 		return nil
+	case coordinator.KindProxy:
+		return s.proxies.MayVisit(ctx, RegionProxy{ID: from.Subject, Name: from.Name, Fingerprint: from.Session}, from.ID, to.ID)
 	case coordinator.KindClient:
 		actor, err := s.actor(ctx, from)
 		if err != nil {
@@ -397,6 +418,23 @@ func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 		errs = append(errs, s.coord.Recheck(ctx, ids...))
 	}
 	return errors.Join(errs...)
+}
+
+// RecheckProxies ends the tunnels of region proxies whose visas have expired or whose token has been replaced, and logs what could not be decided.
+// It blocks until all checks are done.
+func (s *Service) RecheckProxies(ctx context.Context) {
+	var ids []uuid.UUID
+	for _, peer := range s.coord.Peers() {
+		if peer.Kind == coordinator.KindProxy {
+			ids = append(ids, peer.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	if err := s.coord.Recheck(ctx, ids...); err != nil && ctx.Err() == nil {
+		s.log.Warn("cannot check what region proxies may reach, trying again", "err", err)
+	}
 }
 
 // actor returns a client's user with the current rights of the session that it joined with. It returns the fault

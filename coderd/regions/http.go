@@ -72,10 +72,14 @@ func (s *Service) own(r *http.Request) (sdk.Region, error) {
 }
 
 func (s *Service) region(p dbsqlc.WorkspaceProxy, connected bool) sdk.Region {
-	return sdk.Region{
+	r := sdk.Region{
 		ID: p.ID, Name: p.Name, DisplayName: displayName(p), IconURL: p.Icon, Healthy: connected,
 		PathAppURL: s.opts.AccessURL.String(), WildcardHostname: s.opts.WildcardHost,
 	}
+	if connected && p.Apps {
+		r.PathAppURL, r.WildcardHostname = p.Url, p.WildcardHost
+	}
+	return r
 }
 
 func (s *Service) proxy(p dbsqlc.WorkspaceProxy, connected bool) sdk.WorkspaceProxy {
@@ -87,7 +91,7 @@ func (s *Service) proxy(p dbsqlc.WorkspaceProxy, connected bool) sdk.WorkspacePr
 		status = sdk.ProxyUnregistered
 	}
 	return sdk.WorkspaceProxy{
-		Region: s.region(p, connected), URL: p.Url, DERPEnabled: true, DERPOnly: true, Version: p.Version,
+		Region: s.region(p, connected), URL: p.Url, DERPEnabled: true, DERPOnly: !p.Apps, Version: p.Version,
 		Status: sdk.WorkspaceProxyStatus{Status: status, CheckedAt: time.Now().UTC()}, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 	}
 }

@@ -6,6 +6,7 @@ package regions
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -62,6 +64,8 @@ type Options struct {
 	WildcardHost string
 	// FollowKeys returns the keys that a proxy admits.
 	FollowKeys func() Keys
+	// Recheck has the nodes of proxies looked at: their visas may have expired, or their tokens been replaced. The same goroutine calls it.
+	Recheck func(context.Context)
 	// Changed receives the regions of the connected proxies at the beginning and whenever they may have changed. One goroutine calls it.
 	Changed func([]tailnet.RelayRegion)
 }
@@ -84,6 +88,8 @@ type link struct {
 	proxy uuid.UUID
 	token string // hash
 	end   context.CancelFunc
+	// recheck is poked to have the proxy ask about its visitors again.
+	recheck notify.Wake
 }
 
 // New returns a service that accepts connections, and reports nothing until Start.
@@ -163,6 +169,7 @@ func (s *Service) look(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.opts.Changed(list)
+	s.opts.Recheck(ctx)
 	return nil
 }
 
@@ -236,10 +243,27 @@ func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *we
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	id := uuid.New()
-	if !s.add(id, link{row.ID, string(row.TokenHash), cancel}) {
+	recheck := notify.NewWake()
+	if !s.add(id, link{row.ID, string(row.TokenHash), cancel, recheck}) {
 		return nil
 	}
 	defer s.remove(id)
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	defer cancel()
+	telling.Go(func() {
+		for {
+			select {
+			case <-recheck:
+			case <-ctx.Done():
+				return
+			}
+			if err := conn.WriteJSON(ctx, region.Update{Recheck: true}); err != nil {
+				cancel() // a new connection asks about everything
+				return
+			}
+		}
+	})
 	keys := s.opts.FollowKeys()
 	defer keys.Close()
 	// The keys go first: a node that learns of the region is admitted there.
@@ -261,6 +285,15 @@ func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *we
 			return err
 		}
 		defer s.disconnected(context.WithoutCancel(ctx), row, id)
+	}
+}
+
+// Recheck has the connected proxies ask about all visitors of apps again. It does not block.
+func (s *Service) Recheck() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		l.recheck.Poke()
 	}
 }
 
@@ -340,6 +373,7 @@ func (s *Service) connected(ctx context.Context, row dbsqlc.WorkspaceProxy, hell
 	defer cancel()
 	n, err := s.opts.DB.ConnectWorkspaceProxy(ctx, dbsqlc.ConnectWorkspaceProxyParams{
 		ID: row.ID, TokenHash: row.TokenHash, Url: hello.URL, StunPort: int32(hello.STUNPort), Version: hello.Version, ServerID: &s.opts.ID, ConnectionID: &id,
+		Apps: hello.Apps, WildcardHost: hello.WildcardHost,
 	})
 	if err != nil {
 		return fmt.Errorf("store the connection: %w", err)
@@ -358,6 +392,77 @@ func (s *Service) disconnected(ctx context.Context, row dbsqlc.WorkspaceProxy, i
 	if err := s.opts.DB.DisconnectWorkspaceProxy(ctx, dbsqlc.DisconnectWorkspaceProxyParams{ID: row.ID, ConnectionID: &id}); err != nil {
 		s.log.Warn("cannot record that a region proxy disconnected", "region", row.Name, "err", err)
 	}
+}
+
+// Proxy is a region proxy that has shown its token.
+type Proxy struct {
+	ID          uuid.UUID
+	Name        string
+	Fingerprint string // of the token
+}
+
+// Authenticate returns the proxy with a token. It returns the fault Unauthenticated for a token that is not valid.
+func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Proxy, error) {
+	row, err := s.authenticate(ctx, token)
+	return Proxy{ID: row.ID, Name: row.Name, Fingerprint: hex.EncodeToString(row.TokenHash)}, err
+}
+
+// Grant lets a proxy's node be introduced to an agent for a while.
+func (s *Service) Grant(ctx context.Context, proxy Proxy, node, agent uuid.UUID, lifetime time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	if err := s.opts.DB.GrantRegionVisa(ctx, dbsqlc.GrantRegionVisaParams{ProxyID: proxy.ID, NodeID: node, AgentID: agent, LifeSeconds: lifetime.Seconds()}); err != nil {
+		return fmt.Errorf("grant visa: %w", err)
+	}
+	return nil
+}
+
+// MayVisit returns a fault unless the proxy's token is still valid, and its node was granted the agent.
+func (s *Service) MayVisit(ctx context.Context, proxy Proxy, node, agent uuid.UUID) error {
+	hash, err := hex.DecodeString(proxy.Fingerprint)
+	if err != nil {
+		return fmt.Errorf("check visa: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	ok, err := s.opts.DB.HasRegionVisa(ctx, dbsqlc.HasRegionVisaParams{ProxyID: proxy.ID, NodeID: node, AgentID: agent, TokenHash: hash})
+	if err != nil {
+		return fmt.Errorf("check visa: %w", err)
+	}
+	if !ok {
+		return rbac.NotFound(rbac.Agent)
+	}
+	return nil
+}
+
+// Site is a place where a connected proxy serves apps.
+type Site struct {
+	Proxy uuid.UUID
+	Name  string
+	URL   *url.URL
+	// WildcardHost is the pattern of the apps' hosts there; "" if there are none.
+	WildcardHost string
+}
+
+// Sites returns where connected proxies serve apps.
+func (s *Service) Sites(ctx context.Context) ([]Site, error) {
+	rows, err := s.rows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var sites []Site
+	for _, row := range rows {
+		p := row.WorkspaceProxy
+		if !row.Connected || !p.Apps {
+			continue
+		}
+		base, err := url.Parse(p.Url)
+		if err != nil {
+			return nil, fmt.Errorf("parse URL of region %s: %w", p.Name, err)
+		}
+		sites = append(sites, Site{p.ID, p.Name, base, p.WildcardHost})
+	}
+	return sites, nil
 }
 
 // Routes registers the routes.

@@ -34,7 +34,8 @@ var law = map[string]rule{
 	"tailnet":     {},
 	"coordinator": {imports: []string{"tailnet"}},
 
-	"region": {imports: []string{"tailnet"}, tests: []string{"coderd/..."}},
+	"appproxy": {imports: []string{"coderd/httpapi"}}, // its pages, and what it must not pass on
+	"region":   {imports: []string{"appproxy", "coordinator", "meshclient", "tailnet"}, tests: []string{"agent", "coderd/..."}},
 
 	"sshmux":     {},
 	"meshclient": {imports: []string{"coordinator", "tailnet"}},
@@ -97,7 +98,7 @@ var law = map[string]rule{
 		imports: []string{"coderd/httpapi", "coderd/jobtags", "coderd/rbac", "coderd/seal", "coordinator", "tailnet"},
 		tests:   []string{"agent/agentpb"},
 	},
-	"coderd/apps": {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/seal"}},
+	"coderd/apps": {imports: []string{"appproxy", "coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/seal", "region"}},
 	"coderd/jobs": {
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
 		tests:   []string{"provisionerd", "provisionerd/echo", "provisionerd/job"},
@@ -123,7 +124,7 @@ var law = map[string]rule{
 	},
 	"coderd/coderdtest": {imports: []string{"coderd/...", "coordinator", "provisionerd", "provisionerd/echo", "provisionerd/provisionerpb", "tailnet"}},
 	"coderd": {
-		imports: []string{"coderd/...", "agent/agentpb", "provisionerd", "provisionerd/job", "site"},
+		imports: []string{"appproxy", "coderd/...", "agent/agentpb", "provisionerd", "provisionerd/job", "site"},
 		tests:   []string{"coordinator", "tailnet", "provisionerd/echo", "region"},
 	},
 
@@ -176,7 +177,7 @@ var law = map[string]rule{
 
 	"cmd/coder/settings": {imports: []string{"cmd/coder/cli/flags"}},
 
-	"cmd":   {imports: []string{"cmd/coder/cli", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/settings", "coderd/...", "provisionerd/...", "region"}},
+	"cmd":   {imports: []string{"appproxy", "cmd/coder/cli", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/settings", "coderd/...", "provisionerd/...", "region"}},
 	"e2e":   {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
 	"bench": {},
 	"bench/scale": {

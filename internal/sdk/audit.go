@@ -108,7 +108,8 @@ type ConnectionLog struct {
 	SlugOrPort string `json:"slug_or_port,omitempty"`
 	// Path is direct, relayed, proxied (by a server) or "".
 	Path     string `json:"path"`
-	BytesIn  int64  `json:"bytes_in"` // into the workspace
+	Region   string `json:"region,omitempty"` // the region proxy that it went through; absent for a server
+	BytesIn  int64  `json:"bytes_in"`         // into the workspace
 	BytesOut int64  `json:"bytes_out"`
 	// WebInfo is set for apps and ports that a server proxies, SSHInfo for everything else.
 	WebInfo *ConnectionLogWebInfo `json:"web_info,omitempty"`

@@ -15,7 +15,7 @@ type Region struct {
 	DisplayName string    `json:"display_name"`
 	IconURL     string    `json:"icon_url"`
 	Healthy     bool      `json:"healthy"`
-	// PathAppURL and WildcardHostname are where apps of the region are opened: at the servers, because proxies relay packets only.
+	// PathAppURL and WildcardHostname are where apps of the region are opened: at the servers, unless the proxy serves apps.
 	PathAppURL       string `json:"path_app_url"`
 	WildcardHostname string `json:"wildcard_hostname"`
 }
@@ -46,7 +46,7 @@ type WorkspaceProxy struct {
 	// URL is where nodes reach the proxy's relay; "" before it first connected.
 	URL         string               `json:"url"`
 	DERPEnabled bool                 `json:"derp_enabled"`
-	DERPOnly    bool                 `json:"derp_only"` // it serves no apps
+	DERPOnly    bool                 `json:"derp_only"` // it does not serve apps
 	Status      WorkspaceProxyStatus `json:"status"`
 	Version     string               `json:"version"`
 	CreatedAt   time.Time            `json:"created_at"`
@@ -109,4 +109,9 @@ func (c *Client) PatchWorkspaceProxy(ctx context.Context, reference string, req 
 // DeleteWorkspaceProxy deletes a region proxy and disconnects it.
 func (c *Client) DeleteWorkspaceProxy(ctx context.Context, reference string) error {
 	return c.do(ctx, http.MethodDelete, "workspaceproxies/"+seg(reference), nil, nil)
+}
+
+// PostAsProxy sends a region proxy's request to a route below /api/v2/workspaceproxies/me, and decodes the answer. Package region has the types.
+func (c *Client) PostAsProxy(ctx context.Context, route string, body, into any) error {
+	return c.do(ctx, http.MethodPost, "workspaceproxies/me/"+route, body, into)
 }

@@ -49,7 +49,7 @@ func (q *Queries) GetApp(ctx context.Context, arg GetAppParams) (WorkspaceApp, e
 }
 
 const getAppAgent = `-- name: GetAppAgent :one
-SELECT a.id AS agent_id, a.name AS agent_name, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, u.username AS owner_name,
+SELECT a.id AS agent_id, a.name AS agent_name, a.token_hash, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, u.username AS owner_name,
 	t.max_port_share_level
 FROM users u
 JOIN workspaces w ON w.owner_id = u.id AND w.deleted_at IS NULL
@@ -69,6 +69,7 @@ type GetAppAgentParams struct {
 type GetAppAgentRow struct {
 	AgentID           uuid.UUID
 	AgentName         string
+	TokenHash         []byte
 	WorkspaceID       uuid.UUID
 	WorkspaceName     string
 	OwnerID           uuid.UUID
@@ -86,6 +87,7 @@ func (q *Queries) GetAppAgent(ctx context.Context, arg GetAppAgentParams) (GetAp
 	err := row.Scan(
 		&i.AgentID,
 		&i.AgentName,
+		&i.TokenHash,
 		&i.WorkspaceID,
 		&i.WorkspaceName,
 		&i.OwnerID,
@@ -128,4 +130,28 @@ func (q *Queries) GetKeyHolder(ctx context.Context, id string) (GetKeyHolderRow,
 		&i.Actor.Groups,
 	)
 	return i, err
+}
+
+const redeemAppCode = `-- name: RedeemAppCode :execrows
+WITH old AS (
+	DELETE FROM app_codes c WHERE c.hash IN (
+		SELECT e.hash FROM app_codes e WHERE e.expires_at < now() ORDER BY e.expires_at LIMIT 100 FOR UPDATE SKIP LOCKED
+	)
+)
+INSERT INTO app_codes (hash, expires_at) VALUES ($1, now() + make_interval(secs => $2::float8))
+ON CONFLICT (hash) DO NOTHING
+`
+
+type RedeemAppCodeParams struct {
+	Hash        []byte
+	LifeSeconds float64
+}
+
+// Records that a code was redeemed, and removes some that have expired. No row means that it was redeemed before.
+func (q *Queries) RedeemAppCode(ctx context.Context, arg RedeemAppCodeParams) (int64, error) {
+	result, err := q.db.Exec(ctx, redeemAppCode, arg.Hash, arg.LifeSeconds)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

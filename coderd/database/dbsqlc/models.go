@@ -36,6 +36,11 @@ type ApiKey struct {
 	AllowList       []string
 }
 
+type AppCode struct {
+	Hash      []byte
+	ExpiresAt time.Time
+}
+
 type AuditLog struct {
 	ID               uuid.UUID
 	CreatedAt        time.Time
@@ -76,6 +81,7 @@ type ConnectionLog struct {
 	BytesIn          int64
 	BytesOut         int64
 	SeenAt           time.Time
+	Region           string
 }
 
 type ExternalAuthLink struct {
@@ -292,6 +298,13 @@ type ProvisionerKey struct {
 	SecretHash     []byte
 	CreatedBy      uuid.UUID
 	CreatedAt      time.Time
+}
+
+type RegionVisa struct {
+	ProxyID   uuid.UUID
+	NodeID    uuid.UUID
+	AgentID   uuid.UUID
+	ExpiresAt time.Time
 }
 
 type SchemaSupport struct {
@@ -686,6 +699,8 @@ type WorkspaceProxy struct {
 	SeenAt       *time.Time
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
+	Apps         bool
+	WildcardHost string
 }
 
 type WorkspaceResource struct {

@@ -12,7 +12,7 @@ import (
 )
 
 const connectWorkspaceProxy = `-- name: ConnectWorkspaceProxy :execrows
-UPDATE workspace_proxies SET url = $3, stun_port = $4, version = $5, server_id = $6, connection_id = $7, seen_at = now() WHERE id = $1 AND token_hash = $2
+UPDATE workspace_proxies SET url = $3, stun_port = $4, version = $5, server_id = $6, connection_id = $7, apps = $8, wildcard_host = $9, seen_at = now() WHERE id = $1 AND token_hash = $2
 `
 
 type ConnectWorkspaceProxyParams struct {
@@ -23,6 +23,8 @@ type ConnectWorkspaceProxyParams struct {
 	Version      string
 	ServerID     *uuid.UUID
 	ConnectionID *uuid.UUID
+	Apps         bool
+	WildcardHost string
 }
 
 // Records a proxy's connection, if its token is still valid. The newest connection counts.
@@ -35,6 +37,8 @@ func (q *Queries) ConnectWorkspaceProxy(ctx context.Context, arg ConnectWorkspac
 		arg.Version,
 		arg.ServerID,
 		arg.ConnectionID,
+		arg.Apps,
+		arg.WildcardHost,
 	)
 	if err != nil {
 		return 0, err
@@ -78,7 +82,7 @@ func (q *Queries) DisconnectWorkspaceProxy(ctx context.Context, arg DisconnectWo
 }
 
 const getWorkspaceProxyByToken = `-- name: GetWorkspaceProxyByToken :one
-SELECT id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at FROM workspace_proxies WHERE token_hash = $1
+SELECT id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host FROM workspace_proxies WHERE token_hash = $1
 `
 
 func (q *Queries) GetWorkspaceProxyByToken(ctx context.Context, tokenHash []byte) (WorkspaceProxy, error) {
@@ -99,8 +103,68 @@ func (q *Queries) GetWorkspaceProxyByToken(ctx context.Context, tokenHash []byte
 		&i.SeenAt,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Apps,
+		&i.WildcardHost,
 	)
 	return i, err
+}
+
+const grantRegionVisa = `-- name: GrantRegionVisa :exec
+WITH old AS (
+	DELETE FROM region_visas v WHERE (v.proxy_id, v.node_id, v.agent_id) IN (
+		SELECT e.proxy_id, e.node_id, e.agent_id FROM region_visas e
+		WHERE e.expires_at < now() - interval '10 minutes' ORDER BY e.expires_at LIMIT 100 FOR UPDATE SKIP LOCKED
+	)
+)
+INSERT INTO region_visas (proxy_id, node_id, agent_id, expires_at)
+VALUES ($1, $2, $3, now() + make_interval(secs => $4::float8))
+ON CONFLICT (proxy_id, node_id, agent_id) DO UPDATE SET expires_at = excluded.expires_at
+`
+
+type GrantRegionVisaParams struct {
+	ProxyID     uuid.UUID
+	NodeID      uuid.UUID
+	AgentID     uuid.UUID
+	LifeSeconds float64
+}
+
+// Lets a proxy's node be introduced to an agent for a while, and removes some grants that have expired.
+func (q *Queries) GrantRegionVisa(ctx context.Context, arg GrantRegionVisaParams) error {
+	_, err := q.db.Exec(ctx, grantRegionVisa,
+		arg.ProxyID,
+		arg.NodeID,
+		arg.AgentID,
+		arg.LifeSeconds,
+	)
+	return err
+}
+
+const hasRegionVisa = `-- name: HasRegionVisa :one
+SELECT EXISTS (
+	SELECT FROM region_visas v JOIN workspace_proxies p ON p.id = v.proxy_id
+	WHERE v.proxy_id = $1 AND v.node_id = $2 AND v.agent_id = $3 AND v.expires_at > now()
+		AND p.token_hash = $4
+)
+`
+
+type HasRegionVisaParams struct {
+	ProxyID   uuid.UUID
+	NodeID    uuid.UUID
+	AgentID   uuid.UUID
+	TokenHash []byte
+}
+
+// Reports whether a proxy's token is valid, and its node may be introduced to an agent.
+func (q *Queries) HasRegionVisa(ctx context.Context, arg HasRegionVisaParams) (bool, error) {
+	row := q.db.QueryRow(ctx, hasRegionVisa,
+		arg.ProxyID,
+		arg.NodeID,
+		arg.AgentID,
+		arg.TokenHash,
+	)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const holdWorkspaceProxies = `-- name: HoldWorkspaceProxies :exec
@@ -114,7 +178,7 @@ func (q *Queries) HoldWorkspaceProxies(ctx context.Context) error {
 }
 
 const insertWorkspaceProxy = `-- name: InsertWorkspaceProxy :one
-INSERT INTO workspace_proxies (id, name, display_name, icon, token_hash) VALUES ($1, $2, $3, $4, $5) RETURNING id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at
+INSERT INTO workspace_proxies (id, name, display_name, icon, token_hash) VALUES ($1, $2, $3, $4, $5) RETURNING id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host
 `
 
 type InsertWorkspaceProxyParams struct {
@@ -150,12 +214,14 @@ func (q *Queries) InsertWorkspaceProxy(ctx context.Context, arg InsertWorkspaceP
 		&i.SeenAt,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Apps,
+		&i.WildcardHost,
 	)
 	return i, err
 }
 
 const listWorkspaceProxies = `-- name: ListWorkspaceProxies :many
-SELECT p.id, p.region, p.name, p.display_name, p.icon, p.token_hash, p.url, p.stun_port, p.version, p.server_id, p.connection_id, p.seen_at, p.created_at, p.updated_at, (p.server_id IS NOT NULL AND EXISTS (
+SELECT p.id, p.region, p.name, p.display_name, p.icon, p.token_hash, p.url, p.stun_port, p.version, p.server_id, p.connection_id, p.seen_at, p.created_at, p.updated_at, p.apps, p.wildcard_host, (p.server_id IS NOT NULL AND EXISTS (
 	SELECT FROM servers s WHERE s.id = p.server_id AND s.beat_at > now() - make_interval(secs => $1::float8)
 ))::boolean AS connected
 FROM workspace_proxies p ORDER BY p.region
@@ -191,6 +257,8 @@ func (q *Queries) ListWorkspaceProxies(ctx context.Context, lifeSeconds float64)
 			&i.WorkspaceProxy.SeenAt,
 			&i.WorkspaceProxy.CreatedAt,
 			&i.WorkspaceProxy.UpdatedAt,
+			&i.WorkspaceProxy.Apps,
+			&i.WorkspaceProxy.WildcardHost,
 			&i.Connected,
 		); err != nil {
 			return nil, err
@@ -204,7 +272,7 @@ func (q *Queries) ListWorkspaceProxies(ctx context.Context, lifeSeconds float64)
 }
 
 const lockWorkspaceProxy = `-- name: LockWorkspaceProxy :one
-SELECT id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at FROM workspace_proxies WHERE lower(name) = lower($1::text) OR id::text = $1::text FOR UPDATE
+SELECT id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host FROM workspace_proxies WHERE lower(name) = lower($1::text) OR id::text = $1::text FOR UPDATE
 `
 
 // Returns a proxy by its name or id, and locks it.
@@ -226,12 +294,14 @@ func (q *Queries) LockWorkspaceProxy(ctx context.Context, reference string) (Wor
 		&i.SeenAt,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Apps,
+		&i.WildcardHost,
 	)
 	return i, err
 }
 
 const updateWorkspaceProxy = `-- name: UpdateWorkspaceProxy :one
-UPDATE workspace_proxies SET name = $2, display_name = $3, icon = $4, token_hash = $5, updated_at = now() WHERE id = $1 RETURNING id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at
+UPDATE workspace_proxies SET name = $2, display_name = $3, icon = $4, token_hash = $5, updated_at = now() WHERE id = $1 RETURNING id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host
 `
 
 type UpdateWorkspaceProxyParams struct {
@@ -267,6 +337,8 @@ func (q *Queries) UpdateWorkspaceProxy(ctx context.Context, arg UpdateWorkspaceP
 		&i.SeenAt,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Apps,
+		&i.WildcardHost,
 	)
 	return i, err
 }

@@ -32,8 +32,28 @@ DELETE FROM workspace_proxies WHERE id = $1;
 
 -- name: ConnectWorkspaceProxy :execrows
 -- Records a proxy's connection, if its token is still valid. The newest connection counts.
-UPDATE workspace_proxies SET url = $3, stun_port = $4, version = $5, server_id = $6, connection_id = $7, seen_at = now() WHERE id = $1 AND token_hash = $2;
+UPDATE workspace_proxies SET url = $3, stun_port = $4, version = $5, server_id = $6, connection_id = $7, apps = $8, wildcard_host = $9, seen_at = now() WHERE id = $1 AND token_hash = $2;
 
 -- name: DisconnectWorkspaceProxy :exec
 -- Records that a connection ended, unless a newer one has begun.
 UPDATE workspace_proxies SET server_id = NULL, connection_id = NULL, seen_at = now() WHERE id = $1 AND connection_id = $2;
+
+-- name: GrantRegionVisa :exec
+-- Lets a proxy's node be introduced to an agent for a while, and removes some grants that have expired.
+WITH old AS (
+	DELETE FROM region_visas v WHERE (v.proxy_id, v.node_id, v.agent_id) IN (
+		SELECT e.proxy_id, e.node_id, e.agent_id FROM region_visas e
+		WHERE e.expires_at < now() - interval '10 minutes' ORDER BY e.expires_at LIMIT 100 FOR UPDATE SKIP LOCKED
+	)
+)
+INSERT INTO region_visas (proxy_id, node_id, agent_id, expires_at)
+VALUES (sqlc.arg(proxy_id), sqlc.arg(node_id), sqlc.arg(agent_id), now() + make_interval(secs => sqlc.arg(life_seconds)::float8))
+ON CONFLICT (proxy_id, node_id, agent_id) DO UPDATE SET expires_at = excluded.expires_at;
+
+-- name: HasRegionVisa :one
+-- Reports whether a proxy's token is valid, and its node may be introduced to an agent.
+SELECT EXISTS (
+	SELECT FROM region_visas v JOIN workspace_proxies p ON p.id = v.proxy_id
+	WHERE v.proxy_id = sqlc.arg(proxy_id) AND v.node_id = sqlc.arg(node_id) AND v.agent_id = sqlc.arg(agent_id) AND v.expires_at > now()
+		AND p.token_hash = sqlc.arg(token_hash)
+);

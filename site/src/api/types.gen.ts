@@ -240,6 +240,7 @@ export interface ConnectionLog {
   username: string;
   slug_or_port?: string;
   path: string;
+  region?: string; // the region proxy that it went through; absent for a server
   bytes_in: number; // into the workspace
   bytes_out: number;
   web_info?: ConnectionLogWebInfo | null;
@@ -1230,7 +1231,7 @@ export interface WorkspaceProxyStatus {
 export interface WorkspaceProxy extends Region {
   url: string;
   derp_enabled: boolean;
-  derp_only: boolean; // it serves no apps
+  derp_only: boolean; // it does not serve apps
   status: WorkspaceProxyStatus;
   version: string;
   created_at: string;

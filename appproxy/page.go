@@ -1,4 +1,4 @@
-package apps
+package appproxy
 
 import (
 	"net/http"
@@ -22,35 +22,40 @@ func pageNotFound(link string) page {
 }
 
 // dashboard returns an address on the dashboard.
-func (s *Service) dashboard(path string) string {
-	return strings.TrimSuffix(s.opts.AccessURL.String(), "/") + "/" + strings.TrimPrefix(path, "/")
+func (h *Handler) dashboard(path string) string {
+	return strings.TrimSuffix(h.opts.Dashboard.String(), "/") + "/" + strings.TrimPrefix(path, "/")
+}
+
+// NotFound answers a visitor for whom there is no such app.
+func (h *Handler) NotFound(w http.ResponseWriter, r *http.Request) {
+	h.write(w, r, pageNotFound(h.dashboard("")))
 }
 
 // path returns the workspace's path in the dashboard.
-func (a app) path() string { return "@" + a.owner + "/" + a.place.workspace }
+func (a App) path() string { return "@" + a.Place.Owner + "/" + a.Place.Workspace }
 
 // write answers people with a page, and programs with JSON.
-func (s *Service) write(w http.ResponseWriter, r *http.Request, p page) {
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, p page) {
 	if err := httpapi.WritePage(w, r, httpapi.Page{Status: p.status, Title: p.title, Text: p.text, Link: p.link, LinkText: "To the dashboard"}); err != nil {
-		s.log.Debug("cannot send response", "err", err)
+		h.log.Debug("cannot send response", "err", err)
 	}
 }
 
 // fail answers with an error. Errors that no person can act on are logged, under an id.
-func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := fault.As(err)
 	if f == nil || f.Code == fault.Internal {
 		id := uuid.NewString()
-		s.log.Error("app request", "request", id, "method", r.Method, "host", r.Host, "err", err)
+		h.log.Error("app request", "request", id, "method", r.Method, "host", r.Host, "err", err)
 		f = fault.New(fault.Internal, "The server could not handle this request.").WithDetail("Its log has the cause under request %s.", id)
 	}
 	status := f.Code.HTTPStatus()
 	if f.Code == fault.Unavailable {
 		status = http.StatusBadGateway
 	}
-	link := s.dashboard("")
+	link := h.dashboard("")
 	if to, ok := r.Context().Value(routeKey{}).(route); ok {
-		link = s.dashboard(to.app.path())
+		link = h.dashboard(to.app.path())
 	}
-	s.write(w, r, page{status, strings.TrimSuffix(f.Message, "."), f.Detail, link})
+	h.write(w, r, page{status, strings.TrimSuffix(f.Message, "."), f.Detail, link})
 }

@@ -1,11 +1,11 @@
-package apps
+package appproxy
 
 import "net/url"
 
 // Relabel parses a label and formats it again.
 func Relabel(label string) (string, bool) {
 	p, ok := parseLabel(label)
-	return p.label(), ok
+	return p.Label(), ok
 }
 
 // PathBase returns the path that an app's path redirects to.

@@ -1,4 +1,4 @@
-package apps
+package appproxy
 
 import (
 	"net/http"
@@ -9,46 +9,56 @@ import (
 )
 
 // serveHost answers a request for an app's host. It serves nothing of the dashboard.
-func (s *Service) serveHost(w http.ResponseWriter, r *http.Request, label string) {
-	if err := s.visitHost(w, r, label); err != nil {
-		s.fail(w, r, err)
+func (h *Handler) serveHost(w http.ResponseWriter, r *http.Request, label string) {
+	if err := h.visitHost(w, r, label); err != nil {
+		h.fail(w, r, err)
 	}
 }
 
-func (s *Service) visitHost(w http.ResponseWriter, r *http.Request, label string) error {
+func (h *Handler) visitHost(w http.ResponseWriter, r *http.Request, label string) error {
 	p, ok := parseLabel(label)
 	if !ok {
-		s.write(w, r, pageNotFound(s.dashboard("")))
+		h.write(w, r, pageNotFound(h.dashboard("")))
 		return nil
 	}
-	if strings.Contains(r.URL.RawQuery, codeParam) && r.URL.Query().Has(codeParam) && isNavigation(r) {
-		return s.redeem(w, r, label)
-	}
-	if s.preflight(w, r, p) {
+	if carriesCode(r) {
+		token, err := h.redeem(w, r, Exchange{Place: p})
+		if err != nil {
+			return err
+		}
+		if token != "" {
+			h.setCookie(w, tokenCookie, token.Reveal(), TokenLifetime)
+		}
+		redirect(w, r, cleanURI(r.URL)) // without a token the app asks again
 		return nil
 	}
-	who, err := s.hostVisitor(w, r, label)
+	if h.preflight(w, r, p) {
+		return nil
+	}
+	a, err := h.opts.Judge.Decide(r, Question{Place: p, Proof: h.hostProof(r)})
 	if err != nil {
 		return err
 	}
-	target, err := s.resolve(r.Context(), p)
-	if err != nil {
-		return err
-	}
-	if !target.ok || !who.may(target.app) {
+	if a.App == nil {
 		switch {
-		case who.actor.SignedIn(): // must not reveal whether the app exists
-			s.write(w, r, pageNotFound(s.dashboard("")))
+		case a.SignedIn: // must not reveal whether the app exists
+			h.write(w, r, pageNotFound(h.dashboard("")))
 			return nil
 		case isNavigation(r):
-			return s.signIn(w, r, label)
+			h.signIn(w, r, h.hosts.origin(label))
+			return nil
+		case h.away():
+			return fault.New(fault.Unauthenticated, "You are not signed in to this app.").WithDetail("Open it in the browser. Programs that send a session token reach it at %s.", h.opts.Dashboard)
 		}
 		return fault.New(fault.Unauthenticated, "You are not signed in to this app.").WithDetail("Open it in the browser, or send a session token in the header %s.", sessionHeader)
 	}
-	if who.means == byCookie && !s.sameApp(r, p) {
+	if a.By == ByHost && a.Token != "" {
+		h.setCookie(w, tokenCookie, a.Token.Reveal(), TokenLifetime)
+	}
+	if a.By == ByHost && !h.sameApp(r, p) {
 		return fault.New(fault.Forbidden, "This request comes from a page of another site or app.")
 	}
-	return s.forward(w, r, who, target.app, mode{host: label, rest: strings.TrimPrefix(r.URL.EscapedPath(), "/"), friend: s.friend(r, p)})
+	return h.forward(w, r, a, mode{host: label, rest: strings.TrimPrefix(r.URL.EscapedPath(), "/"), friend: h.friend(r, p)})
 }
 
 // isNavigation reports whether a browser opens a page in its own window with this request.
@@ -66,9 +76,9 @@ func isNavigation(r *http.Request) bool {
 // sameApp reports whether the visitor intended a request that carries the visitor's cookie: it comes from a page of this app
 // or of the same workspace, or opens a page. Apps' hosts are siblings, so browsers add the cookie to requests from another
 // app's page.
-func (s *Service) sameApp(r *http.Request, p place) bool {
+func (h *Handler) sameApp(r *http.Request, p Place) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
-		return strings.EqualFold(origin, s.opts.AccessURL.Scheme+"://"+r.Host) || s.sameWorkspace(origin, p)
+		return strings.EqualFold(origin, h.hosts.scheme+"://"+r.Host) || h.sameWorkspace(origin, p)
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none", "": // without the header: not a browser of this decade, and no Origin either
@@ -78,20 +88,20 @@ func (s *Service) sameApp(r *http.Request, p place) bool {
 }
 
 // sameWorkspace reports whether an origin is that of an app of the same agent: a program there reaches the app anyway.
-func (s *Service) sameWorkspace(origin string, p place) bool {
+func (h *Handler) sameWorkspace(origin string, p Place) bool {
 	u, err := url.Parse(origin)
-	if err != nil || u.Scheme != s.opts.AccessURL.Scheme {
+	if err != nil || u.Scheme != h.hosts.scheme {
 		return false
 	}
-	label, ok := s.hosts.label(u.Host)
+	label, ok := h.hosts.label(u.Host)
 	other, valid := parseLabel(label)
-	return ok && valid && s.hosts.origin(label) == origin && other.owner == p.owner && other.workspace == p.workspace && other.agent == p.agent
+	return ok && valid && h.hosts.origin(label) == origin && other.Owner == p.Owner && other.Workspace == p.Workspace && other.Agent == p.Agent
 }
 
 // friend returns the origin of a page of the same workspace that sends a cross-host request, "" for every other request.
-func (s *Service) friend(r *http.Request, p place) string {
+func (h *Handler) friend(r *http.Request, p Place) string {
 	origin := r.Header.Get("Origin")
-	if origin == "" || strings.EqualFold(origin, s.opts.AccessURL.Scheme+"://"+r.Host) || !s.sameWorkspace(origin, p) {
+	if origin == "" || strings.EqualFold(origin, h.hosts.scheme+"://"+r.Host) || !h.sameWorkspace(origin, p) {
 		return ""
 	}
 	return origin
@@ -99,8 +109,8 @@ func (s *Service) friend(r *http.Request, p place) string {
 
 // preflight answers, in place of the app, whether a page of the same workspace may send a cross-host request: the browser
 // asks without the cookie that it would need to reach the app.
-func (s *Service) preflight(w http.ResponseWriter, r *http.Request, p place) bool {
-	origin := s.friend(r, p)
+func (h *Handler) preflight(w http.ResponseWriter, r *http.Request, p Place) bool {
+	origin := h.friend(r, p)
 	if r.Method != http.MethodOptions || origin == "" || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}

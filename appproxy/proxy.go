@@ -1,4 +1,4 @@
-package apps
+package appproxy
 
 import (
 	"context"
@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -47,19 +45,16 @@ type routeKey struct{}
 // route holds what the proxy needs to know about a request.
 type route struct {
 	mode
-	app     app
-	session *session // nil if the visit is not recorded
+	app     App
+	host    string // for Judge.Dial
+	traffic *Traffic
 }
 
-func newTransport(dial func(context.Context, uuid.UUID, uint16) (net.Conn, error)) *http.Transport {
+func newTransport(dial func(ctx context.Context, route string, port uint16) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
-		// An address is an agent's id and a port. The caller has checked that the visitor may reach the agent.
+		// An address is a route of the Judge and a port. The caller has checked that the visitor may reach it.
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			host, text, err := net.SplitHostPort(addr)
-			if err != nil {
-				return nil, err
-			}
-			agent, err := uuid.Parse(host)
 			if err != nil {
 				return nil, err
 			}
@@ -67,7 +62,7 @@ func newTransport(dial func(context.Context, uuid.UUID, uint16) (net.Conn, error
 			if err != nil {
 				return nil, err
 			}
-			return dial(ctx, agent, uint16(port))
+			return dial(ctx, host, uint16(port))
 		},
 		// WireGuard has proven the agent's identity. Behind it is the workspace's own loopback interface, whose names have
 		// no certificates.
@@ -82,67 +77,52 @@ func newTransport(dial func(context.Context, uuid.UUID, uint16) (net.Conn, error
 	}
 }
 
-func (s *Service) newProxy() *httputil.ReverseProxy {
+func (h *Handler) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport:     s.transport,
+		Transport:     h.transport,
 		FlushInterval: -1, // events and logs must not be held back
-		Rewrite:       s.rewrite,
+		Rewrite:       h.rewrite,
 		ModifyResponse: func(resp *http.Response) error {
-			s.confine(resp)
-			resp.Request.Context().Value(routeKey{}).(route).session.answered(resp)
+			h.confine(resp)
+			resp.Request.Context().Value(routeKey{}).(route).traffic.answered(resp)
 			return nil
 		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { s.fail(w, r, s.explain(r, err)) },
-		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { h.fail(w, r, h.explain(r, err)) },
+		ErrorLog:     slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
 	}
 }
 
 // forward proxies an allowed request.
-func (s *Service) forward(w http.ResponseWriter, r *http.Request, who visitor, a app, m mode) error {
+func (h *Handler) forward(w http.ResponseWriter, r *http.Request, answer Answer, m mode) error {
+	a := *answer.App
 	switch {
-	case a.unusable != "":
-		s.write(w, r, page{http.StatusNotFound, a.name + " cannot be opened", a.unusable, s.dashboard(a.path())})
+	case a.Unusable != "":
+		h.write(w, r, page{http.StatusNotFound, a.Name + " cannot be opened", a.Unusable, h.dashboard(a.path())})
 		return nil
-	case !a.running:
-		s.write(w, r, page{http.StatusServiceUnavailable, "The workspace " + a.place.workspace + " is not running", "Start it, and open " + a.name + " again.", s.dashboard(a.path())})
-		return nil
-	}
-	if start := query(a.start.RawQuery, a.start.EscapedPath()); m.rest == "" && r.URL.RawQuery == "" && start != "" && isNavigation(r) {
-		redirect(w, r, "/"+strings.TrimLeft(m.path+start, "/")) // where the app begins, according to the template
+	case !a.Running:
+		h.write(w, r, page{http.StatusServiceUnavailable, "The workspace " + a.Place.Workspace + " is not running", "Start it, and open " + a.Name + " again.", h.dashboard(a.path())})
 		return nil
 	}
-	ctx, leave, err := s.enter(r.Context(), who, a)
+	if m.rest == "" && r.URL.RawQuery == "" && a.Start != "" && isNavigation(r) {
+		redirect(w, r, "/"+strings.TrimLeft(m.path+a.Start, "/")) // where the app begins, according to the template
+		return nil
+	}
+	visit, err := h.opts.Judge.Enter(r, answer)
 	if err != nil {
 		return err
 	}
-	defer leave()
-	s.used(ctx, who, a)
-	session, done := s.recorded.request(s.sessionOf(r, who, a))
-	defer done()
+	defer visit.Leave()
 	httpapi.UnboundBody(r) // the size of a visitor's request to an app has no known limit
-	s.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, routeKey{}, route{m, a, session})))
+	to := route{m, a, answer.Route, visit.Traffic}
+	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(visit.Context, routeKey{}, to)))
 	return nil
 }
 
-// used records that a workspace is in use, at most once a minute.
-func (s *Service) used(ctx context.Context, who visitor, a app) {
-	if !who.actor.SignedIn() {
-		return // visits by others do not keep the workspace running
-	}
-	_, err := s.touched.Get(ctx, a.workspace, func(ctx context.Context) (struct{}, error) {
-		_, err := s.opts.DB.TouchWorkspace(ctx, a.workspace)
-		return struct{}{}, err
-	})
-	if err != nil && ctx.Err() == nil {
-		s.log.Warn("cannot record use of workspace", "workspace", a.workspace, "err", err)
-	}
-}
-
 // rewrite makes the request for the app: without anything that identifies the visitor to this server.
-func (s *Service) rewrite(p *httputil.ProxyRequest) {
+func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	to := p.In.Context().Value(routeKey{}).(route)
 	scheme := "http"
-	if to.app.tls {
+	if to.app.TLS {
 		scheme = "https"
 	}
 	if u, err := url.Parse(scheme + "://app/" + strings.TrimLeft(to.rest, "/")); err == nil {
@@ -150,33 +130,33 @@ func (s *Service) rewrite(p *httputil.ProxyRequest) {
 	} else { // the server has already parsed it
 		p.Out.URL = &url.URL{Scheme: scheme, Path: "/"}
 	}
-	to.session.asks(p.Out)
-	p.Out.URL.Host = net.JoinHostPort(to.app.agentID.String(), strconv.Itoa(int(to.app.port)))
+	to.traffic.asks(p.Out)
+	p.Out.URL.Host = net.JoinHostPort(to.host, strconv.Itoa(int(to.app.Port)))
 	p.Out.URL.RawQuery = withoutParams(p.In.URL.RawQuery)
 	p.Out.Host = p.In.Host
 	p.SetXForwarded()
-	if s.secure {
+	if h.secure {
 		p.Out.Header.Set("X-Forwarded-Proto", "https") // also if a proxy in front terminates TLS
 	}
-	h := p.Out.Header
-	h.Del(sessionHeader)
-	if httpapi.BearerToken(h) != "" {
-		h.Del("Authorization")
+	header := p.Out.Header
+	header.Del(sessionHeader)
+	if httpapi.BearerToken(header) != "" {
+		header.Del("Authorization")
 	}
 	for _, name := range []string{"Forwarded", "X-Real-Ip"} {
-		h.Del(name)
+		header.Del(name)
 	}
 	if to.path != "" {
-		h.Del("Cookie")
-		h.Del("Origin") // from a sandboxed page: "null"
-		h.Set("X-Forwarded-Prefix", strings.TrimSuffix(to.path, "/"))
+		header.Del("Cookie")
+		header.Del("Origin") // from a sandboxed page: "null"
+		header.Set("X-Forwarded-Prefix", strings.TrimSuffix(to.path, "/"))
 		return
 	}
-	kept := h.Values("Cookie")
-	h.Del("Cookie")
+	kept := header.Values("Cookie")
+	header.Del("Cookie")
 	for _, line := range kept {
 		if line = ownCookies(line); line != "" {
-			h.Add("Cookie", line)
+			header.Add("Cookie", line)
 		}
 	}
 }
@@ -207,22 +187,22 @@ func isOurs(name string) bool {
 }
 
 // confine removes everything from an app's answer that would affect more than the app.
-func (s *Service) confine(resp *http.Response) {
+func (h *Handler) confine(resp *http.Response) {
 	to := resp.Request.Context().Value(routeKey{}).(route)
-	h := resp.Header
-	h.Del("Strict-Transport-Security") // only the operator sets it, for all hosts
+	header := resp.Header
+	header.Del("Strict-Transport-Security") // only the operator sets it, for all hosts
 	if to.path != "" {
-		confinePath(h)
+		confinePath(header)
 		return
 	}
-	if to.friend != "" && h.Get("Access-Control-Allow-Origin") == "" {
-		allow(h, to.friend)
+	if to.friend != "" && header.Get("Access-Control-Allow-Origin") == "" {
+		allow(header, to.friend)
 	}
-	lines := h.Values("Set-Cookie")
-	h.Del("Set-Cookie")
+	lines := header.Values("Set-Cookie")
+	header.Del("Set-Cookie")
 	for _, line := range lines {
 		if line = hostCookie(line); line != "" {
-			h.Add("Set-Cookie", line)
+			header.Add("Set-Cookie", line)
 		}
 	}
 }
@@ -263,7 +243,7 @@ func confinePath(h http.Header) {
 }
 
 // explain converts an error on the way to an app into one that a person can act on.
-func (s *Service) explain(r *http.Request, err error) error {
+func (h *Handler) explain(r *http.Request, err error) error {
 	to := r.Context().Value(routeKey{}).(route)
 	if f := fault.As(err); f != nil {
 		return f
@@ -273,15 +253,15 @@ func (s *Service) explain(r *http.Request, err error) error {
 	case errors.Is(err, context.Canceled):
 		return fault.New(fault.Unavailable, "The request was canceled, or your session has ended.")
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fault.New(fault.Unavailable, "%s does not answer.", to.app.name).WithDetail("It had %s to answer.", answerTimeout)
+		return fault.New(fault.Unavailable, "%s does not answer.", to.app.Name).WithDetail("It had %s to answer.", answerTimeout)
 	}
-	s.log.Debug("app does not answer", "agent", to.app.agentID, "addr", netip.AddrPortFrom(netip.IPv6Loopback(), to.app.port), "err", err)
-	detail := fmt.Sprintf("Nothing listens on port %d of the workspace, or it closed the connection.", to.app.port)
-	switch to.app.health {
+	h.log.Debug("app does not answer", "agent", to.app.AgentID, "addr", netip.AddrPortFrom(netip.IPv6Loopback(), to.app.Port), "err", err)
+	detail := fmt.Sprintf("Nothing listens on port %d of the workspace, or it closed the connection.", to.app.Port)
+	switch to.app.Health {
 	case sdk.AppInitializing:
 		detail = "It is starting. " + detail
 	case sdk.AppUnhealthy:
 		detail = "Its health check fails. " + detail
 	}
-	return fault.New(fault.Unavailable, "%s does not answer.", to.app.name).WithDetail("%s", detail)
+	return fault.New(fault.Unavailable, "%s does not answer.", to.app.Name).WithDetail("%s", detail)
 }

@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/agent/forward"
+	"github.com/codermesh/codermesh/internal/netio"
+	"github.com/codermesh/codermesh/internal/visa"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+const (
+	// maxRegionConns bounds the connections of region proxies, and those to the workspace's ports for them.
+	maxRegionConns = 2048
+	// visaTimeout is how long a region proxy has to show its visa.
+	visaTimeout = 10 * time.Second
+)
+
+// regionVisit is a visitor's use of a port through a region proxy. It ends when its newest visa has expired.
+type regionVisit struct {
+	until time.Time
+	end   *time.Timer
+	conns map[net.Conn]struct{}
+}
+
+// regionVisits are the visits that are open. A proxy's node chooses nothing about them: its address is part of the key.
+type regionVisits struct {
+	mu   sync.Mutex
+	open map[regionVisitID]*regionVisit
+}
+
+type regionVisitID struct {
+	proxy netip.Addr
+	visit uuid.UUID
+	port  uint16
+}
+
+// serveRegion serves a connection of a region proxy.
+func (d *daemon) serveRegion(conn net.Conn) {
+	v, verb, ok := d.inspect(conn)
+	if !ok {
+		netio.Abort(conn)
+		return
+	}
+	remote, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		netio.Abort(conn)
+		return
+	}
+	id := regionVisitID{remote.Addr(), v.Visit, v.Port}
+	// A wrong clock, or a visa that was kept, does not prolong a visit.
+	until := time.Now().Add(visa.Lifetime)
+	if expires := time.Unix(v.Expires, 0).Add(visa.Leeway); expires.Before(until) {
+		until = expires
+	}
+	if verb == visa.Renew {
+		d.regionVisits.renew(id, until)
+		conn.Close()
+		return
+	}
+	leave := d.regionVisits.enter(id, conn, until)
+	defer leave()
+	defer d.stats.begin(kindForward)()
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	local, err := forward.DialLocal(ctx, v.Port)
+	if err != nil {
+		d.log.Debug("cannot forward", "err", err)
+		netio.Abort(conn)
+		return
+	}
+	d.regionConns.Do(local, func() { netio.Pipe(conn, local) })
+}
+
+// inspect reads the request of a region proxy, and reports whether its visa is for this agent and from this node.
+func (d *daemon) inspect(conn net.Conn) (v visa.Visa, verb visa.Verb, ok bool) {
+	if err := conn.SetReadDeadline(time.Now().Add(visaTimeout)); err != nil {
+		return v, verb, false
+	}
+	verb, token, err := visa.ReadRequest(conn)
+	if err == nil {
+		v, err = visa.Open(d.opts.Token.Hash(), token, time.Now())
+	}
+	if err == nil && (!isNode(conn.RemoteAddr(), v.Node) || !isNode(conn.LocalAddr(), v.Agent)) {
+		err = visa.ErrInvalid
+	}
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		d.log.Warn("region proxy refused", "peer", conn.RemoteAddr(), "err", err)
+	}
+	return v, verb, err == nil
+}
+
+func isNode(addr net.Addr, id uuid.UUID) bool {
+	at, err := netip.ParseAddrPort(addr.String())
+	return err == nil && at.Addr() == tailnet.Addr(id)
+}
+
+// enter adds a connection to a visit, which is cut when the visit ends. leave removes it.
+func (r *regionVisits) enter(id regionVisitID, conn net.Conn, until time.Time) (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.open[id]
+	if x == nil {
+		if r.open == nil {
+			r.open = map[regionVisitID]*regionVisit{}
+		}
+		x = &regionVisit{conns: map[net.Conn]struct{}{}}
+		r.open[id] = x
+	}
+	x.conns[conn] = struct{}{}
+	r.prolong(id, x, until)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(x.conns, conn)
+		if len(x.conns) == 0 && r.open[id] == x {
+			x.end.Stop()
+			delete(r.open, id)
+		}
+	}
+}
+
+func (r *regionVisits) renew(id regionVisitID, until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x := r.open[id]; x != nil {
+		r.prolong(id, x, until)
+	}
+}
+
+// prolong makes a visit last until a time, if it would end before. Called with mu held.
+func (r *regionVisits) prolong(id regionVisitID, x *regionVisit, until time.Time) {
+	if !until.After(x.until) {
+		return
+	}
+	x.until = until
+	if x.end != nil {
+		x.end.Stop()
+	}
+	x.end = time.AfterFunc(time.Until(until), func() { r.expire(id, x, until) })
+}
+
+func (r *regionVisits) expire(id regionVisitID, x *regionVisit, until time.Time) {
+	r.mu.Lock()
+	if !x.until.Equal(until) || r.open[id] != x {
+		r.mu.Unlock()
+		return // it was prolonged just now, or has ended
+	}
+	delete(r.open, id)
+	conns := x.conns
+	x.conns = nil
+	r.mu.Unlock()
+	for conn := range conns {
+		netio.Abort(conn)
+	}
+}

@@ -1,0 +1,127 @@
+// Package visa is how a server tells an agent that a visitor opens a port of the workspace through a region proxy. The server signs a visa with
+// the hash of the agent's token, which only it and the agent know, so the proxy can neither make nor change one. A visa names the proxy's
+// node, whose address WireGuard has proven, and is worthless to every other node.
+//
+//	proxy                                     agent
+//	"open <visa>\n", bytes of the app  ──▶    checks the visa, connects to the port, and cuts when the visa has expired
+//	"renew <visa>\n"                   ──▶    keeps what the visit has open until the new visa expires
+package visa
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/secret"
+)
+
+const (
+	// Lifetime is how long a visa is valid, and so how long a visit that the servers do not confirm goes on.
+	Lifetime = time.Minute
+	// Leeway is how far the clocks of server and agent may differ.
+	Leeway = time.Minute
+
+	// maxVisa and maxRequest are the longest visa and request in bytes.
+	maxVisa    = 1 << 10
+	maxRequest = maxVisa + 16
+)
+
+// ErrInvalid reports that a visa is not one of this agent's, or has expired.
+var ErrInvalid = errors.New("the visa is not valid")
+
+// Visa lets a node open connections to a port.
+type Visa struct {
+	Visit   uuid.UUID `json:"v"` // the same in all visas of a visit
+	Agent   uuid.UUID `json:"a"`
+	Node    uuid.UUID `json:"n"` // of the proxy
+	User    uuid.UUID `json:"u"` // the visitor; Nil if not signed in
+	Port    uint16    `json:"p"`
+	Expires int64     `json:"e"` // Unix time
+}
+
+// Sign returns the visa as text. key is the hash of the agent's token. It fails only if JSON cannot encode the visa.
+func Sign(key []byte, v Visa) (secret.Token, error) {
+	payload, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("sign visa: %w", err)
+	}
+	encoding := base64.RawURLEncoding
+	return secret.Token(encoding.EncodeToString(payload) + "." + encoding.EncodeToString(sum(key, payload))), nil
+}
+
+// Open checks a visa. The error is ErrInvalid, whatever is wrong.
+func Open(key []byte, token secret.Token, now time.Time) (Visa, error) {
+	text := token.Reveal()
+	encoding := base64.RawURLEncoding.Strict()
+	first, second, ok := strings.Cut(text, ".")
+	if !ok || len(text) > maxVisa || len(key) == 0 {
+		return Visa{}, ErrInvalid
+	}
+	payload, err := encoding.DecodeString(first)
+	if err != nil {
+		return Visa{}, ErrInvalid
+	}
+	signature, err := encoding.DecodeString(second)
+	if err != nil || !hmac.Equal(signature, sum(key, payload)) {
+		return Visa{}, ErrInvalid
+	}
+	var v Visa
+	if json.Unmarshal(payload, &v) != nil || v.Port == 0 || !now.Before(time.Unix(v.Expires, 0).Add(Leeway)) {
+		return Visa{}, ErrInvalid
+	}
+	return v, nil
+}
+
+func sum(key, payload []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("visa\x00"))
+	mac.Write(payload)
+	return mac.Sum(nil)
+}
+
+// Verb is what a request asks for.
+type Verb string
+
+const (
+	OpenPort Verb = "open"  // connect to the port
+	Renew    Verb = "renew" // keep the visit's connections
+)
+
+// WriteRequest writes what begins a connection to an agent.
+func WriteRequest(w io.Writer, verb Verb, token secret.Token) error {
+	if _, err := io.WriteString(w, string(verb)+" "+token.Reveal()+"\n"); err != nil {
+		return fmt.Errorf("show visa: %w", err)
+	}
+	return nil
+}
+
+// ReadRequest reads what WriteRequest wrote, and not a byte more.
+func ReadRequest(r io.Reader) (Verb, secret.Token, error) {
+	var line strings.Builder
+	var b [1]byte
+	for {
+		if _, err := io.ReadFull(r, b[:]); err != nil {
+			return "", "", fmt.Errorf("read visa: %w", err)
+		}
+		if b[0] == '\n' {
+			break
+		}
+		if line.WriteByte(b[0]); line.Len() > maxRequest {
+			return "", "", errors.New("read visa: it is too long")
+		}
+	}
+	verb, token, _ := strings.Cut(line.String(), " ")
+	switch v := Verb(verb); v {
+	case OpenPort, Renew:
+		return v, secret.Token(token), nil
+	}
+	return "", "", errors.New("read visa: no such request")
+}

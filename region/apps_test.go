@@ -1,0 +1,590 @@
+//go:build linux
+
+package region_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/agent"
+	"github.com/codermesh/codermesh/appproxy"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/visa"
+	"github.com/codermesh/codermesh/region"
+	"github.com/codermesh/codermesh/tailnet"
+)
+
+const wildcard = "*.eu.example.com"
+
+// world is a server, a region proxy, and ann's running workspace with a real agent and apps.
+type world struct {
+	*coderdtest.Server
+	t                *testing.T
+	workspace, agent uuid.UUID
+	app              *httptest.Server
+	token            secret.Token // the proxy's
+	proxy            *url.URL
+	addr             string // where the proxy listens
+	ended            chan error
+}
+
+func newWorld(t *testing.T, wildcard string) *world {
+	t.Helper()
+	w := &world{Server: coderdtest.Start(t), t: t}
+	w.app = httptest.NewServer(http.HandlerFunc(serveApp))
+	t.Cleanup(func() {
+		w.app.CloseClientConnections()
+		w.app.Close()
+	})
+	w.workspace, w.agent = w.RunningRow("ann", "dev")
+	for slug, share := range map[string]string{"code": "owner", "other": "owner", "team": "authenticated", "all": "public"} {
+		w.Exec(`INSERT INTO workspace_apps (id, agent_id, slug, display_name, sharing_level, url) VALUES ($1, $2, $3, $3, $4, $5)`,
+			uuid.New(), w.agent, slug, share, w.app.URL)
+	}
+	w.runAgent(w.agent)
+	w.token, w.proxy, w.addr, w.ended = w.runProxy("eu", wildcard)
+	return w
+}
+
+// serveApp is the program in the workspace. It echoes on upgraded connections.
+func serveApp(rw http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") == "" {
+		fmt.Fprintf(rw, "app %s %s", r.URL.RequestURI(), r.Header.Get("Cookie"))
+		return
+	}
+	conn, buffered, err := http.NewResponseController(rw).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_, _ = io.Copy(conn, buffered)
+}
+
+func (w *world) runAgent(id uuid.UUID) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	opts := agent.Options{URL: w.URL, Token: coderdtest.Token(id), StateDir: w.t.TempDir(), LogDir: w.t.TempDir()}
+	go func() { done <- agent.Run(ctx, opts) }()
+	w.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	coderdtest.Await(w.t, "the agent on the mesh", func(context.Context) bool {
+		_, ok := w.Mesh.CallingAgent(tailnet.Addr(id))
+		return ok
+	})
+}
+
+// runProxy creates and runs a proxy.
+func (w *world) runProxy(name, wildcard string) (token secret.Token, at *url.URL, addr string, ended chan error) {
+	w.t.Helper()
+	made, err := w.As("olga").CreateWorkspaceProxy(w.t.Context(), sdk.CreateWorkspaceProxyRequest{Name: name})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	at = &url.URL{Scheme: "http", Host: "localhost:" + port} // another host than the server's
+	ctx, cancel := context.WithCancel(context.Background())
+	ended = make(chan error, 1)
+	synced := make(chan struct{}, 10)
+	go func() {
+		err := region.Run(ctx, region.Options{
+			Logger: w.Log, Server: w.URL, Token: secret.Token(made.Token), URL: at, Listener: l, Apps: true, WildcardHost: wildcard, Synced: func() { synced <- struct{}{} },
+		})
+		ended <- err
+		close(ended)
+	}()
+	w.t.Cleanup(func() {
+		cancel()
+		for range ended {
+		}
+	})
+	<-synced
+	coderdtest.Await(w.t, "the region", func(ctx context.Context) bool {
+		list, err := w.As("ann").Regions(ctx)
+		return err == nil && list.Regions[len(list.Regions)-1].Healthy && list.Regions[len(list.Regions)-1].WildcardHostname == wildcard
+	})
+	return secret.Token(made.Token), at, l.Addr().String(), ended
+}
+
+// browser is a browser with its own cookies, which finds the region's hosts at its proxy.
+type browser struct {
+	w   *world
+	jar http.CookieJar
+	via []string // addresses visited on the way
+	*http.Client
+}
+
+// browser returns a browser that is signed in as a user; "" leaves it signed out.
+func (w *world) browser(user string) *browser {
+	w.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b := &browser{w: w, jar: jar}
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if strings.Contains(addr, "eu.example.com") {
+			addr = w.addr
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	b.Client = &http.Client{Transport: transport, Jar: jar, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		b.via = append(b.via, r.URL.String())
+		if r.URL.Path == "/login" {
+			return http.ErrUseLastResponse
+		}
+		if len(via) > 8 {
+			return fmt.Errorf("redirected in circles: %v", b.via)
+		}
+		return nil
+	}}
+	if user != "" {
+		jar.SetCookies(w.URL, []*http.Cookie{{Name: "coder_session_token", Value: w.Token(user), Path: "/", HttpOnly: true}})
+	}
+	return b
+}
+
+// open visits an address as a person does.
+func (b *browser) open(address string) (int, string) {
+	b.w.t.Helper()
+	b.via = nil
+	r, err := http.NewRequestWithContext(b.w.t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	r.Header = http.Header{"Accept": {"text/html"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"document"}, "Sec-Fetch-Site": {"none"}}
+	resp, err := b.Do(r)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func host(slug string) string { return "http://" + slug + "--main--dev--ann.eu.example.com" }
+
+// cookie returns the browser's token of an app's host.
+func (b *browser) cookie(slug string) string {
+	b.w.t.Helper()
+	u, err := url.Parse(host(slug))
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	for _, c := range b.jar.Cookies(u) {
+		if c.Name == "coder_app_token" {
+			return c.Value
+		}
+	}
+	b.w.t.Fatalf("the browser has no token for %s", slug)
+	return ""
+}
+
+// upgraded opens a connection of any protocol to an app, as a script on its page does.
+func (b *browser) upgraded(slug string) (net.Conn, *bufio.Reader) {
+	b.w.t.Helper()
+	conn, err := net.Dial("tcp", b.w.addr)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	b.w.t.Cleanup(func() { conn.Close() })
+	fmt.Fprintf(conn, "GET /echo HTTP/1.1\r\nHost: %s\r\nOrigin: %s\r\nCookie: coder_app_token=%s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
+		strings.TrimPrefix(host(slug), "http://"), host(slug), b.cookie(slug))
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		b.w.t.Fatalf("upgrade: %v, %v", resp, err)
+	}
+	return conn, r
+}
+
+func TestAppsAtRegion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wildcard)
+	ann := w.browser("ann")
+	if status, body := ann.open(host("code") + "/x?y=1"); status != http.StatusOK || body != "app /x?y=1 " {
+		t.Fatalf("ann's app: %d %s (%v)", status, body, ann.via)
+	}
+	conn, r := ann.upgraded("code")
+	fmt.Fprintln(conn, "hello")
+	if line, err := r.ReadString('\n'); err != nil || line != "hello\n" {
+		t.Fatalf("echo: %q, %v", line, err)
+	}
+	if status, body := ann.open(w.proxy.String() + "/@ann/dev/apps/code/z"); status != http.StatusOK || body != "app /z " {
+		t.Errorf("by path: %d %s (%v)", status, body, ann.via)
+	}
+	port := strings.TrimPrefix(w.app.URL, "http://127.0.0.1:")
+	if status, body := ann.open(host(port) + "/p"); status != http.StatusOK || body != "app /p " {
+		t.Errorf("a port: %d %s", status, body)
+	}
+	bob := w.browser("bob")
+	if status, body := bob.open(host("team") + "/"); status != http.StatusOK {
+		t.Errorf("bob at a shared app: %d %s", status, body)
+	}
+	for _, slug := range []string{"code", "none", port} {
+		if status, body := bob.open(host(slug) + "/"); status != http.StatusNotFound {
+			t.Errorf("bob at %s: %d %s", slug, status, body)
+		}
+	}
+	nobody := w.browser("")
+	if status, body := nobody.open(host("all") + "/"); status != http.StatusOK {
+		t.Errorf("a public app: %d %s", status, body)
+	}
+	if status, _ := nobody.open(host("code") + "/"); status != http.StatusSeeOther || !strings.HasPrefix(nobody.via[len(nobody.via)-1], w.URL.String()+"/login?redirect=") {
+		t.Errorf("signed out: %d, %v", status, nobody.via)
+	}
+	// The log names the user and the proxy.
+	conn.Close()
+	coderdtest.Await(t, "the log of connections", func(ctx context.Context) bool {
+		list, err := w.As("olga").ConnectionLogs(ctx, sdk.LogQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list.ConnectionLogs {
+			if c.Region == "eu" && c.Username == "ann" && c.SlugOrPort == "code" && c.Type == "workspace_app" && c.IP == "127.0.0.1" && c.AgentName == "main" {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Without hosts of its own, a region opens apps by path: their pages are sandboxed, and their token is in the address.
+func TestAppsByPathAtRegion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	ann := w.browser("ann")
+	address := w.proxy.String() + "/@ann/dev.main/apps/code/z?q=1"
+	status, body := ann.open(address)
+	if status != http.StatusOK || body != "app /z?q=1 " {
+		t.Fatalf("%d %s (%v)", status, body, ann.via)
+	}
+	last, err := url.Parse(ann.via[len(ann.via)-1])
+	if err != nil || !strings.HasPrefix(last.Path, "/@ann/dev.main/apps/code/~") {
+		t.Fatalf("the address is %v, %v", last, err)
+	}
+	token, _, _ := strings.Cut(strings.TrimPrefix(last.Path, "/@ann/dev.main/apps/code/~"), "/")
+	// Another app, the server, and a browser without the token do not take it.
+	for name, at := range map[string]string{
+		"another app": w.proxy.String() + "/@ann/dev.main/apps/other/~" + token + "/",
+		"the server":  w.URL.String() + "/@ann/dev.main/apps/code/~" + token + "/",
+		"no token":    address,
+	} {
+		stranger := w.browser("")
+		if status, body := stranger.open(at); status != http.StatusSeeOther || !strings.Contains(stranger.via[len(stranger.via)-1], "/login?") {
+			t.Errorf("%s: %d %s (%v)", name, status, body, stranger.via)
+		}
+	}
+}
+
+// Whoever loses their rights loses what is open.
+func TestVisitsEndWithRights(t *testing.T) {
+	t.Parallel()
+	for name, revoke := range map[string]func(*world) error{
+		"suspended": func(w *world) error {
+			_, err := w.As("olga").SuspendUser(w.t.Context(), "bob")
+			return err
+		},
+		"signed out": func(w *world) error { return w.As("bob").Logout(w.t.Context()) },
+		"no longer shared": func(w *world) error {
+			w.Exec(`UPDATE workspace_apps SET sharing_level = 'owner'`)
+			w.Exec(`SELECT pg_notify('users_revoked', '')`)
+			return nil
+		},
+		"proxy deleted": func(w *world) error { return w.As("olga").DeleteWorkspaceProxy(w.t.Context(), "eu") },
+		"its token rotated": func(w *world) error {
+			_, err := w.As("olga").PatchWorkspaceProxy(w.t.Context(), "eu", sdk.PatchWorkspaceProxyRequest{RegenerateToken: true})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, wildcard)
+			bob := w.browser("bob")
+			bob.open(host("team") + "/")
+			conn, r := bob.upgraded("team")
+			if err := revoke(w); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.ReadByte(); err == nil || errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
+				t.Fatalf("the connection has not ended: %v", err)
+			}
+			if strings.HasPrefix(name, "proxy") || strings.HasPrefix(name, "its") {
+				if err := <-w.ended; fault.CodeOf(err) != fault.Unauthenticated {
+					t.Fatalf("the proxy ended with %v", err)
+				}
+				return
+			}
+			if status, body := bob.open(host("team") + "/"); status == http.StatusOK {
+				t.Fatalf("a new request: %d %s", status, body)
+			}
+		})
+	}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// A code works once, at the proxy that it is for, in the browser that asked for it.
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wildcard)
+	ann := w.browser("ann")
+	var withCode string
+	follow := ann.CheckRedirect
+	ann.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if r.URL.Query().Has("coder_app_code") {
+			withCode = r.URL.String()
+			return http.ErrUseLastResponse
+		}
+		return follow(r, via)
+	}
+	ann.open(host("code") + "/")
+	u, err := url.Parse(withCode)
+	if err != nil || withCode == "" {
+		t.Fatalf("no code: %v (%v)", err, ann.via)
+	}
+	other, _, _, _ := w.runProxy("us", "*.us.example.com")
+	var state string
+	for _, c := range ann.jar.Cookies(u) {
+		if c.Name == "coder_app_state" {
+			state = c.Value
+		}
+	}
+	exchange := appproxy.Exchange{Place: place("code"), Code: secret.Token(u.Query().Get("coder_app_code")), State: hashed(state)}
+	redeem := func(token secret.Token, x appproxy.Exchange) secret.Token {
+		t.Helper()
+		var resp region.RedeemResponse
+		if err := w.asProxy(token).PostAsProxy(t.Context(), "app-codes", x, &resp); err != nil {
+			t.Fatal(err)
+		}
+		return resp.Token
+	}
+	wrong := exchange
+	wrong.State = hashed("guess")
+	elsewhere := exchange
+	elsewhere.Place = place("other")
+	path := exchange
+	path.ByPath = true
+	if redeem(other, exchange) != "" || redeem(w.token, wrong) != "" || redeem(w.token, elsewhere) != "" || redeem(w.token, path) != "" {
+		t.Error("a code is worth something elsewhere")
+	}
+	token := redeem(w.token, exchange)
+	if token == "" {
+		t.Fatal("the code is worth nothing")
+	}
+	if redeem(w.token, exchange) != "" {
+		t.Error("a code works twice")
+	}
+	// So is the token that it was exchanged for.
+	ask := func(proxy secret.Token, slug string, token secret.Token) bool {
+		t.Helper()
+		var resp region.VisitResponse
+		req := region.VisitRequest{Question: appproxy.Question{Place: place(slug), Proof: appproxy.Proof{Kind: appproxy.ByHost, Token: token}}, Node: uuid.New()}
+		if err := w.asProxy(proxy).PostAsProxy(t.Context(), "visits", req, &resp); err != nil {
+			t.Fatal(err)
+		}
+		return resp.Answer.App != nil || resp.Visa != "" || resp.Answer.SignedIn
+	}
+	if !ask(w.token, "code", token) || ask(other, "code", token) || ask(w.token, "other", token) || ask(w.token, "code", token+"A") {
+		t.Error("a token is worth something elsewhere, or nothing here")
+	}
+	// Neither is a session a proof at a proxy.
+	for _, kind := range []appproxy.ProofKind{appproxy.BySession, appproxy.ByDashboard, appproxy.ByPath} {
+		var resp region.VisitResponse
+		req := region.VisitRequest{Question: appproxy.Question{Place: place("code"), ByPath: true, Proof: appproxy.Proof{Kind: kind, Token: secret.Token(w.Token("ann"))}}, Node: uuid.New()}
+		if err := w.asProxy(w.token).PostAsProxy(t.Context(), "visits", req, &resp); err != nil || resp.Answer.App != nil || resp.Answer.SignedIn {
+			t.Errorf("%s: %+v, %v", kind, resp.Answer, err)
+		}
+	}
+	// The server sends browsers to addresses of apps only.
+	for _, back := range []string{
+		"http://evil.example/", "http://code--main--dev--ann.evil.example/", "https://code--main--dev--ann.eu.example.com/", host("code") + ":81/", w.proxy.String() + "/",
+		w.URL.String() + "/@ann/dev.main/apps/code/", "http://localhost/@ann/dev.main/apps/code/", "http://x@" + w.proxy.Host + "/@ann/dev.main/apps/code/", "//" + w.proxy.Host + "/@ann/dev.main/apps/code/",
+	} {
+		if status, _ := w.browser("ann").open(w.URL.String() + appproxy.AuthPath + "?" + url.Values{"redirect_uri": {back}, "state": {exchange.State}}.Encode()); status != http.StatusBadRequest {
+			t.Errorf("redirected to %s: %d", back, status)
+		}
+	}
+}
+
+func hashed(state string) string {
+	sum := sha256.Sum256([]byte(state))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+func place(slug string) appproxy.Place {
+	return appproxy.Place{Owner: "ann", Workspace: "dev", Agent: "main", Slug: slug}
+}
+
+func (w *world) asProxy(token secret.Token) *sdk.Client {
+	return sdk.New(w.URL, "", sdk.Options{Header: http.Header{sdk.ProxyTokenHeader: {token.Reveal()}}})
+}
+
+// joinAsProxy joins the mesh with the proxy's token, as somebody who has stolen it does.
+func (w *world) joinAsProxy() *coderdtest.Member {
+	w.t.Helper()
+	return w.Join(coderdtest.Joining{Kind: coordinator.KindProxy, Header: http.Header{sdk.ProxyTokenHeader: {w.token.Reveal()}}, Inbound: tailnet.InboundNone}).Joined()
+}
+
+// A proxy's token alone reaches no agent. With a visitor's consent it reaches the visited port of that agent, for as long as the visit lasts.
+func TestStolenToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wildcard)
+	ann := w.browser("ann")
+	if status, _ := ann.open(host("code") + "/"); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	thief, second := w.joinAsProxy(), w.joinAsProxy()
+	if err := thief.Client.Subscribe(t.Context(), w.agent); fault.CodeOf(err) != fault.NotFound {
+		t.Fatalf("a proxy without a visa, while another node of it has one: %v", err)
+	}
+	_, agent2 := w.RunningRow("ann", "second")
+	w.runAgent(agent2)
+	token := secret.Token(ann.cookie("code"))
+	grant := func(node uuid.UUID) region.VisitResponse {
+		t.Helper()
+		var resp region.VisitResponse
+		req := region.VisitRequest{Question: appproxy.Question{Place: place("code"), Proof: appproxy.Proof{Kind: appproxy.ByHost, Token: token}}, Node: node}
+		if err := w.asProxy(w.token).PostAsProxy(t.Context(), "visits", req, &resp); err != nil || resp.Visa == "" {
+			t.Fatalf("%+v, %v", resp, err)
+		}
+		return resp
+	}
+	mine, theirs := grant(thief.Node.ID()), grant(second.Node.ID())
+	thief.Client.Unsubscribe(w.agent)
+	if err := thief.Client.Subscribe(t.Context(), w.agent); err != nil {
+		t.Fatalf("with a visa: %v", err)
+	}
+	if err := thief.Client.Subscribe(t.Context(), agent2); fault.CodeOf(err) != fault.NotFound {
+		t.Fatalf("another agent: %v", err)
+	}
+	if got := w.send(thief, meshport.Visit, w.agent, mine.Visa); !strings.HasPrefix(got, "HTTP/1.1 200") {
+		t.Fatalf("with a visa: %q", got)
+	}
+	key := coderdtest.Token(w.agent).Hash()
+	forged := func(edit func(*visa.Visa), key []byte) secret.Token {
+		t.Helper()
+		v, err := visa.Open(coderdtest.Token(w.agent).Hash(), mine.Visa, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit(&v)
+		token, err := visa.Sign(key, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	for name, shown := range map[string]secret.Token{
+		"none":             "",
+		"another node's":   theirs.Visa,
+		"tampered":         mine.Visa[:len(mine.Visa)-4] + "AAAA",
+		"the thief's own":  forged(func(*visa.Visa) {}, []byte("guess")),
+		"another agent's":  forged(func(v *visa.Visa) { v.Agent = agent2 }, key),
+		"expired":          forged(func(v *visa.Visa) { v.Expires = time.Now().Add(-visa.Leeway - time.Second).Unix() }, key),
+		"of another token": forged(func(*visa.Visa) {}, coderdtest.Token(agent2).Hash()),
+	} {
+		if got := w.send(thief, meshport.Visit, w.agent, shown); got != "" {
+			t.Errorf("%s: the app answers %q", name, got)
+		}
+	}
+	// Other ports of the agent stay closed, its own services and the workspace's alike.
+	appPort, err := netip.ParseAddrPort(strings.TrimPrefix(w.app.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, port := range []uint16{meshport.Session, meshport.Terminal, meshport.AgentRPC, appPort.Port()} {
+		if conn, err := thief.Dial(w.agent, port, 2*time.Second); err == nil {
+			conn.Close()
+			t.Errorf("port %d is open", port)
+		}
+	}
+	// Who has visited is not asked again with another node's visit.
+	var resp region.VisitResponse
+	err = w.asProxy(w.token).PostAsProxy(t.Context(), "visits", region.VisitRequest{Visit: mine.Visit, Node: second.Node.ID()}, &resp)
+	if fault.CodeOf(err) != fault.Forbidden {
+		t.Errorf("another node renews a visit: %+v, %v", resp, err)
+	}
+	// The visit ends: the introduction does too.
+	w.Exec(`UPDATE region_visas SET expires_at = now()`)
+	coderdtest.Await(t, "the end of the introduction", func(context.Context) bool {
+		_, _, ok := thief.Client.Peer(w.agent)
+		return !ok
+	})
+	// A replaced token is worth nothing.
+	if _, err := w.As("olga").PatchWorkspaceProxy(t.Context(), "eu", sdk.PatchWorkspaceProxyRequest{RegenerateToken: true}); err != nil {
+		t.Fatal(err)
+	}
+	err = w.asProxy(w.token).PostAsProxy(t.Context(), "visits", region.VisitRequest{Visit: mine.Visit, Node: thief.Node.ID()}, &resp)
+	if fault.CodeOf(err) != fault.Unauthenticated {
+		t.Errorf("a replaced token: %v", err)
+	}
+	if code := coderdtest.Join(t, w.URL, coderdtest.Joining{Kind: coordinator.KindProxy, Header: http.Header{sdk.ProxyTokenHeader: {w.token.Reveal()}}}).Refusal(); code != fault.Unauthenticated {
+		t.Errorf("a replaced token on the mesh: %v", code)
+	}
+}
+
+// send shows a visa to an agent, and returns the beginning of the app's answer; "" if there is none.
+func (w *world) send(from *coderdtest.Member, port uint16, agent uuid.UUID, shown secret.Token) string {
+	w.t.Helper()
+	conn, err := from.Dial(agent, port, 10*time.Second)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := visa.WriteRequest(conn, visa.OpenPort, shown); err != nil {
+		return ""
+	}
+	if _, err := fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n"); err != nil {
+		return ""
+	}
+	answer, err := io.ReadAll(conn)
+	if isTimeout(err) {
+		w.t.Fatalf("the agent neither answers nor refuses: %v", err)
+	}
+	return string(answer)
+}
