@@ -12,6 +12,7 @@ import (
 // notSealed are the columns of bytes that the keys do not encrypt, and why.
 var notSealed = map[string]string{
 	"api_keys.secret_hash":           "a hash",
+	"app_codes.hash":                 "a hash",
 	"files.data":                     "templates, which their readers may read",
 	"forgotten_state_keys.key_id":    "ids of keys",
 	"one_time_passcodes.hash":        "a hash",
