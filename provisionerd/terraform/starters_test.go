@@ -238,7 +238,9 @@ resource "terraform_data" "process" {
 func TestDevcontainerStarter(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
-	answer, err := ask(t.Context(), t, e, starter(t, "devcontainer"), nil)
+	template := starter(t, "devcontainer")
+	template["terraform.tfvars"] = `builder_image = "builder"` // it has no default
+	answer, err := ask(t.Context(), t, e, template, nil)
 	if err != nil || len(answer.Parameters) != 2 {
 		t.Fatalf("%d parameters, %v", len(answer.Parameters), err)
 	}

@@ -18,9 +18,8 @@ variable "docker_host" {
 }
 
 variable "builder_image" {
-  description = "The image of envbuilder, which builds dev containers."
+  description = "The image of envbuilder, which builds dev containers, from your registry or from where its project publishes it."
   type        = string
-  default     = "ghcr.io/coder/envbuilder:latest"
 }
 
 variable "cache_repo" {
