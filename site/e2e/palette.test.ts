@@ -15,7 +15,7 @@ it("finds workspaces, templates, pages and actions with the keyboard only", asyn
   const input = palette.getByRole("combobox");
   const active = palette.getByRole("option", { selected: true });
   await page.keyboard.press("Control+k");
-  await palette.getByRole("option", { name: "Mesh" }).waitFor();
+  await palette.getByRole("option", { name: "Mesh page" }).waitFor();
   await axe(page, "the command palette");
   await fits(page, "the command palette");
   // A page: the arrows move, Enter opens.
