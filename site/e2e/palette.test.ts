@@ -20,7 +20,7 @@ it("finds workspaces, templates, pages and actions with the keyboard only", asyn
   await fits(page, "the command palette");
   // A page: the arrows move, Enter opens.
   await page.keyboard.type("mesh");
-  await active.getByText("Mesh").waitFor();
+  await active.getByText("Mesh", { exact: true }).waitFor();
   await page.keyboard.press("Enter");
   await page.waitForURL("**/mesh");
   await palette.waitFor({ state: "detached" });
