@@ -109,7 +109,7 @@ type Exchange struct {
 type Visit struct {
 	// Context ends when the visitor loses the right to the visit.
 	Context context.Context
-	// Traffic counts what passes. Nil means that nobody wants to know.
+	// Traffic counts what passes. Nil counts nothing.
 	Traffic *Traffic
 	// Leave ends the visit. It is called once.
 	Leave func()

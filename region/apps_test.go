@@ -312,7 +312,7 @@ func TestAppsByPathAtRegion(t *testing.T) {
 	}
 }
 
-// Whoever loses their rights loses what is open.
+// A visitor who loses a right also loses what is open.
 func TestVisitsEndWithRights(t *testing.T) {
 	t.Parallel()
 	for name, revoke := range map[string]func(*world) error{
@@ -461,7 +461,7 @@ func (w *world) asProxy(token secret.Token) *sdk.Client {
 	return sdk.New(w.URL, "", sdk.Options{Header: http.Header{sdk.ProxyTokenHeader: {token.Reveal()}}})
 }
 
-// joinAsProxy joins the mesh with the proxy's token, as somebody who has stolen it does.
+// joinAsProxy joins the mesh with the proxy's token, as a thief of the token would.
 func (w *world) joinAsProxy() *coderdtest.Member {
 	w.t.Helper()
 	return w.Join(coderdtest.Joining{Kind: coordinator.KindProxy, Header: http.Header{sdk.ProxyTokenHeader: {w.token.Reveal()}}, Inbound: tailnet.InboundNone}).Joined()

@@ -52,7 +52,7 @@ type pass struct {
 	ring    *Keyring
 	db      *database.DB
 	log     *slog.Logger
-	changed int64 // values that were under another key, whoever changed them
+	changed int64 // values that were under another key, changed by this pass or by a server
 	Rotated       // of the present kind
 }
 

@@ -23,8 +23,8 @@ var notSealed = map[string]string{
 	"workspace_proxies.token_hash":   "a hash",
 }
 
-// TestKindsAreComplete checks that every column that may hold encrypted values is one of a kind, so that it follows a new key. Who adds a
-// column of bytes says here or in kinds what it holds.
+// TestKindsAreComplete checks that every column that may hold encrypted values is one of a kind, so that it follows a new key. A new
+// column of bytes must be named here or in kinds.
 func TestKindsAreComplete(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

@@ -68,7 +68,7 @@ func (s *Service) getExternalAgent(w http.ResponseWriter, r *http.Request) error
 		return fault.New(fault.Conflict, "The agent %q reports a system that agents do not run on.", a.Name)
 	}
 	script := strings.TrimSuffix(s.opts.AccessURL, "/") + "/api/v2/init-script/" + system + "/" + arch
-	w.Header().Set("Cache-Control", "no-store")
+	httpapi.NoStore(w.Header())
 	return httpapi.Write(w, http.StatusOK, sdk.ExternalAgentCredentials{
 		Command: fmt.Sprintf("curl -fsSL %q | CODER_AGENT_TOKEN=%q sh", script, token), AgentToken: token,
 	})

@@ -54,7 +54,7 @@ func TestVisa(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// An agent without a token trusts nobody: HMAC accepts an empty key.
+	// An agent without a token accepts no visa, although HMAC accepts an empty key.
 	if _, err := visa.Open(nil, signed(t, nil, nil), now); !errors.Is(err, visa.ErrInvalid) {
 		t.Errorf("no key: %v", err)
 	}
