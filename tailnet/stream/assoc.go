@@ -61,6 +61,7 @@ type assoc struct {
 	mtuTries   int
 	mtuProbing bool       // a long packet is in flight
 	data       []*Conn    // have data to send, in the order of their turns
+	drained    bool       // data was empty after the last packet
 	control    []*Conn    // have other frames to send
 	unknown    []streamID // over here, but the peer still sends on them: each packet is answered with a reset
 	timer      *time.Timer
@@ -197,15 +198,16 @@ func (a *assoc) fill(bufs [][]byte, sizes []int, offset int) int {
 	defer a.mu.Unlock()
 	now := a.now()
 	count := 0
+	if a.drained {
+		a.cc.idle()
+	}
 	for a.err == nil && count < len(bufs) && a.wants(now) {
 		b := a.mux.header(bufs[count][offset:], a.peer)
 		b = a.packet(b, now)
 		sizes[count] = a.mux.finish(bufs[count][offset:], b)
 		count++
 	}
-	if len(a.data) == 0 {
-		a.cc.idle()
-	}
+	a.drained = len(a.data) == 0
 	a.kick(now)
 	return count
 }

@@ -211,7 +211,7 @@ func (c *congestion) measured() bool {
 	return c.phase == startup && c.rate() > 0 && (c.idleUntil == 0 || c.product() > firstFlight)
 }
 
-// idle records that more could be sent but there is no data.
+// idle records that more could have been sent before the next packet, but there was no data.
 func (c *congestion) idle() {
 	if c.inFlight < c.allowed() {
 		c.idleUntil = max(c.delivered+uint64(c.inFlight), 1)

@@ -24,6 +24,7 @@ type path struct {
 	rate    float64       // bytes per second; 0: unlimited
 	queue   time.Duration // how long packets may wait for the rate
 	longest int           // bytes; longer packets are lost; 0: unlimited
+	resend  time.Duration // a TCP connection carries the packets: a lost one arrives this much later, and the next ones wait for it
 
 	cut              atomic.Bool
 	packets, dropped atomic.Int64
@@ -62,6 +63,8 @@ func newNetwork(t testing.TB, ab, ba *path, acceptA, acceptB accept, tune ...fun
 	n.a, n.b = mux(acceptA), mux(acceptB)
 	n.a.Add(addrB)
 	n.b.Add(addrA)
+	n.a.Moved(addrB, ab.resend != 0)
+	n.b.Moved(addrA, ba.resend != 0)
 	n.wg.Go(func() { n.carry(n.a, n.b, addrA, ab) })
 	n.wg.Go(func() { n.carry(n.b, n.a, addrB, ba) })
 	return n
@@ -116,7 +119,7 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 	for i := range bufs {
 		bufs[i] = make([]byte, 2048)
 	}
-	var free time.Time
+	var free, arrived time.Time
 	for {
 		select {
 		case <-from.Ready():
@@ -128,7 +131,8 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 		for i := range count {
 			p.packets.Add(1)
 			p.bytes.Add(int64(sizes[i]))
-			if p.cut.Load() || p.loss > 0 && rand.Float64() < p.loss || p.longest != 0 && sizes[i] > p.longest {
+			lost := p.loss > 0 && rand.Float64() < p.loss
+			if p.cut.Load() || lost && p.resend == 0 || p.longest != 0 && sizes[i] > p.longest {
 				p.dropped.Add(1)
 				continue
 			}
@@ -148,7 +152,17 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 				at = free
 				p.waited.Store(max(p.waited.Load(), int64(free.Sub(now))))
 			}
-			way <- transit{at.Add(delay), append([]byte(nil), bufs[i][:sizes[i]]...)}
+			at = at.Add(delay)
+			if p.resend != 0 {
+				if lost {
+					at = at.Add(p.resend)
+				}
+				if at.Before(arrived) {
+					at = arrived
+				}
+				arrived = at
+			}
+			way <- transit{at, append([]byte(nil), bufs[i][:sizes[i]]...)}
 		}
 	}
 }

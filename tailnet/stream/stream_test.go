@@ -298,6 +298,56 @@ func TestAbortedBeforeItStands(t *testing.T) {
 	})
 }
 
+// TestBulkAfterSmall checks that what an end sends while it has little to say does not slow its next transfer: single bytes, and the window
+// updates of an upload.
+func TestBulkAfterSmall(t *testing.T) {
+	const size = 40 << 20
+	synctest.Test(t, func(t *testing.T) {
+		p := func() *path { return &path{delay: 100 * time.Millisecond, rate: 30e6, queue: 300 * time.Millisecond} }
+		fresh := download(t, p(), p(), size)
+		n := newNetwork(t, p(), p(), nil, func(_ uint16, c *stream.Conn) func() {
+			return func() {
+				defer c.Close()
+				one := make([]byte, 1)
+				for range 50 {
+					io.ReadFull(c, one)
+					c.Write(one)
+				}
+				io.CopyN(io.Discard, c, size)
+				c.Write(make([]byte, size))
+			}
+		})
+		defer n.close()
+		c, err := n.a.Dial(addrB, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		one := make([]byte, 1)
+		for range 50 {
+			c.Write(one)
+			if _, err := io.ReadFull(c, one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, one); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if _, err := io.CopyN(io.Discard, c, size-1); err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(begin)
+		t.Logf("%v, and %v on a new connection", took, fresh)
+		if took > fresh*3/2 {
+			t.Errorf("took %v, and %v on a new connection", took, fresh)
+		}
+	})
+}
+
 // TestIdle checks that an idle stream costs one packet and its answer every five minutes, and detects when the peer is gone.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -466,12 +516,13 @@ func TestPaths(t *testing.T) {
 		{"20ms, 50 Mbit/s", &path{delay: 10 * time.Millisecond, rate: 6.25e6, queue: 100 * time.Millisecond}},
 		{"1ms, 1 Gbit/s", &path{delay: 500 * time.Microsecond, rate: 125e6, queue: 5 * time.Millisecond}},
 		{"200ms, 240 Mbit/s", &path{delay: 100 * time.Millisecond, rate: 30e6, queue: 300 * time.Millisecond}},
+		{"200ms, 240 Mbit/s, TCP, 0.4% lost", &path{delay: 100 * time.Millisecond, rate: 30e6, queue: 300 * time.Millisecond, loss: 0.004, resend: 100 * time.Millisecond}},
 		{"40ms, narrow", &path{delay: 20 * time.Millisecond, longest: 1200, rate: 62.5e6, queue: 100 * time.Millisecond}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := tc.path
-				back := &path{delay: p.delay, loss: p.loss}
+				back := &path{delay: p.delay, loss: p.loss, resend: p.resend}
 				took := download(t, back, p, size)
 				t.Logf("%v: %.0f Mbit/s, %d packets, %d dropped, %.1f%% more bytes, longest wait %v, %d back", took.Round(time.Millisecond), size*8/took.Seconds()/1e6,
 					p.packets.Load(), p.dropped.Load(), 100*(float64(p.bytes.Load())/size-1), time.Duration(p.waited.Load()), back.packets.Load())
