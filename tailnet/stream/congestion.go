@@ -83,6 +83,8 @@ type congestion struct {
 	longer   time.Duration // of this round
 	queued   int           // consecutive acknowledgements of packets that waited in a queue on the path
 	window   int           // in startup
+	overflow float64       // see crowded
+	shrunk   bool          // in this round, by crowded
 	step     int           // of cycle
 	stepAt   time.Duration
 	stepRate float64 // the rate when the step began
@@ -119,6 +121,8 @@ func (c *congestion) first() int {
 	switch {
 	case !c.heard:
 		return unheardFlight
+	case c.relayed && c.overflow != 0:
+		return leastFlight
 	case c.relayed:
 		return min(relayFlight, c.limit)
 	}
@@ -225,9 +229,23 @@ func (c *congestion) gone(n int, lost bool) {
 		c.lost += n
 		// Startup must not continue to the end of its round: it sends several times more than fits.
 		if c.measured() && c.lost > max(c.acked/8, 16*basePacket) {
-			c.ceiling = max(2*c.product(), leastFlight)
-			c.phase = drain
+			c.crowded(2 * c.product())
 		}
+	}
+}
+
+// crowded reacts to packets that startup lost, on a path that held n bytes. A relay's queue is short, and overflows when its connection to
+// the peer is younger than ours to the relay. That connection still grows: startup continues with a smaller window, until the rate has not
+// grown from one overflow, which c.overflow records, to the next.
+func (c *congestion) crowded(n int) {
+	n = max(n, c.product(), leastFlight)
+	switch {
+	case c.relayed && c.shrunk:
+		c.window = min(c.window, n)
+	case c.relayed && c.rate() > c.overflow*1.25:
+		c.overflow, c.shrunk, c.window = c.rate(), true, min(c.window, n)
+	default:
+		c.ceiling, c.phase = n, drain
 	}
 }
 
@@ -281,15 +299,17 @@ func (c *congestion) endRound(now time.Duration) {
 	}
 	if c.lost > c.acked/20 && c.lost >= 4*basePacket {
 		// The path and its queue hold what arrived; the lost share exceeded them.
-		held := min(max(1.0/2, float64(c.acked)/float64(c.acked+c.lost)), 7.0/8)
-		c.ceiling = max(int(held*float64(c.inFlight+c.lost)), c.product(), leastFlight)
+		share := min(max(1.0/2, float64(c.acked)/float64(c.acked+c.lost)), 7.0/8)
+		held := int(share * float64(c.inFlight+c.lost))
 		if c.measured() {
-			c.phase = drain
+			c.crowded(held)
+		} else {
+			c.ceiling = max(held, c.product(), leastFlight)
 		}
 	} else if c.ceiling != 0 && c.ceiling < 4*c.product() {
 		c.ceiling += max(c.ceiling/16, basePacket)
 	}
-	c.lost, c.acked = 0, 0
+	c.lost, c.acked, c.shrunk = 0, 0, false
 }
 
 // grow ends startup when the rate no longer grows.

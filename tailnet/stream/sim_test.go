@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -26,6 +27,10 @@ type path struct {
 	longest int           // bytes; longer packets are lost; 0: unlimited
 	resend  time.Duration // a TCP connection carries the packets: a lost one arrives this much later, and the next ones wait for it
 
+	// young is the round trip of a TCP connection from a relay that begins with ten packets a round trip and doubles until it has reached
+	// rate. The relay's queue has room for relayQueue packets.
+	young time.Duration
+
 	cut              atomic.Bool
 	packets, dropped atomic.Int64
 	bytes            atomic.Int64
@@ -39,6 +44,8 @@ type network struct {
 	wg     sync.WaitGroup
 	done   chan struct{}
 }
+
+const relayQueue = 512
 
 type accept func(port uint16, c *stream.Conn) func()
 
@@ -119,7 +126,10 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 	for i := range bufs {
 		bufs[i] = make([]byte, 2048)
 	}
-	var free, arrived time.Time
+	var (
+		first, free, arrived time.Time
+		waiting              []time.Time
+	)
 	for {
 		select {
 		case <-from.Ready():
@@ -140,16 +150,31 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 			rate, delay := p.rate, p.delay
 			p.mu.Unlock()
 			at := now
+			full := free.Sub(now) > p.queue
+			if p.young != 0 {
+				for len(waiting) > 0 && !waiting[0].After(now) {
+					waiting = waiting[1:]
+				}
+				full = len(waiting) == relayQueue
+				if first.IsZero() {
+					first = now
+				}
+				begin := 10 * float64(sizes[i]) / p.young.Seconds()
+				rate = min(rate, begin*math.Exp2(float64(max(free.Sub(first), now.Sub(first)))/float64(p.young)))
+			}
 			if rate > 0 {
 				if free.Before(now) {
 					free = now
 				}
-				if free.Sub(now) > p.queue {
+				if full {
 					p.dropped.Add(1)
 					continue
 				}
 				free = free.Add(time.Duration(float64(sizes[i]) / rate * float64(time.Second)))
 				at = free
+				if p.young != 0 {
+					waiting = append(waiting, free)
+				}
 				p.waited.Store(max(p.waited.Load(), int64(free.Sub(now))))
 			}
 			at = at.Add(delay)

@@ -517,6 +517,7 @@ func TestPaths(t *testing.T) {
 		{"1ms, 1 Gbit/s", &path{delay: 500 * time.Microsecond, rate: 125e6, queue: 5 * time.Millisecond}},
 		{"200ms, 240 Mbit/s", &path{delay: 100 * time.Millisecond, rate: 30e6, queue: 300 * time.Millisecond}},
 		{"200ms, 240 Mbit/s, TCP, 0.4% lost", &path{delay: 100 * time.Millisecond, rate: 30e6, queue: 300 * time.Millisecond, loss: 0.004, resend: 100 * time.Millisecond}},
+		{"200ms, 240 Mbit/s, TCP, young", &path{delay: 100 * time.Millisecond, rate: 30e6, resend: 100 * time.Millisecond, young: 100 * time.Millisecond}},
 		{"40ms, narrow", &path{delay: 20 * time.Millisecond, longest: 1200, rate: 62.5e6, queue: 100 * time.Millisecond}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -526,6 +527,9 @@ func TestPaths(t *testing.T) {
 				took := download(t, back, p, size)
 				t.Logf("%v: %.0f Mbit/s, %d packets, %d dropped, %.1f%% more bytes, longest wait %v, %d back", took.Round(time.Millisecond), size*8/took.Seconds()/1e6,
 					p.packets.Load(), p.dropped.Load(), 100*(float64(p.bytes.Load())/size-1), time.Duration(p.waited.Load()), back.packets.Load())
+				if p.young != 0 && took > 4*time.Second {
+					t.Errorf("took %v: startup ended while the relay's connection was young", took)
+				}
 				if sent := p.bytes.Load(); sent > size*3/2 {
 					t.Errorf("sent %d bytes to carry %d", sent, size)
 				}
