@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,6 +27,9 @@ type Mesh interface {
 	HandleUDP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
 	// DialServer connects to the server's RPC port. The connection ends when another server replaces that one.
 	DialServer(ctx context.Context) (net.Conn, error)
+	// ServerHeard returns since when the coordinator connection leads to the server that DialServer connected to last, and when the connection
+	// last brought a sign of life. It returns zero times if there is no connection, or it leads to another server.
+	ServerHeard() (since, last time.Time)
 	// Reconnected blocks until the coordinator welcomes the agent again, which may mean that the server is back.
 	Reconnected(ctx context.Context) error
 	// RelayLatency returns the round trip to the home relay, 0 while unknown.
@@ -95,6 +99,7 @@ func join(ctx context.Context, opts Options) (Mesh, error) {
 type meshNode struct {
 	*tailnet.Node
 	client *coordinator.Client
+	server atomic.Pointer[uuid.UUID] // that DialServer connected to last
 }
 
 // reconnect is called by the node when its network may have changed. The client makes the node, so m.client is set by then.
@@ -102,8 +107,17 @@ func (m *meshNode) reconnect() { m.client.Reconnect() }
 
 func (m *meshNode) DialServer(ctx context.Context) (net.Conn, error) {
 	return m.client.DialServer(ctx, func(ctx context.Context, server tailnet.NodeInfo) (net.Conn, error) {
+		m.server.Store(&server.ID)
 		return m.Dial(ctx, "tcp", netip.AddrPortFrom(server.Addr(), meshport.ServerRPC))
 	})
+}
+
+func (m *meshNode) ServerHeard() (since, last time.Time) {
+	server := m.server.Load()
+	if server == nil {
+		return since, last
+	}
+	return m.client.Heard(*server)
 }
 
 func (m *meshNode) Reconnected(ctx context.Context) error { return m.client.Reconnected(ctx) }

@@ -24,13 +24,10 @@ import (
 )
 
 const (
-	protocolVersion   = 1
-	apiVersion        = "2.0"
-	callTimeout       = 15 * time.Second
-	heartbeatInterval = 15 * time.Second
-	// silence is how long the agent waits for the answer to a heartbeat before it gives the connection up.
-	silence   = 40 * time.Second
-	maxAnswer = 16 << 20 // bytes of one message of the server
+	protocolVersion = 1
+	apiVersion      = "2.0"
+	callTimeout     = 15 * time.Second
+	maxAnswer       = 16 << 20 // bytes of one message of the server
 )
 
 var (
@@ -86,13 +83,13 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 		memory.Free() // joining takes more memory than staying
 	}
 
-	limit := time.AfterFunc(silence, func() { cancel(errSilent) })
-	defer limit.Stop()
+	beat := newPulse(d.mesh, func() { cancel(errSilent) })
+	defer beat.limit.Stop()
 	var wg sync.WaitGroup
 	part := func(f func() error) { wg.Go(func() { cancel(f()) }) }
 	changed, hellos := notify.NewWake(), make(chan *agentpb.Hello)
-	part(func() error { return d.heartbeat(ctx, stream, hellos) })
-	part(func() error { return d.listen(stream, func() { limit.Reset(silence) }, changed) })
+	part(func() error { return d.heartbeat(ctx, stream, beat, hellos) })
+	part(func() error { return d.listen(stream, beat, changed) })
 	part(func() error { return d.renew(ctx, client, changed, hellos) })
 	part(func() error { return d.reports.run(ctx, client, d.log) })
 	part(func() error { return d.logs.Run(ctx, sender(client)) })
@@ -161,18 +158,19 @@ func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
 type connectStream = connect.BidiStreamForClient[agentpb.AgentMessage, agentpb.ServerMessage]
 
 // heartbeat sends heartbeats and hellos. It is the stream's only writer.
-func (d *daemon) heartbeat(ctx context.Context, stream *connectStream, hellos <-chan *agentpb.Hello) error {
-	ticker := time.NewTicker(heartbeatInterval)
+func (d *daemon) heartbeat(ctx context.Context, stream *connectStream, beat *pulse, hellos <-chan *agentpb.Hello) error {
+	ticker := time.NewTicker(pulseTick)
 	defer ticker.Stop()
-	for nonce := uint64(1); ; nonce++ {
-		err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Heartbeat{Heartbeat: &agentpb.Heartbeat{
-			Nonce: nonce, RelayLatencyUs: d.mesh.RelayLatency().Microseconds(),
-		}}})
-		if err != nil {
-			return fmt.Errorf("send heartbeat: %w", err)
+	for {
+		if m := beat.next(time.Now()); m != nil {
+			if err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Heartbeat{Heartbeat: m}}); err != nil {
+				return fmt.Errorf("send heartbeat: %w", err)
+			}
 		}
 		select {
 		case <-ticker.C:
+		case <-beat.asked:
+			beat.sent = time.Time{}
 		case hello := <-hellos:
 			if err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: hello}}); err != nil {
 				return fmt.Errorf("say hello: %w", err)
@@ -183,14 +181,14 @@ func (d *daemon) heartbeat(ctx context.Context, stream *connectStream, hellos <-
 	}
 }
 
-func (d *daemon) listen(stream *connectStream, alive func(), changed notify.Wake) error {
+func (d *daemon) listen(stream *connectStream, beat *pulse, changed notify.Wake) error {
 	defer func() { _ = stream.CloseResponse() }() // the error of Receive is more specific
 	for {
 		m, err := stream.Receive()
 		if err != nil {
 			return fmt.Errorf("%w: %w", errEnded, err)
 		}
-		alive()
+		beat.heard(m)
 		if down := m.GetShutdown(); down != nil {
 			select {
 			case d.asked <- down.GetReason():

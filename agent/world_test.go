@@ -298,6 +298,7 @@ func (w *world) HandleUDP(func(src, dst netip.AddrPort) (func(net.Conn), bool)) 
 func (w *world) DialServer(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", w.rpcs.Addr().String())
 }
+func (w *world) ServerHeard() (since, last time.Time)  { return since, last }
 func (w *world) Reconnected(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 func (w *world) RelayLatency() time.Duration           { return time.Millisecond }
 

@@ -100,6 +100,8 @@ type Client struct {
 	welcome       *Welcome
 	welcomes      uint64 // received so far
 	online        bool
+	conn          Conn      // the latest
+	since         time.Time // when its welcome came
 	subscriptions map[uuid.UUID]*subscription
 	peers         map[uuid.UUID]*remote
 	leaving       map[uuid.UUID]struct{} // unsubscribed on this connection, and not confirmed yet
@@ -293,6 +295,17 @@ func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 		return tailnet.NodeInfo{}, err
 	}
 	return best.info, nil
+}
+
+// Heard returns since when the coordinator connection leads to the given server, and when the connection last brought a sign of life. It returns
+// zero times if there is no connection, or it leads to another server.
+func (c *Client) Heard(server uuid.UUID) (since, last time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.online || !slices.Contains(c.welcome.Servers, server) {
+		return time.Time{}, time.Time{}
+	}
+	return c.since, lastSeen(c.conn)
 }
 
 // Replaced blocks until the server's node with the given id is lost or gone while another server is connected, or the coordinator

@@ -71,6 +71,21 @@ func (s *Server) Online(id uuid.UUID) bool {
 	return p != nil && p.state == online
 }
 
+// Heard returns when a participant was last heard from over its connection to this server, or the zero time. A connected participant is heard
+// from at least every websock.DefaultPingInterval.
+func (s *Server) Heard(id uuid.UUID) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.peers[id]
+	switch {
+	case p == nil || p.state == absent:
+		return time.Time{}
+	case p.session != nil:
+		return p.session.seen()
+	}
+	return p.lastSeen
+}
+
 // Stats holds numbers for metrics. The counters only grow.
 type Stats struct {
 	Online, Lost, Tunnels int // Online and Lost count participants of this server, so that the sum over all servers counts each once

@@ -96,7 +96,7 @@ func (c *Client) connection(ctx context.Context) (began time.Time, err error) {
 	if err != nil {
 		return began, err
 	}
-	if err := c.enter(*w, hello); err != nil {
+	if err := c.enter(conn, *w, hello); err != nil {
 		return began, err
 	}
 	defer c.leave()
@@ -154,8 +154,8 @@ func (c *Client) firstSubscriptions() []uuid.UUID {
 	return ids
 }
 
-// enter applies a welcome. It makes the node if there is none, and sets its relay map.
-func (c *Client) enter(w Welcome, h Hello) error {
+// enter applies the welcome of a connection. It makes the node if there is none, and sets its relay map.
+func (c *Client) enter(conn Conn, w Welcome, h Hello) error {
 	node, err := c.nodeFor(w)
 	if err != nil {
 		return err
@@ -168,6 +168,7 @@ func (c *Client) enter(w Welcome, h Hello) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.node, c.welcome, c.online = node, &w, true
+	c.conn, c.since = conn, time.Now()
 	c.welcomes++
 	for _, k := range c.peers {
 		if k.lostAt.IsZero() {

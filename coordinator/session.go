@@ -98,8 +98,11 @@ func (x *session) confirm(id uuid.UUID) {
 }
 
 // seen returns when the other end last sent something.
-func (x *session) seen() time.Time {
-	if c, ok := x.conn.(interface{ LastSeen() time.Time }); ok {
+func (x *session) seen() time.Time { return lastSeen(x.conn) }
+
+// lastSeen returns when the other end of an open connection last sent something: now, if the connection cannot tell.
+func lastSeen(conn Conn) time.Time {
+	if c, ok := conn.(interface{ LastSeen() time.Time }); ok {
 		return c.LastSeen()
 	}
 	return time.Now()

@@ -82,12 +82,14 @@ func (n *Node) measure(reason string) {
 	n.engine.Measure(reason)
 }
 
-// noteMeasured records a measurement that changed nothing or found nothing, which the engine does not report.
+// noteMeasured records a measurement that changed nothing or found nothing, which the engine does not report. A node behind a NAT keeps measuring
+// while it is idle: the address at which others meet it is valid only while the NAT keeps the mapping.
 func (n *Node) noteMeasured() {
 	n.infoMu.Lock()
 	open := !n.info.Measured && !n.asked.IsZero()
-	asked := n.asked
+	asked, mapped := n.asked, n.info.Mapped.IsValid()
 	n.infoMu.Unlock()
+	n.engine.KeepMeasuring(mapped)
 	if !open {
 		return
 	}

@@ -147,36 +147,36 @@ func (n *Node) Status() Status {
 // maxMeasured is the maximum number of pings in one Measure.
 const maxMeasured = 64
 
-// Measure returns the state of the peers that which selects, with the round-trip time to each that has a path. It blocks
-// until all have answered or ctx ends; a peer that did not answer has no Latency. With more than maxMeasured paths, nothing
-// is measured.
+// Measure returns the state of the peers that which selects, with the round-trip time to each. It blocks until all have
+// answered or ctx ends; a peer that did not answer has no Latency. An idle peer, with which no path is in use, gets the
+// path of its answer. With more than maxMeasured peers, nothing is measured.
 func (n *Node) Measure(ctx context.Context, which func(uuid.UUID) bool) []PeerStatus {
-	var peers []PeerStatus
-	paths := 0
-	for _, p := range n.Status().Peers {
-		if !which(p.ID) {
-			continue
-		}
-		if peers = append(peers, p); p.Path != PathNone {
-			paths++
-		}
-	}
-	if paths > maxMeasured {
+	peers := slices.DeleteFunc(n.Status().Peers, func(p PeerStatus) bool { return !which(p.ID) })
+	if len(peers) > maxMeasured {
 		return peers
 	}
 	var pings sync.WaitGroup
 	for i := range peers {
-		if peers[i].Path == PathNone {
-			continue
-		}
 		pings.Go(func() {
 			if pong, err := n.Ping(ctx, peers[i].ID); err == nil { // optional: on failure the latency stays unknown
-				peers[i].Latency = max(pong.Latency, time.Microsecond)
+				peers[i].answered(pong)
 			}
 		})
 	}
 	pings.Wait()
 	return peers
+}
+
+// answered notes the answer to a ping.
+func (p *PeerStatus) answered(pong Pong) {
+	p.Latency = max(pong.Latency, time.Microsecond)
+	switch {
+	case p.Path == PathDirect:
+	case pong.Direct:
+		p.Path, p.Endpoint, p.Region = PathDirect, pong.Endpoint, ""
+	case p.Path == PathNone:
+		p.Path, p.Region = PathRelay, pong.Region
+	}
 }
 
 func (p *peer) status(seen engine.PeerState) PeerStatus {

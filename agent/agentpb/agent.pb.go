@@ -1225,8 +1225,11 @@ func (*ManifestChanged) Descriptor() ([]byte, []int) {
 }
 
 type HeartbeatAck struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nonce         uint64                 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nonce uint64                 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// While the agent's coordinator connection leads to this server and is alive, the next heartbeat may come this much later, or 0: heartbeats
+	// as usual. The agent still answers every other message of the server with a heartbeat.
+	RestSeconds   uint32 `protobuf:"varint,2,opt,name=rest_seconds,json=restSeconds,proto3" json:"rest_seconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1264,6 +1267,13 @@ func (*HeartbeatAck) Descriptor() ([]byte, []int) {
 func (x *HeartbeatAck) GetNonce() uint64 {
 	if x != nil {
 		return x.Nonce
+	}
+	return 0
+}
+
+func (x *HeartbeatAck) GetRestSeconds() uint32 {
+	if x != nil {
+		return x.RestSeconds
 	}
 	return 0
 }
@@ -2924,9 +2934,10 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\bshutdown\x18\x02 \x01(\v2\x1c.codermesh.agent.v1.ShutdownH\x00R\bshutdown\x12P\n" +
 	"\x10manifest_changed\x18\x03 \x01(\v2#.codermesh.agent.v1.ManifestChangedH\x00R\x0fmanifestChangedB\t\n" +
 	"\amessage\"\x11\n" +
-	"\x0fManifestChanged\"$\n" +
+	"\x0fManifestChanged\"G\n" +
 	"\fHeartbeatAck\x12\x14\n" +
-	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\"\"\n" +
+	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\x12!\n" +
+	"\frest_seconds\x18\x02 \x01(\rR\vrestSeconds\"\"\n" +
 	"\bShutdown\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x87\x01\n" +
 	"\x10LifecycleRequest\x128\n" +

@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/agent"
 )
 
-const interval = 15 * time.Second // between an agent's heartbeats
+const interval = 15 * time.Second // between an agent's signs of life, pings of its coordinator connection
 
 // fleet is agents that run in this process.
 type fleet struct {

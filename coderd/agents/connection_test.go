@@ -1,12 +1,14 @@
 package agents_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
@@ -69,6 +71,67 @@ func TestSilentAgentIsDisconnected(t *testing.T) {
 		t.Errorf("silent stream: %v, want deadline exceeded", err)
 	}
 	coderdtest.Await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
+}
+
+// TestCoordinatorIsASignOfLife: an agent that the coordinator hears from may rest, until the coordinator no longer hears from it.
+func TestCoordinatorIsASignOfLife(t *testing.T) {
+	t.Parallel()
+	w, _, id := running(t)
+	var away atomic.Int64
+	w.opts.Silence = 200 * time.Millisecond
+	w.opts.Mesh = &fakeMesh{away: func() time.Duration { return time.Duration(away.Load()) }}
+	st := hello(t, serve(t, agents.New(w.opts)).client(id))
+	rest := func() uint32 {
+		t.Helper()
+		if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Heartbeat{Heartbeat: &agentpb.Heartbeat{}}}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := st.Receive()
+		if err != nil || m.GetHeartbeatAck() == nil {
+			t.Fatalf("got %v, %v; want an answer", m, err)
+		}
+		return m.GetHeartbeatAck().GetRestSeconds()
+	}
+	if got := rest(); got < 600 {
+		t.Errorf("an agent that the coordinator hears from may rest for %d s, want ten minutes or more", got)
+	}
+	ended := make(chan error, 1)
+	go func() { _, err := st.Receive(); ended <- err }()
+	select {
+	case err := <-ended:
+		t.Fatalf("the stream of a resting agent ended: %v", err)
+	case <-time.After(3 * w.opts.Silence):
+	}
+	away.Store(int64(time.Hour))
+	if err := <-ended; connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+		t.Errorf("stream of an agent that nothing hears from: %v, want deadline exceeded", err)
+	}
+	coderdtest.Await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
+	st = hello(t, serve(t, agents.New(w.opts)).client(id))
+	if got := rest(); got != 0 {
+		t.Errorf("an agent that the coordinator does not hear from may rest for %d s, want heartbeats as usual", got)
+	}
+}
+
+// TestUnansweredMessage: an agent that does not answer a message is not reachable in the mesh, though the coordinator hears from it.
+func TestUnansweredMessage(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	w.opts.Silence = 100 * time.Millisecond
+	w.opts.Mesh = &fakeMesh{away: func() time.Duration { return 0 }}
+	s := agents.New(w.opts)
+	s.Start()
+	st := hello(t, serve(t, s).client(id))
+	heartbeat(t, st, 1)
+	if err := w.DB.InTx(t.Context(), func(q *dbsqlc.Queries) error { return agents.Shutdown(t.Context(), q, b.Workspace) }); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := st.Receive(); err != nil || m.GetShutdown() == nil {
+		t.Fatalf("got %v, %v; want a shutdown", m, err)
+	}
+	if _, err := st.Receive(); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+		t.Errorf("stream of an agent that does not answer: %v, want deadline exceeded", err)
+	}
 }
 
 func TestShutdownAndRevocation(t *testing.T) {

@@ -1,8 +1,9 @@
 // Package agents owns what a build left behind for people to use: its resources and the agents in them. It stores them as a
 // provisioner reports them, authenticates agent tokens, serves the agents' RPCs on the mesh, and shows agents over HTTP.
 //
-// Liveness lives in memory: an agent is connected while its Connect stream lives. The database is written when a state
-// changes (connected, disconnected, a lifecycle step), never per heartbeat.
+// Liveness lives in memory: an agent is connected while its Connect stream lives, and the stream lives while the server hears from the agent:
+// in the stream, or over the agent's coordinator connection to this server. The second is cheaper, so the agent sends few heartbeats while it
+// has it. The database is written when a state changes (connected, disconnected, a lifecycle step), never per heartbeat.
 //
 //	           first stream                stream ends
 //	connecting ------------> connected ----------------> disconnected

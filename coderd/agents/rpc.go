@@ -145,7 +145,10 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("protocol version %d expected, not %d: start the workspace again to update its agent",
 			protocolVersion, hello.GetProtocolVersion()))
 	}
-	c := &connection{agent: id, wire: w, silence: r.opts.Silence, shutdown: make(chan string, 1), manifest: notify.NewWake()}
+	c := &connection{
+		agent: id, wire: w, silence: r.opts.Silence, heardOf: func() time.Time { return r.opts.Mesh.Heard(id) }, opened: time.Now(),
+		shutdown: make(chan string, 1), manifest: notify.NewWake(),
+	}
 	returning, err := r.open(c)
 	if err != nil {
 		return err

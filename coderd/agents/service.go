@@ -31,7 +31,7 @@ const (
 
 const (
 	defaultReturnGrace = 30 * time.Second
-	defaultSilence     = 45 * time.Second // three heartbeats
+	defaultSilence     = 35 * time.Second // two signs of life, and an answer that is late
 	queryTimeout       = 10 * time.Second
 	retryAfter         = time.Second
 )
@@ -65,7 +65,7 @@ type Options struct {
 	ReturnGrace time.Duration
 	// ServerID identifies this process among the servers of the database. The zero value means a new one.
 	ServerID uuid.UUID
-	// Silence is how long a connected agent may stay silent. 0 means 45 s.
+	// Silence is how long a connected agent may stay silent, in the mesh and to its coordinator. 0 means 35 s.
 	Silence time.Duration
 	// UsageInterval is how long changes of agents' latencies and sessions are collected for the other servers. 0 means 5 s.
 	UsageInterval time.Duration
@@ -75,6 +75,8 @@ type Options struct {
 type Mesh interface {
 	// DialAgent connects to a port of an agent. Its errors are faults.
 	DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
+	// Heard returns when this server's coordinator last heard from the agent, or the zero time.
+	Heard(agent uuid.UUID) time.Time
 	// AgentContested reports whether two processes claim to be the agent.
 	AgentContested(agent uuid.UUID) bool
 	// RevokeAgents takes the agents off the mesh. One goroutine calls it, possibly more than once for an agent.
@@ -120,6 +122,7 @@ type nowhere struct{}
 func (nowhere) DialAgent(context.Context, uuid.UUID, uint16) (net.Conn, error) {
 	return nil, fault.New(fault.Unavailable, "This server has not joined the mesh.")
 }
+func (nowhere) Heard(uuid.UUID) time.Time             { return time.Time{} }
 func (nowhere) AgentContested(uuid.UUID) bool         { return false }
 func (nowhere) RevokeAgents(...uuid.UUID)             {}
 func (nowhere) PortURL(string, string, string) string { return "" }

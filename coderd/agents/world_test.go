@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
@@ -22,6 +23,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeMesh struct {
 	dial    func(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
 	revoked chan<- uuid.UUID
+	away    func() time.Duration // since the coordinator heard from the agent; nil: it knows none
+}
+
+func (m *fakeMesh) Heard(uuid.UUID) time.Time {
+	if m.away == nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-m.away())
 }
 
 func (m *fakeMesh) DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {

@@ -43,19 +43,26 @@ func From(ctx context.Context) (*Wire, error) {
 	return wire, nil
 }
 
-// AwaitRead sets a deadline of d from now for all further reads. Once the exchange was ended it returns the cause.
+// AwaitRead sets a deadline of d from now for all further reads; 0 means none. Once the exchange was ended it returns the cause.
 func (w *Wire) AwaitRead(d time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.cause != nil {
 		return w.cause
 	}
-	return w.control.SetReadDeadline(time.Now().Add(d))
+	return w.control.SetReadDeadline(after(d))
 }
 
-// AwaitWrite sets a deadline of d from now for all further writes.
-func (w *Wire) AwaitWrite(d time.Duration) error {
-	return w.control.SetWriteDeadline(time.Now().Add(d))
+// AwaitWrite sets a deadline of d from now for all further writes; 0 means none. A deadline that passes ends the exchange, even if nothing is
+// being written.
+func (w *Wire) AwaitWrite(d time.Duration) error { return w.control.SetWriteDeadline(after(d)) }
+
+// after returns the time d from now, or the zero time for 0.
+func after(d time.Duration) time.Time {
+	if d == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(d)
 }
 
 // End fails the present and all later reads. Only the first cause counts.

@@ -68,3 +68,43 @@ func TestEnd(t *testing.T) {
 	hold.Close()
 	<-answered
 }
+
+// TestNoDeadline: a deadline that was taken back does not end the exchange, as one that passes does.
+func TestNoDeadline(t *testing.T) {
+	t.Parallel()
+	const soon = 50 * time.Millisecond
+	server := httptest.NewUnstartedServer(rpcwire.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wire, err := rpcwire.From(r.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := errors.Join(wire.AwaitRead(soon), wire.AwaitWrite(soon)); err != nil {
+			t.Error(err)
+		}
+		if r.URL.Path == "/back" {
+			if err := errors.Join(wire.AwaitRead(0), wire.AwaitWrite(0)); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(4 * soon)
+		_, _ = io.WriteString(w, "late")
+	})))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	transport := &http.Transport{Protocols: server.Config.Protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	for path, want := range map[string]string{"/back": "late", "/kept": ""} {
+		resp, err := (&http.Client{Transport: transport}).Get(server.URL + path)
+		var got []byte
+		if err == nil {
+			got, _ = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		if string(got) != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+}

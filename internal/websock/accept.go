@@ -10,6 +10,10 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
+// pingDelay is the part of the interval by which the accepting side waits longer before it pings. A server has many connections, so it leaves
+// the pings to the other sides.
+const pingDelay = 8
+
 // AcceptOptions configure the server's side. The zero value is usable.
 type AcceptOptions struct {
 	ReadLimit    int64         // bytes per message; 0 means DefaultReadLimit
@@ -22,9 +26,11 @@ type AcceptOptions struct {
 
 // Accept answers an upgrade request. If it fails it has written the response.
 func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, error) {
+	c := new(Conn)
 	ao := &websocket.AcceptOptions{
 		OriginPatterns:  opts.OriginHosts,
 		CompressionMode: websocket.CompressionDisabled,
+		OnPingReceived:  c.pinged, OnPongReceived: c.ponged,
 	}
 	if opts.Subprotocol != "" {
 		ao.Subprotocols = []string{opts.Subprotocol}
@@ -37,5 +43,7 @@ func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (*Conn, 
 		ws.Close(websocket.StatusPolicyViolation, "subprotocol "+opts.Subprotocol+" expected")
 		return nil, fmt.Errorf("accept websocket: client does not offer subprotocol %q", opts.Subprotocol)
 	}
-	return newConn(ws, opts.ReadLimit, opts.PingInterval), nil
+	interval := orDefault(opts.PingInterval)
+	c.open(ws, opts.ReadLimit, interval, interval/pingDelay)
+	return c, nil
 }

@@ -37,10 +37,12 @@ func Dial(ctx context.Context, u *url.URL, opts DialOptions) (*Conn, error) {
 	if client == nil {
 		client = &http.Client{Transport: webdial.Cautious(webdial.Upgrader(opts.TLS)), CheckRedirect: refuseRedirect}
 	}
+	c := new(Conn)
 	do := &websocket.DialOptions{
 		HTTPClient:      client,
 		HTTPHeader:      opts.Header.Clone(),
 		CompressionMode: websocket.CompressionDisabled,
+		OnPingReceived:  c.pinged, OnPongReceived: c.ponged,
 	}
 	if opts.Subprotocol != "" {
 		do.Subprotocols = []string{opts.Subprotocol}
@@ -53,7 +55,8 @@ func Dial(ctx context.Context, u *url.URL, opts DialOptions) (*Conn, error) {
 		ws.Close(websocket.StatusPolicyViolation, "subprotocol "+opts.Subprotocol+" expected")
 		return nil, fault.New(fault.Unavailable, "the server at %s does not speak %q", u.Host, opts.Subprotocol)
 	}
-	return newConn(ws, opts.ReadLimit, opts.PingInterval), nil
+	c.open(ws, opts.ReadLimit, orDefault(opts.PingInterval), 0)
+	return c, nil
 }
 
 // refuseRedirect refuses redirects, because the headers carry a credential for the named server only.

@@ -22,7 +22,8 @@ import (
 const (
 	// DefaultReadLimit bounds a message, in bytes, unless the options set another limit.
 	DefaultReadLimit = 32 << 10
-	// DefaultPingInterval is the time between two pings. A connection that leaves two in a row unanswered is dead.
+	// DefaultPingInterval is how long the other side may be silent before it is pinged. A connection that leaves two pings in a row
+	// unanswered is dead. Each side's ping counts as a sign of life for the other, so an idle connection carries one ping per interval.
 	DefaultPingInterval = 15 * time.Second
 
 	missedPings  = 2
@@ -69,7 +70,8 @@ func (e *CloseError) Error() string {
 // reading, because only reads notice pongs and close frames.
 type Conn struct {
 	ws       *websocket.Conn
-	lastSeen atomic.Int64 // Unix nanoseconds of the last message or pong
+	began    time.Time
+	lastSeen atomic.Int64 // nanoseconds from began to the last message, ping or pong; the wall clock may jump
 	dead     atomic.Bool  // pings stayed unanswered
 
 	stopPing context.CancelFunc
@@ -77,22 +79,26 @@ type Conn struct {
 	closing  sync.Once
 }
 
-// newConn wraps ws. A zero interval means DefaultPingInterval, a negative one no pings.
-func newConn(ws *websocket.Conn, readLimit int64, interval time.Duration) *Conn {
+// open makes c, whose callbacks the library has, the wrapper of ws. A zero interval means DefaultPingInterval, a negative one no pings.
+// delay postpones this side's pings, to leave them to the other side.
+func (c *Conn) open(ws *websocket.Conn, readLimit int64, interval, delay time.Duration) {
 	if readLimit == 0 {
 		readLimit = DefaultReadLimit
 	}
-	if interval == 0 {
-		interval = DefaultPingInterval
-	}
 	ws.SetReadLimit(readLimit)
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Conn{ws: ws, stopPing: cancel}
-	c.seen()
+	c.ws, c.began, c.stopPing = ws, time.Now(), cancel
 	if interval > 0 {
-		c.pinger.Go(func() { c.ping(ctx, interval) })
+		c.pinger.Go(func() { c.ping(ctx, interval, delay) })
 	}
-	return c
+}
+
+// orDefault returns the interval of a connection's pings.
+func orDefault(interval time.Duration) time.Duration {
+	if interval == 0 {
+		return DefaultPingInterval
+	}
+	return interval
 }
 
 // Read returns the next text message. It blocks until there is one, ctx ends (then the connection is closed) or the connection ends, with a
@@ -170,8 +176,8 @@ func (c *Conn) Ping(ctx context.Context) error {
 	return nil
 }
 
-// LastSeen returns when the other side last sent a message or answered a ping.
-func (c *Conn) LastSeen() time.Time { return time.Unix(0, c.lastSeen.Load()) }
+// LastSeen returns when the other side last sent a message or a ping, or answered one.
+func (c *Conn) LastSeen() time.Time { return c.began.Add(time.Duration(c.lastSeen.Load())) }
 
 // Close sends the status and a reason (truncated to 123 bytes), gives the other side at most two seconds to answer, and releases the
 // connection. It is idempotent, and unblocks reads and writes.
@@ -205,17 +211,27 @@ func (c *Conn) NetConn(ctx context.Context) net.Conn {
 	return websocket.NetConn(ctx, c.ws, websocket.MessageBinary)
 }
 
-func (c *Conn) seen() { c.lastSeen.Store(time.Now().UnixNano()) }
+func (c *Conn) seen() { c.lastSeen.Store(int64(time.Since(c.began))) }
 
-// ping pings until ctx ends. It closes the connection if missedPings in a row stay unanswered.
-func (c *Conn) ping(ctx context.Context, interval time.Duration) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
+// pinged and ponged are called by the library, on the reader's goroutine.
+func (c *Conn) pinged(context.Context, []byte) bool { c.seen(); return true }
+func (c *Conn) ponged(context.Context, []byte)      { c.seen() }
+
+// ping pings when nothing has arrived for interval and delay, until ctx ends. It closes the connection if missedPings in a row stay
+// unanswered.
+func (c *Conn) ping(ctx context.Context, interval, delay time.Duration) {
+	timer := time.NewTimer(interval + delay)
+	defer timer.Stop()
 	for missed := 0; missed < missedPings; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
+		}
+		if rest := interval + delay - time.Since(c.LastSeen()); rest > 0 {
+			missed = 0
+			timer.Reset(rest)
+			continue
 		}
 		once, cancel := context.WithTimeout(ctx, interval)
 		err := c.ws.Ping(once)
@@ -229,6 +245,7 @@ func (c *Conn) ping(ctx context.Context, interval time.Duration) {
 		default:
 			missed++
 		}
+		timer.Reset(0)
 	}
 	c.dead.Store(true)
 	_ = c.ws.CloseNow()

@@ -184,6 +184,31 @@ func TestQuietConnection(t *testing.T) {
 	}
 }
 
+// TestPingsAreSignsOfLife: a side that only sends pings is alive, and is not pinged.
+func TestPingsAreSignsOfLife(t *testing.T) {
+	t.Parallel()
+	accepted := make(chan *websock.Conn, 1)
+	u := each(t, websock.AcceptOptions{PingInterval: time.Hour}, func(conn *websock.Conn) {
+		accepted <- conn
+		_, _ = conn.Read(context.Background()) // until the end
+	})
+	conn := dial(t, u, websock.DialOptions{PingInterval: time.Millisecond})
+	ended := make(chan error, 1)
+	go func() { _, err := conn.Read(context.Background()); ended <- err }()
+	other := <-accepted
+	for range 3 {
+		for before := other.LastSeen(); !other.LastSeen().After(before); time.Sleep(time.Millisecond) {
+			if t.Context().Err() != nil {
+				t.Fatal("pings are no sign of life")
+			}
+		}
+	}
+	conn.Close(websock.StatusNormal, "")
+	if err := <-ended; err == nil {
+		t.Fatal("Close did not end the read")
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	ours := func(status int) http.HandlerFunc {

@@ -91,6 +91,7 @@ type Engine struct {
 	relays   []Relay // nil before SetRelays
 
 	relaysMade atomic.Uint64
+	measuring  atomic.Bool // even while idle
 
 	linkEvents chan netmon.ChangeDelta
 	done       chan struct{} // closed by Close
@@ -128,7 +129,7 @@ func (e *Engine) wire() (err error) {
 	e.nic = newNIC(e.admit)
 	e.magic, err = magicsock.NewConn(magicsock.Options{
 		EventBus: e.bus, Logf: e.logf, Port: e.opts.ListenPort, NetMon: e.netmon, HealthTracker: e.health,
-		Metrics: new(usermetric.Registry), EndpointsFunc: e.endpoints, IdleFunc: e.nic.idle,
+		Metrics: new(usermetric.Registry), EndpointsFunc: e.endpoints, IdleFunc: e.idle,
 		TestOnlyPacketListener: sockets{},
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"tailscale.com/net/netmon"
 	"tailscale.com/tailcfg"
@@ -31,6 +32,17 @@ func LocalAddrs() (regular, loopback []netip.Addr, err error) { return netmon.Lo
 
 // Measure makes magicsock measure the network. It does not wait. reason is for the log.
 func (e *Engine) Measure(reason string) { e.magic.ReSTUN(reason) }
+
+// KeepMeasuring sets whether magicsock repeats its measurements while no packets pass. Otherwise it stops 45 seconds after the last one.
+func (e *Engine) KeepMeasuring(on bool) { e.measuring.Store(on) }
+
+// idle tells magicsock how long no packets have passed.
+func (e *Engine) idle() time.Duration {
+	if e.measuring.Load() {
+		return 0
+	}
+	return e.nic.idle()
+}
 
 // Measured returns the result of the latest measurement of the network. ok is false before the first. It may wait for a
 // measurement in progress.

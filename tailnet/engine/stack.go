@@ -34,10 +34,11 @@ const (
 	maxHandshakes     = 1024
 	maxPeerHandshakes = 64
 
-	// Keepalives detect peers that vanished: after 5 idle minutes, then every minute. Nine unanswered ones (the stack's
-	// default) end the connection, about a quarter of an hour after the peer vanished. A laptop that slept for less keeps
-	// its sessions.
-	keepaliveIdle     = 5 * time.Minute
+	// Keepalives detect peers that have forgotten the connection: after 25 idle minutes, then every minute. Nine unanswered
+	// ones (the stack's default) end the connection. A peer that vanished is removed earlier, a quarter of an hour after its
+	// coordinator connection ended. A keepalive wakes the path: it costs a handshake and 45 seconds of magicsock's pings, so it
+	// is rarer than the heartbeats of idle agents (coderd/agents).
+	keepaliveIdle     = 25 * time.Minute
 	keepaliveInterval = time.Minute
 )
 

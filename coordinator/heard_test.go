@@ -1,0 +1,42 @@
+package coordinator_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codermesh/codermesh/coordinator"
+)
+
+// TestHeard: both ends of a connection know since when it stands and when the other end was last heard from. For the server, that is the end of the
+// connection once it is lost.
+func TestHeard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		if !s.Heard(agent(1).ID).IsZero() {
+			t.Error("heard from an agent that never joined")
+		}
+		join(t, coordinator.KindServer, key(300), coordinator.ClientOptions{Dial: s.Dialer(server(1))})
+		synctest.Wait()
+		began := time.Now()
+		d := &door{p: agent(1), server: s}
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: d.dial})
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		if since, last := a.Heard(server(1).ID); !since.Equal(began) || !last.Equal(time.Now()) || !s.Heard(agent(1).ID).Equal(time.Now()) {
+			t.Errorf("connected: the agent heard since %v until %v, the server at %v", since, last, s.Heard(agent(1).ID))
+		}
+		if since, last := a.Heard(server(2).ID); !since.IsZero() || !last.IsZero() {
+			t.Errorf("another server: heard since %v until %v", since, last)
+		}
+		lost := time.Now()
+		d.set(nil, nil)
+		d.cut()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		if since, last := a.Heard(server(1).ID); !since.IsZero() || !last.IsZero() || !s.Heard(agent(1).ID).Equal(lost) {
+			t.Errorf("lost at %v: the agent heard since %v until %v, the server at %v", lost, since, last, s.Heard(agent(1).ID))
+		}
+	})
+}

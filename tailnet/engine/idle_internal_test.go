@@ -1,0 +1,20 @@
+package engine
+
+import (
+	"testing"
+	"time"
+)
+
+// TestKeepMeasuring: an engine that must keep measuring the network never tells magicsock that it is idle.
+func TestKeepMeasuring(t *testing.T) {
+	t.Parallel()
+	e := &Engine{nic: newNIC(func([]byte) bool { return true })}
+	e.nic.active.Store(time.Now().Add(-time.Hour).UnixNano())
+	if got := e.idle(); got < time.Hour {
+		t.Errorf("an engine without packets for an hour is idle for %v", got)
+	}
+	e.KeepMeasuring(true)
+	if got := e.idle(); got != 0 {
+		t.Errorf("an engine that keeps measuring is idle for %v", got)
+	}
+}
