@@ -262,20 +262,21 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 		OperatingSystem: short(hello.GetOperatingSystem(), maxText), Architecture: short(hello.GetArchitecture(), maxText),
 		ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText), At: now(), ServerID: s.opts.ServerID,
 	}
+	if returning {
+		began, err := s.opts.DB.AgentReturned(ctx, dbsqlc.AgentReturnedParams{
+			ID: c.agent, ServerID: s.opts.ServerID, StartedAt: s.startedAt, Version: p.Version, ApiVersion: p.ApiVersion,
+			OperatingSystem: p.OperatingSystem, Architecture: p.Architecture, ExpandedDirectory: p.ExpandedDirectory,
+		})
+		if err == nil {
+			c.began = *began
+			return nil
+		}
+		if !database.IsNotFound(err) {
+			return err
+		}
+	}
 	c.began = p.At
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		if returning {
-			a, err := q.GetAgent(ctx, c.agent)
-			if err != nil {
-				return err
-			}
-			same := a.Version == p.Version && a.ApiVersion == p.ApiVersion && a.OperatingSystem == p.OperatingSystem &&
-				a.Architecture == p.Architecture && a.ExpandedDirectory == p.ExpandedDirectory
-			if same && a.LastConnectedAt != nil && a.DisconnectedAt == nil && a.LastConnectedAt.Before(s.startedAt) {
-				c.began = *a.LastConnectedAt
-				return q.AgentReturned(ctx, dbsqlc.AgentReturnedParams{ID: c.agent, ServerID: s.opts.ServerID})
-			}
-		}
 		n, err := q.AgentConnected(ctx, p)
 		if err != nil {
 			return err

@@ -116,19 +116,41 @@ func (q *Queries) AgentDisconnected(ctx context.Context, arg AgentDisconnectedPa
 	return result.RowsAffected(), nil
 }
 
-const agentReturned = `-- name: AgentReturned :exec
-UPDATE workspace_agents SET server_id = $2::uuid WHERE id = $1
+const agentReturned = `-- name: AgentReturned :one
+UPDATE workspace_agents SET server_id = $2::uuid
+WHERE id = $1 AND token_hash IS NOT NULL AND last_connected_at < $3::timestamptz AND disconnected_at IS NULL
+	AND version = $4 AND api_version = $5 AND operating_system = $6
+	AND architecture = $7 AND expanded_directory = $8
+RETURNING last_connected_at
 `
 
 type AgentReturnedParams struct {
-	ID       uuid.UUID
-	ServerID uuid.UUID
+	ID                uuid.UUID
+	ServerID          uuid.UUID
+	StartedAt         time.Time
+	Version           string
+	ApiVersion        string
+	OperatingSystem   string
+	Architecture      string
+	ExpandedDirectory string
 }
 
-// Records that an agent whose connection the database did not see end is connected to a server.
-func (q *Queries) AgentReturned(ctx context.Context, arg AgentReturnedParams) error {
-	_, err := q.db.Exec(ctx, agentReturned, arg.ID, arg.ServerID)
-	return err
+// Records that an agent whose connection the database did not see end, and that describes itself as it did then, is connected to a server that
+// started since. Returns when the connection began, or no row.
+func (q *Queries) AgentReturned(ctx context.Context, arg AgentReturnedParams) (*time.Time, error) {
+	row := q.db.QueryRow(ctx, agentReturned,
+		arg.ID,
+		arg.ServerID,
+		arg.StartedAt,
+		arg.Version,
+		arg.ApiVersion,
+		arg.OperatingSystem,
+		arg.Architecture,
+		arg.ExpandedDirectory,
+	)
+	var last_connected_at *time.Time
+	err := row.Scan(&last_connected_at)
+	return last_connected_at, err
 }
 
 const deleteAgentLogLines = `-- name: DeleteAgentLogLines :exec

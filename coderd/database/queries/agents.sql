@@ -198,9 +198,14 @@ UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = C
 	startup_problem = '', startup_problem_at = NULL
 WHERE id = $1 AND token_hash IS NOT NULL;
 
--- name: AgentReturned :exec
--- Records that an agent whose connection the database did not see end is connected to a server.
-UPDATE workspace_agents SET server_id = sqlc.arg(server_id)::uuid WHERE id = $1;
+-- name: AgentReturned :one
+-- Records that an agent whose connection the database did not see end, and that describes itself as it did then, is connected to a server that
+-- started since. Returns when the connection began, or no row.
+UPDATE workspace_agents SET server_id = sqlc.arg(server_id)::uuid
+WHERE id = $1 AND token_hash IS NOT NULL AND last_connected_at < sqlc.arg(started_at)::timestamptz AND disconnected_at IS NULL
+	AND version = sqlc.arg(version) AND api_version = sqlc.arg(api_version) AND operating_system = sqlc.arg(operating_system)
+	AND architecture = sqlc.arg(architecture) AND expanded_directory = sqlc.arg(expanded_directory)
+RETURNING last_connected_at;
 
 -- name: AgentDisconnected :execrows
 -- Records that the connection to a server that began at the given time ended. A newer connection has another time, or is to another server.
