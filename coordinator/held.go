@@ -22,13 +22,17 @@ func (p *peer) setPass(pass string) {
 	}
 }
 
-// handleHeld queues the clients that an agent has. It blocks while the queue is full.
+// handleHeld queues the clients that an agent has. It blocks while the queue is full. The session's reader calls it.
 func (s *Server) handleHeld(x *session, h Held) error {
 	if x.principal.Kind != KindAgent || x.version < versionPasses {
 		return fault.New(fault.Invalid, "only agents name the clients that they have")
 	}
 	if s.opts.Passes == nil {
 		return nil
+	}
+	if x.held == nil { // most agents hold none
+		x.held = make(chan PeerPass, MaxHeld)
+		x.own.Go(func() { s.keepHeld(x) })
 	}
 	for _, p := range h.Peers {
 		select {

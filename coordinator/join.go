@@ -56,7 +56,7 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 	}
 	x := &session{
 		conn: conn, principal: p, key: h.Key, joined: time.Now(), version: min(h.Version, Version),
-		held: make(chan PeerPass, MaxHeld), wake: notify.NewWake(), refused: make(map[uuid.UUID]Refused), left: make(map[uuid.UUID]struct{}),
+		wake: notify.NewWake(), refused: make(map[uuid.UUID]Refused), left: make(map[uuid.UUID]struct{}),
 	}
 	if s.opts.Passes != nil && p.Kind == KindClient {
 		var err error

@@ -31,22 +31,25 @@ func (t *tunnel) invited(p *peer) *bool {
 // newAnnouncement encodes the messages for partners.
 func newAnnouncement(info tailnet.NodeInfo, kind Kind) *announcement {
 	a := &announcement{info: info, kind: kind}
-	a.messages(false)
-	a.messages(true)
+	a.message(false, false)
+	a.message(true, false)
 	return a
 }
 
-// messages returns the messages that carry the announcement, with or without the endpoints. It encodes them on first use, because most
-// participants of other servers have no partner here.
-func (a *announcement) messages(withheld bool) messages {
-	m, info := &a.complete, a.info
+// message returns the message that carries the announcement, with or without the endpoints, plain or as an offer that asks for ready. It encodes
+// each on first use: most participants of other servers have no partner here, and only partners of earlier versions get offers.
+func (a *announcement) message(withheld, ack bool) []byte {
+	ms, info := &a.complete, a.info
 	if withheld && !a.open() {
-		m = &a.reduced
+		ms = &a.reduced
 		info.Endpoints, info.Mapped = nil, netip.AddrPort{}
 	}
-	if m.plain == nil {
-		m.plain = encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: a.kind}})
-		m.ack = encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: a.kind, Ack: true}})
+	m := &ms.plain
+	if ack {
+		m = &ms.ack
+	}
+	if *m == nil {
+		*m = encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: a.kind, Ack: ack}})
 	}
 	return *m
 }

@@ -40,10 +40,11 @@ type session struct {
 	conn      Conn
 	principal Principal
 	key       tailnet.PublicKey
-	version   int           // the lower of both sides'
-	pass      string        // for a client, of this connection
-	held      chan PeerPass // of an agent, for keepHeld
-	wake      notify.Wake   // for the writer
+	version   int            // the lower of both sides'
+	pass      string         // for a client, of this connection
+	held      chan PeerPass  // of an agent, for keepHeld; nil until the agent holds a client
+	own       sync.WaitGroup // the session's goroutines
+	wake      notify.Wake    // for the writer
 	ctx       context.Context
 	cancel    context.CancelFunc
 	joined    time.Time
@@ -120,26 +121,22 @@ func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) err
 	defer s.serving.Done()
 	defer context.AfterFunc(s.ctx, x.cancel)()
 
-	var own sync.WaitGroup
-	own.Go(func() { s.write(x) })
-	if p.Kind == KindServer {
-		own.Go(func() { s.greetServer(x) })
-	}
-	own.Go(func() { s.measure(x) })
+	x.own.Go(func() { s.write(x) })
+	x.own.Go(func() { s.measure(x) })
 	switch p.Kind {
-	case KindAgent:
-		own.Go(func() { s.keepHeld(x) })
+	case KindServer:
+		x.own.Go(func() { s.greetServer(x) })
 	case KindClient:
-		own.Go(func() { s.confirm(x) })
+		x.own.Go(func() { s.confirm(x) })
 	}
 	err = s.read(x, h)
 	s.leave(x, err)
 	if violation := fault.As(err); violation != nil {
-		own.Wait() // the writer sends it, and closes
+		x.own.Wait() // the writer sends it, and closes
 	}
 	x.cancel()
 	conn.Close(websock.StatusNormal, "")
-	own.Wait()
+	x.own.Wait()
 	if errors.Is(err, errBye) {
 		return nil
 	}

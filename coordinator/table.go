@@ -473,14 +473,9 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 	}
 	offer := p == t.destination && t.state == offered && !t.asked
 	withheld := t.withholds(p)
-	news := o.node.messages(withheld)
 	if offer || seen.rev != o.node.rev || (seen.lost && o.state == online) || seen.withheld && !withheld {
-		if offer {
-			t.asked = true
-			out = append(out, news.ack)
-		} else {
-			out = append(out, news.plain)
-		}
+		out = append(out, o.node.message(withheld, offer))
+		t.asked = t.asked || offer
 		seen = view{key: o.key, rev: o.node.rev, withheld: withheld, pass: seen.pass}
 		p.goodbyes = slices.DeleteFunc(p.goodbyes, func(g goodbye) bool { return g.id == id }) // it is back
 	}
