@@ -75,15 +75,6 @@ func (d *deployment) open(ctx context.Context) (err error) {
 		if err := d.countStatements(ctx); err != nil {
 			return err
 		}
-		if err := d.closeDatabase(); err != nil {
-			return err
-		}
-		if err := d.openDatabase(ctx); err != nil {
-			return err
-		}
-		if _, err := d.db.Pool.Exec(ctx, `CREATE EXTENSION pg_stat_statements`); err != nil {
-			return err
-		}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
