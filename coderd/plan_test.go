@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -19,14 +20,14 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 )
 
-// statements collects the queries of requests, with their arguments.
+// statements collects the queries of requests, with their arguments, and claims of jobs.
 type statements struct {
 	mu  sync.Mutex
 	all []pgx.TraceQueryStartData
 }
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if httpapi.RequestID(ctx) != "" && strings.HasPrefix(q.SQL, "-- name:") {
+	if httpapi.RequestID(ctx) != "" && strings.HasPrefix(q.SQL, "-- name:") || strings.HasPrefix(q.SQL, "-- name: ClaimJob ") {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.all = append(s.all, q)
@@ -87,11 +88,12 @@ func (p plan) read(rows map[string]float64, scanned map[string]bool) {
 	}
 }
 
-// TestPlans seeds a database as it is after years and checks the plans of what the dashboard's first page requests, and of lists: no query
-// reads a table that grows from beginning to end, and each reads about as many rows as it shows.
+// TestPlans seeds a database as it is after years and checks the plans of what the dashboard's first page requests, of lists, of logs and of
+// the claim of a job: no query reads a table that grows from beginning to end, and each reads about as many rows as it shows.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	seen := &statements{}
+	var db *database.DB
 	s := coderdtest.New(t, func(o *coderd.Options) {
 		config := o.DB.Pool.Config()
 		config.ConnConfig.Tracer = seen
@@ -100,7 +102,8 @@ func TestPlans(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		o.DB = &database.DB{Queries: dbsqlc.New(pool), Pool: pool}
+		db = &database.DB{Queries: dbsqlc.New(pool), Pool: pool}
+		o.DB = db
 	})
 	s.Seed(coderdtest.Size{Users: 200, Workspaces: 10_000, Builds: 50_000, Lines: 50_000, Logged: 50_000})
 	conn, err := s.DB.Pool.Acquire(t.Context())
@@ -109,8 +112,8 @@ func TestPlans(t *testing.T) {
 	}
 	defer conn.Release()
 	grow := []string{"workspaces", "workspace_builds", "provisioner_jobs", "provisioner_job_logs", "workspace_resources", "workspace_agents", "workspace_apps", "audit_logs", "connection_logs"}
-	var id, name string
-	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT w.id::text, w.name FROM workspaces w JOIN users u ON u.id = w.owner_id WHERE u.username = 'user1' LIMIT 1").Scan(&id, &name); err != nil {
+	var id, build, name string
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT w.id::text, w.latest_build_id::text, w.name FROM workspaces w JOIN users u ON u.id = w.owner_id WHERE u.username = 'user1' LIMIT 1").Scan(&id, &build, &name); err != nil {
 		t.Fatal(err)
 	}
 	s.User("olga")
@@ -119,10 +122,29 @@ func TestPlans(t *testing.T) {
 		page    = 350    // pages have at most 100 rows
 		counted = 10_100 // lists of workspaces count all that match, logs up to 10 000
 	)
+	// check explains the queries that were seen. One may read at most so many rows of one table; the count of a search may read every workspace.
+	check := func(who, what string, most float64, search bool) (checked int) {
+		t.Helper()
+		for _, q := range seen.take() {
+			rows, scanned := map[string]float64{}, map[string]bool{}
+			explain(t, conn.Conn(), q.SQL, q.Args).read(rows, scanned)
+			name, _, _ := strings.Cut(strings.TrimPrefix(q.SQL, "-- name: "), " ")
+			for _, table := range grow {
+				if scanned[table] && !(search && name == "CountWorkspaceRows") {
+					t.Errorf("%s %s: %s scans %s", who, what, name, table)
+				}
+				if rows[table] > most {
+					t.Errorf("%s %s: %s reads %.0f rows of %s, want at most %.0f", who, what, name, rows[table], table, most)
+				}
+			}
+			checked++
+		}
+		return checked
+	}
 	for _, tt := range []struct {
 		who, path string
-		most      float64 // rows that one query may read of one table
-		search    bool    // its count may read every workspace
+		most      float64
+		search    bool
 	}{
 		// The first page of the dashboard.
 		{"user1", "users/me", 10, false},
@@ -136,6 +158,7 @@ func TestPlans(t *testing.T) {
 		{"user1", "users/user1/workspace/NAME", 20, false},
 		{"user1", "workspaces/ID", 20, false},
 		{"user1", "workspaces/ID/builds", 20, false},
+		{"user1", "workspacebuilds/BUILD/logs", page, false},
 		{"user1", "organizations/default/provisionerjobs?limit=100", owned, false},
 		{"olga", "workspaces?limit=25", counted, false},
 		{"olga", "workspaces?limit=100&offset=9900", counted, false},
@@ -156,7 +179,7 @@ func TestPlans(t *testing.T) {
 		{"olga", "connectionlog?q=username:user7&limit=25", page, false},
 	} {
 		seen.take()
-		tt.path = strings.NewReplacer("ID", id, "NAME", name).Replace(tt.path)
+		tt.path = strings.NewReplacer("ID", id, "BUILD", build, "NAME", name).Replace(tt.path)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL.String()+"/api/v2/"+tt.path, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -172,18 +195,72 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%s: %d %s, %v", tt.path, answer.StatusCode, text, err)
 			continue
 		}
-		for _, q := range seen.take() {
-			rows, scanned := map[string]float64{}, map[string]bool{}
-			explain(t, conn.Conn(), q.SQL, q.Args).read(rows, scanned)
-			name, _, _ := strings.Cut(strings.TrimPrefix(q.SQL, "-- name: "), " ")
-			for _, table := range grow {
-				if scanned[table] && !(tt.search && name == "CountWorkspaceRows") {
-					t.Errorf("%s %s: %s scans %s", tt.who, tt.path, name, table)
-				}
-				if rows[table] > tt.most {
-					t.Errorf("%s %s: %s reads %.0f rows of %s, want at most %.0f", tt.who, tt.path, name, rows[table], table, tt.most)
-				}
+		check(tt.who, tt.path, tt.most, tt.search)
+	}
+
+	// The claim of a job from a long queue of several users.
+	var daemon uuid.UUID
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT id FROM provisioner_daemons WHERE name = 'seeded'").Scan(&daemon); err != nil {
+		t.Fatal(err)
+	}
+	s.Exec(`INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, tags, log_length)
+		SELECT gen_random_uuid(), $1, u.id, 'workspace_build', f.id, '{"scope": "organization", "owner": ""}', 1
+		FROM users u, (SELECT id FROM files LIMIT 1) f, generate_series(1, 1000) WHERE u.username IN ('user1', 'user2', 'user3')`, s.Org)
+	s.Exec("ANALYZE provisioner_jobs")
+	seen.take()
+	job, err := db.ClaimJob(t.Context(), dbsqlc.ClaimJobParams{WorkerID: &daemon, LastOrganization: uuid.Max, Tags: []byte(`{"scope": "organization", "owner": ""}`), Untagged: true})
+	if err != nil || job.Status != "running" {
+		t.Fatalf("claim %q: %v", job.Status, err)
+	}
+	if n := check("a provisioner", "claim", 100, false); n != 1 {
+		t.Errorf("%d plans of claims were checked, want 1", n)
+	}
+}
+
+// TestPlansAreKept checks that PostgreSQL plans the queries of each build once for a connection and not for each set of ids: planning costs more
+// than these queries. A plan that does not depend on the ids is chosen after five that do.
+func TestPlansAreKept(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	s.Seed(coderdtest.Size{Users: 10, Workspaces: 2000, Builds: 10_000})
+	var workspace, build, job, resource, agent uuid.UUID
+	if err := s.DB.Pool.QueryRow(t.Context(), `SELECT w.id, b.id, b.job_id, r.id, a.id FROM workspaces w JOIN workspace_builds b ON b.id = w.latest_build_id
+		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id LIMIT 1`).Scan(&workspace, &build, &job, &resource, &agent); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := s.DB.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	q := dbsqlc.New(conn)
+	queries := map[string]func(context.Context) error{
+		"GetBuildOffer": func(ctx context.Context) error { _, err := q.GetBuildOffer(ctx, job); return err },
+		"GetWorkspaceRow": func(ctx context.Context) error {
+			_, err := q.GetWorkspaceRow(ctx, dbsqlc.GetWorkspaceRowParams{ID: workspace, ExtentAll: true})
+			return err
+		},
+		"ListAgentsOfResources": func(ctx context.Context) error {
+			_, err := q.ListAgentsOfResources(ctx, []uuid.UUID{resource})
+			return err
+		},
+		"ListAppsOfAgents":     func(ctx context.Context) error { _, err := q.ListAppsOfAgents(ctx, []uuid.UUID{agent}); return err },
+		"ListBuildRowsByID":    func(ctx context.Context) error { _, err := q.ListBuildRowsByID(ctx, []uuid.UUID{build}); return err },
+		"ListJobMetadata":      func(ctx context.Context) error { _, err := q.ListJobMetadata(ctx, []uuid.UUID{job}); return err },
+		"ListJobsByID":         func(ctx context.Context) error { _, err := q.ListJobsByID(ctx, []uuid.UUID{job}); return err },
+		"ListPendingPositions": func(ctx context.Context) error { _, err := q.ListPendingPositions(ctx, []uuid.UUID{job}); return err },
+		"ListPolicyFacts":      func(ctx context.Context) error { _, err := q.ListPolicyFacts(ctx, []uuid.UUID{workspace}); return err },
+		"ListResources":        func(ctx context.Context) error { _, err := q.ListResources(ctx, []uuid.UUID{job}); return err },
+	}
+	for name, run := range queries {
+		for range 10 {
+			if err := run(t.Context()); err != nil {
+				t.Fatalf("%s: %v", name, err)
 			}
+		}
+		var kept int
+		if err := conn.QueryRow(t.Context(), "SELECT generic_plans FROM pg_prepared_statements WHERE statement LIKE '-- name: ' || $1 || ' %'", name).Scan(&kept); err != nil || kept != 5 {
+			t.Errorf("%s: %d of 10 runs used a kept plan, want 5: %v", name, kept, err)
 		}
 	}
 }

@@ -29,6 +29,9 @@ func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uui
 	if err != nil {
 		return nil, fmt.Errorf("list resources: %w", err)
 	}
+	if len(rows) == 0 {
+		return out, nil
+	}
 	ids := make([]uuid.UUID, len(rows))
 	places := make(map[uuid.UUID]Place, len(rows))
 	for i, r := range rows {

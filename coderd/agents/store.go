@@ -159,7 +159,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 			return fmt.Errorf("announce agent's manifest: %w", err)
 		}
 	}
-	if err := s.definition(ctx, id, a); err != nil {
+	if err := s.definition(ctx, id, a, existed); err != nil {
 		return err
 	}
 	if existed && before.BuildNumber != s.batch.BuildNumber {
@@ -202,18 +202,20 @@ func (s *storing) params(id, resource uuid.UUID, a *provisionerpb.Agent) (dbsqlc
 	}, nil
 }
 
-// definition replaces the agent's scripts with their log sources, and its apps.
-func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisionerpb.Agent) error {
+// definition stores the agent's scripts with their log sources, and its apps. Those of an agent that existed are replaced.
+func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisionerpb.Agent, existed bool) error {
 	scripts, sources := []uuid.UUID{}, []uuid.UUID{}
 	for i, sc := range a.GetScripts() {
 		id := s.id(sc.GetId(), agent, "script", i)
 		scripts, sources = append(scripts, id), append(sources, uuid.NewSHA1(id, []byte("log")))
 	}
-	if err := s.DeleteScriptsExcept(ctx, dbsqlc.DeleteScriptsExceptParams{AgentID: agent, Ids: scripts}); err != nil {
-		return fmt.Errorf("delete old scripts: %w", err)
-	}
-	if err := s.DeleteLogSourcesExcept(ctx, dbsqlc.DeleteLogSourcesExceptParams{AgentID: agent, Ids: sources}); err != nil {
-		return fmt.Errorf("delete old log sources: %w", err)
+	if existed {
+		if err := s.DeleteScriptsExcept(ctx, dbsqlc.DeleteScriptsExceptParams{AgentID: agent, Ids: scripts}); err != nil {
+			return fmt.Errorf("delete old scripts: %w", err)
+		}
+		if err := s.DeleteLogSourcesExcept(ctx, dbsqlc.DeleteLogSourcesExceptParams{AgentID: agent, Ids: sources}); err != nil {
+			return fmt.Errorf("delete old log sources: %w", err)
+		}
 	}
 	for i, sc := range a.GetScripts() {
 		n, err := s.UpsertLogSource(ctx, dbsqlc.UpsertLogSourceParams{ID: sources[i], AgentID: agent, DisplayName: database.Text(sc.GetDisplayName()), Icon: database.Text(sc.GetIcon())})
@@ -235,16 +237,18 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 			s.log.WarnContext(ctx, "ignored script id of another agent", "workspace", s.batch.WorkspaceID, "agent", agent)
 		}
 	}
-	return s.apps(ctx, agent, a.GetApps())
+	return s.apps(ctx, agent, a.GetApps(), existed)
 }
 
-func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisionerpb.App) error {
+func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisionerpb.App, existed bool) error {
 	ids := []uuid.UUID{}
 	for i, app := range apps {
 		ids = append(ids, s.id(app.GetId(), agent, "app/"+app.GetSlug(), i))
 	}
-	if err := s.DeleteAppsExcept(ctx, dbsqlc.DeleteAppsExceptParams{AgentID: agent, Ids: ids}); err != nil {
-		return fmt.Errorf("delete old apps: %w", err)
+	if existed {
+		if err := s.DeleteAppsExcept(ctx, dbsqlc.DeleteAppsExceptParams{AgentID: agent, Ids: ids}); err != nil {
+			return fmt.Errorf("delete old apps: %w", err)
+		}
 	}
 	slugs := map[string]bool{}
 	for i, app := range apps {

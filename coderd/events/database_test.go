@@ -123,6 +123,7 @@ func TestDatabaseAnnounces(t *testing.T) {
 	w.Exec(`UPDATE users SET last_seen_at = now() WHERE id = $1`, ann)
 	w.Exec(`UPDATE workspace_agents SET logs_length = logs_length + 1 WHERE id = $1`, agent)
 	w.Exec(`UPDATE workspace_apps SET health = 'healthy' WHERE agent_id = $1`, agent)
+	w.Exec(`UPDATE workspace_builds SET deadline = deadline, max_deadline = max_deadline, updated_at = now() WHERE id = $1`, ws.LatestBuild.ID)
 	h.silent(t, w, "events")
 }
 

@@ -88,7 +88,7 @@ func BenchmarkClaim(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StopTimer()
-				if _, err := w.DB.RequeueJob(b.Context(), dbsqlc.RequeueJobParams{ID: job.ID, Epoch: job.Epoch}); err != nil {
+				if err := w.DB.RequeueJob(b.Context(), dbsqlc.RequeueJobParams{ID: job.ID, Epoch: job.Epoch}); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()

@@ -171,10 +171,8 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 		if job, err = claim(ctx, q, x); err != nil || job.ID == uuid.Nil {
 			return err
 		}
-		if offer, bad = s.payload(ctx, q, job); bad != nil {
-			return bad // rolled back: a broken statement has spoiled the transaction
-		}
-		return s.changed(ctx, q, job.ID)
+		offer, bad = s.payload(ctx, q, job)
+		return bad // rolled back: a broken statement has spoiled the transaction
 	})
 	s.hold(err)
 	if bad != nil && ctx.Err() == nil && !database.IsUnavailable(bad) {

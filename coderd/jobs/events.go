@@ -269,15 +269,18 @@ func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id u
 		if e.GetSeq() != uint64(job.LastSeq)+1 {
 			return false, false, fmt.Errorf("event %d follows %d", e.GetSeq(), job.LastSeq)
 		}
+		job.LastSeq = int64(e.GetSeq())
 		if over, err = s.applyOne(ctx, q, &job, e); err != nil {
 			return false, false, err
 		}
-		job.LastSeq = int64(e.GetSeq())
 	}
 	if job.LastSeq == before.LastSeq {
 		return ended(job.Status), false, nil
 	}
-	return over, over, q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{ID: id, LastSeq: job.LastSeq, Logged: job.LogLength - before.LogLength, Overflowed: job.LogOverflowed})
+	if over {
+		return true, true, nil // the job's end is stored with the rest
+	}
+	return false, false, q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{ID: id, LastSeq: job.LastSeq, Logged: job.LogLength - before.LogLength, Overflowed: job.LogOverflowed})
 }
 
 // applyOne stores one event and reports whether it ends the job. The caller stores what it changes in the job: the size of its log.
@@ -382,7 +385,7 @@ func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	if err := q.InsertJobLogs(ctx, p); err != nil {
 		return 0, false, fmt.Errorf("insert job logs: %w", err)
 	}
-	return size, overflowed, s.changed(ctx, q, job.ID)
+	return size, overflowed, nil
 }
 
 // sourceChunk is the size of the pieces in which a source archive is sent, in bytes.

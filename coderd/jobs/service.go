@@ -25,7 +25,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// Channels. Payloads are job ids.
+// Channels. Payloads are job ids. The database announces changes of jobs (migration 55).
 const (
 	channelQueue  = "jobs"        // a job was queued, or a slot became free
 	channelCancel = "jobs_cancel" // a running job must be canceled
@@ -248,7 +248,7 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 	if err != nil {
 		return job, fmt.Errorf("insert job: %w", err)
 	}
-	return job, q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: job.ID.String()})
+	return job, nil
 }
 
 // Cancel ends a waiting job at once and asks the daemon of a running job to interrupt it. It returns a Conflict for a job
@@ -273,10 +273,7 @@ func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) e
 			if err := q.CancelJob(ctx, id); err != nil {
 				return fmt.Errorf("cancel job: %w", err)
 			}
-			if err := q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelCancel, Payload: id.String()}); err != nil {
-				return err
-			}
-			return s.changed(ctx, q, id)
+			return q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelCancel, Payload: id.String()})
 		case statusCanceling:
 			return nil
 		default:
@@ -303,11 +300,7 @@ func ended(status string) bool {
 	return status == statusSucceeded || status == statusCanceled || status == statusFailed
 }
 
-func (s *Service) changed(ctx context.Context, q *dbsqlc.Queries, job uuid.UUID) error {
-	return q.Notify(ctx, dbsqlc.NotifyParams{Channel: Channel(job), Payload: job.String()})
-}
-
-// end stores a job's result and its last status, in the caller's transaction.
+// end stores a job's result and its last status, in the caller's transaction, which has locked the job.
 func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
 	handler := s.handlers[job.Kind]
 	if handler == nil {
@@ -324,18 +317,20 @@ func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Provisi
 		return err
 	}
 	// Update the row first: a handler that reads its job sees how it ended.
-	if err := q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: status, Error: database.Visible(result.GetError()), ErrorCode: result.GetErrorCode()}); err != nil {
+	ends := dbsqlc.EndJobParams{
+		ID: job.ID, Status: status, Error: database.Visible(result.GetError()), ErrorCode: result.GetErrorCode(),
+		LastSeq: job.LastSeq, LogLength: job.LogLength, LogOverflowed: job.LogOverflowed,
+	}
+	if err := q.EndJob(ctx, ends); err != nil {
 		return fmt.Errorf("end job: %w", err)
 	}
 	err := handler.Finish(ctx, q, job, result)
 	if rejected, ok := errors.AsType[*Rejected](err); ok {
-		err = q.EndJob(ctx, dbsqlc.EndJobParams{ID: job.ID, Status: statusFailed, Error: database.Visible(rejected.Reason)})
+		ends.Status, ends.Error, ends.ErrorCode = statusFailed, database.Visible(rejected.Reason), ""
+		err = q.EndJob(ctx, ends)
 	}
 	if err != nil {
 		return fmt.Errorf("store result: %w", err)
 	}
-	if err := q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: job.ID.String()}); err != nil {
-		return err
-	}
-	return s.changed(ctx, q, job.ID)
+	return nil
 }

@@ -384,21 +384,8 @@ func (s *Service) disown(ctx context.Context, job dbsqlc.ProvisionerJob) error {
 }
 
 func (s *Service) requeue(ctx context.Context, id uuid.UUID, epoch int64) error {
-	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		n, err := q.RequeueJob(ctx, dbsqlc.RequeueJobParams{ID: id, Epoch: epoch})
-		if err != nil {
-			return fmt.Errorf("requeue job: %w", err)
-		}
-		if n == 0 {
-			return nil
-		}
-		if err := q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: id.String()}); err != nil {
-			return err
-		}
-		return s.changed(ctx, q, id)
-	})
-	if err != nil {
-		return err
+	if err := s.opts.DB.RequeueJob(ctx, dbsqlc.RequeueJobParams{ID: id, Epoch: epoch}); err != nil {
+		return fmt.Errorf("requeue job: %w", err)
 	}
 	// The job was canceled meanwhile. No daemon runs it, so it has ended.
 	return s.endIfCanceling(ctx, id, epoch)

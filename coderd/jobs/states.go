@@ -172,7 +172,7 @@ func (s *Service) settleLost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 			return err
 		}
 	}
-	if err := errors.Join(q.DeleteJobChanges(ctx, job.ID), q.DeleteStatePieces(ctx, job.ID)); err != nil {
+	if err := q.DeleteJobParts(ctx, job.ID); err != nil {
 		return fmt.Errorf("forget changes: %w", err)
 	}
 	return nil

@@ -29,10 +29,15 @@ func Metadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, organiza
 	if err != nil {
 		return nil, fmt.Errorf("list owner's groups: %w", err)
 	}
+	return OwnerMetadata(accessURL, u, groups), nil
+}
+
+// OwnerMetadata returns what a template may read about an owner of whom this is known.
+func OwnerMetadata(accessURL string, u dbsqlc.GetTemplateOwnerFactsRow, groups []string) *provisionerpb.Metadata {
 	return &provisionerpb.Metadata{
 		AccessUrl: accessURL, OwnerId: u.ID[:], OwnerName: u.Username, OwnerEmail: u.Email, OwnerFullName: u.Name, OwnerGroups: groups,
 		OwnerLoginType: u.LoginType, OwnerRoles: append([]string{"member"}, u.Roles...), OwnerSshPublicKey: u.SshPublicKey,
-	}, nil
+	}
 }
 
 // Variables returns the values of a version's variables, for Terraform.

@@ -21,6 +21,11 @@ func (s *Service) record(ctx context.Context, q *dbsqlc.Queries, e audit.Entry, 
 			return fmt.Errorf("read owner's name: %w", err)
 		}
 	}
+	return recordOwned(ctx, q, e, w, owner)
+}
+
+// recordOwned is record for a workspace whose owner's name is known.
+func recordOwned(ctx context.Context, q *dbsqlc.Queries, e audit.Entry, w dbsqlc.Workspace, owner string) error {
 	if e.Name == "" {
 		e.Name = w.Name
 	}
@@ -70,5 +75,5 @@ func (s *Service) recordResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 	case !succeeded:
 		e.Status, e.Fields["result"] = http.StatusInternalServerError, sdk.JobFailed
 	}
-	return s.record(ctx, q, e, w)
+	return recordOwned(ctx, q, e, w, b.OwnerName)
 }

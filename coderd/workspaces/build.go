@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/jobtags"
@@ -72,12 +71,13 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 	if w.DeletedAt != nil {
 		return next{}, fault.New(fault.Conflict, "The workspace %q is deleted.", w.Name)
 	}
-	latest, err := q.GetLatestBuild(ctx, w.ID)
-	first := database.IsNotFound(err)
-	if err != nil && !first {
-		return next{}, fmt.Errorf("read latest build: %w", err)
-	}
+	first := w.LatestBuildID == nil
+	var latest dbsqlc.GetLatestBuildRow
 	if !first {
+		var err error
+		if latest, err = q.GetLatestBuild(ctx, w.ID); err != nil {
+			return next{}, fmt.Errorf("read latest build: %w", err)
+		}
 		if status := sdk.Transition(latest.Transition).Status(sdk.JobStatus(latest.JobStatus)); !sdk.JobStatus(latest.JobStatus).Ended() {
 			return next{}, fault.New(fault.Conflict, "Another build of the workspace %q is active.", w.Name).
 				WithDetail("Build %d (%s) is %s. Wait until it has finished, or cancel it.", latest.BuildNumber, latest.Transition, status)
@@ -158,13 +158,10 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	if err := s.recordRequest(ctx, q, w, n); err != nil {
 		return uuid.Nil, err
 	}
-	if req.priority == priorityPerson {
+	if req.priority == priorityPerson && w.LatestBuildID != nil { // the creation of a workspace is its first use
 		if err := q.TouchWorkspaceNow(ctx, w.ID); err != nil {
 			return uuid.Nil, fmt.Errorf("note use: %w", err)
 		}
-	}
-	if err := q.NotifyWorkspace(ctx, w.ID); err != nil {
-		return uuid.Nil, fmt.Errorf("notify watchers: %w", err)
 	}
 	return id, nil
 }

@@ -160,7 +160,7 @@ func (s *Service) listBuilds(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := dbsqlc.ListBuildRowsParams{WorkspaceID: &ws.ID}
+	p := dbsqlc.ListBuildRowsParams{WorkspaceID: ws.ID}
 	limit, err := httpapi.QueryInt(r, "limit", 0, maxPages)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (s *Service) getBuildByNumber(w http.ResponseWriter, r *http.Request) error
 		return fault.New(fault.Invalid, "%q is not a build number.", r.PathValue("buildnumber")).WithField("buildnumber", "must be a number")
 	}
 	number := int32(n)
-	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{WorkspaceID: &ws.ID, BuildNumber: &number})
+	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{WorkspaceID: ws.ID, BuildNumber: &number})
 	if err != nil {
 		return fmt.Errorf("look up build: %w", err)
 	}
@@ -272,7 +272,7 @@ func (s *Service) getBuildResources(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{Ids: []uuid.UUID{b.ID}})
+	rows, err := s.opts.DB.ListBuildRowsByID(r.Context(), []uuid.UUID{b.ID})
 	if err != nil || len(rows) == 0 {
 		return fmt.Errorf("read build: %w", err)
 	}

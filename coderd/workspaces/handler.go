@@ -27,101 +27,82 @@ var transitions = map[sdk.Transition]provisionerpb.Transition{
 }
 
 func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error {
-	b, err := q.GetBuildByJob(ctx, job.ID)
+	b, err := q.GetBuildOffer(ctx, job.ID)
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
 	}
-	w, err := q.GetWorkspace(ctx, b.WorkspaceID)
-	if err != nil {
-		return fmt.Errorf("read workspace: %w", err)
-	}
-	v, err := q.GetTemplateVersion(ctx, b.TemplateVersionID)
-	if err != nil {
-		return fmt.Errorf("read template version: %w", err)
-	}
-	metadata, err := h.metadata(ctx, q, b, w, v)
-	if err != nil {
-		return err
-	}
-	variables, err := templates.Variables(ctx, q, v.ID)
+	metadata, err := h.metadata(ctx, q, b)
 	if err != nil {
 		return err
 	}
 	build := &provisionerpb.WorkspaceBuild{
-		Transition: transitions[sdk.Transition(b.Transition)], Variables: variables, Metadata: metadata, LogLevel: b.LogLevel,
+		Transition: transitions[sdk.Transition(b.Transition)], Metadata: metadata, LogLevel: b.LogLevel,
+		Parameters: parameterValues(b.ParameterNames, b.ParameterValues), PreviousParameters: parameterValues(b.PreviousNames, b.PreviousValues),
+		Unknown: b.UnknownResources, Tainted: b.TaintedResources,
 	}
-	if build.State, err = h.state(ctx, q, w.ID, b.ID); err != nil {
+	for i, name := range b.VariableNames {
+		build.Variables = append(build.Variables, &provisionerpb.VariableValue{Name: name, Value: b.VariableValues[i], Sensitive: b.VariablesSensitive[i]})
+	}
+	if build.State, err = h.opts.States.Open(b.WorkspaceID, b.State); err != nil {
 		return err
 	}
-	values, err := q.ListBuildParameters(ctx, b.ID)
-	if err != nil {
-		return fmt.Errorf("list parameters: %w", err)
-	}
-	for _, v := range values {
-		build.Parameters = append(build.Parameters, &provisionerpb.ParameterValue{Name: v.Name, Value: v.Value})
-	}
-	previous, err := q.ListPreviousBuildParameters(ctx, dbsqlc.ListPreviousBuildParametersParams{WorkspaceID: w.ID, BuildNumber: b.BuildNumber})
-	if err != nil {
-		return fmt.Errorf("list previous parameters: %w", err)
-	}
-	for _, v := range previous {
-		build.PreviousParameters = append(build.PreviousParameters, &provisionerpb.ParameterValue{Name: v.Name, Value: v.Value})
-	}
-	unsettled, err := h.unsettledBefore(ctx, q, b)
-	if err != nil {
-		return err
-	}
-	build.Unknown, build.Tainted = unsettled.Unknown, unsettled.Tainted
 	offer.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: build}
-	if sdk.Transition(b.Transition) == sdk.TransitionStart {
-		build.Quota, err = quotaFor(ctx, q, w)
-	} else {
-		err = agents.Shutdown(ctx, q, w.ID)
+	if sdk.Transition(b.Transition) != sdk.TransitionStart {
+		return agents.Shutdown(ctx, q, b.WorkspaceID)
 	}
-	if err != nil {
-		return err
+	if b.HasQuotas {
+		build.Quota, err = readQuota(ctx, q, dbsqlc.GetQuotaParams{OrganizationID: b.OrganizationID, OwnerID: b.OwnerID, ExceptID: b.WorkspaceID})
 	}
-	return q.NotifyWorkspace(ctx, w.ID)
+	return err
+}
+
+// parameterValues returns parameters that the database lists as names and values.
+func parameterValues(names, values []string) (out []*provisionerpb.ParameterValue) {
+	for i, name := range names {
+		out = append(out, &provisionerpb.ParameterValue{Name: name, Value: values[i]})
+	}
+	return out
 }
 
 // metadata returns what the template may read. It contains the owner's secrets only if the template's source names them.
-func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, v dbsqlc.TemplateVersion) (*provisionerpb.Metadata, error) {
-	m, err := templates.Metadata(ctx, q, h.opts.AccessURL, w.OrganizationID, w.OwnerID)
-	if err != nil {
-		return nil, err
+func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow) (*provisionerpb.Metadata, error) {
+	m := templates.OwnerMetadata(h.opts.AccessURL, dbsqlc.GetTemplateOwnerFactsRow{
+		ID: b.OwnerID, Username: b.Username, Email: b.Email, Name: b.FullName, LoginType: b.LoginType, Roles: b.Roles, SshPublicKey: b.SshPublicKey,
+	}, b.Groups)
+	m.WorkspaceId, m.WorkspaceName, m.BuildId = b.WorkspaceID[:], b.WorkspaceName, b.ID[:]
+	m.TemplateId, m.TemplateName, m.TemplateVersion = b.TemplateID[:], b.TemplateName, b.VersionName
+	if b.SshPublicKey == "" || b.NamesOwnerSshPrivateKey {
+		key, err := h.opts.Users.SSHKey(ctx, q, b.OwnerID)
+		if err != nil {
+			return nil, fmt.Errorf("read owner's SSH key: %w", err)
+		}
+		m.OwnerSshPublicKey = key.Public
+		if b.NamesOwnerSshPrivateKey {
+			m.OwnerSshPrivateKey = key.Private.Reveal()
+		}
 	}
-	t, err := q.GetTemplate(ctx, w.TemplateID)
-	if err != nil {
-		return nil, fmt.Errorf("read template: %w", err)
-	}
-	m.WorkspaceId, m.WorkspaceName, m.BuildId = w.ID[:], w.Name, b.ID[:]
-	m.TemplateId, m.TemplateName, m.TemplateVersion = t.ID[:], t.Name, v.Name
-	key, err := h.opts.Users.SSHKey(ctx, q, w.OwnerID)
-	if err != nil {
-		return nil, fmt.Errorf("read owner's SSH key: %w", err)
-	}
-	m.OwnerSshPublicKey = key.Public
-	if v.NamesOwnerSshPrivateKey {
-		m.OwnerSshPrivateKey = key.Private.Reveal()
-	}
-	if v.NamesOwnerSessionToken {
-		token, err := h.opts.Users.SessionFor(ctx, q, w.OwnerID, w.ID)
+	if b.NamesOwnerSessionToken {
+		token, err := h.opts.Users.SessionFor(ctx, q, b.OwnerID, b.WorkspaceID)
 		if err != nil {
 			return nil, fmt.Errorf("make owner's session: %w", err)
 		}
 		m.OwnerSessionToken = token.Reveal()
 	}
-	if v.NamesOwnerOidcAccessToken {
-		token, err := h.opts.ExternalAuth.Stored(ctx, q, w.OwnerID, extauth.SignInOIDC)
+	if b.NamesOwnerOidcAccessToken {
+		token, err := h.opts.ExternalAuth.Stored(ctx, q, b.OwnerID, extauth.SignInOIDC)
 		if err != nil {
 			return nil, err
 		}
 		m.OwnerOidcAccessToken = token.Reveal()
 	}
-	// A build that requires the login cannot start without it; ending a workspace must always be possible.
-	starting := sdk.Transition(b.Transition) == sdk.TransitionStart
-	if m.ExternalAuthTokens, err = h.opts.ExternalAuth.BuildTokens(ctx, q, w.OwnerID, v.ID, starting); err != nil {
-		return nil, err
+	m.ExternalAuthTokens = map[string]string{}
+	if b.AsksLogins {
+		// A build that requires the login cannot start without it; ending a workspace must always be possible.
+		starting := sdk.Transition(b.Transition) == sdk.TransitionStart
+		var err error
+		if m.ExternalAuthTokens, err = h.opts.ExternalAuth.BuildTokens(ctx, q, b.OwnerID, b.TemplateVersionID, starting); err != nil {
+			return nil, err
+		}
 	}
 	return m, nil
 }
@@ -182,17 +163,20 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	}
 	succeeded := result.GetError() == "" && !result.GetCanceled()
 	built := result.GetWorkspaceBuild()
-	if err := h.storeState(ctx, q, b, built.GetState()); err != nil {
-		return err
+	stored := dbsqlc.FinishBuildParams{ID: b.ID}
+	if state := built.GetState(); len(state) > 0 {
+		stored.State = h.opts.States.Seal(b.WorkspaceID, state)
 	}
 	if err := h.storeUnsettled(ctx, q, b, tfstate.Outcome{Unknown: built.GetUnknown(), Tainted: built.GetTainted()}, succeeded); err != nil {
 		return err
 	}
 	var kept []uuid.UUID
 	if succeeded || len(built.GetResources()) > 0 {
-		if kept, err = h.storeResources(ctx, q, b, built.GetResources()); err != nil {
+		if kept, err = agents.Store(ctx, q, h.log, h.batch(b, built.GetResources(), true)); err != nil {
 			return err
 		}
+		cost := int32(min(costOf(built.GetResources()), math.MaxInt32))
+		stored.DailyCost = &cost
 	}
 	over := ""
 	if succeeded && sdk.Transition(b.Transition) == sdk.TransitionStart {
@@ -202,8 +186,13 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 		succeeded = over == ""
 	}
 	if succeeded {
-		if err := h.succeeded(ctx, q, b, w); err != nil {
+		if err := h.succeeded(ctx, q, b, w, &stored); err != nil {
 			return err
+		}
+	}
+	if stored.State != nil || stored.DailyCost != nil || stored.Bounded {
+		if err := q.FinishBuild(ctx, stored); err != nil {
+			return fmt.Errorf("store build: %w", err)
 		}
 	}
 	// A job that was canceled before it began has changed nothing.
@@ -226,8 +215,8 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 			return err
 		}
 	}
-	if err := q.NotifyWorkspace(ctx, w.ID); err != nil || over == "" {
-		return err
+	if over == "" {
+		return nil
 	}
 	return &jobs.Rejected{Reason: over}
 }
@@ -240,20 +229,8 @@ func costOf(resources []*provisionerpb.Resource) (cost int64) {
 	return cost
 }
 
-func (h buildHandler) storeResources(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource) ([]uuid.UUID, error) {
-	kept, err := agents.Store(ctx, q, h.log, h.batch(b, resources, true))
-	if err != nil {
-		return nil, err
-	}
-	cost := int32(min(costOf(resources), math.MaxInt32))
-	if err := q.UpdateBuildCost(ctx, dbsqlc.UpdateBuildCostParams{ID: b.ID, DailyCost: cost}); err != nil {
-		return nil, fmt.Errorf("store cost: %w", err)
-	}
-	return kept, nil
-}
-
-// succeeded applies the effect of the build's transition.
-func (h buildHandler) succeeded(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace) error {
+// succeeded applies the effect of the build's transition. What it means for the build itself, it adds to stored.
+func (h buildHandler) succeeded(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, stored *dbsqlc.FinishBuildParams) error {
 	switch sdk.Transition(b.Transition) {
 	case sdk.TransitionStart:
 		_, f, err := h.factsOf(ctx, q, w.ID)
@@ -261,7 +238,9 @@ func (h buildHandler) succeeded(ctx context.Context, q *dbsqlc.Queries, b dbsqlc
 			return err
 		}
 		bounds, deadline := f.Started(h.opts.Now())
-		return storeBounds(ctx, q, b.ID, f, bounds, deadline)
+		stored.Bounded, stored.Deadline, stored.MaxDeadline, stored.TtlMs = true, deadline, bounds.Max, bounds.TTL.Milliseconds()
+		stored.TtlFrom, stored.MaxFrom, stored.BoundedAt = string(bounds.TTLFrom), string(bounds.MaxFrom), &f.RulesAt
+		return nil
 	case sdk.TransitionDelete:
 		if err := q.MarkWorkspaceDeleted(ctx, w.ID); err != nil {
 			return fmt.Errorf("mark workspace deleted: %w", err)

@@ -46,10 +46,14 @@ func quotaFor(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace) (*prov
 	if err != nil {
 		return nil, fmt.Errorf("read quotas: %w", err)
 	}
-	if !limited { // costs are summed up only where they matter: every start asks
+	if !limited { // costs are summed up only where they matter
 		return nil, nil
 	}
-	quota, err := q.GetQuota(ctx, dbsqlc.GetQuotaParams{OrganizationID: w.OrganizationID, OwnerID: w.OwnerID, ExceptID: w.ID})
+	return readQuota(ctx, q, dbsqlc.GetQuotaParams{OrganizationID: w.OrganizationID, OwnerID: w.OwnerID, ExceptID: w.ID})
+}
+
+func readQuota(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.GetQuotaParams) (*provisionerpb.Quota, error) {
+	quota, err := q.GetQuota(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("read quota: %w", err)
 	}
@@ -59,6 +63,9 @@ func quotaFor(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace) (*prov
 // affordable returns a fault if the cost of a start is known before it runs, and exceeds the quota: nothing changes since the last start.
 func affordable(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version uuid.UUID, req buildRequest) error {
 	if req.transition != sdk.TransitionStart || len(req.given) > 0 || req.preset != uuid.Nil {
+		return nil
+	}
+	if w.LatestBuildID == nil {
 		return nil
 	}
 	last, err := q.GetLatestStartCost(ctx, w.ID)

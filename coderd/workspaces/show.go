@@ -9,6 +9,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -96,9 +97,13 @@ func health(b sdk.WorkspaceBuild) sdk.WorkspaceHealth {
 
 // showBuilds returns builds as the API shows them, by id.
 func (s *Service) showBuilds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]sdk.WorkspaceBuild, error) {
-	rows, err := s.opts.DB.ListBuildRows(ctx, dbsqlc.ListBuildRowsParams{Ids: ids})
+	byID, err := s.opts.DB.ListBuildRowsByID(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("list builds: %w", err)
+	}
+	rows := make([]dbsqlc.ListBuildRowsRow, len(byID))
+	for i, row := range byID {
+		rows[i] = dbsqlc.ListBuildRowsRow(row)
 	}
 	shown, err := s.showRows(ctx, rows)
 	if err != nil {
@@ -149,16 +154,14 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 
 // one returns a workspace as a user sees it.
 func (s *Service) one(ctx context.Context, viewer rbac.Actor, id uuid.UUID) (sdk.Workspace, error) {
-	p := readable(viewer)
-	p.Ids, p.IncludeDeleted = []uuid.UUID{id}, true
-	rows, err := s.opts.DB.ListWorkspaceRows(ctx, p)
+	e := viewer.Extent(rbac.Workspace)
+	row, err := s.opts.DB.GetWorkspaceRow(ctx, dbsqlc.GetWorkspaceRowParams{
+		ID: id, ViewerID: viewer.UserID, ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals, ExtentOnly: e.Only,
+	})
 	if err != nil {
-		return sdk.Workspace{}, fmt.Errorf("read workspace: %w", err)
+		return sdk.Workspace{}, lookup.Fault(err, rbac.Workspace, "read workspace")
 	}
-	if len(rows) == 0 {
-		return sdk.Workspace{}, rbac.NotFound(rbac.Workspace)
-	}
-	shown, err := s.show(ctx, viewer, rows)
+	shown, err := s.show(ctx, viewer, []dbsqlc.ListWorkspaceRowsRow{dbsqlc.ListWorkspaceRowsRow(row)})
 	if err != nil {
 		return sdk.Workspace{}, err
 	}

@@ -779,7 +779,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external FROM workspace_agents WHERE resource_id = ANY ($1::uuid[]) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -840,7 +840,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 }
 
 const listAppsOfAgents = `-- name: ListAppsOfAgents :many
-SELECT id, agent_id, slug, display_name, icon, command, url, external, subdomain, sharing_level, healthcheck_url, healthcheck_interval, healthcheck_threshold, health, hidden, display_order, display_group, open_in, tooltip FROM workspace_apps WHERE agent_id = ANY ($1::uuid[]) ORDER BY display_order, display_name, slug
+SELECT id, agent_id, slug, display_name, icon, command, url, external, subdomain, sharing_level, healthcheck_url, healthcheck_interval, healthcheck_threshold, health, hidden, display_order, display_group, open_in, tooltip FROM workspace_apps WHERE agent_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, display_name, slug
 `
 
 func (q *Queries) ListAppsOfAgents(ctx context.Context, agentIds []uuid.UUID) ([]WorkspaceApp, error) {
@@ -884,7 +884,7 @@ func (q *Queries) ListAppsOfAgents(ctx context.Context, agentIds []uuid.UUID) ([
 }
 
 const listLogSourcesOfAgents = `-- name: ListLogSourcesOfAgents :many
-SELECT id, agent_id, display_name, icon, last_seq, created_at, head_bytes, tail_bytes, left_out, gap_id FROM workspace_agent_log_sources WHERE agent_id = ANY ($1::uuid[]) ORDER BY created_at, id
+SELECT id, agent_id, display_name, icon, last_seq, created_at, head_bytes, tail_bytes, left_out, gap_id FROM workspace_agent_log_sources WHERE agent_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY created_at, id
 `
 
 func (q *Queries) ListLogSourcesOfAgents(ctx context.Context, agentIds []uuid.UUID) ([]WorkspaceAgentLogSource, error) {
@@ -1030,9 +1030,10 @@ func (q *Queries) ListReachableAgents(ctx context.Context, arg ListReachableAgen
 }
 
 const listResources = `-- name: ListResources :many
-SELECT id, job_id, transition, type, name, icon, hide, daily_cost, instance_type, metadata, created_at FROM workspace_resources WHERE job_id = ANY ($1::uuid[]) ORDER BY transition, type, name, id
+SELECT id, job_id, transition, type, name, icon, hide, daily_cost, instance_type, metadata, created_at FROM workspace_resources WHERE job_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY transition, type, name, id
 `
 
+// Here and below, a subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
 func (q *Queries) ListResources(ctx context.Context, jobIds []uuid.UUID) ([]WorkspaceResource, error) {
 	rows, err := q.db.Query(ctx, listResources, jobIds)
 	if err != nil {
@@ -1066,7 +1067,7 @@ func (q *Queries) ListResources(ctx context.Context, jobIds []uuid.UUID) ([]Work
 }
 
 const listScriptsOfAgents = `-- name: ListScriptsOfAgents :many
-SELECT id, agent_id, log_source_id, display_name, script, cron, log_path, start_blocks_login, run_on_start, run_on_stop, timeout_seconds, position, exit_code, timed_out, started_at, ended_at FROM workspace_agent_scripts WHERE agent_id = ANY ($1::uuid[]) ORDER BY position, id
+SELECT id, agent_id, log_source_id, display_name, script, cron, log_path, start_blocks_login, run_on_start, run_on_stop, timeout_seconds, position, exit_code, timed_out, started_at, ended_at FROM workspace_agent_scripts WHERE agent_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY position, id
 `
 
 func (q *Queries) ListScriptsOfAgents(ctx context.Context, agentIds []uuid.UUID) ([]WorkspaceAgentScript, error) {

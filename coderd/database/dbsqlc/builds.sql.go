@@ -12,6 +12,49 @@ import (
 	"github.com/google/uuid"
 )
 
+const finishBuild = `-- name: FinishBuild :exec
+UPDATE workspace_builds SET state = COALESCE($2::bytea, state), daily_cost = COALESCE($3::int, daily_cost),
+	deadline = CASE WHEN $4::boolean THEN $5::timestamptz ELSE deadline END,
+	max_deadline = CASE WHEN $4::boolean THEN $6::timestamptz ELSE max_deadline END,
+	ttl_ms = CASE WHEN $4::boolean THEN $7::bigint ELSE ttl_ms END,
+	ttl_from = CASE WHEN $4::boolean THEN $8::text ELSE ttl_from END,
+	max_from = CASE WHEN $4::boolean THEN $9::text ELSE max_from END,
+	bounded_at = CASE WHEN $4::boolean THEN $10::timestamptz ELSE bounded_at END,
+	updated_at = now()
+WHERE id = $1
+`
+
+type FinishBuildParams struct {
+	ID          uuid.UUID
+	State       []byte
+	DailyCost   *int32
+	Bounded     bool
+	Deadline    *time.Time
+	MaxDeadline *time.Time
+	TtlMs       int64
+	TtlFrom     string
+	MaxFrom     string
+	BoundedAt   *time.Time
+}
+
+// Stores what a build's result says about the build itself: its state if there is one, its cost if its resources are known, and its bounds if
+// it runs from now on.
+func (q *Queries) FinishBuild(ctx context.Context, arg FinishBuildParams) error {
+	_, err := q.db.Exec(ctx, finishBuild,
+		arg.ID,
+		arg.State,
+		arg.DailyCost,
+		arg.Bounded,
+		arg.Deadline,
+		arg.MaxDeadline,
+		arg.TtlMs,
+		arg.TtlFrom,
+		arg.MaxFrom,
+		arg.BoundedAt,
+	)
+	return err
+}
+
 const getBuild = `-- name: GetBuild :one
 SELECT id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, deadline, max_deadline, created_at
 FROM workspace_builds WHERE id = $1
@@ -54,8 +97,8 @@ func (q *Queries) GetBuild(ctx context.Context, id uuid.UUID) (GetBuildRow, erro
 }
 
 const getBuildByJob = `-- name: GetBuildByJob :one
-SELECT id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, deadline, max_deadline, created_at
-FROM workspace_builds WHERE job_id = $1
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, u.username AS owner_name
+FROM workspace_builds b JOIN workspaces w ON w.id = b.workspace_id JOIN users u ON u.id = w.owner_id WHERE b.job_id = $1
 `
 
 type GetBuildByJobRow struct {
@@ -67,10 +110,7 @@ type GetBuildByJobRow struct {
 	Transition        string
 	Reason            string
 	InitiatorID       uuid.UUID
-	LogLevel          string
-	Deadline          *time.Time
-	MaxDeadline       *time.Time
-	CreatedAt         time.Time
+	OwnerName         string
 }
 
 func (q *Queries) GetBuildByJob(ctx context.Context, jobID uuid.UUID) (GetBuildByJobRow, error) {
@@ -85,10 +125,117 @@ func (q *Queries) GetBuildByJob(ctx context.Context, jobID uuid.UUID) (GetBuildB
 		&i.Transition,
 		&i.Reason,
 		&i.InitiatorID,
+		&i.OwnerName,
+	)
+	return i, err
+}
+
+const getBuildOffer = `-- name: GetBuildOffer :one
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition, b.log_level, b.state,
+	w.name AS workspace_name, w.organization_id, w.owner_id, t.id AS template_id, t.name AS template_name,
+	v.name AS version_name, v.names_owner_ssh_private_key, v.names_owner_session_token, v.names_owner_oidc_access_token,
+	EXISTS (SELECT FROM template_version_external_auth e WHERE e.template_version_id = v.id) AS asks_logins,
+	EXISTS (SELECT FROM groups g WHERE g.organization_id = w.organization_id AND g.quota_allowance > 0) AS has_quotas,
+	u.username, u.email, u.name AS full_name, u.login_type, u.roles, COALESCE(k.public_key, '')::text AS ssh_public_key,
+	ARRAY(SELECT g.name FROM groups g JOIN organization_members m ON m.organization_id = g.organization_id AND m.user_id = w.owner_id
+		WHERE g.organization_id = w.organization_id
+			AND (g.id = g.organization_id OR EXISTS (SELECT FROM group_members x WHERE x.group_id = g.id AND x.user_id = m.user_id))
+		ORDER BY g.id = g.organization_id DESC, lower(g.name))::text[] AS groups,
+	ARRAY(SELECT x.name FROM template_version_variables x WHERE x.template_version_id = v.id ORDER BY x.name)::text[] AS variable_names,
+	ARRAY(SELECT x.value FROM template_version_variables x WHERE x.template_version_id = v.id ORDER BY x.name)::text[] AS variable_values,
+	ARRAY(SELECT x.sensitive FROM template_version_variables x WHERE x.template_version_id = v.id ORDER BY x.name)::boolean[] AS variables_sensitive,
+	ARRAY(SELECT p.name FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id ORDER BY p.name)::text[] AS parameter_names,
+	ARRAY(SELECT p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id ORDER BY p.name)::text[] AS parameter_values,
+	ARRAY(SELECT p.name FROM workspace_build_parameters p WHERE p.workspace_build_id = before.id ORDER BY p.name)::text[] AS previous_names,
+	ARRAY(SELECT p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = before.id ORDER BY p.name)::text[] AS previous_values,
+	COALESCE(before.unknown_resources, '{}')::text[] AS unknown_resources, COALESCE(before.tainted_resources, '{}')::text[] AS tainted_resources
+FROM workspace_builds b
+JOIN workspaces w ON w.id = b.workspace_id
+JOIN templates t ON t.id = w.template_id AND t.deleted_at IS NULL
+JOIN template_versions v ON v.id = b.template_version_id
+JOIN users u ON u.id = w.owner_id
+LEFT JOIN git_ssh_keys k ON k.user_id = w.owner_id
+LEFT JOIN LATERAL (SELECT x.id, x.unknown_resources, x.tainted_resources FROM workspace_builds x
+	WHERE x.workspace_id = b.workspace_id AND x.build_number < b.build_number ORDER BY x.build_number DESC LIMIT 1) before ON true
+WHERE b.job_id = $1
+`
+
+type GetBuildOfferRow struct {
+	ID                        uuid.UUID
+	WorkspaceID               uuid.UUID
+	BuildNumber               int32
+	TemplateVersionID         uuid.UUID
+	Transition                string
+	LogLevel                  string
+	State                     []byte
+	WorkspaceName             string
+	OrganizationID            uuid.UUID
+	OwnerID                   uuid.UUID
+	TemplateID                uuid.UUID
+	TemplateName              string
+	VersionName               string
+	NamesOwnerSshPrivateKey   bool
+	NamesOwnerSessionToken    bool
+	NamesOwnerOidcAccessToken bool
+	AsksLogins                bool
+	HasQuotas                 bool
+	Username                  string
+	Email                     string
+	FullName                  string
+	LoginType                 string
+	Roles                     []string
+	SshPublicKey              string
+	Groups                    []string
+	VariableNames             []string
+	VariableValues            []string
+	VariablesSensitive        []bool
+	ParameterNames            []string
+	ParameterValues           []string
+	PreviousNames             []string
+	PreviousValues            []string
+	UnknownResources          []string
+	TaintedResources          []string
+}
+
+// Returns all that a provisioner needs to run a build's job: a claim waits for it.
+func (q *Queries) GetBuildOffer(ctx context.Context, jobID uuid.UUID) (GetBuildOfferRow, error) {
+	row := q.db.QueryRow(ctx, getBuildOffer, jobID)
+	var i GetBuildOfferRow
+	err := row.Scan(
+		&i.ID,
+		&i.WorkspaceID,
+		&i.BuildNumber,
+		&i.TemplateVersionID,
+		&i.Transition,
 		&i.LogLevel,
-		&i.Deadline,
-		&i.MaxDeadline,
-		&i.CreatedAt,
+		&i.State,
+		&i.WorkspaceName,
+		&i.OrganizationID,
+		&i.OwnerID,
+		&i.TemplateID,
+		&i.TemplateName,
+		&i.VersionName,
+		&i.NamesOwnerSshPrivateKey,
+		&i.NamesOwnerSessionToken,
+		&i.NamesOwnerOidcAccessToken,
+		&i.AsksLogins,
+		&i.HasQuotas,
+		&i.Username,
+		&i.Email,
+		&i.FullName,
+		&i.LoginType,
+		&i.Roles,
+		&i.SshPublicKey,
+		&i.Groups,
+		&i.VariableNames,
+		&i.VariableValues,
+		&i.VariablesSensitive,
+		&i.ParameterNames,
+		&i.ParameterValues,
+		&i.PreviousNames,
+		&i.PreviousValues,
+		&i.UnknownResources,
+		&i.TaintedResources,
 	)
 	return i, err
 }
@@ -288,17 +435,15 @@ JOIN workspaces w ON w.id = b.workspace_id
 JOIN users ou ON ou.id = w.owner_id
 JOIN users iu ON iu.id = b.initiator_id
 JOIN provisioner_jobs j ON j.id = b.job_id
-WHERE ($1::uuid[] IS NULL OR b.id = ANY ($1::uuid[]))
-	AND ($2::uuid IS NULL OR b.workspace_id = $2)
-	AND ($3::int IS NULL OR b.build_number = $3)
-	AND ($4::timestamptz IS NULL OR b.created_at >= $4)
+WHERE b.workspace_id = $1
+	AND ($2::int IS NULL OR b.build_number = $2)
+	AND ($3::timestamptz IS NULL OR b.created_at >= $3)
 ORDER BY b.created_at DESC, b.build_number DESC
-LIMIT NULLIF($6::int, 0) OFFSET $5::int
+LIMIT NULLIF($5::int, 0) OFFSET $4::int
 `
 
 type ListBuildRowsParams struct {
-	Ids         []uuid.UUID
-	WorkspaceID *uuid.UUID
+	WorkspaceID uuid.UUID
 	BuildNumber *int32
 	Since       *time.Time
 	PageOffset  int32
@@ -334,10 +479,9 @@ type ListBuildRowsRow struct {
 	JobStartedAt            *time.Time
 }
 
-// Lists what the JSON of builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
+// Lists what the JSON of a workspace's builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
 func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([]ListBuildRowsRow, error) {
 	rows, err := q.db.Query(ctx, listBuildRows,
-		arg.Ids,
 		arg.WorkspaceID,
 		arg.BuildNumber,
 		arg.Since,
@@ -351,6 +495,98 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 	items := []ListBuildRowsRow{}
 	for rows.Next() {
 		var i ListBuildRowsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.WorkspaceID,
+			&i.BuildNumber,
+			&i.TemplateVersionID,
+			&i.JobID,
+			&i.Transition,
+			&i.Reason,
+			&i.InitiatorID,
+			&i.DailyCost,
+			&i.TemplateVersionPresetID,
+			&i.Deadline,
+			&i.MaxDeadline,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.UnknownResources,
+			&i.TaintedResources,
+			&i.Explanation,
+			&i.TemplateVersionName,
+			&i.WorkspaceName,
+			&i.WorkspaceOwnerID,
+			&i.WorkspaceDeletedAt,
+			&i.WorkspaceOwnerName,
+			&i.WorkspaceOwnerFullName,
+			&i.InitiatorName,
+			&i.JobStatus,
+			&i.JobStartedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listBuildRowsByID = `-- name: ListBuildRowsByID :many
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, v.name AS template_version_name, w.name AS workspace_name,
+	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
+	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
+FROM workspace_builds b
+JOIN template_versions v ON v.id = b.template_version_id
+JOIN workspaces w ON w.id = b.workspace_id
+JOIN users ou ON ou.id = w.owner_id
+JOIN users iu ON iu.id = b.initiator_id
+JOIN provisioner_jobs j ON j.id = b.job_id
+WHERE b.id = ANY (ARRAY(SELECT unnest($1::uuid[])))
+ORDER BY b.created_at DESC, b.build_number DESC
+`
+
+type ListBuildRowsByIDRow struct {
+	ID                      uuid.UUID
+	WorkspaceID             uuid.UUID
+	BuildNumber             int32
+	TemplateVersionID       uuid.UUID
+	JobID                   uuid.UUID
+	Transition              string
+	Reason                  string
+	InitiatorID             uuid.UUID
+	DailyCost               int32
+	TemplateVersionPresetID *uuid.UUID
+	Deadline                *time.Time
+	MaxDeadline             *time.Time
+	CreatedAt               time.Time
+	UpdatedAt               time.Time
+	UnknownResources        []string
+	TaintedResources        []string
+	Explanation             string
+	TemplateVersionName     string
+	WorkspaceName           string
+	WorkspaceOwnerID        uuid.UUID
+	WorkspaceDeletedAt      *time.Time
+	WorkspaceOwnerName      string
+	WorkspaceOwnerFullName  string
+	InitiatorName           string
+	JobStatus               string
+	JobStartedAt            *time.Time
+}
+
+// As ListBuildRows. A subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
+func (q *Queries) ListBuildRowsByID(ctx context.Context, ids []uuid.UUID) ([]ListBuildRowsByIDRow, error) {
+	rows, err := q.db.Query(ctx, listBuildRowsByID, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListBuildRowsByIDRow{}
+	for rows.Next() {
+		var i ListBuildRowsByIDRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.WorkspaceID,
@@ -424,20 +660,6 @@ func (q *Queries) ListPreviousBuildParameters(ctx context.Context, arg ListPrevi
 		return nil, err
 	}
 	return items, nil
-}
-
-const updateBuildCost = `-- name: UpdateBuildCost :exec
-UPDATE workspace_builds SET daily_cost = $2, updated_at = now() WHERE id = $1
-`
-
-type UpdateBuildCostParams struct {
-	ID        uuid.UUID
-	DailyCost int32
-}
-
-func (q *Queries) UpdateBuildCost(ctx context.Context, arg UpdateBuildCostParams) error {
-	_, err := q.db.Exec(ctx, updateBuildCost, arg.ID, arg.DailyCost)
-	return err
 }
 
 const updateBuildDeadline = `-- name: UpdateBuildDeadline :exec

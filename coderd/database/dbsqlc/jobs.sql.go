@@ -13,8 +13,11 @@ import (
 )
 
 const advanceJob = `-- name: AdvanceJob :exec
-UPDATE provisioner_jobs SET last_seq = $2, log_length = log_length + $3, log_overflowed = log_overflowed OR $4
-WHERE id = $1
+WITH job AS (
+	UPDATE provisioner_jobs SET last_seq = $2, log_length = log_length + $3::bigint, log_overflowed = log_overflowed OR $4
+	WHERE id = $1 RETURNING id
+)
+SELECT pg_notify('job:' || job.id, job.id::text) FROM job WHERE $3::bigint > 0
 `
 
 type AdvanceJobParams struct {
@@ -24,7 +27,7 @@ type AdvanceJobParams struct {
 	Overflowed bool
 }
 
-// Records the last applied event.
+// Records the last applied event, and tells those who follow the log when the transaction commits.
 func (q *Queries) AdvanceJob(ctx context.Context, arg AdvanceJobParams) error {
 	_, err := q.db.Exec(ctx, advanceJob,
 		arg.ID,
@@ -159,12 +162,14 @@ func (q *Queries) CountStatePieces(ctx context.Context, jobID uuid.UUID) (int64,
 	return column_1, err
 }
 
-const deleteJobChanges = `-- name: DeleteJobChanges :exec
-DELETE FROM provisioner_job_changes WHERE job_id = $1
+const deleteJobParts = `-- name: DeleteJobParts :exec
+WITH changes AS (DELETE FROM provisioner_job_changes c WHERE c.job_id = $1)
+DELETE FROM provisioner_job_state_pieces p WHERE p.job_id = $1
 `
 
-func (q *Queries) DeleteJobChanges(ctx context.Context, jobID uuid.UUID) error {
-	_, err := q.db.Exec(ctx, deleteJobChanges, jobID)
+// Deletes what is kept only while a job runs: the last steps of its changes, and pieces of a state.
+func (q *Queries) DeleteJobParts(ctx context.Context, jobID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteJobParts, jobID)
 	return err
 }
 
@@ -178,25 +183,31 @@ func (q *Queries) DeleteStatePieces(ctx context.Context, jobID uuid.UUID) error 
 }
 
 const endJob = `-- name: EndJob :exec
-UPDATE provisioner_jobs SET status = $2, error = $3, error_code = $4, completed_at = now(),
+UPDATE provisioner_jobs SET status = $2, error = $3, error_code = $4, last_seq = $5, log_length = $6, log_overflowed = $7, completed_at = now(),
 	canceled_at = CASE WHEN $2 = 'canceled' THEN coalesce(canceled_at, now()) ELSE canceled_at END
 WHERE id = $1
 `
 
 type EndJobParams struct {
-	ID        uuid.UUID
-	Status    string
-	Error     string
-	ErrorCode string
+	ID            uuid.UUID
+	Status        string
+	Error         string
+	ErrorCode     string
+	LastSeq       int64
+	LogLength     int64
+	LogOverflowed bool
 }
 
-// Ends a job. Nothing changes it afterwards.
+// Ends a locked job, with the last applied event and the size of its log. Nothing changes it afterwards.
 func (q *Queries) EndJob(ctx context.Context, arg EndJobParams) error {
 	_, err := q.db.Exec(ctx, endJob,
 		arg.ID,
 		arg.Status,
 		arg.Error,
 		arg.ErrorCode,
+		arg.LastSeq,
+		arg.LogLength,
+		arg.LogOverflowed,
 	)
 	return err
 }
@@ -473,7 +484,7 @@ LEFT JOIN template_versions i ON i.job_id = j.id
 LEFT JOIN template_versions v ON v.id = coalesce(b.template_version_id, i.id,
 	CASE WHEN j.kind = 'template_version_dry_run' THEN (j.input ->> 'template_version_id')::uuid END)
 LEFT JOIN templates t ON t.id = v.template_id
-WHERE j.id = ANY ($1::uuid[])
+WHERE j.id = ANY (ARRAY(SELECT unnest($1::uuid[])))
 `
 
 type ListJobMetadataRow struct {
@@ -590,9 +601,10 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 }
 
 const listJobsByID = `-- name: ListJobsByID :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE id = ANY ($1::uuid[])
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest($1::uuid[])))
 `
 
+// Here and below, a subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
 func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]ProvisionerJob, error) {
 	rows, err := q.db.Query(ctx, listJobsByID, ids)
 	if err != nil {
@@ -735,18 +747,18 @@ func (q *Queries) ListLeasedJobs(ctx context.Context) ([]ProvisionerJob, error) 
 }
 
 const listPendingPositions = `-- name: ListPendingPositions :many
-SELECT id, position::bigint AS position, size::bigint AS size FROM (
-	SELECT turns.id, row_number() OVER (PARTITION BY turns.tags ORDER BY turns.priority, turns.turn, turns.created_at, turns.id) AS position,
-		count(*) OVER (PARTITION BY turns.tags) AS size
+SELECT queue.id, queue.position::bigint AS position, queue.size::bigint AS size FROM (
+	SELECT DISTINCT a.tags FROM provisioner_jobs a WHERE a.id = ANY (ARRAY(SELECT unnest($1::uuid[]))) AND a.status = 'pending'
+) asked CROSS JOIN LATERAL (
+	SELECT turns.id, row_number() OVER (ORDER BY turns.priority, turns.turn, turns.created_at, turns.id) AS position, count(*) OVER () AS size
 	FROM (
-		SELECT j.id, j.tags, j.priority, j.created_at, coalesce(busy.jobs, 0)
-			+ row_number() OVER (PARTITION BY j.tags, j.priority, j.initiator_id ORDER BY j.created_at, j.id) AS turn
+		SELECT j.id, j.priority, j.created_at, coalesce(busy.jobs, 0) + row_number() OVER (PARTITION BY j.priority, j.initiator_id ORDER BY j.created_at, j.id) AS turn
 		FROM provisioner_jobs j LEFT JOIN (
 			SELECT r.initiator_id, count(*) AS jobs FROM provisioner_jobs r WHERE r.status IN ('running', 'canceling') GROUP BY r.initiator_id
 		) busy ON busy.initiator_id = j.initiator_id
-		WHERE j.status = 'pending'
+		WHERE j.status = 'pending' AND j.tags = asked.tags
 	) turns
-) queue WHERE id = ANY ($1::uuid[])
+) queue WHERE queue.id = ANY ($1::uuid[])
 `
 
 type ListPendingPositionsRow struct {
@@ -938,7 +950,7 @@ func (q *Queries) LockSilentJobs(ctx context.Context, seconds float64) ([]Provis
 	return items, nil
 }
 
-const requeueJob = `-- name: RequeueJob :execrows
+const requeueJob = `-- name: RequeueJob :exec
 UPDATE provisioner_jobs SET status = 'pending', worker_id = NULL, started_at = NULL
 WHERE id = $1 AND epoch = $2 AND status = 'running'
 `
@@ -949,12 +961,9 @@ type RequeueJobParams struct {
 }
 
 // Requeues a job that its daemon did not accept. The epoch keeps its new value.
-func (q *Queries) RequeueJob(ctx context.Context, arg RequeueJobParams) (int64, error) {
-	result, err := q.db.Exec(ctx, requeueJob, arg.ID, arg.Epoch)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+func (q *Queries) RequeueJob(ctx context.Context, arg RequeueJobParams) error {
+	_, err := q.db.Exec(ctx, requeueJob, arg.ID, arg.Epoch)
+	return err
 }
 
 const upsertJobChanges = `-- name: UpsertJobChanges :exec

@@ -185,7 +185,7 @@ JOIN users u ON u.id = w.owner_id
 JOIN workspace_builds b ON b.id = w.latest_build_id
 LEFT JOIN user_quiet_hours h ON h.user_id = w.owner_id
 LEFT JOIN workspace_policy q ON q.workspace_id = w.id
-WHERE w.id = ANY ($1::uuid[])
+WHERE w.id = ANY (ARRAY(SELECT unnest($1::uuid[])))
 `
 
 type ListPolicyFactsRow struct {
@@ -222,7 +222,7 @@ type ListPolicyFactsRow struct {
 }
 
 // Everything that policy depends on, for workspaces with their latest build. bounds_changed_at: when the rules that bound a running
-// workspace last changed.
+// workspace last changed. A subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
 func (q *Queries) ListPolicyFacts(ctx context.Context, ids []uuid.UUID) ([]ListPolicyFactsRow, error) {
 	rows, err := q.db.Query(ctx, listPolicyFacts, ids)
 	if err != nil {

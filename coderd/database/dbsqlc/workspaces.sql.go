@@ -244,6 +244,96 @@ func (q *Queries) GetWorkspaceByOwnerAndName(ctx context.Context, arg GetWorkspa
 	return i, err
 }
 
+const getWorkspaceRow = `-- name: GetWorkspaceRow :one
+SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, w.owner_key, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
+	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
+	w.latest_build_id::uuid AS latest_build_id,
+	EXISTS (SELECT FROM workspace_favorites f WHERE f.user_id = $1 AND f.workspace_id = w.id) AS favorite
+FROM workspaces w
+JOIN users u ON u.id = w.owner_id
+JOIN organizations o ON o.id = w.organization_id
+JOIN templates t ON t.id = w.template_id
+WHERE w.id = $2 AND w.latest_build_id IS NOT NULL
+	AND ($3::boolean OR w.organization_id = ANY ($4::uuid[])
+		OR w.organization_id = ANY ($5::uuid[])
+			AND (w.owner_id = $1 OR w.sharing <> '{}' AND w.sharing ?| $6::text[]))
+	AND ($7::uuid[] IS NULL OR w.id = ANY ($7::uuid[]))
+`
+
+type GetWorkspaceRowParams struct {
+	ViewerID            uuid.UUID
+	ID                  uuid.UUID
+	ExtentAll           bool
+	ExtentOrganizations []uuid.UUID
+	ExtentMember        []uuid.UUID
+	ExtentPrincipals    []string
+	ExtentOnly          []uuid.UUID
+}
+
+type GetWorkspaceRowRow struct {
+	Workspace                    Workspace
+	OwnerName                    string
+	OrganizationName             string
+	TemplateName                 string
+	TemplateDisplayName          string
+	TemplateIcon                 string
+	TemplateActiveVersionID      uuid.UUID
+	TemplateRequireActiveVersion bool
+	LatestBuildID                uuid.UUID
+	Favorite                     bool
+}
+
+// Returns what ListWorkspaceRows lists, for one workspace that the viewer may read, even a deleted one.
+func (q *Queries) GetWorkspaceRow(ctx context.Context, arg GetWorkspaceRowParams) (GetWorkspaceRowRow, error) {
+	row := q.db.QueryRow(ctx, getWorkspaceRow,
+		arg.ViewerID,
+		arg.ID,
+		arg.ExtentAll,
+		arg.ExtentOrganizations,
+		arg.ExtentMember,
+		arg.ExtentPrincipals,
+		arg.ExtentOnly,
+	)
+	var i GetWorkspaceRowRow
+	err := row.Scan(
+		&i.Workspace.ID,
+		&i.Workspace.OrganizationID,
+		&i.Workspace.OwnerID,
+		&i.Workspace.TemplateID,
+		&i.Workspace.Name,
+		&i.Workspace.AutostartSchedule,
+		&i.Workspace.TtlSeconds,
+		&i.Workspace.AutomaticUpdates,
+		&i.Workspace.CreatedAt,
+		&i.Workspace.UpdatedAt,
+		&i.Workspace.LastUsedAt,
+		&i.Workspace.DeletedAt,
+		&i.Workspace.LatestBuildID,
+		&i.Workspace.LatestBuildNumber,
+		&i.Workspace.LatestVersionID,
+		&i.Workspace.LatestTransition,
+		&i.Workspace.LatestReason,
+		&i.Workspace.LatestStatus,
+		&i.Workspace.LatestDeadline,
+		&i.Workspace.LatestEndedAt,
+		&i.Workspace.AutostopTries,
+		&i.Workspace.AutostopAfter,
+		&i.Workspace.Sharing,
+		&i.Workspace.DormantAt,
+		&i.Workspace.OwnerKey,
+		&i.OwnerName,
+		&i.OrganizationName,
+		&i.TemplateName,
+		&i.TemplateDisplayName,
+		&i.TemplateIcon,
+		&i.TemplateActiveVersionID,
+		&i.TemplateRequireActiveVersion,
+		&i.LatestBuildID,
+		&i.Favorite,
+	)
+	return i, err
+}
+
 const insertWorkspace = `-- name: InsertWorkspace :one
 INSERT INTO workspaces (id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)

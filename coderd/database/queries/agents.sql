@@ -9,7 +9,8 @@ ON CONFLICT (id) DO UPDATE SET icon = EXCLUDED.icon, hide = EXCLUDED.hide, daily
 DELETE FROM workspace_resources WHERE job_id = $1 AND transition = $2 AND id <> ALL (sqlc.arg(ids)::uuid[]);
 
 -- name: ListResources :many
-SELECT * FROM workspace_resources WHERE job_id = ANY (sqlc.arg(job_ids)::uuid[]) ORDER BY transition, type, name, id;
+-- Here and below, a subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
+SELECT * FROM workspace_resources WHERE job_id = ANY (ARRAY(SELECT unnest(sqlc.arg(job_ids)::uuid[]))) ORDER BY transition, type, name, id;
 
 -- name: UpsertAgent :execrows
 -- Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
@@ -96,16 +97,16 @@ WHERE workspace_apps.agent_id = EXCLUDED.agent_id;
 UPDATE workspace_apps SET health = CASE WHEN healthcheck_url = '' THEN 'disabled' ELSE 'initializing' END WHERE agent_id = $1;
 
 -- name: ListAgentsOfResources :many
-SELECT * FROM workspace_agents WHERE resource_id = ANY (sqlc.arg(resource_ids)::uuid[]) ORDER BY display_order, name, id;
+SELECT * FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest(sqlc.arg(resource_ids)::uuid[]))) ORDER BY display_order, name, id;
 
 -- name: ListAppsOfAgents :many
-SELECT * FROM workspace_apps WHERE agent_id = ANY (sqlc.arg(agent_ids)::uuid[]) ORDER BY display_order, display_name, slug;
+SELECT * FROM workspace_apps WHERE agent_id = ANY (ARRAY(SELECT unnest(sqlc.arg(agent_ids)::uuid[]))) ORDER BY display_order, display_name, slug;
 
 -- name: ListScriptsOfAgents :many
-SELECT * FROM workspace_agent_scripts WHERE agent_id = ANY (sqlc.arg(agent_ids)::uuid[]) ORDER BY position, id;
+SELECT * FROM workspace_agent_scripts WHERE agent_id = ANY (ARRAY(SELECT unnest(sqlc.arg(agent_ids)::uuid[]))) ORDER BY position, id;
 
 -- name: ListLogSourcesOfAgents :many
-SELECT * FROM workspace_agent_log_sources WHERE agent_id = ANY (sqlc.arg(agent_ids)::uuid[]) ORDER BY created_at, id;
+SELECT * FROM workspace_agent_log_sources WHERE agent_id = ANY (ARRAY(SELECT unnest(sqlc.arg(agent_ids)::uuid[]))) ORDER BY created_at, id;
 
 -- name: GetAgent :one
 SELECT * FROM workspace_agents WHERE id = $1;

@@ -11,8 +11,38 @@ SELECT id, workspace_id, build_number, template_version_id, job_id, transition, 
 FROM workspace_builds WHERE id = $1;
 
 -- name: GetBuildByJob :one
-SELECT id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, deadline, max_deadline, created_at
-FROM workspace_builds WHERE job_id = $1;
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, u.username AS owner_name
+FROM workspace_builds b JOIN workspaces w ON w.id = b.workspace_id JOIN users u ON u.id = w.owner_id WHERE b.job_id = $1;
+
+-- name: GetBuildOffer :one
+-- Returns all that a provisioner needs to run a build's job: a claim waits for it.
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition, b.log_level, b.state,
+	w.name AS workspace_name, w.organization_id, w.owner_id, t.id AS template_id, t.name AS template_name,
+	v.name AS version_name, v.names_owner_ssh_private_key, v.names_owner_session_token, v.names_owner_oidc_access_token,
+	EXISTS (SELECT FROM template_version_external_auth e WHERE e.template_version_id = v.id) AS asks_logins,
+	EXISTS (SELECT FROM groups g WHERE g.organization_id = w.organization_id AND g.quota_allowance > 0) AS has_quotas,
+	u.username, u.email, u.name AS full_name, u.login_type, u.roles, COALESCE(k.public_key, '')::text AS ssh_public_key,
+	ARRAY(SELECT g.name FROM groups g JOIN organization_members m ON m.organization_id = g.organization_id AND m.user_id = w.owner_id
+		WHERE g.organization_id = w.organization_id
+			AND (g.id = g.organization_id OR EXISTS (SELECT FROM group_members x WHERE x.group_id = g.id AND x.user_id = m.user_id))
+		ORDER BY g.id = g.organization_id DESC, lower(g.name))::text[] AS groups,
+	ARRAY(SELECT x.name FROM template_version_variables x WHERE x.template_version_id = v.id ORDER BY x.name)::text[] AS variable_names,
+	ARRAY(SELECT x.value FROM template_version_variables x WHERE x.template_version_id = v.id ORDER BY x.name)::text[] AS variable_values,
+	ARRAY(SELECT x.sensitive FROM template_version_variables x WHERE x.template_version_id = v.id ORDER BY x.name)::boolean[] AS variables_sensitive,
+	ARRAY(SELECT p.name FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id ORDER BY p.name)::text[] AS parameter_names,
+	ARRAY(SELECT p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id ORDER BY p.name)::text[] AS parameter_values,
+	ARRAY(SELECT p.name FROM workspace_build_parameters p WHERE p.workspace_build_id = before.id ORDER BY p.name)::text[] AS previous_names,
+	ARRAY(SELECT p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = before.id ORDER BY p.name)::text[] AS previous_values,
+	COALESCE(before.unknown_resources, '{}')::text[] AS unknown_resources, COALESCE(before.tainted_resources, '{}')::text[] AS tainted_resources
+FROM workspace_builds b
+JOIN workspaces w ON w.id = b.workspace_id
+JOIN templates t ON t.id = w.template_id AND t.deleted_at IS NULL
+JOIN template_versions v ON v.id = b.template_version_id
+JOIN users u ON u.id = w.owner_id
+LEFT JOIN git_ssh_keys k ON k.user_id = w.owner_id
+LEFT JOIN LATERAL (SELECT x.id, x.unknown_resources, x.tainted_resources FROM workspace_builds x
+	WHERE x.workspace_id = b.workspace_id AND x.build_number < b.build_number ORDER BY x.build_number DESC LIMIT 1) before ON true
+WHERE b.job_id = $1;
 
 -- name: GetLatestBuild :one
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.deadline, b.max_deadline, j.status AS job_status
@@ -20,7 +50,7 @@ FROM workspace_builds b JOIN provisioner_jobs j ON j.id = b.job_id
 WHERE b.workspace_id = $1 ORDER BY b.build_number DESC LIMIT 1;
 
 -- name: ListBuildRows :many
--- Lists what the JSON of builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
+-- Lists what the JSON of a workspace's builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
 	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
@@ -31,12 +61,26 @@ JOIN workspaces w ON w.id = b.workspace_id
 JOIN users ou ON ou.id = w.owner_id
 JOIN users iu ON iu.id = b.initiator_id
 JOIN provisioner_jobs j ON j.id = b.job_id
-WHERE (sqlc.narg(ids)::uuid[] IS NULL OR b.id = ANY (sqlc.narg(ids)::uuid[]))
-	AND (sqlc.narg(workspace_id)::uuid IS NULL OR b.workspace_id = sqlc.narg(workspace_id))
+WHERE b.workspace_id = $1
 	AND (sqlc.narg(build_number)::int IS NULL OR b.build_number = sqlc.narg(build_number))
 	AND (sqlc.narg(since)::timestamptz IS NULL OR b.created_at >= sqlc.narg(since))
 ORDER BY b.created_at DESC, b.build_number DESC
 LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
+
+-- name: ListBuildRowsByID :many
+-- As ListBuildRows. A subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, v.name AS template_version_name, w.name AS workspace_name,
+	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
+	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
+FROM workspace_builds b
+JOIN template_versions v ON v.id = b.template_version_id
+JOIN workspaces w ON w.id = b.workspace_id
+JOIN users ou ON ou.id = w.owner_id
+JOIN users iu ON iu.id = b.initiator_id
+JOIN provisioner_jobs j ON j.id = b.job_id
+WHERE b.id = ANY (ARRAY(SELECT unnest(sqlc.arg(ids)::uuid[])))
+ORDER BY b.created_at DESC, b.build_number DESC;
 
 -- name: GetBuildState :one
 SELECT state FROM workspace_builds WHERE id = $1;
@@ -63,8 +107,18 @@ SELECT unknown_resources, tainted_resources FROM workspace_builds WHERE workspac
 -- name: UpdateBuildDeadline :exec
 UPDATE workspace_builds SET deadline = $2, updated_at = now() WHERE id = $1;
 
--- name: UpdateBuildCost :exec
-UPDATE workspace_builds SET daily_cost = $2, updated_at = now() WHERE id = $1;
+-- name: FinishBuild :exec
+-- Stores what a build's result says about the build itself: its state if there is one, its cost if its resources are known, and its bounds if
+-- it runs from now on.
+UPDATE workspace_builds SET state = COALESCE(sqlc.narg(state)::bytea, state), daily_cost = COALESCE(sqlc.narg(daily_cost)::int, daily_cost),
+	deadline = CASE WHEN sqlc.arg(bounded)::boolean THEN sqlc.narg(deadline)::timestamptz ELSE deadline END,
+	max_deadline = CASE WHEN sqlc.arg(bounded)::boolean THEN sqlc.narg(max_deadline)::timestamptz ELSE max_deadline END,
+	ttl_ms = CASE WHEN sqlc.arg(bounded)::boolean THEN sqlc.arg(ttl_ms)::bigint ELSE ttl_ms END,
+	ttl_from = CASE WHEN sqlc.arg(bounded)::boolean THEN sqlc.arg(ttl_from)::text ELSE ttl_from END,
+	max_from = CASE WHEN sqlc.arg(bounded)::boolean THEN sqlc.arg(max_from)::text ELSE max_from END,
+	bounded_at = CASE WHEN sqlc.arg(bounded)::boolean THEN sqlc.narg(bounded_at)::timestamptz ELSE bounded_at END,
+	updated_at = now()
+WHERE id = $1;
 
 -- name: InsertBuildParameters :exec
 INSERT INTO workspace_build_parameters (workspace_build_id, name, value)

@@ -11,7 +11,8 @@ SELECT * FROM provisioner_jobs WHERE id = $1;
 SELECT * FROM provisioner_jobs WHERE id = $1 FOR UPDATE;
 
 -- name: ListJobsByID :many
-SELECT * FROM provisioner_jobs WHERE id = ANY (sqlc.arg(ids)::uuid[]);
+-- Here and below, a subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
+SELECT * FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest(sqlc.arg(ids)::uuid[])));
 
 -- name: ListJobs :many
 -- Lists the organization's jobs, newest first. Empty and null filters match all jobs; tags match jobs that have at least those.
@@ -79,19 +80,22 @@ WITH RECURSIVE sets AS (
 UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = sqlc.arg(worker_id), epoch = epoch + 1, last_seq = 0
 WHERE id = (SELECT head.id FROM head) RETURNING *;
 
--- name: RequeueJob :execrows
+-- name: RequeueJob :exec
 -- Requeues a job that its daemon did not accept. The epoch keeps its new value.
 UPDATE provisioner_jobs SET status = 'pending', worker_id = NULL, started_at = NULL
 WHERE id = $1 AND epoch = $2 AND status = 'running';
 
 -- name: AdvanceJob :exec
--- Records the last applied event.
-UPDATE provisioner_jobs SET last_seq = $2, log_length = log_length + sqlc.arg(logged), log_overflowed = log_overflowed OR sqlc.arg(overflowed)
-WHERE id = $1;
+-- Records the last applied event, and tells those who follow the log when the transaction commits.
+WITH job AS (
+	UPDATE provisioner_jobs SET last_seq = $2, log_length = log_length + sqlc.arg(logged)::bigint, log_overflowed = log_overflowed OR sqlc.arg(overflowed)
+	WHERE id = $1 RETURNING id
+)
+SELECT pg_notify('job:' || job.id, job.id::text) FROM job WHERE sqlc.arg(logged)::bigint > 0;
 
 -- name: EndJob :exec
--- Ends a job. Nothing changes it afterwards.
-UPDATE provisioner_jobs SET status = $2, error = $3, error_code = $4, completed_at = now(),
+-- Ends a locked job, with the last applied event and the size of its log. Nothing changes it afterwards.
+UPDATE provisioner_jobs SET status = $2, error = $3, error_code = $4, last_seq = $5, log_length = $6, log_overflowed = $7, completed_at = now(),
 	canceled_at = CASE WHEN $2 = 'canceled' THEN coalesce(canceled_at, now()) ELSE canceled_at END
 WHERE id = $1;
 
@@ -109,18 +113,18 @@ SELECT * FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'c
 -- name: ListPendingPositions :many
 -- Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which ClaimJob would
 -- lease them if all jobs took the same time.
-SELECT id, position::bigint AS position, size::bigint AS size FROM (
-	SELECT turns.id, row_number() OVER (PARTITION BY turns.tags ORDER BY turns.priority, turns.turn, turns.created_at, turns.id) AS position,
-		count(*) OVER (PARTITION BY turns.tags) AS size
+SELECT queue.id, queue.position::bigint AS position, queue.size::bigint AS size FROM (
+	SELECT DISTINCT a.tags FROM provisioner_jobs a WHERE a.id = ANY (ARRAY(SELECT unnest(sqlc.arg(ids)::uuid[]))) AND a.status = 'pending'
+) asked CROSS JOIN LATERAL (
+	SELECT turns.id, row_number() OVER (ORDER BY turns.priority, turns.turn, turns.created_at, turns.id) AS position, count(*) OVER () AS size
 	FROM (
-		SELECT j.id, j.tags, j.priority, j.created_at, coalesce(busy.jobs, 0)
-			+ row_number() OVER (PARTITION BY j.tags, j.priority, j.initiator_id ORDER BY j.created_at, j.id) AS turn
+		SELECT j.id, j.priority, j.created_at, coalesce(busy.jobs, 0) + row_number() OVER (PARTITION BY j.priority, j.initiator_id ORDER BY j.created_at, j.id) AS turn
 		FROM provisioner_jobs j LEFT JOIN (
 			SELECT r.initiator_id, count(*) AS jobs FROM provisioner_jobs r WHERE r.status IN ('running', 'canceling') GROUP BY r.initiator_id
 		) busy ON busy.initiator_id = j.initiator_id
-		WHERE j.status = 'pending'
+		WHERE j.status = 'pending' AND j.tags = asked.tags
 	) turns
-) queue WHERE id = ANY (sqlc.arg(ids)::uuid[]);
+) queue WHERE queue.id = ANY (sqlc.arg(ids)::uuid[]);
 
 -- name: ListJobMetadata :many
 -- Returns the template and workspace that jobs are for. A dry run names its version in its input.
@@ -134,7 +138,7 @@ LEFT JOIN template_versions i ON i.job_id = j.id
 LEFT JOIN template_versions v ON v.id = coalesce(b.template_version_id, i.id,
 	CASE WHEN j.kind = 'template_version_dry_run' THEN (j.input ->> 'template_version_id')::uuid END)
 LEFT JOIN templates t ON t.id = v.template_id
-WHERE j.id = ANY (sqlc.arg(ids)::uuid[]);
+WHERE j.id = ANY (ARRAY(SELECT unnest(sqlc.arg(ids)::uuid[])));
 
 -- name: ListLastJobs :many
 -- Returns the last job that each daemon ended.
@@ -174,8 +178,10 @@ ON CONFLICT (job_id, digest) DO UPDATE SET creates = EXCLUDED.creates, ended = E
 -- name: ListJobChanges :many
 SELECT address, creates, ended FROM provisioner_job_changes WHERE job_id = $1 ORDER BY address;
 
--- name: DeleteJobChanges :exec
-DELETE FROM provisioner_job_changes WHERE job_id = $1;
+-- name: DeleteJobParts :exec
+-- Deletes what is kept only while a job runs: the last steps of its changes, and pieces of a state.
+WITH changes AS (DELETE FROM provisioner_job_changes c WHERE c.job_id = $1)
+DELETE FROM provisioner_job_state_pieces p WHERE p.job_id = $1;
 
 -- name: InsertStatePiece :exec
 INSERT INTO provisioner_job_state_pieces (job_id, first_byte, size, data) VALUES ($1, $2, $3, $4);

@@ -79,6 +79,22 @@ JOIN organizations o ON o.id = w.organization_id
 JOIN templates t ON t.id = w.template_id
 ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id;
 
+-- name: GetWorkspaceRow :one
+-- Returns what ListWorkspaceRows lists, for one workspace that the viewer may read, even a deleted one.
+SELECT sqlc.embed(w), u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
+	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
+	w.latest_build_id::uuid AS latest_build_id,
+	EXISTS (SELECT FROM workspace_favorites f WHERE f.user_id = sqlc.arg(viewer_id) AND f.workspace_id = w.id) AS favorite
+FROM workspaces w
+JOIN users u ON u.id = w.owner_id
+JOIN organizations o ON o.id = w.organization_id
+JOIN templates t ON t.id = w.template_id
+WHERE w.id = sqlc.arg(id) AND w.latest_build_id IS NOT NULL
+	AND (sqlc.arg(extent_all)::boolean OR w.organization_id = ANY (sqlc.arg(extent_organizations)::uuid[])
+		OR w.organization_id = ANY (sqlc.arg(extent_member)::uuid[])
+			AND (w.owner_id = sqlc.arg(viewer_id) OR w.sharing <> '{}' AND w.sharing ?| sqlc.arg(extent_principals)::text[]))
+	AND (sqlc.narg(extent_only)::uuid[] IS NULL OR w.id = ANY (sqlc.narg(extent_only)::uuid[]));
+
 -- name: CountWorkspaceRows :one
 -- Counts the workspaces that ListWorkspaceRows lists on all pages.
 SELECT count(*) FROM workspaces w
