@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/agent/forward"
@@ -60,6 +62,8 @@ type daemon struct {
 	stopDuties context.CancelFunc // stops the checks and schedules of that manifest
 	closing    bool
 	client     agentpbconnect.AgentServiceClient // nil while there is no connection
+
+	devcontainers map[uuid.UUID]*devContainer // of the last build whose start scripts have ended
 
 	wg sync.WaitGroup
 }

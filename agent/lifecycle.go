@@ -20,8 +20,8 @@ const (
 	stageCron  = "cron"
 )
 
-// start runs the start scripts of each build whose manifest arrives, until ctx ends. A new build ends the scripts of the one before. start
-// returns after the scripts have ended.
+// start runs the start scripts of each build whose manifest arrives, and then its dev containers, until ctx ends. A new build ends the scripts
+// of the one before. start returns after the scripts have ended.
 func (d *daemon) start(ctx context.Context) {
 	var running sync.WaitGroup
 	end := func() {}
@@ -48,7 +48,10 @@ func (d *daemon) start(ctx context.Context) {
 		running.Wait()
 		build, cancel := context.WithCancel(ctx)
 		end = cancel
-		running.Go(func() { w.startBuild(build, m) })
+		running.Go(func() {
+			w.startBuild(build, m)
+			w.runDevcontainers(build, m)
+		})
 	}
 }
 
@@ -90,6 +93,7 @@ func (d *daemon) stop(ctx context.Context, listening bool) {
 	defer cancel()
 	d.setLifecycle(agentpb.LifecycleState_LIFECYCLE_STATE_SHUTTING_DOWN)
 	failed, late := w.runStage(ctx, m, stageStop)
+	d.stopDevcontainers(ctx, listening)
 	outcome := agentpb.LifecycleState_LIFECYCLE_STATE_OFF
 	switch {
 	case late:

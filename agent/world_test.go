@@ -57,6 +57,9 @@ type world struct {
 	login     *agentpb.ExternalAuthResponse // nil: no provider matches the request
 	asked     []*agentpb.ExternalAuthRequest
 
+	containers []*agentpb.DevcontainerStateRequest
+	admitted   []*agentpb.AdmitSubagentRequest
+
 	connections       map[uuid.UUID]*agentpb.Connection // the last report of each
 	firsts            int                               // reports of a new process
 	refuseConnections bool
@@ -265,6 +268,20 @@ func (w *world) AppHealth(_ context.Context, r *connect.Request[agentpb.AppHealt
 func (w *world) Stats(_ context.Context, r *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error) {
 	w.update(func() { w.stats = append(w.stats, r.Msg) })
 	return connect.NewResponse(&agentpb.StatsResponse{}), nil
+}
+
+func (w *world) DevcontainerState(_ context.Context, r *connect.Request[agentpb.DevcontainerStateRequest]) (*connect.Response[agentpb.DevcontainerStateResponse], error) {
+	w.update(func() { w.containers = append(w.containers, r.Msg) })
+	return connect.NewResponse(&agentpb.DevcontainerStateResponse{}), nil
+}
+
+func (w *world) AdmitSubagent(_ context.Context, r *connect.Request[agentpb.AdmitSubagentRequest]) (*connect.Response[agentpb.AdmitSubagentResponse], error) {
+	var n int
+	w.update(func() {
+		w.admitted = append(w.admitted, r.Msg)
+		n = len(w.admitted)
+	})
+	return connect.NewResponse(&agentpb.AdmitSubagentResponse{Token: fmt.Sprintf("token-%d", n)}), nil
 }
 
 func (w *world) Connections(_ context.Context, r *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error) {

@@ -254,7 +254,7 @@ func (x Connection_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Connection_Kind.Descriptor instead.
 func (Connection_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27, 0}
 }
 
 type Path_Way int32
@@ -303,7 +303,111 @@ func (x Path_Way) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Path_Way.Descriptor instead.
 func (Path_Way) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33, 0}
+}
+
+type DevcontainerStateRequest_State int32
+
+const (
+	DevcontainerStateRequest_STATE_UNSPECIFIED DevcontainerStateRequest_State = 0
+	DevcontainerStateRequest_STATE_STARTING    DevcontainerStateRequest_State = 1
+	DevcontainerStateRequest_STATE_RUNNING     DevcontainerStateRequest_State = 2
+	DevcontainerStateRequest_STATE_STOPPED     DevcontainerStateRequest_State = 3
+	DevcontainerStateRequest_STATE_ERROR       DevcontainerStateRequest_State = 4
+)
+
+// Enum value maps for DevcontainerStateRequest_State.
+var (
+	DevcontainerStateRequest_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_STARTING",
+		2: "STATE_RUNNING",
+		3: "STATE_STOPPED",
+		4: "STATE_ERROR",
+	}
+	DevcontainerStateRequest_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"STATE_STARTING":    1,
+		"STATE_RUNNING":     2,
+		"STATE_STOPPED":     3,
+		"STATE_ERROR":       4,
+	}
+)
+
+func (x DevcontainerStateRequest_State) Enum() *DevcontainerStateRequest_State {
+	p := new(DevcontainerStateRequest_State)
+	*p = x
+	return p
+}
+
+func (x DevcontainerStateRequest_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DevcontainerStateRequest_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_agentpb_agent_proto_enumTypes[5].Descriptor()
+}
+
+func (DevcontainerStateRequest_State) Type() protoreflect.EnumType {
+	return &file_agent_agentpb_agent_proto_enumTypes[5]
+}
+
+func (x DevcontainerStateRequest_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DevcontainerStateRequest_State.Descriptor instead.
+func (DevcontainerStateRequest_State) EnumDescriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{42, 0}
+}
+
+type ChangeDevcontainerRequest_Change int32
+
+const (
+	ChangeDevcontainerRequest_CHANGE_UNSPECIFIED ChangeDevcontainerRequest_Change = 0
+	ChangeDevcontainerRequest_CHANGE_RECREATE    ChangeDevcontainerRequest_Change = 1 // from its devcontainer.json as it is now
+	ChangeDevcontainerRequest_CHANGE_REMOVE      ChangeDevcontainerRequest_Change = 2
+)
+
+// Enum value maps for ChangeDevcontainerRequest_Change.
+var (
+	ChangeDevcontainerRequest_Change_name = map[int32]string{
+		0: "CHANGE_UNSPECIFIED",
+		1: "CHANGE_RECREATE",
+		2: "CHANGE_REMOVE",
+	}
+	ChangeDevcontainerRequest_Change_value = map[string]int32{
+		"CHANGE_UNSPECIFIED": 0,
+		"CHANGE_RECREATE":    1,
+		"CHANGE_REMOVE":      2,
+	}
+)
+
+func (x ChangeDevcontainerRequest_Change) Enum() *ChangeDevcontainerRequest_Change {
+	p := new(ChangeDevcontainerRequest_Change)
+	*p = x
+	return p
+}
+
+func (x ChangeDevcontainerRequest_Change) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ChangeDevcontainerRequest_Change) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_agentpb_agent_proto_enumTypes[6].Descriptor()
+}
+
+func (ChangeDevcontainerRequest_Change) Type() protoreflect.EnumType {
+	return &file_agent_agentpb_agent_proto_enumTypes[6]
+}
+
+func (x ChangeDevcontainerRequest_Change) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ChangeDevcontainerRequest_Change.Descriptor instead.
+func (ChangeDevcontainerRequest_Change) EnumDescriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{46, 0}
 }
 
 type ManifestRequest struct {
@@ -373,7 +477,8 @@ type ManifestResponse struct {
 	Metadata         []*Metadata       `protobuf:"bytes,15,rep,name=metadata,proto3" json:"metadata,omitempty"`
 	Apps             []*App            `protobuf:"bytes,16,rep,name=apps,proto3" json:"apps,omitempty"` // those with a health check
 	// secrets of the workspace's owner. None for an agent that must not have the owner's data. An older agent ignores them.
-	Secrets       []*Secret `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Secrets       []*Secret       `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Devcontainers []*Devcontainer `protobuf:"bytes,19,rep,name=devcontainers,proto3" json:"devcontainers,omitempty"` // that the agent starts after its start scripts. An older agent ignores them.
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -534,6 +639,89 @@ func (x *ManifestResponse) GetSecrets() []*Secret {
 	return nil
 }
 
+func (x *ManifestResponse) GetDevcontainers() []*Devcontainer {
+	if x != nil {
+		return x.Devcontainers
+	}
+	return nil
+}
+
+type Devcontainer struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Id              []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	LogSourceId     []byte                 `protobuf:"bytes,2,opt,name=log_source_id,json=logSourceId,proto3" json:"log_source_id,omitempty"`
+	Name            string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	WorkspaceFolder string                 `protobuf:"bytes,4,opt,name=workspace_folder,json=workspaceFolder,proto3" json:"workspace_folder,omitempty"`
+	ConfigPath      string                 `protobuf:"bytes,5,opt,name=config_path,json=configPath,proto3" json:"config_path,omitempty"` // of devcontainer.json; empty means the usual places
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Devcontainer) Reset() {
+	*x = Devcontainer{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Devcontainer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Devcontainer) ProtoMessage() {}
+
+func (x *Devcontainer) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Devcontainer.ProtoReflect.Descriptor instead.
+func (*Devcontainer) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Devcontainer) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *Devcontainer) GetLogSourceId() []byte {
+	if x != nil {
+		return x.LogSourceId
+	}
+	return nil
+}
+
+func (x *Devcontainer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Devcontainer) GetWorkspaceFolder() string {
+	if x != nil {
+		return x.WorkspaceFolder
+	}
+	return ""
+}
+
+func (x *Devcontainer) GetConfigPath() string {
+	if x != nil {
+		return x.ConfigPath
+	}
+	return ""
+}
+
 // Secret reaches the programs of a workspace as a variable, a file or both. The agent keeps values in memory and in these files only.
 type Secret struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -547,7 +735,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +747,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +760,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Secret) GetName() string {
@@ -615,7 +803,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +815,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +828,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{3}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Metadata) GetKey() string {
@@ -683,7 +871,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +883,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +896,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{4}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *App) GetId() []byte {
@@ -757,7 +945,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +957,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +970,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{5}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Script) GetId() []byte {
@@ -868,7 +1056,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +1068,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1081,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentMessage) GetMessage() isAgentMessage_Message {
@@ -953,7 +1141,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1153,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1166,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Hello) GetVersion() string {
@@ -1047,7 +1235,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1247,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1260,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Heartbeat) GetNonce() uint64 {
@@ -1103,7 +1291,7 @@ type ServerMessage struct {
 
 func (x *ServerMessage) Reset() {
 	*x = ServerMessage{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1303,7 @@ func (x *ServerMessage) String() string {
 func (*ServerMessage) ProtoMessage() {}
 
 func (x *ServerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1316,7 @@ func (x *ServerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
 func (*ServerMessage) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ServerMessage) GetMessage() isServerMessage_Message {
@@ -1196,7 +1384,7 @@ type ManifestChanged struct {
 
 func (x *ManifestChanged) Reset() {
 	*x = ManifestChanged{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1396,7 @@ func (x *ManifestChanged) String() string {
 func (*ManifestChanged) ProtoMessage() {}
 
 func (x *ManifestChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1409,7 @@ func (x *ManifestChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestChanged.ProtoReflect.Descriptor instead.
 func (*ManifestChanged) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
 }
 
 type HeartbeatAck struct {
@@ -1236,7 +1424,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1436,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1449,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HeartbeatAck) GetNonce() uint64 {
@@ -1288,7 +1476,7 @@ type Shutdown struct {
 
 func (x *Shutdown) Reset() {
 	*x = Shutdown{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1488,7 @@ func (x *Shutdown) String() string {
 func (*Shutdown) ProtoMessage() {}
 
 func (x *Shutdown) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1501,7 @@ func (x *Shutdown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shutdown.ProtoReflect.Descriptor instead.
 func (*Shutdown) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Shutdown) GetReason() string {
@@ -1333,7 +1521,7 @@ type LifecycleRequest struct {
 
 func (x *LifecycleRequest) Reset() {
 	*x = LifecycleRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1533,7 @@ func (x *LifecycleRequest) String() string {
 func (*LifecycleRequest) ProtoMessage() {}
 
 func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1546,7 @@ func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleRequest.ProtoReflect.Descriptor instead.
 func (*LifecycleRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LifecycleRequest) GetState() LifecycleState {
@@ -1383,7 +1571,7 @@ type LifecycleResponse struct {
 
 func (x *LifecycleResponse) Reset() {
 	*x = LifecycleResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1583,7 @@ func (x *LifecycleResponse) String() string {
 func (*LifecycleResponse) ProtoMessage() {}
 
 func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1596,7 @@ func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleResponse.ProtoReflect.Descriptor instead.
 func (*LifecycleResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
 }
 
 type LogLine struct {
@@ -1423,7 +1611,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1623,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1636,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LogLine) GetSeq() uint64 {
@@ -1489,7 +1677,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1689,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1702,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogsRequest) GetLogSourceId() []byte {
@@ -1541,7 +1729,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1741,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1754,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LogsResponse) GetStoredSeq() uint64 {
@@ -1597,7 +1785,7 @@ type ScriptDoneRequest struct {
 
 func (x *ScriptDoneRequest) Reset() {
 	*x = ScriptDoneRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1797,7 @@ func (x *ScriptDoneRequest) String() string {
 func (*ScriptDoneRequest) ProtoMessage() {}
 
 func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1810,7 @@ func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneRequest.ProtoReflect.Descriptor instead.
 func (*ScriptDoneRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ScriptDoneRequest) GetScriptId() []byte {
@@ -1675,7 +1863,7 @@ type ScriptDoneResponse struct {
 
 func (x *ScriptDoneResponse) Reset() {
 	*x = ScriptDoneResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1875,7 @@ func (x *ScriptDoneResponse) String() string {
 func (*ScriptDoneResponse) ProtoMessage() {}
 
 func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1888,7 @@ func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneResponse.ProtoReflect.Descriptor instead.
 func (*ScriptDoneResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{20}
 }
 
 type AppHealthRequest struct {
@@ -1712,7 +1900,7 @@ type AppHealthRequest struct {
 
 func (x *AppHealthRequest) Reset() {
 	*x = AppHealthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1724,7 +1912,7 @@ func (x *AppHealthRequest) String() string {
 func (*AppHealthRequest) ProtoMessage() {}
 
 func (x *AppHealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1737,7 +1925,7 @@ func (x *AppHealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHealthRequest.ProtoReflect.Descriptor instead.
 func (*AppHealthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AppHealthRequest) GetApps() []*AppState {
@@ -1757,7 +1945,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1957,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1970,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AppState) GetId() []byte {
@@ -1807,7 +1995,7 @@ type AppHealthResponse struct {
 
 func (x *AppHealthResponse) Reset() {
 	*x = AppHealthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2007,7 @@ func (x *AppHealthResponse) String() string {
 func (*AppHealthResponse) ProtoMessage() {}
 
 func (x *AppHealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2020,7 @@ func (x *AppHealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHealthResponse.ProtoReflect.Descriptor instead.
 func (*AppHealthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
 }
 
 // StatsRequest counts open connections by what they are for.
@@ -1849,7 +2037,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +2049,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +2062,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StatsRequest) GetSsh() uint32 {
@@ -1920,7 +2108,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2120,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2133,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
 }
 
 type ConnectionsRequest struct {
@@ -1958,7 +2146,7 @@ type ConnectionsRequest struct {
 
 func (x *ConnectionsRequest) Reset() {
 	*x = ConnectionsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2158,7 @@ func (x *ConnectionsRequest) String() string {
 func (*ConnectionsRequest) ProtoMessage() {}
 
 func (x *ConnectionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2171,7 @@ func (x *ConnectionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionsRequest.ProtoReflect.Descriptor instead.
 func (*ConnectionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConnectionsRequest) GetConnections() []*Connection {
@@ -2019,7 +2207,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2219,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2232,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Connection) GetId() []byte {
@@ -2132,7 +2320,7 @@ type ConnectionsResponse struct {
 
 func (x *ConnectionsResponse) Reset() {
 	*x = ConnectionsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2332,7 @@ func (x *ConnectionsResponse) String() string {
 func (*ConnectionsResponse) ProtoMessage() {}
 
 func (x *ConnectionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2345,7 @@ func (x *ConnectionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionsResponse.ProtoReflect.Descriptor instead.
 func (*ConnectionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
 }
 
 type ListeningPortsRequest struct {
@@ -2168,7 +2356,7 @@ type ListeningPortsRequest struct {
 
 func (x *ListeningPortsRequest) Reset() {
 	*x = ListeningPortsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2368,7 @@ func (x *ListeningPortsRequest) String() string {
 func (*ListeningPortsRequest) ProtoMessage() {}
 
 func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2381,7 @@ func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsRequest.ProtoReflect.Descriptor instead.
 func (*ListeningPortsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
 }
 
 type ListeningPortsResponse struct {
@@ -2205,7 +2393,7 @@ type ListeningPortsResponse struct {
 
 func (x *ListeningPortsResponse) Reset() {
 	*x = ListeningPortsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2405,7 @@ func (x *ListeningPortsResponse) String() string {
 func (*ListeningPortsResponse) ProtoMessage() {}
 
 func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2418,7 @@ func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsResponse.ProtoReflect.Descriptor instead.
 func (*ListeningPortsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListeningPortsResponse) GetPorts() []*ListeningPort {
@@ -2248,7 +2436,7 @@ type PathsRequest struct {
 
 func (x *PathsRequest) Reset() {
 	*x = PathsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2448,7 @@ func (x *PathsRequest) String() string {
 func (*PathsRequest) ProtoMessage() {}
 
 func (x *PathsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2461,7 @@ func (x *PathsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsRequest.ProtoReflect.Descriptor instead.
 func (*PathsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
 }
 
 type PathsResponse struct {
@@ -2285,7 +2473,7 @@ type PathsResponse struct {
 
 func (x *PathsResponse) Reset() {
 	*x = PathsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2485,7 @@ func (x *PathsResponse) String() string {
 func (*PathsResponse) ProtoMessage() {}
 
 func (x *PathsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2498,7 @@ func (x *PathsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsResponse.ProtoReflect.Descriptor instead.
 func (*PathsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PathsResponse) GetPaths() []*Path {
@@ -2333,7 +2521,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2533,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2546,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Path) GetPeer() []byte {
@@ -2407,7 +2595,7 @@ type ListeningPort struct {
 
 func (x *ListeningPort) Reset() {
 	*x = ListeningPort{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2607,7 @@ func (x *ListeningPort) String() string {
 func (*ListeningPort) ProtoMessage() {}
 
 func (x *ListeningPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2620,7 @@ func (x *ListeningPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPort.ProtoReflect.Descriptor instead.
 func (*ListeningPort) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListeningPort) GetProcessName() string {
@@ -2464,7 +2652,7 @@ type WatchMetadataRequest struct {
 
 func (x *WatchMetadataRequest) Reset() {
 	*x = WatchMetadataRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2664,7 @@ func (x *WatchMetadataRequest) String() string {
 func (*WatchMetadataRequest) ProtoMessage() {}
 
 func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2677,7 @@ func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataRequest.ProtoReflect.Descriptor instead.
 func (*WatchMetadataRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
 }
 
 type WatchMetadataResponse struct {
@@ -2501,7 +2689,7 @@ type WatchMetadataResponse struct {
 
 func (x *WatchMetadataResponse) Reset() {
 	*x = WatchMetadataResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2701,7 @@ func (x *WatchMetadataResponse) String() string {
 func (*WatchMetadataResponse) ProtoMessage() {}
 
 func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2714,7 @@ func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataResponse.ProtoReflect.Descriptor instead.
 func (*WatchMetadataResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchMetadataResponse) GetValues() []*MetadataValue {
@@ -2548,7 +2736,7 @@ type MetadataValue struct {
 
 func (x *MetadataValue) Reset() {
 	*x = MetadataValue{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2748,7 @@ func (x *MetadataValue) String() string {
 func (*MetadataValue) ProtoMessage() {}
 
 func (x *MetadataValue) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2761,7 @@ func (x *MetadataValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataValue.ProtoReflect.Descriptor instead.
 func (*MetadataValue) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{36}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MetadataValue) GetKey() string {
@@ -2612,7 +2800,7 @@ type GitSSHKeyRequest struct {
 
 func (x *GitSSHKeyRequest) Reset() {
 	*x = GitSSHKeyRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2812,7 @@ func (x *GitSSHKeyRequest) String() string {
 func (*GitSSHKeyRequest) ProtoMessage() {}
 
 func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2825,7 @@ func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyRequest.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{38}
 }
 
 type GitSSHKeyResponse struct {
@@ -2650,7 +2838,7 @@ type GitSSHKeyResponse struct {
 
 func (x *GitSSHKeyResponse) Reset() {
 	*x = GitSSHKeyResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2850,7 @@ func (x *GitSSHKeyResponse) String() string {
 func (*GitSSHKeyResponse) ProtoMessage() {}
 
 func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2863,7 @@ func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyResponse.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GitSSHKeyResponse) GetPublicKey() string {
@@ -2705,7 +2893,7 @@ type ExternalAuthRequest struct {
 
 func (x *ExternalAuthRequest) Reset() {
 	*x = ExternalAuthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2905,7 @@ func (x *ExternalAuthRequest) String() string {
 func (*ExternalAuthRequest) ProtoMessage() {}
 
 func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2918,7 @@ func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthRequest.ProtoReflect.Descriptor instead.
 func (*ExternalAuthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExternalAuthRequest) GetOf() isExternalAuthRequest_Of {
@@ -2787,7 +2975,7 @@ type ExternalAuthResponse struct {
 
 func (x *ExternalAuthResponse) Reset() {
 	*x = ExternalAuthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2987,7 @@ func (x *ExternalAuthResponse) String() string {
 func (*ExternalAuthResponse) ProtoMessage() {}
 
 func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +3000,7 @@ func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthResponse.ProtoReflect.Descriptor instead.
 func (*ExternalAuthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExternalAuthResponse) GetProviderId() string {
@@ -2850,13 +3038,318 @@ func (x *ExternalAuthResponse) GetUsername() string {
 	return ""
 }
 
+type DevcontainerStateRequest struct {
+	state          protoimpl.MessageState         `protogen:"open.v1"`
+	DevcontainerId []byte                         `protobuf:"bytes,1,opt,name=devcontainer_id,json=devcontainerId,proto3" json:"devcontainer_id,omitempty"`
+	State          DevcontainerStateRequest_State `protobuf:"varint,2,opt,name=state,proto3,enum=codermesh.agent.v1.DevcontainerStateRequest_State" json:"state,omitempty"`
+	Error          string                         `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // a sentence, for STATE_ERROR
+	// The container, if there is one.
+	ContainerId   string `protobuf:"bytes,4,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	ContainerName string `protobuf:"bytes,5,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	Image         string `protobuf:"bytes,6,opt,name=image,proto3" json:"image,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DevcontainerStateRequest) Reset() {
+	*x = DevcontainerStateRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DevcontainerStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DevcontainerStateRequest) ProtoMessage() {}
+
+func (x *DevcontainerStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DevcontainerStateRequest.ProtoReflect.Descriptor instead.
+func (*DevcontainerStateRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *DevcontainerStateRequest) GetDevcontainerId() []byte {
+	if x != nil {
+		return x.DevcontainerId
+	}
+	return nil
+}
+
+func (x *DevcontainerStateRequest) GetState() DevcontainerStateRequest_State {
+	if x != nil {
+		return x.State
+	}
+	return DevcontainerStateRequest_STATE_UNSPECIFIED
+}
+
+func (x *DevcontainerStateRequest) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *DevcontainerStateRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *DevcontainerStateRequest) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+func (x *DevcontainerStateRequest) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+type DevcontainerStateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DevcontainerStateResponse) Reset() {
+	*x = DevcontainerStateResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DevcontainerStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DevcontainerStateResponse) ProtoMessage() {}
+
+func (x *DevcontainerStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DevcontainerStateResponse.ProtoReflect.Descriptor instead.
+func (*DevcontainerStateResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{43}
+}
+
+type AdmitSubagentRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	DevcontainerId []byte                 `protobuf:"bytes,1,opt,name=devcontainer_id,json=devcontainerId,proto3" json:"devcontainer_id,omitempty"`
+	Directory      string                 `protobuf:"bytes,2,opt,name=directory,proto3" json:"directory,omitempty"` // of the project, in the container
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *AdmitSubagentRequest) Reset() {
+	*x = AdmitSubagentRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdmitSubagentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdmitSubagentRequest) ProtoMessage() {}
+
+func (x *AdmitSubagentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdmitSubagentRequest.ProtoReflect.Descriptor instead.
+func (*AdmitSubagentRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *AdmitSubagentRequest) GetDevcontainerId() []byte {
+	if x != nil {
+		return x.DevcontainerId
+	}
+	return nil
+}
+
+func (x *AdmitSubagentRequest) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+type AdmitSubagentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // never to be written to a disk
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdmitSubagentResponse) Reset() {
+	*x = AdmitSubagentResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdmitSubagentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdmitSubagentResponse) ProtoMessage() {}
+
+func (x *AdmitSubagentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdmitSubagentResponse.ProtoReflect.Descriptor instead.
+func (*AdmitSubagentResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *AdmitSubagentResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type ChangeDevcontainerRequest struct {
+	state          protoimpl.MessageState           `protogen:"open.v1"`
+	DevcontainerId []byte                           `protobuf:"bytes,1,opt,name=devcontainer_id,json=devcontainerId,proto3" json:"devcontainer_id,omitempty"`
+	Change         ChangeDevcontainerRequest_Change `protobuf:"varint,2,opt,name=change,proto3,enum=codermesh.agent.v1.ChangeDevcontainerRequest_Change" json:"change,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ChangeDevcontainerRequest) Reset() {
+	*x = ChangeDevcontainerRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeDevcontainerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeDevcontainerRequest) ProtoMessage() {}
+
+func (x *ChangeDevcontainerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeDevcontainerRequest.ProtoReflect.Descriptor instead.
+func (*ChangeDevcontainerRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ChangeDevcontainerRequest) GetDevcontainerId() []byte {
+	if x != nil {
+		return x.DevcontainerId
+	}
+	return nil
+}
+
+func (x *ChangeDevcontainerRequest) GetChange() ChangeDevcontainerRequest_Change {
+	if x != nil {
+		return x.Change
+	}
+	return ChangeDevcontainerRequest_CHANGE_UNSPECIFIED
+}
+
+type ChangeDevcontainerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeDevcontainerResponse) Reset() {
+	*x = ChangeDevcontainerResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeDevcontainerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeDevcontainerResponse) ProtoMessage() {}
+
+func (x *ChangeDevcontainerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeDevcontainerResponse.ProtoReflect.Descriptor instead.
+func (*ChangeDevcontainerResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{47}
+}
+
 var File_agent_agentpb_agent_proto protoreflect.FileDescriptor
 
 const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
 	"\x0fManifestRequest\x12'\n" +
-	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\x96\x06\n" +
+	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\xde\x06\n" +
 	"\x10ManifestResponse\x12\x18\n" +
 	"\apending\x18\x11 \x01(\bR\apending\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x1d\n" +
@@ -2880,10 +3373,18 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\vincarnation\x18\x0e \x01(\x04R\vincarnation\x128\n" +
 	"\bmetadata\x18\x0f \x03(\v2\x1c.codermesh.agent.v1.MetadataR\bmetadata\x12+\n" +
 	"\x04apps\x18\x10 \x03(\v2\x17.codermesh.agent.v1.AppR\x04apps\x124\n" +
-	"\asecrets\x18\x12 \x03(\v2\x1a.codermesh.agent.v1.SecretR\asecrets\x1a6\n" +
+	"\asecrets\x18\x12 \x03(\v2\x1a.codermesh.agent.v1.SecretR\asecrets\x12F\n" +
+	"\rdevcontainers\x18\x13 \x03(\v2 .codermesh.agent.v1.DevcontainerR\rdevcontainers\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x1e\x10\x1f\"j\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x1e\x10\x1f\"\xa2\x01\n" +
+	"\fDevcontainer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x12\"\n" +
+	"\rlog_source_id\x18\x02 \x01(\fR\vlogSourceId\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12)\n" +
+	"\x10workspace_folder\x18\x04 \x01(\tR\x0fworkspaceFolder\x12\x1f\n" +
+	"\vconfig_path\x18\x05 \x01(\tR\n" +
+	"configPath\"j\n" +
 	"\x06Secret\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\benv_name\x18\x02 \x01(\tR\aenvName\x12\x1b\n" +
@@ -3050,7 +3551,34 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\fdisplay_name\x18\x02 \x01(\tR\vdisplayName\x12)\n" +
 	"\x10authenticate_url\x18\x03 \x01(\tR\x0fauthenticateUrl\x12!\n" +
 	"\faccess_token\x18\x04 \x01(\tR\vaccessToken\x12\x1a\n" +
-	"\busername\x18\x05 \x01(\tR\busername*\xd1\x02\n" +
+	"\busername\x18\x05 \x01(\tR\busername\"\xee\x02\n" +
+	"\x18DevcontainerStateRequest\x12'\n" +
+	"\x0fdevcontainer_id\x18\x01 \x01(\fR\x0edevcontainerId\x12H\n" +
+	"\x05state\x18\x02 \x01(\x0e22.codermesh.agent.v1.DevcontainerStateRequest.StateR\x05state\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12!\n" +
+	"\fcontainer_id\x18\x04 \x01(\tR\vcontainerId\x12%\n" +
+	"\x0econtainer_name\x18\x05 \x01(\tR\rcontainerName\x12\x14\n" +
+	"\x05image\x18\x06 \x01(\tR\x05image\"i\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eSTATE_STARTING\x10\x01\x12\x11\n" +
+	"\rSTATE_RUNNING\x10\x02\x12\x11\n" +
+	"\rSTATE_STOPPED\x10\x03\x12\x0f\n" +
+	"\vSTATE_ERROR\x10\x04\"\x1b\n" +
+	"\x19DevcontainerStateResponse\"]\n" +
+	"\x14AdmitSubagentRequest\x12'\n" +
+	"\x0fdevcontainer_id\x18\x01 \x01(\fR\x0edevcontainerId\x12\x1c\n" +
+	"\tdirectory\x18\x02 \x01(\tR\tdirectory\"-\n" +
+	"\x15AdmitSubagentResponse\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"\xdc\x01\n" +
+	"\x19ChangeDevcontainerRequest\x12'\n" +
+	"\x0fdevcontainer_id\x18\x01 \x01(\fR\x0edevcontainerId\x12L\n" +
+	"\x06change\x18\x02 \x01(\x0e24.codermesh.agent.v1.ChangeDevcontainerRequest.ChangeR\x06change\"H\n" +
+	"\x06Change\x12\x16\n" +
+	"\x12CHANGE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fCHANGE_RECREATE\x10\x01\x12\x11\n" +
+	"\rCHANGE_REMOVE\x10\x02\"\x1c\n" +
+	"\x1aChangeDevcontainerResponse*\xd1\x02\n" +
 	"\x0eLifecycleState\x12\x1f\n" +
 	"\x1bLIFECYCLE_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17LIFECYCLE_STATE_CREATED\x10\x01\x12\x1c\n" +
@@ -3072,7 +3600,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13HEALTH_INITIALIZING\x10\x01\x12\x12\n" +
 	"\x0eHEALTH_HEALTHY\x10\x02\x12\x14\n" +
-	"\x10HEALTH_UNHEALTHY\x10\x032\x80\a\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x032\xd8\b\n" +
 	"\fAgentService\x12U\n" +
 	"\bManifest\x12#.codermesh.agent.v1.ManifestRequest\x1a$.codermesh.agent.v1.ManifestResponse\x12R\n" +
 	"\aConnect\x12 .codermesh.agent.v1.AgentMessage\x1a!.codermesh.agent.v1.ServerMessage(\x010\x01\x12X\n" +
@@ -3084,11 +3612,14 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\fExternalAuth\x12'.codermesh.agent.v1.ExternalAuthRequest\x1a(.codermesh.agent.v1.ExternalAuthResponse\x12X\n" +
 	"\tAppHealth\x12$.codermesh.agent.v1.AppHealthRequest\x1a%.codermesh.agent.v1.AppHealthResponse\x12L\n" +
 	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse\x12^\n" +
-	"\vConnections\x12&.codermesh.agent.v1.ConnectionsRequest\x1a'.codermesh.agent.v1.ConnectionsResponse2\xa9\x02\n" +
+	"\vConnections\x12&.codermesh.agent.v1.ConnectionsRequest\x1a'.codermesh.agent.v1.ConnectionsResponse\x12p\n" +
+	"\x11DevcontainerState\x12,.codermesh.agent.v1.DevcontainerStateRequest\x1a-.codermesh.agent.v1.DevcontainerStateResponse\x12d\n" +
+	"\rAdmitSubagent\x12(.codermesh.agent.v1.AdmitSubagentRequest\x1a).codermesh.agent.v1.AdmitSubagentResponse2\x9e\x03\n" +
 	"\bAgentAPI\x12g\n" +
 	"\x0eListeningPorts\x12).codermesh.agent.v1.ListeningPortsRequest\x1a*.codermesh.agent.v1.ListeningPortsResponse\x12L\n" +
 	"\x05Paths\x12 .codermesh.agent.v1.PathsRequest\x1a!.codermesh.agent.v1.PathsResponse\x12f\n" +
-	"\rWatchMetadata\x12(.codermesh.agent.v1.WatchMetadataRequest\x1a).codermesh.agent.v1.WatchMetadataResponse0\x01B.Z,github.com/codermesh/codermesh/agent/agentpbb\x06proto3"
+	"\rWatchMetadata\x12(.codermesh.agent.v1.WatchMetadataRequest\x1a).codermesh.agent.v1.WatchMetadataResponse0\x01\x12s\n" +
+	"\x12ChangeDevcontainer\x12-.codermesh.agent.v1.ChangeDevcontainerRequest\x1a..codermesh.agent.v1.ChangeDevcontainerResponseB.Z,github.com/codermesh/codermesh/agent/agentpbb\x06proto3"
 
 var (
 	file_agent_agentpb_agent_proto_rawDescOnce sync.Once
@@ -3102,119 +3633,137 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 	return file_agent_agentpb_agent_proto_rawDescData
 }
 
-var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_agent_agentpb_agent_proto_goTypes = []any{
-	(LifecycleState)(0),            // 0: codermesh.agent.v1.LifecycleState
-	(LogLevel)(0),                  // 1: codermesh.agent.v1.LogLevel
-	(Health)(0),                    // 2: codermesh.agent.v1.Health
-	(Connection_Kind)(0),           // 3: codermesh.agent.v1.Connection.Kind
-	(Path_Way)(0),                  // 4: codermesh.agent.v1.Path.Way
-	(*ManifestRequest)(nil),        // 5: codermesh.agent.v1.ManifestRequest
-	(*ManifestResponse)(nil),       // 6: codermesh.agent.v1.ManifestResponse
-	(*Secret)(nil),                 // 7: codermesh.agent.v1.Secret
-	(*Metadata)(nil),               // 8: codermesh.agent.v1.Metadata
-	(*App)(nil),                    // 9: codermesh.agent.v1.App
-	(*Script)(nil),                 // 10: codermesh.agent.v1.Script
-	(*AgentMessage)(nil),           // 11: codermesh.agent.v1.AgentMessage
-	(*Hello)(nil),                  // 12: codermesh.agent.v1.Hello
-	(*Heartbeat)(nil),              // 13: codermesh.agent.v1.Heartbeat
-	(*ServerMessage)(nil),          // 14: codermesh.agent.v1.ServerMessage
-	(*ManifestChanged)(nil),        // 15: codermesh.agent.v1.ManifestChanged
-	(*HeartbeatAck)(nil),           // 16: codermesh.agent.v1.HeartbeatAck
-	(*Shutdown)(nil),               // 17: codermesh.agent.v1.Shutdown
-	(*LifecycleRequest)(nil),       // 18: codermesh.agent.v1.LifecycleRequest
-	(*LifecycleResponse)(nil),      // 19: codermesh.agent.v1.LifecycleResponse
-	(*LogLine)(nil),                // 20: codermesh.agent.v1.LogLine
-	(*LogsRequest)(nil),            // 21: codermesh.agent.v1.LogsRequest
-	(*LogsResponse)(nil),           // 22: codermesh.agent.v1.LogsResponse
-	(*ScriptDoneRequest)(nil),      // 23: codermesh.agent.v1.ScriptDoneRequest
-	(*ScriptDoneResponse)(nil),     // 24: codermesh.agent.v1.ScriptDoneResponse
-	(*AppHealthRequest)(nil),       // 25: codermesh.agent.v1.AppHealthRequest
-	(*AppState)(nil),               // 26: codermesh.agent.v1.AppState
-	(*AppHealthResponse)(nil),      // 27: codermesh.agent.v1.AppHealthResponse
-	(*StatsRequest)(nil),           // 28: codermesh.agent.v1.StatsRequest
-	(*StatsResponse)(nil),          // 29: codermesh.agent.v1.StatsResponse
-	(*ConnectionsRequest)(nil),     // 30: codermesh.agent.v1.ConnectionsRequest
-	(*Connection)(nil),             // 31: codermesh.agent.v1.Connection
-	(*ConnectionsResponse)(nil),    // 32: codermesh.agent.v1.ConnectionsResponse
-	(*ListeningPortsRequest)(nil),  // 33: codermesh.agent.v1.ListeningPortsRequest
-	(*ListeningPortsResponse)(nil), // 34: codermesh.agent.v1.ListeningPortsResponse
-	(*PathsRequest)(nil),           // 35: codermesh.agent.v1.PathsRequest
-	(*PathsResponse)(nil),          // 36: codermesh.agent.v1.PathsResponse
-	(*Path)(nil),                   // 37: codermesh.agent.v1.Path
-	(*ListeningPort)(nil),          // 38: codermesh.agent.v1.ListeningPort
-	(*WatchMetadataRequest)(nil),   // 39: codermesh.agent.v1.WatchMetadataRequest
-	(*WatchMetadataResponse)(nil),  // 40: codermesh.agent.v1.WatchMetadataResponse
-	(*MetadataValue)(nil),          // 41: codermesh.agent.v1.MetadataValue
-	(*GitSSHKeyRequest)(nil),       // 42: codermesh.agent.v1.GitSSHKeyRequest
-	(*GitSSHKeyResponse)(nil),      // 43: codermesh.agent.v1.GitSSHKeyResponse
-	(*ExternalAuthRequest)(nil),    // 44: codermesh.agent.v1.ExternalAuthRequest
-	(*ExternalAuthResponse)(nil),   // 45: codermesh.agent.v1.ExternalAuthResponse
-	nil,                            // 46: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),  // 47: google.protobuf.Timestamp
+	(LifecycleState)(0),                   // 0: codermesh.agent.v1.LifecycleState
+	(LogLevel)(0),                         // 1: codermesh.agent.v1.LogLevel
+	(Health)(0),                           // 2: codermesh.agent.v1.Health
+	(Connection_Kind)(0),                  // 3: codermesh.agent.v1.Connection.Kind
+	(Path_Way)(0),                         // 4: codermesh.agent.v1.Path.Way
+	(DevcontainerStateRequest_State)(0),   // 5: codermesh.agent.v1.DevcontainerStateRequest.State
+	(ChangeDevcontainerRequest_Change)(0), // 6: codermesh.agent.v1.ChangeDevcontainerRequest.Change
+	(*ManifestRequest)(nil),               // 7: codermesh.agent.v1.ManifestRequest
+	(*ManifestResponse)(nil),              // 8: codermesh.agent.v1.ManifestResponse
+	(*Devcontainer)(nil),                  // 9: codermesh.agent.v1.Devcontainer
+	(*Secret)(nil),                        // 10: codermesh.agent.v1.Secret
+	(*Metadata)(nil),                      // 11: codermesh.agent.v1.Metadata
+	(*App)(nil),                           // 12: codermesh.agent.v1.App
+	(*Script)(nil),                        // 13: codermesh.agent.v1.Script
+	(*AgentMessage)(nil),                  // 14: codermesh.agent.v1.AgentMessage
+	(*Hello)(nil),                         // 15: codermesh.agent.v1.Hello
+	(*Heartbeat)(nil),                     // 16: codermesh.agent.v1.Heartbeat
+	(*ServerMessage)(nil),                 // 17: codermesh.agent.v1.ServerMessage
+	(*ManifestChanged)(nil),               // 18: codermesh.agent.v1.ManifestChanged
+	(*HeartbeatAck)(nil),                  // 19: codermesh.agent.v1.HeartbeatAck
+	(*Shutdown)(nil),                      // 20: codermesh.agent.v1.Shutdown
+	(*LifecycleRequest)(nil),              // 21: codermesh.agent.v1.LifecycleRequest
+	(*LifecycleResponse)(nil),             // 22: codermesh.agent.v1.LifecycleResponse
+	(*LogLine)(nil),                       // 23: codermesh.agent.v1.LogLine
+	(*LogsRequest)(nil),                   // 24: codermesh.agent.v1.LogsRequest
+	(*LogsResponse)(nil),                  // 25: codermesh.agent.v1.LogsResponse
+	(*ScriptDoneRequest)(nil),             // 26: codermesh.agent.v1.ScriptDoneRequest
+	(*ScriptDoneResponse)(nil),            // 27: codermesh.agent.v1.ScriptDoneResponse
+	(*AppHealthRequest)(nil),              // 28: codermesh.agent.v1.AppHealthRequest
+	(*AppState)(nil),                      // 29: codermesh.agent.v1.AppState
+	(*AppHealthResponse)(nil),             // 30: codermesh.agent.v1.AppHealthResponse
+	(*StatsRequest)(nil),                  // 31: codermesh.agent.v1.StatsRequest
+	(*StatsResponse)(nil),                 // 32: codermesh.agent.v1.StatsResponse
+	(*ConnectionsRequest)(nil),            // 33: codermesh.agent.v1.ConnectionsRequest
+	(*Connection)(nil),                    // 34: codermesh.agent.v1.Connection
+	(*ConnectionsResponse)(nil),           // 35: codermesh.agent.v1.ConnectionsResponse
+	(*ListeningPortsRequest)(nil),         // 36: codermesh.agent.v1.ListeningPortsRequest
+	(*ListeningPortsResponse)(nil),        // 37: codermesh.agent.v1.ListeningPortsResponse
+	(*PathsRequest)(nil),                  // 38: codermesh.agent.v1.PathsRequest
+	(*PathsResponse)(nil),                 // 39: codermesh.agent.v1.PathsResponse
+	(*Path)(nil),                          // 40: codermesh.agent.v1.Path
+	(*ListeningPort)(nil),                 // 41: codermesh.agent.v1.ListeningPort
+	(*WatchMetadataRequest)(nil),          // 42: codermesh.agent.v1.WatchMetadataRequest
+	(*WatchMetadataResponse)(nil),         // 43: codermesh.agent.v1.WatchMetadataResponse
+	(*MetadataValue)(nil),                 // 44: codermesh.agent.v1.MetadataValue
+	(*GitSSHKeyRequest)(nil),              // 45: codermesh.agent.v1.GitSSHKeyRequest
+	(*GitSSHKeyResponse)(nil),             // 46: codermesh.agent.v1.GitSSHKeyResponse
+	(*ExternalAuthRequest)(nil),           // 47: codermesh.agent.v1.ExternalAuthRequest
+	(*ExternalAuthResponse)(nil),          // 48: codermesh.agent.v1.ExternalAuthResponse
+	(*DevcontainerStateRequest)(nil),      // 49: codermesh.agent.v1.DevcontainerStateRequest
+	(*DevcontainerStateResponse)(nil),     // 50: codermesh.agent.v1.DevcontainerStateResponse
+	(*AdmitSubagentRequest)(nil),          // 51: codermesh.agent.v1.AdmitSubagentRequest
+	(*AdmitSubagentResponse)(nil),         // 52: codermesh.agent.v1.AdmitSubagentResponse
+	(*ChangeDevcontainerRequest)(nil),     // 53: codermesh.agent.v1.ChangeDevcontainerRequest
+	(*ChangeDevcontainerResponse)(nil),    // 54: codermesh.agent.v1.ChangeDevcontainerResponse
+	nil,                                   // 55: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),         // 56: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	46, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
-	10, // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
-	8,  // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
-	9,  // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
-	7,  // 4: codermesh.agent.v1.ManifestResponse.secrets:type_name -> codermesh.agent.v1.Secret
-	12, // 5: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
-	13, // 6: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
-	16, // 7: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
-	17, // 8: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
-	15, // 9: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
-	0,  // 10: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	47, // 11: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	47, // 12: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 13: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
-	20, // 14: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	47, // 15: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	47, // 16: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
-	26, // 17: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
-	2,  // 18: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
-	31, // 19: codermesh.agent.v1.ConnectionsRequest.connections:type_name -> codermesh.agent.v1.Connection
-	3,  // 20: codermesh.agent.v1.Connection.kind:type_name -> codermesh.agent.v1.Connection.Kind
-	47, // 21: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
-	47, // 22: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
-	4,  // 23: codermesh.agent.v1.Connection.way:type_name -> codermesh.agent.v1.Path.Way
-	38, // 24: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
-	37, // 25: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
-	4,  // 26: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
-	41, // 27: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	47, // 28: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
-	5,  // 29: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
-	11, // 30: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
-	18, // 31: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
-	21, // 32: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
-	23, // 33: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
-	42, // 34: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
-	44, // 35: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
-	25, // 36: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
-	28, // 37: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
-	30, // 38: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
-	33, // 39: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	35, // 40: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
-	39, // 41: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	6,  // 42: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	14, // 43: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	19, // 44: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	22, // 45: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	24, // 46: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	43, // 47: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
-	45, // 48: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
-	27, // 49: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	29, // 50: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	32, // 51: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
-	34, // 52: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	36, // 53: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
-	40, // 54: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	42, // [42:55] is the sub-list for method output_type
-	29, // [29:42] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	55, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	13, // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
+	11, // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
+	12, // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
+	10, // 4: codermesh.agent.v1.ManifestResponse.secrets:type_name -> codermesh.agent.v1.Secret
+	9,  // 5: codermesh.agent.v1.ManifestResponse.devcontainers:type_name -> codermesh.agent.v1.Devcontainer
+	15, // 6: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
+	16, // 7: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
+	19, // 8: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
+	20, // 9: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
+	18, // 10: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
+	0,  // 11: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
+	56, // 12: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	56, // 13: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 14: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
+	23, // 15: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
+	56, // 16: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	56, // 17: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	29, // 18: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
+	2,  // 19: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
+	34, // 20: codermesh.agent.v1.ConnectionsRequest.connections:type_name -> codermesh.agent.v1.Connection
+	3,  // 21: codermesh.agent.v1.Connection.kind:type_name -> codermesh.agent.v1.Connection.Kind
+	56, // 22: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
+	56, // 23: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
+	4,  // 24: codermesh.agent.v1.Connection.way:type_name -> codermesh.agent.v1.Path.Way
+	41, // 25: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
+	40, // 26: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
+	4,  // 27: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
+	44, // 28: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
+	56, // 29: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	5,  // 30: codermesh.agent.v1.DevcontainerStateRequest.state:type_name -> codermesh.agent.v1.DevcontainerStateRequest.State
+	6,  // 31: codermesh.agent.v1.ChangeDevcontainerRequest.change:type_name -> codermesh.agent.v1.ChangeDevcontainerRequest.Change
+	7,  // 32: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
+	14, // 33: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
+	21, // 34: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
+	24, // 35: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
+	26, // 36: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
+	45, // 37: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
+	47, // 38: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
+	28, // 39: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	31, // 40: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	33, // 41: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
+	49, // 42: codermesh.agent.v1.AgentService.DevcontainerState:input_type -> codermesh.agent.v1.DevcontainerStateRequest
+	51, // 43: codermesh.agent.v1.AgentService.AdmitSubagent:input_type -> codermesh.agent.v1.AdmitSubagentRequest
+	36, // 44: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	38, // 45: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
+	42, // 46: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	53, // 47: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:input_type -> codermesh.agent.v1.ChangeDevcontainerRequest
+	8,  // 48: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	17, // 49: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	22, // 50: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	25, // 51: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	27, // 52: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	46, // 53: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	48, // 54: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
+	30, // 55: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	32, // 56: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	35, // 57: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
+	50, // 58: codermesh.agent.v1.AgentService.DevcontainerState:output_type -> codermesh.agent.v1.DevcontainerStateResponse
+	52, // 59: codermesh.agent.v1.AgentService.AdmitSubagent:output_type -> codermesh.agent.v1.AdmitSubagentResponse
+	37, // 60: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	39, // 61: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
+	43, // 62: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	54, // 63: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:output_type -> codermesh.agent.v1.ChangeDevcontainerResponse
+	48, // [48:64] is the sub-list for method output_type
+	32, // [32:48] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_agent_agentpb_agent_proto_init() }
@@ -3222,16 +3771,16 @@ func file_agent_agentpb_agent_proto_init() {
 	if File_agent_agentpb_agent_proto != nil {
 		return
 	}
-	file_agent_agentpb_agent_proto_msgTypes[6].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[7].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[9].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[10].OneofWrappers = []any{
 		(*ServerMessage_HeartbeatAck)(nil),
 		(*ServerMessage_Shutdown)(nil),
 		(*ServerMessage_ManifestChanged)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[39].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[40].OneofWrappers = []any{
 		(*ExternalAuthRequest_Url)(nil),
 		(*ExternalAuthRequest_ProviderId)(nil),
 	}
@@ -3240,8 +3789,8 @@ func file_agent_agentpb_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   42,
+			NumEnums:      7,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -68,6 +68,12 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 	}
 	if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &agentID}); err != nil {
 		if database.IsNotFound(err) {
+			if a.ParentID != nil {
+				if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: a.ParentID}); err == nil {
+					return fault.New(fault.Conflict, "The dev container %q of the workspace %q is not running.", a.Name, a.WorkspaceName).
+						WithDetail("See why with: coder show %s/%s", a.OwnerName, a.WorkspaceName)
+				}
+			}
 			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).WithDetail("Start it with: coder start %s/%s", a.OwnerName, a.WorkspaceName)
 		}
 		return fmt.Errorf("look up agent's build: %w", err)
@@ -75,8 +81,8 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 	return nil
 }
 
-// ByName returns the agent that a user means by [owner/]workspace[.agent]: the agent of that name, or the only agent, in one of the
-// user's own workspaces, or with an owner, in one that is shared with the user. It returns fault.NotFound if there is no such agent, or if
+// ByName returns the agent that a user means by [owner/]workspace[.agent]: the agent of that name, or the only agent outside dev containers, in
+// one of the user's own workspaces, or with an owner, in one that is shared with the user. It returns fault.NotFound if there is no such agent, or if
 // several could be meant.
 // MayConnect decides whether the user may connect to it.
 func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error) {
@@ -153,13 +159,24 @@ func Revoke(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, kept []
 	if err != nil {
 		return fmt.Errorf("revoke agents: %w", err)
 	}
+	if err := q.StopDevcontainers(ctx, ids); err != nil {
+		return fmt.Errorf("stop dev containers: %w", err)
+	}
 	for _, id := range ids {
-		if _, err := q.EndConnections(ctx, dbsqlc.EndConnectionsParams{AgentID: id, Reason: "the workspace stopped", Kept: []uuid.UUID{}}); err != nil {
-			return fmt.Errorf("end connections in the log: %w", err)
+		if err := ended(ctx, q, id, "the workspace stopped"); err != nil {
+			return err
 		}
-		if err := errors.Join(q.NotifyAgentRevoked(ctx, id), q.NotifyAgent(ctx, id)); err != nil {
-			return fmt.Errorf("notify agent: %w", err)
-		}
+	}
+	return nil
+}
+
+// ended tells every server and page that an agent's token has become invalid, and ends its connections in the log.
+func ended(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, reason string) error {
+	if _, err := q.EndConnections(ctx, dbsqlc.EndConnectionsParams{AgentID: id, Reason: reason, Kept: []uuid.UUID{}}); err != nil {
+		return fmt.Errorf("end connections in the log: %w", err)
+	}
+	if err := errors.Join(q.NotifyAgentRevoked(ctx, id), q.NotifyAgent(ctx, id)); err != nil {
+		return fmt.Errorf("notify agent: %w", err)
 	}
 	return nil
 }

@@ -46,12 +46,24 @@ func CheckExternalURL(text string) string {
 func CheckExternalApps(resources []*provisionerpb.Resource) error {
 	for _, r := range resources {
 		for _, agent := range r.GetAgents() {
-			for _, app := range agent.GetApps() {
-				if problem := CheckExternalURL(app.GetUrl()); app.GetExternal() && problem != "" {
-					return fault.New(fault.Invalid, "The app %q has an address that cannot be opened safely.", database.Text(app.GetSlug())).
-						WithDetail("The url of the coder_app %s.", problem)
+			if err := checkExternalApps(agent); err != nil {
+				return err
+			}
+			for _, c := range agent.GetDevcontainers() {
+				if err := checkExternalApps(c.GetAgent()); err != nil {
+					return err
 				}
 			}
+		}
+	}
+	return nil
+}
+
+func checkExternalApps(agent *provisionerpb.Agent) error {
+	for _, app := range agent.GetApps() {
+		if problem := CheckExternalURL(app.GetUrl()); app.GetExternal() && problem != "" {
+			return fault.New(fault.Invalid, "The app %q has an address that cannot be opened safely.", database.Text(app.GetSlug())).
+				WithDetail("The url of the coder_app %s.", problem)
 		}
 	}
 	return nil

@@ -38,6 +38,11 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/pty", rbac.Needs(rbac.Connect, rbac.Agent), s.terminal)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/listening-ports", rbac.Needs(rbac.Connect, rbac.Agent), s.listeningPorts)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/containers", rbac.Needs(rbac.Read, rbac.Agent), s.listContainers)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/containers/watch", rbac.Needs(rbac.Read, rbac.Agent), s.watchContainers)
+	mux.Handle("POST /api/v2/workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}/recreate", rbac.Needs(rbac.Connect, rbac.Agent),
+		s.recreateDevcontainer, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("DELETE /api/v2/workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}", rbac.Needs(rbac.Connect, rbac.Agent),
+		s.removeDevcontainer, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadata)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadataWebsocket)
 }
@@ -115,14 +120,6 @@ func (s *Service) getConnection(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.AgentConnection{HostnameSuffix: s.opts.HostnameSuffix})
-}
-
-// listContainers answers that the agent reports no containers: this server's agents do not look for them.
-func (s *Service) listContainers(w http.ResponseWriter, r *http.Request) error {
-	if _, err := s.find(r, rbac.Read); err != nil {
-		return err
-	}
-	return httpapi.Write(w, http.StatusOK, sdk.AgentContainers{})
 }
 
 func (s *Service) getLogs(w http.ResponseWriter, r *http.Request) error {

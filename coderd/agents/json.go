@@ -90,6 +90,16 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 	for _, sc := range scripts {
 		scriptsOf[sc.AgentID] = append(scriptsOf[sc.AgentID], sc)
 	}
+	containers := map[uuid.UUID]dbsqlc.WorkspaceAgentDevcontainer{} // by the agent inside
+	if slices.ContainsFunc(agents, func(a dbsqlc.WorkspaceAgent) bool { return a.ParentID != nil }) {
+		rows, err := q.ListDevcontainers(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("list dev containers: %w", err)
+		}
+		for _, c := range rows {
+			containers[c.SubagentID] = c
+		}
+	}
 	out := make([]sdk.WorkspaceAgent, len(agents))
 	index := make(map[uuid.UUID]int, len(agents))
 	at := time.Now()
@@ -98,6 +108,9 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 			return nil, err
 		}
 		index[a.ID] = i
+		if c, ok := containers[a.ID]; ok && out[i].Status != sdk.AgentConnected {
+			out[i].Health = devcontainerHealth(c)
+		}
 	}
 	for _, app := range apps {
 		i := index[app.AgentID]
@@ -133,7 +146,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbs
 		}
 	}
 	out := sdk.WorkspaceAgent{
-		ID: a.ID, CreatedAt: a.CreatedAt, UpdatedAt: updated, FirstConnectedAt: a.FirstConnectedAt, LastConnectedAt: a.LastConnectedAt,
+		ID: a.ID, ParentID: a.ParentID, CreatedAt: a.CreatedAt, UpdatedAt: updated, FirstConnectedAt: a.FirstConnectedAt, LastConnectedAt: a.LastConnectedAt,
 		DisconnectedAt: a.DisconnectedAt, StartedAt: a.StartedAt, ReadyAt: a.ReadyAt, Status: Status(at, a), LifecycleState: sdk.AgentLifecycle(a.LifecycleState),
 		Name: a.Name, ResourceID: a.ResourceID, Architecture: a.Architecture, OperatingSystem: a.OperatingSystem, EnvironmentVariables: env,
 		LogsLength: a.LogsLength, LogsOverflowed: a.LogsOverflowed, Directory: a.Directory, ExpandedDirectory: a.ExpandedDirectory, Version: a.Version,

@@ -40,6 +40,7 @@ type fakeAgent struct {
 	unwatched      chan struct{}                 // receives when it ends
 	values         chan []*agentpb.MetadataValue // what the watch sends
 	paths          *agentpb.PathsResponse
+	changes        chan *agentpb.ChangeDevcontainerRequest // of dev containers; nil: the agent has not started any
 }
 
 func newFakeAgent(t *testing.T) *fakeAgent {
@@ -80,6 +81,14 @@ func (f *fakeAgent) ListeningPorts(context.Context, *connect.Request[agentpb.Lis
 
 func (f *fakeAgent) Paths(context.Context, *connect.Request[agentpb.PathsRequest]) (*connect.Response[agentpb.PathsResponse], error) {
 	return connect.NewResponse(f.paths), nil
+}
+
+func (f *fakeAgent) ChangeDevcontainer(_ context.Context, req *connect.Request[agentpb.ChangeDevcontainerRequest]) (*connect.Response[agentpb.ChangeDevcontainerResponse], error) {
+	if f.changes == nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("not started"))
+	}
+	f.changes <- req.Msg
+	return connect.NewResponse(&agentpb.ChangeDevcontainerResponse{}), nil
 }
 
 func (f *fakeAgent) WatchMetadata(ctx context.Context, _ *connect.Request[agentpb.WatchMetadataRequest], stream *connect.ServerStream[agentpb.WatchMetadataResponse]) error {

@@ -105,6 +105,17 @@ func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentp
 			RunOnStart: sc.RunOnStart, RunOnStop: sc.RunOnStop, TimeoutSeconds: sc.TimeoutSeconds, LogPath: sc.LogPath,
 		})
 	}
+	containers, err := r.opts.DB.ListDevcontainers(ctx, []uuid.UUID{id})
+	if err != nil {
+		return r.fail(ctx, id, "read dev containers", err)
+	}
+	for _, c := range containers {
+		if c.AgentID == id {
+			out.Devcontainers = append(out.Devcontainers, &agentpb.Devcontainer{
+				Id: c.ID[:], LogSourceId: c.LogSourceID[:], Name: c.Name, WorkspaceFolder: c.WorkspaceFolder, ConfigPath: c.ConfigPath,
+			})
+		}
+	}
 	var items []metadataScript
 	if err := json.Unmarshal(a.Metadata, &items); err != nil {
 		return r.fail(ctx, id, "read metadata", err)

@@ -93,7 +93,7 @@ func (s *storing) resource(ctx context.Context, id uuid.UUID, r *provisionerpb.R
 		return nil
 	}
 	for i, a := range r.GetAgents() {
-		if err := s.agent(ctx, id, i, a, r.GetType() == sdk.ResourceExternalAgent); err != nil {
+		if err := s.agent(ctx, id, i, a, kin{external: r.GetType() == sdk.ResourceExternalAgent}); err != nil {
 			return fmt.Errorf("store agent %s: %w", a.GetName(), err)
 		}
 	}
@@ -109,7 +109,14 @@ type metadataScript struct {
 	Order       int32  `json:"order"`
 }
 
-func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *provisionerpb.Agent, external bool) error {
+// kin is what an agent's place decides about it.
+type kin struct {
+	external bool
+	parent   *uuid.UUID // the agent that starts its dev container; nil without one
+	complete bool       // the parent is
+}
+
+func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *provisionerpb.Agent, kin kin) error {
 	live := s.batch.WorkspaceID != uuid.Nil
 	id, err := uuid.FromBytes(a.GetId())
 	if !live || err != nil || id == uuid.Nil {
@@ -134,12 +141,12 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		return err
 	}
 	// A job's final report is complete.
-	params.Complete = s.batch.Final || a.GetComplete()
-	params.External = external
+	params.Complete = s.batch.Final || a.GetComplete() || kin.complete
+	params.External, params.ParentID = kin.external, kin.parent
 	if live {
 		params.WorkspaceID = &s.batch.WorkspaceID
 		params.BuildNumber = s.batch.BuildNumber
-		if a.GetToken() != "" {
+		if a.GetToken() != "" && kin.parent == nil {
 			params.TokenHash = secret.Token(a.GetToken()).Hash()
 		}
 	}
@@ -161,6 +168,11 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	}
 	if err := s.definition(ctx, id, a, existed); err != nil {
 		return err
+	}
+	if live && kin.parent == nil {
+		if err := s.devcontainers(ctx, resource, id, a.GetDevcontainers(), params.Complete); err != nil {
+			return err
+		}
 	}
 	if existed && before.BuildNumber != s.batch.BuildNumber {
 		return s.reset(ctx, before)
@@ -208,6 +220,11 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 	for i, sc := range a.GetScripts() {
 		id := s.id(sc.GetId(), agent, "script", i)
 		scripts, sources = append(scripts, id), append(sources, uuid.NewSHA1(id, []byte("log")))
+	}
+	for _, c := range a.GetDevcontainers() {
+		if id, err := uuid.FromBytes(c.GetId()); err == nil {
+			sources = append(sources, devcontainerSource(id))
+		}
 	}
 	if existed {
 		if err := s.DeleteScriptsExcept(ctx, dbsqlc.DeleteScriptsExceptParams{AgentID: agent, Ids: scripts}); err != nil {

@@ -79,13 +79,14 @@ func permissions(viewer rbac.Actor, w dbsqlc.Workspace) sdk.WorkspacePermissions
 	}
 }
 
-// health returns a workspace's health, which is its agents' while the workspace should run.
+// health returns a workspace's health, which is its agents' while the workspace should run. A dev container that does not run leaves the
+// workspace usable.
 func health(b sdk.WorkspaceBuild) sdk.WorkspaceHealth {
 	h := sdk.WorkspaceHealth{FailingAgents: []uuid.UUID{}}
 	if b.Status == sdk.WorkspaceRunning {
 		for _, r := range b.Resources {
 			for _, a := range r.Agents {
-				if !a.Health.Healthy {
+				if !a.Health.Healthy && a.ParentID == nil {
 					h.FailingAgents = append(h.FailingAgents, a.ID)
 				}
 			}

@@ -199,6 +199,7 @@ var unknown = map[string]struct {
 	phrase string
 	parts  []string
 }{
+	"agent/devcontainer":              {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet", "agent/agentpb"}},
 	"agent/keeper":                    {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet"}},
 	"agent/login":                     {"knows neither the server nor git", []string{"coderd"}},
 	"agent/metadata":                  {"knows neither the server nor how scripts are run", []string{"coderd", "agent/script"}},

@@ -11,8 +11,8 @@ import (
 
 // WorkspaceAgent is the program that runs inside a workspace.
 type WorkspaceAgent struct {
-	ID                       uuid.UUID            `json:"id"` // also its mesh id
-	ParentID                 *uuid.UUID           `json:"parent_id"`
+	ID                       uuid.UUID            `json:"id"`        // also its mesh id
+	ParentID                 *uuid.UUID           `json:"parent_id"` // the agent that starts the dev container that this one runs in
 	CreatedAt                time.Time            `json:"created_at"`
 	UpdatedAt                time.Time            `json:"updated_at"`
 	FirstConnectedAt         *time.Time           `json:"first_connected_at,omitempty"`
@@ -214,9 +214,55 @@ func (c *Client) AgentLogs(ctx context.Context, id uuid.UUID, after int64) ([]Ag
 	return get[[]AgentLog](ctx, c, "workspaceagents/"+id.String()+"/logs?after="+strconv.FormatInt(after, 10))
 }
 
-// AgentContainers lists the containers in a workspace. It is empty: agents do not report containers.
+// AgentContainers lists the dev containers that an agent starts, and their containers. Agents do not report other containers.
 type AgentContainers struct {
-	Containers    List[any]    `json:"containers"`
-	Devcontainers List[any]    `json:"devcontainers"`
-	Warnings      List[string] `json:"warnings"`
+	Containers    List[AgentContainer]    `json:"containers"`
+	Devcontainers List[AgentDevcontainer] `json:"devcontainers"`
+	Warnings      List[string]            `json:"warnings"`
+}
+
+// AgentContainer is the container of a dev container.
+type AgentContainer struct {
+	ID                 string             `json:"id"` // Docker's
+	CreatedAt          time.Time          `json:"created_at"`
+	FriendlyName       string             `json:"name"`
+	Image              string             `json:"image"`
+	Labels             Map[string]        `json:"labels"`
+	Running            bool               `json:"running"`
+	Ports              List[any]          `json:"ports"`
+	Status             string             `json:"status"`
+	Volumes            Map[string]        `json:"volumes"`
+	DevcontainerStatus DevcontainerStatus `json:"devcontainer_status"`
+}
+
+// DevcontainerStatus is what a dev container does.
+type DevcontainerStatus string
+
+// Dev containers have one of these statuses.
+const (
+	DevcontainerStarting DevcontainerStatus = "starting"
+	DevcontainerRunning  DevcontainerStatus = "running"
+	DevcontainerStopped  DevcontainerStatus = "stopped"
+	DevcontainerError    DevcontainerStatus = "error"
+)
+
+// AgentDevcontainer is a dev container that a template declares with coder_devcontainer.
+type AgentDevcontainer struct {
+	ID              uuid.UUID               `json:"id"`
+	Name            string                  `json:"name"`
+	WorkspaceFolder string                  `json:"workspace_folder"`
+	ConfigPath      string                  `json:"config_path,omitempty"`
+	SubagentID      uuid.UUID               `json:"subagent_id"`
+	Status          DevcontainerStatus      `json:"status"`
+	Dirty           bool                    `json:"dirty"`
+	Container       *AgentContainer         `json:"container,omitempty"` // nil while there is none
+	Agent           *AgentDevcontainerAgent `json:"agent,omitempty"`     // nil unless it may run
+	Error           string                  `json:"error,omitempty"`
+}
+
+// AgentDevcontainerAgent is the agent in a dev container.
+type AgentDevcontainerAgent struct {
+	ID        uuid.UUID `json:"id"`
+	Name      string    `json:"name"`
+	Directory string    `json:"directory"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -51,6 +52,11 @@ func (b WorkspaceBuild) Agents() (agents []WorkspaceAgent) {
 		agents = append(agents, r.Agents...)
 	}
 	return agents
+}
+
+// OuterAgents returns the agents of a build without those that run in dev containers.
+func (b WorkspaceBuild) OuterAgents() []WorkspaceAgent {
+	return slices.DeleteFunc(b.Agents(), func(a WorkspaceAgent) bool { return a.ParentID != nil })
 }
 
 // Status returns a build's status as a workspace status, such as starting or running.

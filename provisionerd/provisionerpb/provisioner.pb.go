@@ -3731,7 +3731,9 @@ type Agent struct {
 	NoUserData               bool                   `protobuf:"varint,18,opt,name=no_user_data,json=noUserData,proto3" json:"no_user_data,omitempty"` // the agent gets neither its owner's key for git nor logins elsewhere
 	// complete: the env, scripts and apps above are all that the build makes for this agent. While it is false the agent may
 	// connect, and waits for the rest.
-	Complete      bool `protobuf:"varint,19,opt,name=complete,proto3" json:"complete,omitempty"`
+	Complete bool `protobuf:"varint,19,opt,name=complete,proto3" json:"complete,omitempty"`
+	// devcontainers are the agent's, each with the agent that runs in it. An older server ignores them.
+	Devcontainers []*Devcontainer `protobuf:"bytes,20,rep,name=devcontainers,proto3" json:"devcontainers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3899,6 +3901,82 @@ func (x *Agent) GetComplete() bool {
 	return false
 }
 
+func (x *Agent) GetDevcontainers() []*Devcontainer {
+	if x != nil {
+		return x.Devcontainers
+	}
+	return nil
+}
+
+// Devcontainer is a container that the agent starts in the workspace.
+type Devcontainer struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Id              []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // the coder_devcontainer's id attribute, a UUID
+	WorkspaceFolder string                 `protobuf:"bytes,2,opt,name=workspace_folder,json=workspaceFolder,proto3" json:"workspace_folder,omitempty"`
+	ConfigPath      string                 `protobuf:"bytes,3,opt,name=config_path,json=configPath,proto3" json:"config_path,omitempty"` // of devcontainer.json; empty means the usual places
+	Agent           *Agent                 `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`                             // without a token: the server makes one when the agent that starts the container asks for it
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Devcontainer) Reset() {
+	*x = Devcontainer{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Devcontainer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Devcontainer) ProtoMessage() {}
+
+func (x *Devcontainer) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Devcontainer.ProtoReflect.Descriptor instead.
+func (*Devcontainer) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *Devcontainer) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *Devcontainer) GetWorkspaceFolder() string {
+	if x != nil {
+		return x.WorkspaceFolder
+	}
+	return ""
+}
+
+func (x *Devcontainer) GetConfigPath() string {
+	if x != nil {
+		return x.ConfigPath
+	}
+	return ""
+}
+
+func (x *Devcontainer) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
 type App struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Id                   []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3924,7 +4002,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4014,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4027,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *App) GetId() []byte {
@@ -4089,7 +4167,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4101,7 +4179,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4114,7 +4192,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Script) GetId() []byte {
@@ -4201,7 +4279,7 @@ type AgentMetadata struct {
 
 func (x *AgentMetadata) Reset() {
 	*x = AgentMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4213,7 +4291,7 @@ func (x *AgentMetadata) String() string {
 func (*AgentMetadata) ProtoMessage() {}
 
 func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4226,7 +4304,7 @@ func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMetadata.ProtoReflect.Descriptor instead.
 func (*AgentMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AgentMetadata) GetKey() string {
@@ -4563,7 +4641,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1c\n" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\x12\x17\n" +
-	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xfa\x05\n" +
+	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xc8\x06\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4585,10 +4663,17 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x04auth\x18\x11 \x01(\tR\x04auth\x12 \n" +
 	"\fno_user_data\x18\x12 \x01(\bR\n" +
 	"noUserData\x12\x1a\n" +
-	"\bcomplete\x18\x13 \x01(\bR\bcomplete\x1a6\n" +
+	"\bcomplete\x18\x13 \x01(\bR\bcomplete\x12L\n" +
+	"\rdevcontainers\x18\x14 \x03(\v2&.codermesh.provisioner.v1.DevcontainerR\rdevcontainers\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe4\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x01\n" +
+	"\fDevcontainer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x12)\n" +
+	"\x10workspace_folder\x18\x02 \x01(\tR\x0fworkspaceFolder\x12\x1f\n" +
+	"\vconfig_path\x18\x03 \x01(\tR\n" +
+	"configPath\x125\n" +
+	"\x05agent\x18\x04 \x01(\v2\x1f.codermesh.provisioner.v1.AgentR\x05agent\"\xe4\x03\n" +
 	"\x03App\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04slug\x18\x02 \x01(\tR\x04slug\x12!\n" +
@@ -4663,7 +4748,7 @@ func file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP() []byte {
 }
 
 var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(Transition)(0),               // 0: codermesh.provisioner.v1.Transition
 	(LogLevel)(0),                 // 1: codermesh.provisioner.v1.LogLevel
@@ -4715,14 +4800,15 @@ var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(*Resource)(nil),              // 47: codermesh.provisioner.v1.Resource
 	(*ResourceMetadata)(nil),      // 48: codermesh.provisioner.v1.ResourceMetadata
 	(*Agent)(nil),                 // 49: codermesh.provisioner.v1.Agent
-	(*App)(nil),                   // 50: codermesh.provisioner.v1.App
-	(*Script)(nil),                // 51: codermesh.provisioner.v1.Script
-	(*AgentMetadata)(nil),         // 52: codermesh.provisioner.v1.AgentMetadata
-	nil,                           // 53: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	nil,                           // 54: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	nil,                           // 55: codermesh.provisioner.v1.Agent.EnvEntry
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(*Devcontainer)(nil),          // 50: codermesh.provisioner.v1.Devcontainer
+	(*App)(nil),                   // 51: codermesh.provisioner.v1.App
+	(*Script)(nil),                // 52: codermesh.provisioner.v1.Script
+	(*AgentMetadata)(nil),         // 53: codermesh.provisioner.v1.AgentMetadata
+	nil,                           // 54: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	nil,                           // 55: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	nil,                           // 56: codermesh.provisioner.v1.Agent.EnvEntry
+	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
 }
 var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	6,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
@@ -4738,13 +4824,13 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	16, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
 	14, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
 	7,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
-	56, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
+	57, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
 	11, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
 	13, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
 	25, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
 	26, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
 	27, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
-	53, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	54, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
 	22, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
 	23, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
 	24, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
@@ -4758,13 +4844,13 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	24, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
 	29, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
 	28, // 32: codermesh.provisioner.v1.WorkspaceBuild.quota:type_name -> codermesh.provisioner.v1.Quota
-	57, // 33: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
+	58, // 33: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
 	33, // 34: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
 	35, // 35: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
 	36, // 36: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
 	37, // 37: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
 	30, // 38: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
-	57, // 39: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	58, // 39: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
 	1,  // 40: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
 	2,  // 41: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
 	32, // 42: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
@@ -4782,7 +4868,7 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	42, // 54: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
 	45, // 55: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
 	46, // 56: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
-	54, // 57: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	55, // 57: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
 	47, // 58: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
 	47, // 59: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
 	43, // 60: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
@@ -4790,21 +4876,23 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	23, // 62: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
 	48, // 63: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
 	49, // 64: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
-	55, // 65: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
-	50, // 66: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
-	51, // 67: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
-	52, // 68: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
-	4,  // 69: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
-	17, // 70: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
-	19, // 71: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
-	5,  // 72: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
-	18, // 73: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
-	20, // 74: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
-	72, // [72:75] is the sub-list for method output_type
-	69, // [69:72] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	56, // 65: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
+	51, // 66: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
+	52, // 67: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
+	53, // 68: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
+	50, // 69: codermesh.provisioner.v1.Agent.devcontainers:type_name -> codermesh.provisioner.v1.Devcontainer
+	49, // 70: codermesh.provisioner.v1.Devcontainer.agent:type_name -> codermesh.provisioner.v1.Agent
+	4,  // 71: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
+	17, // 72: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
+	19, // 73: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
+	5,  // 74: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
+	18, // 75: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
+	20, // 76: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
+	74, // [74:77] is the sub-list for method output_type
+	71, // [71:74] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_provisionerd_provisionerpb_provisioner_proto_init() }
@@ -4852,7 +4940,7 @@ func file_provisionerd_provisionerpb_provisioner_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provisionerd_provisionerpb_provisioner_proto_rawDesc), len(file_provisionerd_provisionerpb_provisioner_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   52,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

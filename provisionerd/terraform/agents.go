@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/google/uuid"
 
@@ -102,7 +104,46 @@ func newAgent(n *node) (*provisionerpb.Agent, error) {
 	return a, nil
 }
 
-// scriptID returns the id of a script that is an attribute of an agent: the same id for the same agent.
+type devcontainerAttributes struct {
+	ID              string `json:"id"`
+	WorkspaceFolder string `json:"workspace_folder"`
+	ConfigPath      string `json:"config_path"`
+	SubagentID      string `json:"subagent_id"`
+}
+
+// newDevcontainer reads a coder_devcontainer of an agent. The agent in it has the parent's rights and its display apps. In a plan there are
+// no ids.
+func newDevcontainer(n *node, parent *provisionerpb.Agent) (*provisionerpb.Devcontainer, error) {
+	var attrs devcontainerAttributes
+	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
+		return nil, fmt.Errorf("read %s: %w", n.address(), err)
+	}
+	for name, value := range map[string]string{"workspace_folder": attrs.WorkspaceFolder, "config_path": attrs.ConfigPath} {
+		if len(value) > maxPath || strings.ContainsFunc(value, unicode.IsControl) {
+			return nil, fmt.Errorf("read %s: %s must be a path of at most %d bytes, without control characters", n.address(), name, maxPath)
+		}
+	}
+	inside := &provisionerpb.Agent{
+		Name: n.name, Os: parent.Os, Arch: parent.Arch, Auth: parent.Auth, NoUserData: parent.NoUserData, TroubleshootingUrl: parent.TroubleshootingUrl,
+		Order: parent.Order, DisplayApps: slices.Clone(parent.DisplayApps), StartupScriptBehavior: "non-blocking",
+	}
+	c := &provisionerpb.Devcontainer{WorkspaceFolder: attrs.WorkspaceFolder, ConfigPath: attrs.ConfigPath, Agent: inside}
+	if attrs.ID == "" {
+		return c, nil
+	}
+	if c.Id = idBytes(attrs.ID); c.Id == nil {
+		return nil, fmt.Errorf("read %s: %w", n.address(), errAgentID)
+	}
+	if inside.Id = idBytes(attrs.SubagentID); inside.Id == nil {
+		// The state is of a provider that had no such attribute.
+		inside.Id = scriptID(attrs.ID, "subagent")
+	}
+	return c, nil
+}
+
+const maxPath = 1024 // bytes
+
+// scriptID returns the id of something that is part of another object: the same id for the same object.
 func scriptID(agentID, which string) []byte {
 	id := uuid.NewSHA1(agentNamespace, []byte(agentID+"/"+which))
 	return id[:]

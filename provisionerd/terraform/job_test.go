@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -426,5 +427,81 @@ locals {
 	}
 	if read < 25 {
 		t.Errorf("read %d attributes", read)
+	}
+}
+
+// TestDevcontainers builds a workspace whose agent starts dev containers: what belongs to the agent in one does not belong to the agent outside.
+func TestDevcontainers(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	text := agentWithEverything + `
+resource "coder_devcontainer" "app" {
+  agent_id         = coder_agent.main.id
+  workspace_folder = "/work/app"
+  config_path      = "dev/devcontainer.json"
+}
+resource "coder_devcontainer" "many" {
+  count            = 2
+  agent_id         = coder_agent.main.id
+  workspace_folder = "/work/${count.index}"
+}
+resource "coder_app" "inside" {
+  agent_id = coder_devcontainer.app.subagent_id
+  slug     = "inside"
+  url      = "http://localhost:81"
+}
+resource "coder_script" "inside" {
+  agent_id     = coder_devcontainer.app.subagent_id
+  display_name = "Inside"
+  script       = "true"
+  run_on_start = true
+}
+resource "coder_env" "inside" {
+  agent_id = coder_devcontainer.app.subagent_id
+  name     = "WHERE"
+  value    = "inside"
+}
+`
+	j := newTrial(t, files(text))
+	built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
+	if len(built.GetResources()) != 1 || len(built.GetResources()[0].GetAgents()) != 1 {
+		t.Fatalf("resources %v", built.GetResources())
+	}
+	a := built.GetResources()[0].GetAgents()[0]
+	if len(a.GetApps()) != 1 || len(a.GetScripts()) != 3 || a.GetEnv()["WHERE"] != "" {
+		t.Errorf("the agent outside has %v", a)
+	}
+	var got []string
+	for _, c := range a.GetDevcontainers() {
+		got = append(got, c.GetAgent().GetName()+" "+c.GetWorkspaceFolder()+" "+c.GetConfigPath())
+		if len(c.GetId()) != 16 || len(c.GetAgent().GetId()) != 16 || c.GetAgent().GetToken() != "" || c.GetAgent().GetOs() != "linux" ||
+			!slices.Equal(c.GetAgent().GetDisplayApps(), a.GetDisplayApps()) {
+			t.Errorf("dev container %v", c)
+		}
+	}
+	if want := []string{"app /work/app dev/devcontainer.json", "many-0 /work/0 ", "many-1 /work/1 "}; !slices.Equal(got, want) {
+		t.Fatalf("dev containers %q, want %q", got, want)
+	}
+	inside := a.GetDevcontainers()[0].GetAgent()
+	if uuid.UUID(inside.GetId()).String() != attribute(t, built.GetState(), "app", "subagent_id") || len(inside.GetApps()) != 1 || len(inside.GetScripts()) != 1 ||
+		inside.GetEnv()["WHERE"] != "inside" {
+		t.Errorf("the agent inside has %v", inside)
+	}
+
+	for name, c := range map[string]struct{ more, want string }{
+		"a name twice": {`resource "coder_devcontainer" "main" {
+  agent_id         = coder_agent.main.id
+  workspace_folder = "/w"
+}`, "have the same name"},
+		"too many": {`resource "coder_devcontainer" "more" {
+  count            = 20
+  agent_id         = coder_agent.main.id
+  workspace_folder = "/w"
+}`, "an agent can have 16"},
+	} {
+		j := newTrial(t, files(text+c.more))
+		if result := j.importIt(e, &provisionerpb.TemplateImport{}); !strings.Contains(result.GetError(), c.want) {
+			t.Errorf("%s: %q, want %q", name, result.GetError(), c.want)
+		}
 	}
 }

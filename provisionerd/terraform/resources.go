@@ -56,7 +56,7 @@ func deriveAll(nodes []node) (resources []*provisionerpb.Resource, strays []stri
 	d.metadata()
 	for _, n := range nodes {
 		var of belonging
-		if (belongsToAgent(n.typ) || n.typ == externalAgent) && json.Unmarshal(n.attrs, &of) == nil && of.AgentID != "" && !d.ids[of.AgentID] {
+		if (belongsToAgent(n.typ) || n.typ == externalAgent || n.typ == devcontainer) && json.Unmarshal(n.attrs, &of) == nil && of.AgentID != "" && !d.ids[of.AgentID] {
 			d.strays = append(d.strays, n.address())
 		}
 	}
@@ -68,6 +68,9 @@ func deriveAll(nodes []node) (resources []*provisionerpb.Resource, strays []stri
 
 // externalAgent is the type of the resources that own the agents which users start by hand.
 const externalAgent = "coder_external_agent"
+
+// devcontainer is the type of the containers that an agent starts, each with an agent of its own.
+const devcontainer = "coder_devcontainer"
 
 type owner struct {
 	node     *node
@@ -100,15 +103,10 @@ func (d *deriver) agents() error {
 		if err != nil {
 			return err
 		}
-		if n.index != nil && len(indexText(n.index)) > 0 && d.count(n.address()) > 1 {
-			a.Name += "-" + indexText(n.index)
+		if err := d.admit(n, a, names); err != nil {
+			return err
 		}
-		if other, taken := names[strings.ToLower(a.Name)]; taken {
-			return fmt.Errorf("the agents %s and %s have the same name: agents of one workspace need different names, whatever module they are in", other, n.address())
-		}
-		names[strings.ToLower(a.Name)] = n.address()
-		d.ids[uuidText(a.Id)] = true
-		if err := d.attach(n, a); err != nil {
+		if err := d.devcontainers(n, a, names); err != nil {
 			return err
 		}
 		if o := d.ownerOf(n, uuidText(a.Id)); o != nil {
@@ -116,6 +114,44 @@ func (d *deriver) agents() error {
 			continue
 		}
 		d.loose = append(d.loose, &provisionerpb.Resource{Name: n.name, Type: n.typ, Agents: []*provisionerpb.Agent{a}})
+	}
+	return nil
+}
+
+// admit names an agent, of a coder_agent or a coder_devcontainer, and attaches what belongs to it.
+func (d *deriver) admit(n *node, a *provisionerpb.Agent, names map[string]string) error {
+	if n.index != nil && len(indexText(n.index)) > 0 && d.count(n.address()) > 1 {
+		a.Name += "-" + indexText(n.index)
+	}
+	if other, taken := names[strings.ToLower(a.Name)]; taken {
+		return fmt.Errorf("the agents %s and %s have the same name: agents of one workspace need different names, whatever module they are in", other, n.address())
+	}
+	names[strings.ToLower(a.Name)] = n.address()
+	d.ids[uuidText(a.Id)] = true
+	return d.attach(n, a)
+}
+
+// maxDevcontainers bounds the dev containers of one agent.
+const maxDevcontainers = 16
+
+// devcontainers adds the dev containers of an agent, and the agents that run in them.
+func (d *deriver) devcontainers(parent *node, a *provisionerpb.Agent, names map[string]string) error {
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if n.typ != devcontainer || !belongs(n, parent.address(), uuidText(a.Id)) {
+			continue
+		}
+		c, err := newDevcontainer(n, a)
+		if err != nil {
+			return err
+		}
+		if err := d.admit(n, c.Agent, names); err != nil {
+			return err
+		}
+		a.Devcontainers = append(a.Devcontainers, c)
+	}
+	if len(a.Devcontainers) > maxDevcontainers {
+		return fmt.Errorf("%s has %d dev containers, and an agent can have %d", parent.address(), len(a.Devcontainers), maxDevcontainers)
 	}
 	return nil
 }
@@ -167,13 +203,20 @@ type belonging struct {
 	AgentID string `json:"agent_id"`
 }
 
-// belongs reports whether something belongs to the agent with an address and an id. In a plan the id is not known.
+// belongs reports whether something belongs to the agent with an address and an id. In a plan the id is not known: what depends on a dev
+// container then belongs to the agent in it, not to the one that starts it.
 func belongs(n *node, agent, id string) bool {
 	var of belonging
 	if json.Unmarshal(n.attrs, &of) != nil || of.AgentID == "" {
-		return slices.Contains(n.deps, agent)
+		inside := slices.ContainsFunc(n.deps, isDevcontainer)
+		return slices.Contains(n.deps, agent) && (!inside || isDevcontainer(agent))
 	}
 	return of.AgentID == id
+}
+
+// isDevcontainer reports whether a resource's address is a dev container's.
+func isDevcontainer(address string) bool {
+	return strings.HasPrefix(address, devcontainer+".") || strings.Contains(address, "."+devcontainer+".")
 }
 
 // attach adds an agent's apps, scripts and variables, which are separate resources, to the agent.

@@ -130,12 +130,9 @@ data "coder_task" "me" {}
 	}
 	for _, want := range []string{
 		"main.tf:10: resources_monitoring of coder_agent.main has no effect on this server: it does not watch",
-		"main.tf:17: coder_devcontainer has no effect on this server: agents do not start dev containers",
 		"main.tf:24: prebuilds of data.coder_workspace_preset.p has no effect on this server: it builds a workspace when",
 		"main.tf:28: in module.far: resources_monitoring of module.far.coder_agent.x has no effect on this server",
 		"main.tf:28: in module.far: data.coder_task has no effect on this server",
-		"main.tf:36: coder_app.inner has no effect on this server: no agent runs in a coder_devcontainer",
-		"main.tf:41: module.inner has no effect on this server: no agent runs in a coder_devcontainer",
 		"main.tf:45: data.coder_task has no effect on this server: this server has no tasks",
 		"main.tf:46: coder_ai_task has no effect on this server: this server has no tasks",
 		"main.tf:49: coder_agent_instance has no effect on this server: agents sign in with their token only",
@@ -145,7 +142,7 @@ data "coder_task" "me" {}
 			t.Errorf("the log does not have once: %s", want)
 		}
 	}
-	if strings.Count(log, "has no effect on this server") != 11 {
+	if strings.Count(log, "has no effect on this server") != 8 {
 		t.Errorf("the log:\n%s", log)
 	}
 	found := false

@@ -164,6 +164,9 @@ func (w *watch) report(s *state, last reported) reported {
 		for _, a := range r.GetAgents() {
 			now.tokens += a.GetToken() + "\n"
 			a.Complete = now.complete
+			for range a.GetDevcontainers() { // whose agents have no token yet
+				now.tokens += "+"
+			}
 		}
 	}
 	if now != last && now.tokens != "" {
@@ -192,7 +195,7 @@ func newPlan(initial []byte) *plan {
 // event handles an event of Terraform: plans, which precede all changes, and changes that it made.
 func (p *plan) event(e event) {
 	switch e.resource {
-	case "coder_agent", "coder_app", "coder_script", "coder_env":
+	case "coder_agent", "coder_app", "coder_script", "coder_env", devcontainer:
 	default:
 		return
 	}

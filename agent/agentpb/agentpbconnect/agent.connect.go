@@ -60,12 +60,21 @@ const (
 	// AgentServiceConnectionsProcedure is the fully-qualified name of the AgentService's Connections
 	// RPC.
 	AgentServiceConnectionsProcedure = "/codermesh.agent.v1.AgentService/Connections"
+	// AgentServiceDevcontainerStateProcedure is the fully-qualified name of the AgentService's
+	// DevcontainerState RPC.
+	AgentServiceDevcontainerStateProcedure = "/codermesh.agent.v1.AgentService/DevcontainerState"
+	// AgentServiceAdmitSubagentProcedure is the fully-qualified name of the AgentService's
+	// AdmitSubagent RPC.
+	AgentServiceAdmitSubagentProcedure = "/codermesh.agent.v1.AgentService/AdmitSubagent"
 	// AgentAPIListeningPortsProcedure is the fully-qualified name of the AgentAPI's ListeningPorts RPC.
 	AgentAPIListeningPortsProcedure = "/codermesh.agent.v1.AgentAPI/ListeningPorts"
 	// AgentAPIPathsProcedure is the fully-qualified name of the AgentAPI's Paths RPC.
 	AgentAPIPathsProcedure = "/codermesh.agent.v1.AgentAPI/Paths"
 	// AgentAPIWatchMetadataProcedure is the fully-qualified name of the AgentAPI's WatchMetadata RPC.
 	AgentAPIWatchMetadataProcedure = "/codermesh.agent.v1.AgentAPI/WatchMetadata"
+	// AgentAPIChangeDevcontainerProcedure is the fully-qualified name of the AgentAPI's
+	// ChangeDevcontainer RPC.
+	AgentAPIChangeDevcontainerProcedure = "/codermesh.agent.v1.AgentAPI/ChangeDevcontainer"
 )
 
 // AgentServiceClient is a client for the codermesh.agent.v1.AgentService service.
@@ -95,6 +104,12 @@ type AgentServiceClient interface {
 	// Connections reports who is connected to the workspace over the mesh: each connection once it is open, and again when it has
 	// ended. A report may be sent again after a lost answer. Servers before 2026-11-22 do not know it (UNIMPLEMENTED).
 	Connections(context.Context, *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error)
+	// DevcontainerState reports how a dev container of the agent's manifest is. The agent in a container that is not running loses its
+	// token. Servers before 2026-11-23 do not know it (UNIMPLEMENTED).
+	DevcontainerState(context.Context, *connect.Request[agentpb.DevcontainerStateRequest]) (*connect.Response[agentpb.DevcontainerStateResponse], error)
+	// AdmitSubagent returns a new token for the agent in one of the caller's own dev containers, and ends the one before. A dev container of
+	// another agent is PERMISSION_DENIED.
+	AdmitSubagent(context.Context, *connect.Request[agentpb.AdmitSubagentRequest]) (*connect.Response[agentpb.AdmitSubagentResponse], error)
 }
 
 // NewAgentServiceClient constructs a client for the codermesh.agent.v1.AgentService service. By
@@ -168,21 +183,35 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("Connections")),
 			connect.WithClientOptions(opts...),
 		),
+		devcontainerState: connect.NewClient[agentpb.DevcontainerStateRequest, agentpb.DevcontainerStateResponse](
+			httpClient,
+			baseURL+AgentServiceDevcontainerStateProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("DevcontainerState")),
+			connect.WithClientOptions(opts...),
+		),
+		admitSubagent: connect.NewClient[agentpb.AdmitSubagentRequest, agentpb.AdmitSubagentResponse](
+			httpClient,
+			baseURL+AgentServiceAdmitSubagentProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("AdmitSubagent")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // agentServiceClient implements AgentServiceClient.
 type agentServiceClient struct {
-	manifest     *connect.Client[agentpb.ManifestRequest, agentpb.ManifestResponse]
-	connect      *connect.Client[agentpb.AgentMessage, agentpb.ServerMessage]
-	lifecycle    *connect.Client[agentpb.LifecycleRequest, agentpb.LifecycleResponse]
-	logs         *connect.Client[agentpb.LogsRequest, agentpb.LogsResponse]
-	scriptDone   *connect.Client[agentpb.ScriptDoneRequest, agentpb.ScriptDoneResponse]
-	gitSSHKey    *connect.Client[agentpb.GitSSHKeyRequest, agentpb.GitSSHKeyResponse]
-	externalAuth *connect.Client[agentpb.ExternalAuthRequest, agentpb.ExternalAuthResponse]
-	appHealth    *connect.Client[agentpb.AppHealthRequest, agentpb.AppHealthResponse]
-	stats        *connect.Client[agentpb.StatsRequest, agentpb.StatsResponse]
-	connections  *connect.Client[agentpb.ConnectionsRequest, agentpb.ConnectionsResponse]
+	manifest          *connect.Client[agentpb.ManifestRequest, agentpb.ManifestResponse]
+	connect           *connect.Client[agentpb.AgentMessage, agentpb.ServerMessage]
+	lifecycle         *connect.Client[agentpb.LifecycleRequest, agentpb.LifecycleResponse]
+	logs              *connect.Client[agentpb.LogsRequest, agentpb.LogsResponse]
+	scriptDone        *connect.Client[agentpb.ScriptDoneRequest, agentpb.ScriptDoneResponse]
+	gitSSHKey         *connect.Client[agentpb.GitSSHKeyRequest, agentpb.GitSSHKeyResponse]
+	externalAuth      *connect.Client[agentpb.ExternalAuthRequest, agentpb.ExternalAuthResponse]
+	appHealth         *connect.Client[agentpb.AppHealthRequest, agentpb.AppHealthResponse]
+	stats             *connect.Client[agentpb.StatsRequest, agentpb.StatsResponse]
+	connections       *connect.Client[agentpb.ConnectionsRequest, agentpb.ConnectionsResponse]
+	devcontainerState *connect.Client[agentpb.DevcontainerStateRequest, agentpb.DevcontainerStateResponse]
+	admitSubagent     *connect.Client[agentpb.AdmitSubagentRequest, agentpb.AdmitSubagentResponse]
 }
 
 // Manifest calls codermesh.agent.v1.AgentService.Manifest.
@@ -235,6 +264,16 @@ func (c *agentServiceClient) Connections(ctx context.Context, req *connect.Reque
 	return c.connections.CallUnary(ctx, req)
 }
 
+// DevcontainerState calls codermesh.agent.v1.AgentService.DevcontainerState.
+func (c *agentServiceClient) DevcontainerState(ctx context.Context, req *connect.Request[agentpb.DevcontainerStateRequest]) (*connect.Response[agentpb.DevcontainerStateResponse], error) {
+	return c.devcontainerState.CallUnary(ctx, req)
+}
+
+// AdmitSubagent calls codermesh.agent.v1.AgentService.AdmitSubagent.
+func (c *agentServiceClient) AdmitSubagent(ctx context.Context, req *connect.Request[agentpb.AdmitSubagentRequest]) (*connect.Response[agentpb.AdmitSubagentResponse], error) {
+	return c.admitSubagent.CallUnary(ctx, req)
+}
+
 // AgentServiceHandler is an implementation of the codermesh.agent.v1.AgentService service.
 type AgentServiceHandler interface {
 	// Manifest says what the agent is to run. Called once per connection, before anything else, and after each ManifestChanged.
@@ -262,6 +301,12 @@ type AgentServiceHandler interface {
 	// Connections reports who is connected to the workspace over the mesh: each connection once it is open, and again when it has
 	// ended. A report may be sent again after a lost answer. Servers before 2026-11-22 do not know it (UNIMPLEMENTED).
 	Connections(context.Context, *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error)
+	// DevcontainerState reports how a dev container of the agent's manifest is. The agent in a container that is not running loses its
+	// token. Servers before 2026-11-23 do not know it (UNIMPLEMENTED).
+	DevcontainerState(context.Context, *connect.Request[agentpb.DevcontainerStateRequest]) (*connect.Response[agentpb.DevcontainerStateResponse], error)
+	// AdmitSubagent returns a new token for the agent in one of the caller's own dev containers, and ends the one before. A dev container of
+	// another agent is PERMISSION_DENIED.
+	AdmitSubagent(context.Context, *connect.Request[agentpb.AdmitSubagentRequest]) (*connect.Response[agentpb.AdmitSubagentResponse], error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -331,6 +376,18 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("Connections")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceDevcontainerStateHandler := connect.NewUnaryHandler(
+		AgentServiceDevcontainerStateProcedure,
+		svc.DevcontainerState,
+		connect.WithSchema(agentServiceMethods.ByName("DevcontainerState")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceAdmitSubagentHandler := connect.NewUnaryHandler(
+		AgentServiceAdmitSubagentProcedure,
+		svc.AdmitSubagent,
+		connect.WithSchema(agentServiceMethods.ByName("AdmitSubagent")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/codermesh.agent.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentServiceManifestProcedure:
@@ -353,6 +410,10 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceStatsHandler.ServeHTTP(w, r)
 		case AgentServiceConnectionsProcedure:
 			agentServiceConnectionsHandler.ServeHTTP(w, r)
+		case AgentServiceDevcontainerStateProcedure:
+			agentServiceDevcontainerStateHandler.ServeHTTP(w, r)
+		case AgentServiceAdmitSubagentProcedure:
+			agentServiceAdmitSubagentHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -402,6 +463,14 @@ func (UnimplementedAgentServiceHandler) Connections(context.Context, *connect.Re
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.Connections is not implemented"))
 }
 
+func (UnimplementedAgentServiceHandler) DevcontainerState(context.Context, *connect.Request[agentpb.DevcontainerStateRequest]) (*connect.Response[agentpb.DevcontainerStateResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.DevcontainerState is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) AdmitSubagent(context.Context, *connect.Request[agentpb.AdmitSubagentRequest]) (*connect.Response[agentpb.AdmitSubagentResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.AdmitSubagent is not implemented"))
+}
+
 // AgentAPIClient is a client for the codermesh.agent.v1.AgentAPI service.
 type AgentAPIClient interface {
 	// ListeningPorts lists the TCP ports that programs of the workspace listen on.
@@ -411,6 +480,8 @@ type AgentAPIClient interface {
 	// WatchMetadata sends what is known of every metadata value, and then each new one, until the caller leaves. Scripts run
 	// only while somebody watches.
 	WatchMetadata(context.Context, *connect.Request[agentpb.WatchMetadataRequest]) (*connect.ServerStreamForClient[agentpb.WatchMetadataResponse], error)
+	// ChangeDevcontainer recreates or removes a dev container. It answers once the agent has begun.
+	ChangeDevcontainer(context.Context, *connect.Request[agentpb.ChangeDevcontainerRequest]) (*connect.Response[agentpb.ChangeDevcontainerResponse], error)
 }
 
 // NewAgentAPIClient constructs a client for the codermesh.agent.v1.AgentAPI service. By default, it
@@ -442,14 +513,21 @@ func NewAgentAPIClient(httpClient connect.HTTPClient, baseURL string, opts ...co
 			connect.WithSchema(agentAPIMethods.ByName("WatchMetadata")),
 			connect.WithClientOptions(opts...),
 		),
+		changeDevcontainer: connect.NewClient[agentpb.ChangeDevcontainerRequest, agentpb.ChangeDevcontainerResponse](
+			httpClient,
+			baseURL+AgentAPIChangeDevcontainerProcedure,
+			connect.WithSchema(agentAPIMethods.ByName("ChangeDevcontainer")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // agentAPIClient implements AgentAPIClient.
 type agentAPIClient struct {
-	listeningPorts *connect.Client[agentpb.ListeningPortsRequest, agentpb.ListeningPortsResponse]
-	paths          *connect.Client[agentpb.PathsRequest, agentpb.PathsResponse]
-	watchMetadata  *connect.Client[agentpb.WatchMetadataRequest, agentpb.WatchMetadataResponse]
+	listeningPorts     *connect.Client[agentpb.ListeningPortsRequest, agentpb.ListeningPortsResponse]
+	paths              *connect.Client[agentpb.PathsRequest, agentpb.PathsResponse]
+	watchMetadata      *connect.Client[agentpb.WatchMetadataRequest, agentpb.WatchMetadataResponse]
+	changeDevcontainer *connect.Client[agentpb.ChangeDevcontainerRequest, agentpb.ChangeDevcontainerResponse]
 }
 
 // ListeningPorts calls codermesh.agent.v1.AgentAPI.ListeningPorts.
@@ -467,6 +545,11 @@ func (c *agentAPIClient) WatchMetadata(ctx context.Context, req *connect.Request
 	return c.watchMetadata.CallServerStream(ctx, req)
 }
 
+// ChangeDevcontainer calls codermesh.agent.v1.AgentAPI.ChangeDevcontainer.
+func (c *agentAPIClient) ChangeDevcontainer(ctx context.Context, req *connect.Request[agentpb.ChangeDevcontainerRequest]) (*connect.Response[agentpb.ChangeDevcontainerResponse], error) {
+	return c.changeDevcontainer.CallUnary(ctx, req)
+}
+
 // AgentAPIHandler is an implementation of the codermesh.agent.v1.AgentAPI service.
 type AgentAPIHandler interface {
 	// ListeningPorts lists the TCP ports that programs of the workspace listen on.
@@ -476,6 +559,8 @@ type AgentAPIHandler interface {
 	// WatchMetadata sends what is known of every metadata value, and then each new one, until the caller leaves. Scripts run
 	// only while somebody watches.
 	WatchMetadata(context.Context, *connect.Request[agentpb.WatchMetadataRequest], *connect.ServerStream[agentpb.WatchMetadataResponse]) error
+	// ChangeDevcontainer recreates or removes a dev container. It answers once the agent has begun.
+	ChangeDevcontainer(context.Context, *connect.Request[agentpb.ChangeDevcontainerRequest]) (*connect.Response[agentpb.ChangeDevcontainerResponse], error)
 }
 
 // NewAgentAPIHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -503,6 +588,12 @@ func NewAgentAPIHandler(svc AgentAPIHandler, opts ...connect.HandlerOption) (str
 		connect.WithSchema(agentAPIMethods.ByName("WatchMetadata")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentAPIChangeDevcontainerHandler := connect.NewUnaryHandler(
+		AgentAPIChangeDevcontainerProcedure,
+		svc.ChangeDevcontainer,
+		connect.WithSchema(agentAPIMethods.ByName("ChangeDevcontainer")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/codermesh.agent.v1.AgentAPI/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentAPIListeningPortsProcedure:
@@ -511,6 +602,8 @@ func NewAgentAPIHandler(svc AgentAPIHandler, opts ...connect.HandlerOption) (str
 			agentAPIPathsHandler.ServeHTTP(w, r)
 		case AgentAPIWatchMetadataProcedure:
 			agentAPIWatchMetadataHandler.ServeHTTP(w, r)
+		case AgentAPIChangeDevcontainerProcedure:
+			agentAPIChangeDevcontainerHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -530,4 +623,8 @@ func (UnimplementedAgentAPIHandler) Paths(context.Context, *connect.Request[agen
 
 func (UnimplementedAgentAPIHandler) WatchMetadata(context.Context, *connect.Request[agentpb.WatchMetadataRequest], *connect.ServerStream[agentpb.WatchMetadataResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentAPI.WatchMetadata is not implemented"))
+}
+
+func (UnimplementedAgentAPIHandler) ChangeDevcontainer(context.Context, *connect.Request[agentpb.ChangeDevcontainerRequest]) (*connect.Response[agentpb.ChangeDevcontainerResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentAPI.ChangeDevcontainer is not implemented"))
 }

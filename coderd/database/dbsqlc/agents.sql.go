@@ -308,7 +308,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -351,12 +351,13 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.Complete,
 		&i.ServerID,
 		&i.External,
+		&i.ParentID,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -399,12 +400,13 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.Complete,
 		&i.ServerID,
 		&i.External,
+		&i.ParentID,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
 `
@@ -458,6 +460,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.Complete,
 		&i.WorkspaceAgent.ServerID,
 		&i.WorkspaceAgent.External,
+		&i.WorkspaceAgent.ParentID,
 		&i.WorkspaceName,
 		&i.OwnerID,
 		&i.OwnerName,
@@ -540,7 +543,7 @@ func (q *Queries) GetBuildAgent(ctx context.Context, arg GetBuildAgentParams) (G
 }
 
 const getReachableAgent = `-- name: GetReachableAgent :one
-SELECT a.id, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
+SELECT a.id, a.name, a.parent_id, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
@@ -557,6 +560,8 @@ type GetReachableAgentParams struct {
 
 type GetReachableAgentRow struct {
 	ID            uuid.UUID
+	Name          string
+	ParentID      *uuid.UUID
 	WorkspaceID   uuid.UUID
 	WorkspaceName string
 	OwnerName     string
@@ -568,6 +573,8 @@ func (q *Queries) GetReachableAgent(ctx context.Context, arg GetReachableAgentPa
 	var i GetReachableAgentRow
 	err := row.Scan(
 		&i.ID,
+		&i.Name,
+		&i.ParentID,
 		&i.WorkspaceID,
 		&i.WorkspaceName,
 		&i.OwnerName,
@@ -695,7 +702,7 @@ WHERE ($2::text = '' AND w.owner_id = m.user_id OR lower(u.username) = lower($2:
 	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
 		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)))
 	AND lower(w.name) = lower($3::text) AND w.deleted_at IS NULL
-	AND ($4::text = '' OR a.name = $4::text) AND a.token_hash IS NOT NULL
+	AND ($4::text = '' AND a.parent_id IS NULL OR a.name = $4::text) AND a.token_hash IS NOT NULL
 LIMIT 2
 `
 
@@ -707,7 +714,7 @@ type ListAgentIDsByNameParams struct {
 }
 
 // Returns up to two agents that match a name, in workspaces that a user owns or that are shared with the user; see GetReachableAgent. An
-// empty owner_name means the user, an empty agent_name matches all agents.
+// empty owner_name means the user, an empty agent_name matches all agents but those of dev containers.
 func (q *Queries) ListAgentIDsByName(ctx context.Context, arg ListAgentIDsByNameParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listAgentIDsByName,
 		arg.UserID,
@@ -779,7 +786,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -828,6 +835,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.Complete,
 			&i.ServerID,
 			&i.External,
+			&i.ParentID,
 		); err != nil {
 			return nil, err
 		}
@@ -1462,15 +1470,15 @@ func (q *Queries) UpdateAppHealth(ctx context.Context, arg UpdateAppHealthParams
 
 const upsertAgent = `-- name: UpsertAgent :execrows
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
-	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
-	token_hash = EXCLUDED.token_hash, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
+	token_hash = CASE WHEN EXCLUDED.parent_id IS NULL THEN EXCLUDED.token_hash ELSE workspace_agents.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
 	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
-	external = EXCLUDED.external
+	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id
 `
 
@@ -1495,10 +1503,11 @@ type UpsertAgentParams struct {
 	UserData                 bool
 	Complete                 bool
 	External                 bool
+	ParentID                 *uuid.UUID
 }
 
 // Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
-// connected. Affects no row if the id belongs to another workspace.
+// connected. The agent of a dev container keeps its token, which no build knows. Affects no row if the id belongs to another workspace.
 func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64, error) {
 	result, err := q.db.Exec(ctx, upsertAgent,
 		arg.ID,
@@ -1521,6 +1530,7 @@ func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64
 		arg.UserData,
 		arg.Complete,
 		arg.External,
+		arg.ParentID,
 	)
 	if err != nil {
 		return 0, err

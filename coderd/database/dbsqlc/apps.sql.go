@@ -56,7 +56,7 @@ JOIN workspaces w ON w.owner_id = u.id AND w.deleted_at IS NULL
 JOIN templates t ON t.id = w.template_id
 JOIN workspace_agents a ON a.workspace_id = w.id
 WHERE u.deleted_at IS NULL AND lower(u.username) = lower($1::text) AND lower(w.name) = lower($2::text)
-	AND ($3::text = '' OR lower(a.name) = lower($3::text))
+	AND ($3::text = '' AND a.parent_id IS NULL OR lower(a.name) = lower($3::text))
 ORDER BY a.build_number DESC, a.display_order, a.name LIMIT 1
 `
 
@@ -79,8 +79,8 @@ type GetAppAgentRow struct {
 	MaxPortShareLevel string
 }
 
-// Returns the agent that an app's address names, or the first agent of the workspace's newest build if the address names none. Names
-// also occur in host names, so case does not matter.
+// Returns the agent that an app's address names, or the first agent of the workspace's newest build outside dev containers if the
+// address names none. Names also occur in host names, so case does not matter.
 func (q *Queries) GetAppAgent(ctx context.Context, arg GetAppAgentParams) (GetAppAgentRow, error) {
 	row := q.db.QueryRow(ctx, getAppAgent, arg.Owner, arg.Workspace, arg.Agent)
 	var i GetAppAgentRow

@@ -554,6 +554,23 @@ type WorkspaceAgent struct {
 	Complete                 bool
 	ServerID                 *uuid.UUID
 	External                 bool
+	ParentID                 *uuid.UUID
+}
+
+type WorkspaceAgentDevcontainer struct {
+	ID              uuid.UUID
+	AgentID         uuid.UUID
+	SubagentID      uuid.UUID
+	LogSourceID     uuid.UUID
+	Name            string
+	WorkspaceFolder string
+	ConfigPath      string
+	Status          string
+	Error           string
+	ContainerID     string
+	ContainerName   string
+	Image           string
+	CreatedAt       time.Time
 }
 
 type WorkspaceAgentLog struct {

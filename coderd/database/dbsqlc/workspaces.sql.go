@@ -57,13 +57,13 @@ WHERE w.latest_build_id IS NOT NULL
 	AND ($22::boolean IS NULL OR $22 = EXISTS (SELECT FROM workspace_builds b
 		JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 	AND ($23::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
-		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
 		WHERE b.id = w.latest_build_id AND $23 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
 			WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
 			WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
 			ELSE 'connecting' END))
 	AND ($24::boolean IS NULL OR $24 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
-		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
 		WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
 			THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 			ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
@@ -447,13 +447,13 @@ WITH page AS (
 		AND ($23::boolean IS NULL OR $23 = EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 		AND ($24::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
-			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
 			WHERE b.id = w.latest_build_id AND $24 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
 				WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
 				WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
 				ELSE 'connecting' END))
 		AND ($25::boolean IS NULL OR $25 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
-			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
 			WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
 				THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 				ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')

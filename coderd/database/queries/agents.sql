@@ -14,17 +14,17 @@ SELECT * FROM workspace_resources WHERE job_id = ANY (ARRAY(SELECT unnest(sqlc.a
 
 -- name: UpsertAgent :execrows
 -- Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
--- connected. Affects no row if the id belongs to another workspace.
+-- connected. The agent of a dev container keeps its token, which no build knows. Affects no row if the id belongs to another workspace.
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
-	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
-	token_hash = EXCLUDED.token_hash, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
+	token_hash = CASE WHEN EXCLUDED.parent_id IS NULL THEN EXCLUDED.token_hash ELSE workspace_agents.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
 	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
-	external = EXCLUDED.external
+	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id;
 
 -- name: GetBuildAgent :one
@@ -120,7 +120,7 @@ WHERE a.id = $1;
 
 -- name: GetReachableAgent :one
 -- Returns the workspace of an agent if the user may connect to it, as its owner or because it is shared with them; see rbac.Actor.Reaches.
-SELECT a.id, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
+SELECT a.id, a.name, a.parent_id, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
@@ -131,7 +131,7 @@ WHERE a.id = sqlc.arg(id) AND w.deleted_at IS NULL
 
 -- name: ListAgentIDsByName :many
 -- Returns up to two agents that match a name, in workspaces that a user owns or that are shared with the user; see GetReachableAgent. An
--- empty owner_name means the user, an empty agent_name matches all agents.
+-- empty owner_name means the user, an empty agent_name matches all agents but those of dev containers.
 SELECT a.id
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
@@ -141,7 +141,7 @@ WHERE (sqlc.arg(owner_name)::text = '' AND w.owner_id = m.user_id OR lower(u.use
 	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
 		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)))
 	AND lower(w.name) = lower(sqlc.arg(workspace_name)::text) AND w.deleted_at IS NULL
-	AND (sqlc.arg(agent_name)::text = '' OR a.name = sqlc.arg(agent_name)::text) AND a.token_hash IS NOT NULL
+	AND (sqlc.arg(agent_name)::text = '' AND a.parent_id IS NULL OR a.name = sqlc.arg(agent_name)::text) AND a.token_hash IS NOT NULL
 LIMIT 2;
 
 -- name: ListReachableAgents :many

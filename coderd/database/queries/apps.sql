@@ -1,6 +1,6 @@
 -- name: GetAppAgent :one
--- Returns the agent that an app's address names, or the first agent of the workspace's newest build if the address names none. Names
--- also occur in host names, so case does not matter.
+-- Returns the agent that an app's address names, or the first agent of the workspace's newest build outside dev containers if the
+-- address names none. Names also occur in host names, so case does not matter.
 SELECT a.id AS agent_id, a.name AS agent_name, a.token_hash, w.id AS workspace_id, w.name AS workspace_name, w.owner_id, w.organization_id, w.sharing, u.username AS owner_name,
 	t.max_port_share_level
 FROM users u
@@ -8,7 +8,7 @@ JOIN workspaces w ON w.owner_id = u.id AND w.deleted_at IS NULL
 JOIN templates t ON t.id = w.template_id
 JOIN workspace_agents a ON a.workspace_id = w.id
 WHERE u.deleted_at IS NULL AND lower(u.username) = lower(sqlc.arg(owner)::text) AND lower(w.name) = lower(sqlc.arg(workspace)::text)
-	AND (sqlc.arg(agent)::text = '' OR lower(a.name) = lower(sqlc.arg(agent)::text))
+	AND (sqlc.arg(agent)::text = '' AND a.parent_id IS NULL OR lower(a.name) = lower(sqlc.arg(agent)::text))
 ORDER BY a.build_number DESC, a.display_order, a.name LIMIT 1;
 
 -- name: GetApp :one

@@ -50,13 +50,13 @@ WITH page AS (
 		AND (sqlc.narg(external)::boolean IS NULL OR sqlc.narg(external) = EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 		AND (sqlc.narg(agent_status)::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
-			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
 			WHERE b.id = w.latest_build_id AND sqlc.narg(agent_status) = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
 				WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
 				WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
 				ELSE 'connecting' END))
 		AND (sqlc.narg(healthy)::boolean IS NULL OR sqlc.narg(healthy) <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
-			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
 			WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
 				THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 				ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
@@ -124,13 +124,13 @@ WHERE w.latest_build_id IS NOT NULL
 	AND (sqlc.narg(external)::boolean IS NULL OR sqlc.narg(external) = EXISTS (SELECT FROM workspace_builds b
 		JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 	AND (sqlc.narg(agent_status)::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
-		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
 		WHERE b.id = w.latest_build_id AND sqlc.narg(agent_status) = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
 			WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
 			WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
 			ELSE 'connecting' END))
 	AND (sqlc.narg(healthy)::boolean IS NULL OR sqlc.narg(healthy) <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
-		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id
+		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
 		WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
 			THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 			ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')

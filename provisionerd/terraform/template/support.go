@@ -2,7 +2,6 @@ package template
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -12,7 +11,6 @@ import (
 
 // Without lists the coder provider's resources and data sources that this server ignores, with the reason.
 var Without = map[string]string{
-	"coder_devcontainer":   "agents do not start dev containers. The starter devcontainer builds a dev container and runs the agent in it",
 	"coder_ai_task":        "this server has no tasks",
 	"coder_agent_instance": "agents sign in with their token only",
 	"data.coder_task":      "this server has no tasks, so enabled is false and prompt is empty",
@@ -23,9 +21,6 @@ var WithoutBlocks = map[string]struct{ Name, Reason string }{
 	"coder_agent":                 {"resources_monitoring", "it does not watch the memory and disks of workspaces. Show them with metadata blocks and coder stat"},
 	"data.coder_workspace_preset": {"prebuilds", "it builds a workspace when a user creates it"},
 }
-
-// inDevcontainer is the reason for what belongs to the agent of a dev container.
-const inDevcontainer = "no agent runs in a coder_devcontainer"
 
 // readSupport records which features in a block of the root module this server does not support. Terraform knows more about them after a
 // plan.
@@ -45,10 +40,7 @@ func (t *Source) readSupport(block *hcl.Block) {
 			t.Ignored[address+"."+inner.Name] = Ignored(placeOf(b), inner.Name+" of "+address, inner.Reason)
 		}
 	}
-	attrs, _ := bodyAttributes(block.Body, "os", "auth", "count", "for_each", "agent_id")
-	if of := attrs["agent_id"]; of != nil && refersTo(of.Expr, "coder_devcontainer") {
-		t.Ignored[address] = Ignored(place, address, inDevcontainer)
-	}
+	attrs, _ := bodyAttributes(block.Body, "os", "auth", "count", "for_each")
 	if kind != "coder_agent" || t.Impossible != nil {
 		return
 	}
@@ -64,19 +56,9 @@ func (t *Source) readSupport(block *hcl.Block) {
 	t.Impossible = CheckAgent(place, address, found["os"], found["auth"])
 }
 
-// readModule records where the root module calls a module, and whether it gives the module an agent that never runs.
+// readModule records where the root module calls a module.
 func (t *Source) readModule(block *hcl.Block) {
-	address := "module." + block.Labels[0]
-	t.places[address] = placeOf(block)
-	attrs, _ := bodyAttributes(block.Body, "agent_id")
-	if of := attrs["agent_id"]; of != nil && refersTo(of.Expr, "coder_devcontainer") {
-		t.Ignored[address] = Ignored(t.places[address], address, inDevcontainer)
-	}
-}
-
-// refersTo reports whether an expression refers to a resource of a type.
-func refersTo(expr hcl.Expression, typ string) bool {
-	return slices.ContainsFunc(expr.Variables(), func(v hcl.Traversal) bool { return v.RootName() == typ })
+	t.places["module."+block.Labels[0]] = placeOf(block)
 }
 
 func placeOf(block *hcl.Block) string {

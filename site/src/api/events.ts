@@ -10,7 +10,7 @@ type Kind = Exclude<EventKind, "ready" | "reset">;
 const touches: Record<Kind, string[]> = {
   workspace: ["workspaces", "mesh"],
   build: ["workspaces", "jobs"],
-  agent: ["workspaces", "mesh", "ports"],
+  agent: ["workspaces", "mesh", "ports", "containers"],
   job: ["jobs", "workspaces", "templates", "provisioners"],
   template: ["templates"],
   provisioner: ["provisioners", "jobs", "mesh", "health"],

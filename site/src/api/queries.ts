@@ -141,6 +141,7 @@ export const queries = {
     ),
   ports: (agent: string) =>
     ask<{ ports: t.ListeningPort[] }>(["ports", agent], `workspaceagents/${agent}/listening-ports`),
+  containers: (agent: string) => ask<t.AgentContainers>(["containers", agent], `workspaceagents/${agent}/containers`),
 
   templates: () => ask<t.Template[]>(["templates", "list"], "templates"),
   // The template with a reference in an address: its name in the default organization, or its id.

@@ -3,7 +3,7 @@
 // WorkspaceAgent is the program that runs inside a workspace.
 export interface WorkspaceAgent {
   id: string; // also its mesh id
-  parent_id: string | null;
+  parent_id: string | null; // the agent that starts the dev container that this one runs in
   created_at: string;
   updated_at: string;
   first_connected_at?: string | null;
@@ -170,11 +170,49 @@ export interface AgentMetadataDescription {
   timeout: number; // seconds
 }
 
-// AgentContainers lists the containers in a workspace. It is empty: agents do not report containers.
+// AgentContainers lists the dev containers that an agent starts, and their containers. Agents do not report other containers.
 export interface AgentContainers {
-  containers: unknown[];
-  devcontainers: unknown[];
+  containers: AgentContainer[];
+  devcontainers: AgentDevcontainer[];
   warnings: string[];
+}
+
+// AgentContainer is the container of a dev container.
+export interface AgentContainer {
+  id: string; // Docker's
+  created_at: string;
+  name: string;
+  image: string;
+  labels: Record<string, string>;
+  running: boolean;
+  ports: unknown[];
+  status: string;
+  volumes: Record<string, string>;
+  devcontainer_status: DevcontainerStatus;
+}
+
+// DevcontainerStatus is what a dev container does.
+export type DevcontainerStatus = "starting" | "running" | "stopped" | "error";
+
+// AgentDevcontainer is a dev container that a template declares with coder_devcontainer.
+export interface AgentDevcontainer {
+  id: string;
+  name: string;
+  workspace_folder: string;
+  config_path?: string;
+  subagent_id: string;
+  status: DevcontainerStatus;
+  dirty: boolean;
+  container?: AgentContainer | null; // nil while there is none
+  agent?: AgentDevcontainerAgent | null; // nil unless it may run
+  error?: string;
+}
+
+// AgentDevcontainerAgent is the agent in a dev container.
+export interface AgentDevcontainerAgent {
+  id: string;
+  name: string;
+  directory: string;
 }
 
 // AuditLog is one row of the audit log: who did what, when and from where.

@@ -9,9 +9,10 @@ import { Connect } from "./agent-connect";
 import { AgentLogs } from "./agent-logs";
 import { Ports } from "./agent-ports";
 import { ConnectionPath } from "./connection-path";
+import { DevContainers } from "./dev-containers";
 import { ExternalAgent } from "./external-agent";
 import { Metadata } from "./metadata";
-import { agentTrouble, Dot } from "./status";
+import { agentsIn, agentTrouble, Dot } from "./status";
 import { Ago, Badge, Button, Card, Facts } from "./ui";
 import { useMe } from "./user";
 
@@ -28,6 +29,7 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
       title={
         <span className="flex flex-wrap items-center gap-2">
           {agent.name}
+          {agent.parent_id && <Badge>in a dev container</Badge>}
           <Badge tone={statusTone[agent.status]}>
             <Dot tone={statusTone[agent.status]} pulse={agent.status === "connecting"} /> {agent.status}
           </Badge>
@@ -78,6 +80,7 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
         ) : (
           <p className="text-[13px] text-muted">You cannot connect to this workspace: it is not shared with you.</p>
         )}
+        {agentsIn(workspace.latest_build, agent).length > 0 && <DevContainers agent={agent} enabled={up && mine} />}
         {up && <Metadata agent={agent.id} />}
         <AgentTabs workspace={workspace} agent={agent} up={up} mine={mine} />
       </div>

@@ -18,7 +18,18 @@ const busy: WorkspaceStatus[] = ["pending", "starting", "stopping", "canceling",
 
 export const isBusy = (status: WorkspaceStatus) => busy.includes(status);
 
-export const agentsOf = (build: WorkspaceBuild): WorkspaceAgent[] => build.resources.flatMap((r) => r.agents ?? []);
+const allAgentsOf = (build: WorkspaceBuild): WorkspaceAgent[] => build.resources.flatMap((r) => r.agents ?? []);
+
+// agentsOf lists the agents of a build without those that run in dev containers.
+export const agentsOf = (build: WorkspaceBuild) => allAgentsOf(build).filter((a) => !a.parent_id);
+
+// agentsIn lists the agents in the dev containers that an agent starts.
+export const agentsIn = (build: WorkspaceBuild, parent: WorkspaceAgent) =>
+  allAgentsOf(build).filter((a) => a.parent_id === parent.id);
+
+// agentNamed is the agent with a name, wherever it runs; without a name it is the first.
+export const agentNamed = (build: WorkspaceBuild, name: string | undefined) =>
+  name ? allAgentsOf(build).find((a) => a.name === name) : agentsOf(build)[0];
 
 const reasons: Record<string, string> = {
   initiator: "",

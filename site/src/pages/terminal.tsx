@@ -5,7 +5,7 @@ import type { Terminal } from "@xterm/xterm";
 import { useEffect, useRef, useState } from "react";
 import { gone, queries } from "~/api/queries";
 import type { WorkspaceAgent } from "~/api/types";
-import { agentsOf } from "~/components/status";
+import { agentNamed } from "~/components/status";
 import { useDark } from "~/components/theme";
 import { Empty, LinkButton, Loading, Pending } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
@@ -40,7 +40,7 @@ export default function TerminalPage({
       </div>
     );
   const { latest_build: build } = workspace.data;
-  const found = agentsOf(build).find((a) => !agent || a.name === agent);
+  const found = agentNamed(build, agent);
   if (build.transition !== "start")
     return (
       <Empty title="The workspace is not running" action={back}>

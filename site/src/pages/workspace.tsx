@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Trash2 } from "lucide-react";
-import { type ReactNode, useState } from "react";
+import { Fragment, type ReactNode, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useBuildLog } from "~/api/logs";
 import { gone, queries } from "~/api/queries";
@@ -9,7 +9,7 @@ import { AgentCard } from "~/components/agent-card";
 import { Consequences, Dormancy } from "~/components/consequences";
 import { JobLogView, linkedLine } from "~/components/job-log";
 import { Quota } from "~/components/quota";
-import { agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
+import { agentsIn, agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { Timeline } from "~/components/timeline";
 import { mono, Table } from "~/components/table";
@@ -180,7 +180,14 @@ function Overview({ workspace: w }: { workspace: Workspace }) {
     <>
       <FoldedBuild key={build.id} build={build} open={open} />
       {agents.map((agent) => (
-        <AgentCard key={agent.id} workspace={w} agent={agent} />
+        <Fragment key={agent.id}>
+          <AgentCard workspace={w} agent={agent} />
+          {agentsIn(build, agent).map((inside) => (
+            <div key={inside.id} className="border-l-2 border-line pl-4">
+              <AgentCard workspace={w} agent={inside} />
+            </div>
+          ))}
+        </Fragment>
       ))}
       {build.status === "stopped" && agents.length === 0 && (
         <Card>

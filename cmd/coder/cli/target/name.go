@@ -119,7 +119,7 @@ func nearestWorkspace(ctx context.Context, client *sdk.Client, name Name) string
 	return nearest.To(name.Name, names)
 }
 
-// ChooseAgent returns the named agent of the workspace's latest build, or its only agent.
+// ChooseAgent returns the named agent of the workspace's latest build, or without a name its only agent outside dev containers.
 func ChooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 	agents := ws.LatestBuild.Agents()
 	if len(agents) == 0 {
@@ -133,8 +133,8 @@ func ChooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 		}
 		names = append(names, agent.Name)
 	}
-	if name == "" && len(agents) == 1 {
-		return agents[0], nil
+	if outer := ws.LatestBuild.OuterAgents(); name == "" && len(outer) == 1 {
+		return outer[0], nil
 	}
 	slices.Sort(names)
 	if name == "" {

@@ -155,7 +155,7 @@ func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id 
 		return err
 	}
 	out := g.Streams().Err
-	agents := ws.LatestBuild.Agents()
+	agents := ws.LatestBuild.OuterAgents()
 	is := func(test func(sdk.WorkspaceAgent) bool) int { return slices.IndexFunc(agents, test) }
 	waiting := is(func(a sdk.WorkspaceAgent) bool { return a.Status != sdk.AgentConnected })
 	failed := is(func(a sdk.WorkspaceAgent) bool {
@@ -321,7 +321,7 @@ func createError(err error, name target.Name, template string) error {
 }
 
 // waitAgents waits until every agent of the workspace's latest build has connected and, if they block sign-ins, run its start scripts. It shows
-// what it waits for. It does not wait for external agents, which start when their owner does so.
+// what it waits for. It does not wait for external agents, which start when their owner does so, nor for dev containers, which may take long.
 func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uuid.UUID) error {
 	p := g.Streams().Progress()
 	ok := false
@@ -334,7 +334,7 @@ func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uui
 			return err
 		}
 		var waiting *sdk.WorkspaceAgent
-		for _, agent := range ws.LatestBuild.Agents() {
+		for _, agent := range ws.LatestBuild.OuterAgents() {
 			if agent.External && agent.Status != sdk.AgentConnected {
 				continue // its owner starts it
 			}

@@ -78,8 +78,11 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 		if len(r.Agents) == 0 {
 			table.Add(label)
 		}
-		for _, agent := range r.Agents {
+		for _, agent := range byParent(r.Agents) {
 			status := string(agent.Status)
+			if agent.ParentID != nil && agent.Status != sdk.AgentConnected && !agent.Health.Healthy {
+				status, _, _ = strings.Cut(agent.Health.Reason, ":") // the dev container's
+			}
 			if agent.Status == sdk.AgentConnected {
 				status += ", " + string(agent.LifecycleState)
 			}
@@ -88,10 +91,14 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 				directory = agent.Directory
 			}
 			name := ws.Name
-			if len(ws.LatestBuild.Agents()) > 1 {
+			if len(ws.LatestBuild.OuterAgents()) > 1 || agent.ParentID != nil {
 				name += "." + agent.Name
 			}
-			table.Add(label, agent.Name, status, agent.Version, directory, "coder ssh "+name)
+			shown := agent.Name
+			if agent.ParentID != nil {
+				shown = "└ " + shown
+			}
+			table.Add(label, shown, status, agent.Version, directory, "coder ssh "+name)
 		}
 	}
 	table.Style = output.StatusStyle(out, table.Header)
@@ -113,6 +120,22 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 		}
 	}
 	return nil
+}
+
+// byParent returns the agents with those of dev containers after the agents that start them.
+func byParent(agents []sdk.WorkspaceAgent) (sorted []sdk.WorkspaceAgent) {
+	for _, a := range agents {
+		if a.ParentID != nil {
+			continue
+		}
+		sorted = append(sorted, a)
+		for _, inside := range agents {
+			if inside.ParentID != nil && *inside.ParentID == a.ID {
+				sorted = append(sorted, inside)
+			}
+		}
+	}
+	return sorted
 }
 
 // connectionsText lists the number of connections of each kind.

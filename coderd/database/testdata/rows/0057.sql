@@ -1,0 +1,4 @@
+INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, parent_id) VALUES
+	('00000000-0000-4000-8000-000000000098', '00000000-0000-4000-8000-000000000042', '00000000-0000-4000-8000-000000000040', 1, 'app', '00000000-0000-4000-8000-000000000043');
+INSERT INTO workspace_agent_devcontainers (id, agent_id, subagent_id, log_source_id, name, workspace_folder) VALUES
+	('00000000-0000-4000-8000-000000000099', '00000000-0000-4000-8000-000000000043', '00000000-0000-4000-8000-000000000098', '00000000-0000-4000-8000-000000000045', 'app', '/workspaces/app');

@@ -1,0 +1,250 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// engine is a Docker engine of the test's own, without a network of containers.
+type engine struct {
+	t      *testing.T
+	socket string
+}
+
+func startEngine(t *testing.T) *engine {
+	t.Helper()
+	program, err := exec.LookPath("dockerd")
+	if err != nil {
+		t.Fatalf("%v: run scripts/test-prerequisites", err)
+	}
+	dir, err := os.MkdirTemp("/tmp", "cmdocker") // short: it holds sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &engine{t, filepath.Join(dir, "docker.sock")}
+	cmd := exec.Command(program, "--host=unix://"+e.socket, "--data-root="+dir+"/data", "--exec-root="+dir+"/exec", "--pidfile="+dir+"/pid",
+		"--bridge=none", "--iptables=false", "--ip6tables=false", "--storage-driver=vfs")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Errorf("stop dockerd: %v", err)
+		}
+		_ = cmd.Wait() // it ends its containers first; its status is the signal's
+		log.Close()
+		_ = syscall.Unmount(dir+"/exec/netns/default", syscall.MNT_DETACH) // what containers with the host's network leave; none if none ran
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	await(t, "dockerd answers", func() bool { return e.command("version").Run() == nil })
+	return e
+}
+
+func (e *engine) command(args ...string) *exec.Cmd {
+	return exec.CommandContext(context.WithoutCancel(e.t.Context()), "docker", append([]string{"-H", "unix://" + e.socket}, args...)...)
+}
+
+func (e *engine) docker(args ...string) string {
+	e.t.Helper()
+	out, err := e.command(args...).CombinedOutput()
+	if err != nil {
+		e.t.Fatalf("docker %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// box imports an image with busybox and the user dev.
+func (e *engine) box() {
+	e.t.Helper()
+	root := e.t.TempDir()
+	script := `set -e
+box=$(command -v busybox)
+mkdir -p bin etc tmp home/dev workspaces
+cp "$box" bin/busybox
+for lib in $(ldd "$box" 2>/dev/null | grep -o '/[^ ]*'); do mkdir -p ".${lib%/*}"; cp -L "$lib" ".$lib"; done
+for name in sh cat echo id pwd sleep test; do ln -s busybox "bin/$name"; done
+echo dev:x:1000:1000::/home/dev:/bin/sh >etc/passwd
+chown 1000:1000 home/dev
+chmod 1777 tmp
+echo boxed >inside`
+	cmd := exec.CommandContext(e.t.Context(), "sh", "-c", script)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		e.t.Fatalf("make image: %v\n%s", err, out)
+	}
+	if out, err := exec.CommandContext(e.t.Context(), "sh", "-c", fmt.Sprintf("tar -C %s -c . | docker -H unix://%s import - box", root, e.socket)).CombinedOutput(); err != nil {
+		e.t.Fatalf("import image: %v\n%s", err, out)
+	}
+}
+
+// devcontainerProgram speaks for the program of @devcontainers/cli, which needs a registry for its images: it runs the image box with Docker,
+// and answers as the program's documentation says.
+const devcontainerProgram = `#!/bin/sh
+set -e
+while [ $# -gt 0 ]; do
+	case $1 in
+	--workspace-folder) folder=$2; shift ;;
+	--remove-existing-container) docker rm -f app >/dev/null 2>&1 || true ;;
+	esac
+	shift
+done
+echo "Reading $folder/.devcontainer.json" >&2
+[ -e "$folder/.devcontainer.json" ] || { echo '{"outcome":"error","message":"Dev container config not found."}'; exit 1; }
+docker start app >/dev/null 2>&1 ||
+	docker run -d --name app --label "devcontainer.local_folder=$folder" --network host -v "$folder:/workspaces/app" box /bin/sh -c 'trap "exit 0" TERM; while :; do sleep 1 & wait; done' >/dev/null
+printf '{"outcome":"success","containerId":"%s","remoteUser":"dev","remoteWorkspaceFolder":"/workspaces/app"}\n' "$(docker inspect -f '{{.Id}}' app)"
+`
+
+const devcontainerTemplate = `terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+data "coder_workspace" "me" {}
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+  env  = { DOCKER_HOST = "unix://%[4]s", PATH = "%[1]s/bin:/usr/bin:/bin:/usr/sbin:/sbin" }
+  startup_script = "mkdir -p project && echo '{}' >project/.devcontainer.json && echo shared >project/file"
+}
+resource "coder_devcontainer" "app" {
+  agent_id         = coder_agent.main.id
+  workspace_folder = "%[1]s/project"
+}
+resource "coder_env" "inside" {
+  agent_id = coder_devcontainer.app.subagent_id
+  name     = "WHERE"
+  value    = "in the dev container"
+}
+resource "terraform_data" "process" {
+  count = data.coder_workspace.me.start_count
+  provisioner "local-exec" {
+    command = "cd %[1]s; HOME=%[1]s CODER_AGENT_TOKEN=${coder_agent.main.token} CODER_AGENT_URL=%[2]s setsid %[3]s agent >%[1]s/agent.log 2>&1 </dev/null &"
+  }
+}
+`
+
+// TestDevcontainer runs an agent in a dev container of a real Docker engine: who may enter, what the container's end means, and what remains.
+func TestDevcontainer(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	e := startEngine(t)
+	e.box()
+	d := startServer(t, "--provisioner-isolation", "none")
+	home, template := filepath.Join(d.dir, "agent-dev"), filepath.Join(d.dir, "template")
+	for _, dir := range []string{filepath.Join(home, "bin"), template} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(home, "bin", "devcontainer"), []byte(devcontainerProgram), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(template, "main.tf"), fmt.Appendf(nil, devcontainerTemplate, home, d.url(), coder, e.socket), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.coder("templates", "push", "boxes", "-d", template, "-y")
+	d.coder("create", "dev", "-t", "boxes", "-y")
+	id := map[string]string{}
+	for _, a := range d.workspace("dev").LatestBuild.Resources[0].Agents {
+		id[a.Name] = a.ID
+	}
+	if len(id) != 2 {
+		t.Fatalf("agents %v", id)
+	}
+	containers := "/api/v2/workspaceagents/" + id["main"] + "/containers"
+	state := func() (list sdk.AgentContainers) {
+		t.Helper()
+		d.get(containers, &list)
+		if len(list.Devcontainers) != 1 {
+			t.Fatalf("containers: %+v", list)
+		}
+		return list
+	}
+	inside := func() (a sdk.WorkspaceAgent) {
+		d.get("/api/v2/workspaceagents/"+id["app"], &a)
+		return a
+	}
+	running := func() bool {
+		a := inside()
+		got := state().Devcontainers[0]
+		if got.Status == sdk.DevcontainerError {
+			t.Fatalf("the dev container failed: %s", got.Error)
+		}
+		return got.Status == sdk.DevcontainerRunning && a.Status == sdk.AgentConnected && a.LifecycleState == sdk.LifecycleReady
+	}
+	await(t, "the agent in the dev container is connected", running)
+
+	const look = `echo $CODER_WORKSPACE_AGENT_NAME, $WHERE, $(id -un), $(pwd), $(cat file) $(cat /inside)`
+	const want = "app, in the dev container, dev, /workspaces/app, shared boxed\n"
+	if got := d.coder("ssh", "dev.app", "--", look); got != want {
+		t.Errorf("in the dev container: %q, want %q", got, want)
+	}
+	if got := d.coder("ssh", "dev", "--", "echo $CODER_WORKSPACE_AGENT_NAME $WHERE"); got != "main\n" {
+		t.Errorf("in the workspace: %q", got)
+	}
+	if got := d.coder("show", "dev"); !strings.Contains(got, "└ app") || !strings.Contains(got, "coder ssh dev.app") {
+		t.Errorf("coder show:\n%s", got)
+	}
+	if got := d.coder("logs", "dev"); !strings.Contains(got, "Reading "+home+"/project/.devcontainer.json") {
+		t.Errorf("coder logs:\n%s", got)
+	}
+	d.member("bob")
+	if out, stderr, err := d.tryAs("bob", "ssh", "ada/dev.app", "--", "true"); err == nil {
+		t.Errorf("another user gets in: %s%s", out, stderr)
+	}
+
+	// A new container has a new agent, which people reach as before. The old one's files are gone.
+	d.coder("ssh", "dev.app", "--", "echo old >~/old")
+	before := state().Containers[0]
+	if err := call(http.MethodPost, d.url()+containers+"/devcontainers/"+state().Devcontainers[0].ID.String()+"/recreate", d.token, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "another container runs", func() bool { return len(state().Containers) == 1 && state().Containers[0].ID != before.ID && running() })
+	if got := d.coder("ssh", "dev.app", "--", "test -e ~/old || "+look); got != want {
+		t.Errorf("in the new dev container: %q, want %q", got, want)
+	}
+
+	// A container that ends takes its agent with it, and comes back with it.
+	e.docker("stop", "-t", "5", "app")
+	await(t, "the container is stopped", func() bool { return state().Devcontainers[0].Status == sdk.DevcontainerStopped })
+	if _, stderr, err := d.try("ssh", "dev.app", "--", "true"); err == nil || !strings.Contains(stderr, "dev container") {
+		t.Errorf("coder ssh into a stopped dev container: %v, %s", err, stderr)
+	}
+	if got := d.coder("show", "dev"); !strings.Contains(got, "dev container is stopped") {
+		t.Errorf("coder show:\n%s", got)
+	}
+	e.docker("start", "app")
+	await(t, "the container runs again", running)
+
+	// So does the end of the agent outside, whose successor starts another agent inside.
+	connected := inside().LastConnectedAt
+	for _, pid := range d.agents() {
+		if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && program == coder { // the one inside is a copy
+			signal(t, pid, syscall.SIGKILL)
+		}
+	}
+	await(t, "another agent in the dev container after a crash", func() bool { return running() && inside().LastConnectedAt.After(*connected) })
+	if got := d.coder("ssh", "dev.app", "--", look); got != want {
+		t.Errorf("in the dev container after a crash: %q, want %q", got, want)
+	}
+
+	d.coder("stop", "dev", "-y")
+	await(t, "the workspace's container has stopped", func() bool { return e.docker("inspect", "-f", "{{.State.Running}}", "app") == "false" })
+}
