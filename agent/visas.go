@@ -22,7 +22,7 @@ const (
 	visaTimeout = 10 * time.Second
 )
 
-// regionVisit is a visitor's use of a port through a region proxy. It ends when its newest visa has expired.
+// regionVisit is a visitor's use of a port or a terminal through a region proxy. It ends when its newest visa has expired.
 type regionVisit struct {
 	until time.Time
 	end   *time.Timer
@@ -38,7 +38,7 @@ type regionVisits struct {
 type regionVisitID struct {
 	proxy netip.Addr
 	visit uuid.UUID
-	port  uint16
+	port  uint16 // 0 for a terminal
 }
 
 // serveRegion serves a connection of a region proxy.
@@ -66,6 +66,10 @@ func (d *daemon) serveRegion(conn net.Conn) {
 	}
 	leave := d.regionVisits.enter(id, conn, until)
 	defer leave()
+	if v.Terminal {
+		d.serveTerminal(conn)
+		return
+	}
 	defer d.stats.begin(kindForward)()
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()

@@ -13,6 +13,7 @@ var unaudited = []string{
 	"POST /api/v2/authcheck",
 	"POST /api/v2/notifications/custom", "POST /api/v2/notifications/test",
 	"POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate",
+	"POST /api/v2/applications/reconnecting-pty-signed-token",
 	"POST /api/v2/users/otp/request",
 	"POST /api/v2/users/validate-password",
 	"POST /api/v2/licenses", "DELETE /api/v2/licenses/{id}", "POST /api/v2/tasks/{user}", "DELETE /api/v2/tasks/{user}/{task}", "PUT /api/v2/prebuilds/settings",

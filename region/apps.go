@@ -40,7 +40,7 @@ const (
 	maxAnswers       = 4096
 )
 
-// apps is the proxy's appproxy.Judge: it asks the servers, and reaches agents over the mesh.
+// apps is the proxy's appproxy.Judge: it asks the servers, and reaches agents over the mesh. terminals.go adds terminals.
 //
 //	browser ──▶ appproxy ──Decide──▶ server: VisitResponse{App, Visa} ──Dial──▶ mesh ──visa──▶ agent ──▶ localhost
 //
@@ -66,9 +66,10 @@ type question struct {
 	userAgent string
 }
 
-// visit is a visitor's use of an app.
+// visit is a visitor's use of an app or a terminal.
 type visit struct {
 	id      uuid.UUID
+	what    string // for people
 	from    question
 	agent   uuid.UUID
 	ctx     context.Context // ends when the visit does
@@ -76,6 +77,8 @@ type visit struct {
 	wake    notify.Wake // to be renewed now
 	in, out atomic.Int64
 	traffic appproxy.Traffic
+	renew   func() VisitRequest // only keep calls it
+	told    int32               // for renewApp: the status that the servers know
 
 	// The apps' mutex guards the fields below.
 	visa, renewal secret.Token
@@ -138,7 +141,9 @@ func (a *apps) ask(ctx context.Context, req VisitRequest) (resp VisitResponse, e
 	if err != nil {
 		return resp, err
 	}
-	req.Node = node.ID()
+	if req.Node == uuid.Nil {
+		req.Node = node.ID()
+	}
 	return resp, a.server.PostAsProxy(ctx, visits, req, &resp)
 }
 
@@ -199,15 +204,13 @@ func (a *apps) Enter(r *http.Request, answer appproxy.Answer) (*appproxy.Visit, 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.life.Err() != nil {
-		return nil, fault.New(fault.Unavailable, "This region proxy is stopping.").WithDetail("Open the app from the dashboard.")
+		return nil, errStopping()
 	}
 	v := a.visits[got.resp.ID]
 	if v == nil {
-		v = &visit{id: got.resp.ID, from: got.from, agent: answer.App.AgentID, wake: notify.NewWake()}
-		v.ctx, v.end = context.WithCancelCause(a.life)
+		v = a.begin("app", got.from, answer.App.AgentID, got.resp)
 		v.traffic.In, v.traffic.Out = &v.in, &v.out
-		v.take(got.resp)
-		a.visits[v.id] = v
+		v.renew = v.renewApp
 		a.working.Go(func() { a.keep(v) })
 	}
 	v.requests++
@@ -221,6 +224,28 @@ func (a *apps) Enter(r *http.Request, answer appproxy.Answer) (*appproxy.Visit, 
 		v.requests--
 		v.left = time.Now()
 	}}, nil
+}
+
+// begin registers a visit. Called with mu held.
+func (a *apps) begin(what string, from question, agent uuid.UUID, resp VisitResponse) *visit {
+	v := &visit{id: resp.ID, what: what, from: from, agent: agent, wake: notify.NewWake()}
+	v.ctx, v.end = context.WithCancelCause(a.life)
+	v.take(resp)
+	a.visits[v.id] = v
+	return v
+}
+
+func errStopping() error {
+	return fault.New(fault.Unavailable, "This region proxy is stopping.").WithDetail("Continue from the dashboard.")
+}
+
+// renewApp returns the request that renews the visit of an app, with what passed since the last one.
+func (v *visit) renewApp() VisitRequest {
+	req := VisitRequest{In: v.in.Swap(0), Out: v.out.Swap(0)}
+	if now := v.traffic.Status.Load(); now != v.told {
+		v.told, req.Status = now, now
+	}
+	return req
 }
 
 // take stores the tokens of an answer.
@@ -243,7 +268,6 @@ func (a *apps) keep(v *visit) {
 	defer a.drop(v)
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
-	var status int32
 	for {
 		select {
 		case <-ticker.C:
@@ -255,19 +279,17 @@ func (a *apps) keep(v *visit) {
 		quiet := v.requests == 0 && time.Since(v.left) > keepVisit
 		renewal, until := v.renewal, v.until
 		a.mu.Unlock()
-		req := VisitRequest{Visit: renewal, Addr: v.from.addr, UserAgent: v.from.userAgent, In: v.in.Swap(0), Out: v.out.Swap(0)}
-		if now := v.traffic.Status.Load(); now != status {
-			status, req.Status = now, now
-		}
+		req := v.renew()
+		req.Visit, req.Addr, req.UserAgent = renewal, v.from.addr, v.from.userAgent
 		resp, err := a.ask(v.ctx, req)
 		switch code := fault.CodeOf(err); {
 		case v.ctx.Err() != nil:
 			return
 		case err == nil && resp.Visa == "", code == fault.Unauthenticated, code == fault.Forbidden, code == fault.NotFound:
-			v.end(fault.New(fault.Forbidden, "Your access to this app has ended."))
+			v.end(fault.New(fault.Forbidden, "Your access to this %s has ended.", v.what))
 			return
 		case err != nil && time.Now().After(until):
-			v.end(fault.New(fault.Unavailable, "The servers do not confirm your access to this app."))
+			v.end(fault.New(fault.Unavailable, "The servers do not confirm your access to this %s.", v.what))
 			return
 		case err != nil:
 			a.log.Warn("visit not renewed, trying again", "agent", v.agent, "err", err)

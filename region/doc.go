@@ -8,7 +8,7 @@
 //	                                        ◀──      Update{admit, revoke} whenever keys change
 //	                                        ◀──      Update{recheck} when visitors of apps may have lost their rights
 //
-// Unless it is told not to, the proxy also serves apps (apps.go): it asks the servers about each visitor, and receives visas with which its node
+// Unless it is told not to, the proxy also serves apps (apps.go) and terminals (terminals.go): it asks the servers about each visitor, and receives visas with which its node
 // reaches agents. It can make neither tokens nor visas, so it reaches only what a visitor may open, while they visit it here.
 //
 // While the connection lasts, the servers list the proxy as a region of the relay map (tailnet.RelayMap), and nodes may make it their home. Two

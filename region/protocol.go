@@ -17,6 +17,8 @@ import (
 const (
 	// CheckPath is where a proxy answers with its Hello's Check.
 	CheckPath = "/region-check"
+	// TerminalPath is where a proxy serves terminals.
+	TerminalPath = "/api/v2/workspaceagents/{agent}/pty"
 	// VisitPath and RedeemPath are routes of the servers, for proxies: VisitRequest and appproxy.Exchange.
 	VisitPath  = proxyRoutes + visits
 	RedeemPath = proxyRoutes + appCodes
@@ -42,9 +44,11 @@ type Hello struct {
 	WildcardHost string `json:"wildcard_host,omitempty"`
 }
 
-// VisitRequest asks whether a visitor may open an app, or whether a visit may go on.
+// VisitRequest asks whether a visitor may open an app or a terminal, or whether a visit may go on.
 type VisitRequest struct {
 	Question appproxy.Question `json:"question"`
+	// Terminal takes the place of the question for a terminal. A server of a version without terminals finds no app.
+	Terminal *Terminal `json:"terminal,omitempty"`
 	// Visit is the last VisitResponse's. If it is set, it takes the place of the question.
 	Visit secret.Token `json:"visit,omitempty"`
 	// Node is the proxy's in the mesh.
@@ -58,10 +62,22 @@ type VisitRequest struct {
 	Status int32 `json:"status,omitempty"`
 }
 
-// VisitResponse is the answer. ID, Visa and Visit are set if the app can be opened now.
+// Terminal describes the visit of a terminal.
+type Terminal struct {
+	Agent uuid.UUID `json:"agent"`
+	// Token is what the visitor brought. Origin is that of the visitor's page; "" if they have none. Renewals have neither.
+	Token  secret.Token `json:"token,omitempty"`
+	Origin string       `json:"origin,omitempty"`
+	// Ended is why the terminal was closed, and In and Out its bytes into and out of the workspace. A server only records that.
+	Ended string `json:"ended,omitempty"`
+	In    int64  `json:"in,omitempty"`
+	Out   int64  `json:"out,omitempty"`
+}
+
+// VisitResponse is the answer. ID, Visa and Visit are set if the app or the terminal can be opened now.
 type VisitResponse struct {
 	Answer appproxy.Answer `json:"answer"`
-	// ID is the same for all requests of a visitor to an app.
+	// ID is the same for all requests of a visitor to an app, and in all renewals of a terminal.
 	ID uuid.UUID `json:"id,omitzero"`
 	// Visa is for the agent, and Visit renews it. Both expire soon.
 	Visa  secret.Token `json:"visa,omitempty"`

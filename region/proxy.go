@@ -51,7 +51,7 @@ type Options struct {
 	Listener net.Listener
 	// STUNAddress is the UDP address that answers STUN. Empty means none.
 	STUNAddress string
-	// Apps makes the proxy serve apps, and WildcardHost is the pattern of their hosts: see appproxy.Options.
+	// Apps makes the proxy serve apps and terminals, and WildcardHost is the pattern of their hosts: see appproxy.Options.
 	Apps         bool
 	WildcardHost string
 	// Metrics is where the proxy's metrics are registered. Nil means nowhere.
@@ -65,7 +65,7 @@ type proxy struct {
 	opts  Options
 	log   *slog.Logger
 	relay *relay.Server
-	apps  *apps // nil if it serves none
+	apps  *apps // nil if it serves neither apps nor terminals
 	hello Hello
 
 	mu    sync.Mutex                   // held while the relay admits and revokes, which does not block
@@ -102,11 +102,13 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	handler := p.routes()
+	mux := p.routes()
+	var handler http.Handler = mux
 	if opts.Apps {
 		p.apps = newApps(ctx, opts, p.log)
+		mux.HandleFunc("GET "+TerminalPath, p.apps.serveTerminal)
 		front := appproxy.New(appproxy.Options{Logger: p.log, Judge: p.apps, URL: opts.URL, Dashboard: opts.Server, WildcardHost: opts.WildcardHost})
-		handler = front.Wrap(handler)
+		handler = front.Wrap(mux)
 		defer func() {
 			cancel(nil)
 			front.Close()
@@ -129,7 +131,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	return p.stayConnected(ctx)
 }
 
-func (p *proxy) routes() http.Handler {
+func (p *proxy) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /derp", p.relay.Handler())
 	mux.Handle("GET /derp/", p.relay.Handler())

@@ -49,7 +49,7 @@ func wsproxyServerCmd() *cobra.Command {
 token from "coder wsproxy create", and needs no database. Workspaces, users' machines and the server must reach it at --access-url. Packets that it
 relays are encrypted between their ends.
 
-It also opens workspaces' apps and ports in browsers, at paths below --access-url and at hosts below --wildcard-access-url. The server decides who
+It also opens workspaces' terminals, apps and ports in browsers, at paths below --access-url and at hosts below --wildcard-access-url. The server decides who
 may open what, and knows every visit; --derp-only turns this off.
 
 The proxy connects again when the server was away, and keeps relaying meanwhile. When it stops, nodes move to another region at once.
@@ -68,7 +68,7 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 	opts.tls.listenFlags(f)
 	f.StringVar(&opts.stun, "stun-address", ":3478", `UDP address to answer STUN on, at the access URL's host; "off" for none`)
 	f.StringVar(&opts.wildcard, "wildcard-access-url", "", "wildcard host for apps at this proxy, such as *.eu.example.com; apps are below the access URL without it")
-	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps, and relay only")
+	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps and terminals, and relay only")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
 	opts.logs.flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")

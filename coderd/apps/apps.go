@@ -1,5 +1,5 @@
 // Package apps decides who may open services of a workspace in a browser, and through which address: it is the server's Judge of package appproxy,
-// and answers the same questions of region proxies. It also owns the sharing of ports.
+// and answers the same questions of region proxies, and theirs about terminals. It also owns the sharing of ports.
 //
 // A token is for one app and one place where apps are served: the servers, or one region proxy. None of them works at another.
 package apps
@@ -64,6 +64,8 @@ type Accounts interface {
 type Agents interface {
 	// Admitted returns the given agents that run.
 	Admitted(ctx context.Context, agents ...uuid.UUID) ([]uuid.UUID, error)
+	// MayConnect returns a fault unless a user may open a terminal of an agent.
+	MayConnect(ctx context.Context, actor rbac.Actor, agent uuid.UUID) error
 }
 
 // Mesh reaches agents.
@@ -128,6 +130,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST /api/v2/workspaces/{workspace}/port-share", share, s.sharePort, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("DELETE /api/v2/workspaces/{workspace}/port-share", share, s.deletePortShare, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET "+appproxy.AuthPath, rbac.Public, s.authorize) // sends visitors who are not signed in to the sign-in page
+	mux.Handle("POST /api/v2/applications/reconnecting-pty-signed-token", rbac.Needs(rbac.Connect, rbac.Agent), s.terminalToken, audit.Exempt("the connection log records terminals"))
 	uncounted := httpapi.Uncounted("a region proxy asks for all of its visitors")
 	mux.Handle("POST "+region.VisitPath, rbac.Public, s.visitRegion, uncounted, audit.Exempt("the connection log records visits"))
 	mux.Handle("POST "+region.RedeemPath, rbac.Public, s.redeemRegion, uncounted, audit.Exempt("the connection log records visits"))

@@ -28,10 +28,12 @@ const (
 
 // Purposes of signed tokens.
 const (
-	purposeCode  = "app code"
-	purposeHost  = "app host"
-	purposePath  = "app path"
-	purposeVisit = "app visit"
+	purposeCode          = "app code"
+	purposeHost          = "app host"
+	purposePath          = "app path"
+	purposeVisit         = "app visit"
+	purposeTerminal      = "terminal"
+	purposeTerminalVisit = "terminal visit"
 )
 
 // claims are the content of a token: who may visit what.
@@ -39,9 +41,9 @@ type claims struct {
 	User   uuid.UUID `json:"u"`
 	Key    string    `json:"k"`
 	Scope  string    `json:"s"`           // the site; then the host, or for a path the agent and the slug
-	State  string    `json:"h,omitempty"` // for a code: the hash of the cookie of the browser that asked for it
+	State  string    `json:"h,omitempty"` // for a code: the hash of the cookie of the browser that asked for it; for a terminal: the origin of the page
 	Issued int64     `json:"i"`           // Unix time
-	Nonce  string    `json:"n,omitempty"` // for a code: two of the same second differ
+	Nonce  string    `json:"n,omitempty"` // for a code or a terminal: two of the same second differ
 }
 
 // site is where apps are served: "" for the servers, else a region proxy. Scopes begin with it.
@@ -190,15 +192,20 @@ func (s *Service) redeem(ctx context.Context, at site, x appproxy.Exchange) (sec
 	if !ok || subtle.ConstantTimeCompare([]byte(c.State), []byte(x.State)) != 1 {
 		return "", nil
 	}
-	sum := sha256.Sum256([]byte(x.Code.Reveal()))
-	first, err := s.opts.DB.RedeemAppCode(ctx, dbsqlc.RedeemAppCodeParams{Hash: sum[:], LifeSeconds: codeLifetime.Seconds()})
-	if err != nil {
-		return "", fmt.Errorf("redeem code: %w", err)
-	}
-	if first == 0 {
-		return "", nil
+	if first, err := s.spend(ctx, x.Code); err != nil || !first {
+		return "", err
 	}
 	return s.token(c, x.ByPath)
+}
+
+// spend marks a code as used, and reports whether it was not used before.
+func (s *Service) spend(ctx context.Context, code secret.Token) (bool, error) {
+	sum := sha256.Sum256([]byte(code.Reveal()))
+	first, err := s.opts.DB.RedeemAppCode(ctx, dbsqlc.RedeemAppCodeParams{Hash: sum[:], LifeSeconds: codeLifetime.Seconds()})
+	if err != nil {
+		return false, fmt.Errorf("redeem code: %w", err)
+	}
+	return first > 0, nil
 }
 
 // claimsIn opens a token of this server. ok is false if the token is malformed, has expired, or is for something other than

@@ -37,6 +37,9 @@ func (s *Service) visitRegion(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
+	if req.Terminal != nil {
+		return s.visitTerminal(w, r, proxy, req)
+	}
 	ctx, at := r.Context(), siteOf(proxy.ID)
 	var v verdict
 	if req.Visit != "" {

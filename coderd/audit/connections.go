@@ -92,15 +92,38 @@ type Open struct {
 
 // Begin records that a connection is open. The caller calls End once. A nil Connections records nothing.
 func (c *Connections) Begin(what Connection) *Open {
-	o := &Open{to: c, row: dbsqlc.ReportConnectionParams{
-		ID: uuid.New(), ConnectTime: time.Now().Truncate(time.Microsecond), Type: string(what.Type), SlugOrPort: bounded(what.Target), UserID: optional(what.User),
-		UserAgent: bounded(what.UserAgent), Path: pathProxied, AgentID: what.Agent, Region: what.Region,
-	}}
-	if what.Addr.IsValid() {
-		o.row.Ip = what.Addr.String()
-	}
-	c.add(o.row)
+	o := &Open{to: c, row: what.row(uuid.New(), time.Now())}
+	c.add(o.row, true)
 	return o
+}
+
+// row returns what is known of a connection that began at a time.
+func (what Connection) row(id uuid.UUID, began time.Time) dbsqlc.ReportConnectionParams {
+	row := dbsqlc.ReportConnectionParams{
+		ID: id, ConnectTime: began.Truncate(time.Microsecond), Type: string(what.Type), SlugOrPort: bounded(what.Target), UserID: optional(what.User),
+		UserAgent: bounded(what.UserAgent), Path: pathProxied, AgentID: what.Agent, Region: what.Region,
+	}
+	if what.Addr.IsValid() {
+		row.Ip = what.Addr.String()
+	}
+	return row
+}
+
+// Ended is how a connection ended.
+type Ended struct {
+	Reason  string
+	In, Out int64 // bytes into and out of the workspace
+}
+
+// Report records a connection that another process carries and tells any server about: it has begun, or ended if end is set. While it is open,
+// that process confirms it with SeeConnections. A nil Connections records nothing.
+func (c *Connections) Report(id uuid.UUID, began time.Time, what Connection, end *Ended) {
+	row := what.row(id, began)
+	if end != nil {
+		now := time.Now().Truncate(time.Microsecond)
+		row.DisconnectTime, row.DisconnectReason, row.BytesIn, row.BytesOut = &now, bounded(end.Reason), max(end.In, 0), max(end.Out, 0)
+	}
+	c.add(row, false)
 }
 
 // End records that the connection has ended. status is 0 if there is none. Only the first call counts.
@@ -113,11 +136,12 @@ func (o *Open) End(reason string, status int) {
 			code := int32(status)
 			row.StatusCode = &code
 		}
-		o.to.add(row)
+		o.to.add(row, true)
 	})
 }
 
-func (c *Connections) add(row dbsqlc.ReportConnectionParams) {
+// add stores a row soon. This server confirms its own connections while they are open.
+func (c *Connections) add(row dbsqlc.ReportConnectionParams, own bool) {
 	if c == nil {
 		return
 	}
@@ -129,7 +153,7 @@ func (c *Connections) add(row dbsqlc.ReportConnectionParams) {
 		return
 	}
 	c.waiting = append(c.waiting, row)
-	if row.DisconnectTime == nil {
+	if row.DisconnectTime == nil && own {
 		c.open[row.ID] = struct{}{}
 	} else {
 		delete(c.open, row.ID)

@@ -115,3 +115,18 @@ func (c *Client) DeleteWorkspaceProxy(ctx context.Context, reference string) err
 func (c *Client) PostAsProxy(ctx context.Context, route string, body, into any) error {
 	return c.do(ctx, http.MethodPost, "workspaceproxies/me/"+route, body, into)
 }
+
+// TerminalTokenParam is the query parameter with which a browser brings a signed token to a region proxy's terminal.
+const TerminalTokenParam = "coder_terminal_token"
+
+// TerminalTokenRequest asks for a token that opens a terminal at a region proxy.
+type TerminalTokenRequest struct {
+	// URL is the terminal's at the proxy: …/api/v2/workspaceagents/{agent}/pty, without a query.
+	URL     string    `json:"url"`
+	AgentID uuid.UUID `json:"agentID"`
+}
+
+// TerminalTokenResponse contains the token. It works once and for a minute, at the proxy of the URL, for pages of the origin that asked for it.
+type TerminalTokenResponse struct {
+	SignedToken string `json:"signed_token"`
+}

@@ -1,9 +1,10 @@
-// Package visa is how a server tells an agent that a visitor opens a port of the workspace through a region proxy. The server signs a visa with
+// Package visa is how a server tells an agent that a visitor opens a port or a terminal of the workspace through a region proxy. The server signs a visa with
 // the hash of the agent's token, which only it and the agent know, so the proxy can neither make nor change one. A visa names the proxy's
 // node, whose address WireGuard has proven, and is worthless to every other node.
 //
 //	proxy                                     agent
 //	"open <visa>\n", bytes of the app  ──▶    checks the visa, connects to the port, and cuts when the visa has expired
+//	"open <visa>\n", ptywire frames    ──▶    the same for a terminal
 //	"renew <visa>\n"                   ──▶    keeps what the visit has open until the new visa expires
 package visa
 
@@ -37,14 +38,16 @@ const (
 // ErrInvalid reports that a visa is not one of this agent's, or has expired.
 var ErrInvalid = errors.New("the visa is not valid")
 
-// Visa lets a node open connections to a port.
+// Visa lets a node open connections to a port, or terminals. Agents of versions without terminals refuse a visa for one, because its port is 0.
 type Visa struct {
-	Visit   uuid.UUID `json:"v"` // the same in all visas of a visit
-	Agent   uuid.UUID `json:"a"`
-	Node    uuid.UUID `json:"n"` // of the proxy
-	User    uuid.UUID `json:"u"` // the visitor; Nil if not signed in
-	Port    uint16    `json:"p"`
-	Expires int64     `json:"e"` // Unix time
+	Visit uuid.UUID `json:"v"` // the same in all visas of a visit
+	Agent uuid.UUID `json:"a"`
+	Node  uuid.UUID `json:"n"` // of the proxy
+	User  uuid.UUID `json:"u"` // the visitor; Nil if not signed in
+	Port  uint16    `json:"p,omitempty"`
+	// Terminal takes the place of a port.
+	Terminal bool  `json:"t,omitempty"`
+	Expires  int64 `json:"e"` // Unix time
 }
 
 // Sign returns the visa as text. key is the hash of the agent's token. It fails only if JSON cannot encode the visa.
@@ -74,7 +77,7 @@ func Open(key []byte, token secret.Token, now time.Time) (Visa, error) {
 		return Visa{}, ErrInvalid
 	}
 	var v Visa
-	if json.Unmarshal(payload, &v) != nil || v.Port == 0 || !now.Before(time.Unix(v.Expires, 0).Add(Leeway)) {
+	if json.Unmarshal(payload, &v) != nil || (v.Port == 0) != v.Terminal || !now.Before(time.Unix(v.Expires, 0).Add(Leeway)) {
 		return Visa{}, ErrInvalid
 	}
 	return v, nil
@@ -91,7 +94,7 @@ func sum(key, payload []byte) []byte {
 type Verb string
 
 const (
-	OpenPort Verb = "open"  // connect to the port
+	OpenPort Verb = "open"  // connect to the port, or open a terminal
 	Renew    Verb = "renew" // keep the visit's connections
 )
 

@@ -12,6 +12,18 @@ import (
 	"github.com/google/uuid"
 )
 
+const getAgentKey = `-- name: GetAgentKey :one
+SELECT token_hash FROM workspace_agents WHERE id = $1
+`
+
+// Returns the hash of an agent's token, with which visas for it are signed. Null once the agent was revoked.
+func (q *Queries) GetAgentKey(ctx context.Context, id uuid.UUID) ([]byte, error) {
+	row := q.db.QueryRow(ctx, getAgentKey, id)
+	var token_hash []byte
+	err := row.Scan(&token_hash)
+	return token_hash, err
+}
+
 const getApp = `-- name: GetApp :one
 SELECT id, agent_id, slug, display_name, icon, command, url, external, subdomain, sharing_level, healthcheck_url, healthcheck_interval, healthcheck_threshold, health, hidden, display_order, display_group, open_in, tooltip FROM workspace_apps WHERE agent_id = $1 AND lower(slug) = lower($2::text)
 `

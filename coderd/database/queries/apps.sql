@@ -11,6 +11,10 @@ WHERE u.deleted_at IS NULL AND lower(u.username) = lower(sqlc.arg(owner)::text) 
 	AND (sqlc.arg(agent)::text = '' AND a.parent_id IS NULL OR lower(a.name) = lower(sqlc.arg(agent)::text))
 ORDER BY a.build_number DESC, a.display_order, a.name LIMIT 1;
 
+-- name: GetAgentKey :one
+-- Returns the hash of an agent's token, with which visas for it are signed. Null once the agent was revoked.
+SELECT token_hash FROM workspace_agents WHERE id = sqlc.arg(id);
+
 -- name: GetApp :one
 SELECT * FROM workspace_apps WHERE agent_id = $1 AND lower(slug) = lower(sqlc.arg(slug)::text);
 

@@ -1298,6 +1298,17 @@ export interface WorkspaceProxyResponse {
   proxy_token: string;
 }
 
+// TerminalTokenRequest asks for a token that opens a terminal at a region proxy.
+export interface TerminalTokenRequest {
+  url: string;
+  agentID: string;
+}
+
+// TerminalTokenResponse contains the token. It works once and for a minute, at the proxy of the URL, for pages of the origin that asked for it.
+export interface TerminalTokenResponse {
+  signed_token: string;
+}
+
 // UserSecret is a named value that a user's workspaces get, without the value, which a server never returns.
 export interface UserSecret {
   id: string;
