@@ -364,7 +364,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Mux.Handle("/", rbac.Public, httpapi.Serve(dashboard)) // every other path is a page, and resolved by the page's own program
+	s.Mux.Handle("/", rbac.Public, httpapi.Serve(s.Regions.Pages(dashboard))) // every other path is a page, and resolved by the page's own program
 	var pages http.Handler = s.Mux
 	if opts.RedirectPages {
 		pages = httpapi.RedirectPages(opts.AccessURL, opts.TLS != nil, opts.TrustedProxies, pages)

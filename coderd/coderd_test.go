@@ -35,6 +35,7 @@ var public = map[string]string{
 	"GET /api/v2/workspaceproxies/me/coordinate": "proxies are not users: the handler checks the proxy's token",
 	"POST " + region.VisitPath:                   "the same",
 	"POST " + region.RedeemPath:                  "the same",
+	"GET " + region.LatencyPath:                  "answers the same to everyone",
 	"GET /api/v2/buildinfo":                      "clients choose their version before they sign in",
 	"GET /api/v2/appearance":                     "the sign-in page shows it",
 	"GET /api/v2/users/first":                    "whether the deployment is set up",

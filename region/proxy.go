@@ -106,6 +106,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	var handler http.Handler = mux
 	if opts.Apps {
 		p.apps = newApps(ctx, opts, p.log)
+		mux.HandleFunc("GET "+LatencyPath, AnswerLatency)
 		mux.HandleFunc("GET "+TerminalPath, p.apps.serveTerminal)
 		front := appproxy.New(appproxy.Options{Logger: p.log, Judge: p.apps, URL: opts.URL, Dashboard: opts.Server, WildcardHost: opts.WildcardHost})
 		handler = front.Wrap(mux)

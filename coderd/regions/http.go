@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/region"
 )
 
 const (
@@ -41,6 +42,7 @@ var (
 // routes registers the routes. Only those who may change the deployment see the proxies themselves.
 func (s *Service) routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/regions", rbac.SignedIn, s.listRegions)
+	mux.Handle("GET "+region.LatencyPath, rbac.Public, httpapi.Serve(http.HandlerFunc(region.AnswerLatency)), httpapi.Uncounted("pages measure often"))
 	mux.Handle("GET "+sdk.ProxyPath, rbac.Public, s.coordinate, httpapi.Uncounted("region proxies stay connected")) // coordinate checks the token itself: proxies are not users
 	mux.Handle("GET /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.list)
 	mux.Handle("POST /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.create, audit.On(audit.Create, audit.WorkspaceProxy))

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -77,6 +78,8 @@ type Service struct {
 	wake   notify.Wake
 	cancel context.CancelFunc // nil before Start
 	done   sync.WaitGroup
+	// sources are what the policy of pages allows besides the server; nil before the first look.
+	sources atomic.Pointer[string]
 
 	mu      sync.Mutex
 	stopped bool
@@ -149,6 +152,7 @@ func (s *Service) look(ctx context.Context) error {
 		return err
 	}
 	var list []tailnet.RelayRegion
+	var addresses []string
 	tokens := map[uuid.UUID]string{}
 	for _, row := range rows {
 		p := row.WorkspaceProxy
@@ -157,10 +161,15 @@ func (s *Service) look(ctx context.Context) error {
 			s.disconnected(ctx, p, *p.ConnectionID)
 			continue
 		}
+		if row.Connected && p.Apps {
+			addresses = append(addresses, p.Url)
+		}
 		if row.Connected {
 			list = append(list, tailnet.RelayRegion{ID: int(p.Region), Code: p.Name, Name: displayName(p), URL: p.Url, STUNPort: int(p.StunPort)})
 		}
 	}
+	sources := sourcesOf(addresses)
+	s.sources.Store(&sources)
 	s.mu.Lock()
 	for _, l := range s.links {
 		if tokens[l.proxy] != l.token {

@@ -120,6 +120,44 @@ export class Server {
   }
 }
 
+// Proxy is a region proxy of a server. Its host differs from the server's.
+export class Proxy {
+  private readonly process: ChildProcess;
+
+  private constructor(process: ChildProcess) {
+    this.process = process;
+  }
+
+  static async start(place: Place, name: string): Promise<Proxy> {
+    const token = (await run(place, ["wsproxy", "create", name])).trim();
+    const port = await freePort();
+    const url = `http://localhost:${port}`;
+    const log = openSync(join(place.dir, `proxy-${name}.log`), "a");
+    const at = ["--primary-access-url", place.url, "--access-url", url, "--http-address", `127.0.0.1:${port}`];
+    const child = spawn(coder, ["wsproxy", "server", ...at, "--stun-address", "off"], {
+      cwd: place.dir,
+      // Without the server's own addresses.
+      env: {
+        ...new Server(place).env(),
+        CODER_PROXY_SESSION_TOKEN: token,
+        CODER_WILDCARD_ACCESS_URL: "",
+        CODER_HTTP_ADDRESS: "",
+        CODER_ACCESS_URL: "",
+      },
+      stdio: ["ignore", log, log],
+    });
+    await until(`region ${name} is ok`, async () => / ok/.test(await run(place, ["wsproxy", "ls"])));
+    return new Proxy(child);
+  }
+
+  async stop(signal: NodeJS.Signals = "SIGTERM") {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
+    const ended = new Promise((resolve) => this.process.once("exit", resolve));
+    this.process.kill(signal);
+    await ended;
+  }
+}
+
 // run is the command line as a user.
 export async function run(place: Place, args: string[], user = "admin"): Promise<string> {
   const { stdout } = await promisify(execFile)(coder, args, {

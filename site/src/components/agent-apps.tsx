@@ -8,6 +8,7 @@ import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
 import { editorLink, jetbrainsLink } from "~/lib/editors";
 import { appLink, opens, plainText, wantsToken, withToken } from "~/lib/links";
 import { paths } from "~/lib/path";
+import { useRegion } from "~/lib/region";
 import { Badge, Button, buttonClass, cx, ErrorNote, Icon } from "./ui";
 
 export function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: WorkspaceAgent; enabled: boolean }) {
@@ -97,7 +98,7 @@ function AppLink({
   open: (make: (token: string) => string) => void;
 }) {
   const name = app.display_name || app.slug;
-  const link = appLink(workspace, agent, app, host);
+  const link = appLink(workspace, agent, app, host, useRegion());
   const tooltip = plainText(app.tooltip ?? "") || undefined;
   const content = (
     <>

@@ -14,6 +14,7 @@ import type {
   WorkspaceAgent,
 } from "~/api/types";
 import { portLink } from "~/lib/links";
+import { useRegion } from "~/lib/region";
 import { CopyButton, CopyLine } from "./copy";
 import { Select } from "./form";
 import { Badge, Button, buttonClass, ErrorNote, Pending } from "./ui";
@@ -36,6 +37,7 @@ interface Of {
 export function Ports({ workspace, agent }: Of) {
   const ports = useQuery(measured(queries.ports(agent.id), 10_000)); // the server asks the agent
   const host = useQuery(queries.appsHost()).data?.host ?? "";
+  const region = useRegion();
   const shares = useQuery({ ...queries.portShares(workspace.id), enabled: host !== "" });
   // The template may be hidden from the owner. The server knows its ceiling.
   const template = useQuery({ ...queries.templateByID(workspace.template_id), retry: false }).data;
@@ -61,11 +63,14 @@ export function Ports({ workspace, agent }: Of) {
               {host ? (
                 <>
                   <Level {...{ workspace, agent, port, ceiling }} share={shared.get(port)} />
-                  <CopyButton label={`Copy link to port ${port}`} text={portLink(workspace, agent, port, host)} />
+                  <CopyButton
+                    label={`Copy link to port ${port}`}
+                    text={portLink(workspace, agent, port, host, region)}
+                  />
                   <a
                     className={buttonClass("plain", true)}
                     aria-label={`Open port ${port}`}
-                    href={portLink(workspace, agent, port, host)}
+                    href={portLink(workspace, agent, port, host, region)}
                     target="_blank"
                     rel="noopener noreferrer"
                   >
@@ -87,7 +92,7 @@ export function Ports({ workspace, agent }: Of) {
           className="flex items-end gap-2"
           onSubmit={(e) => {
             e.preventDefault();
-            open(portLink(workspace, agent, Number(number), host), "_blank", "noopener");
+            open(portLink(workspace, agent, Number(number), host, region), "_blank", "noopener");
           }}
         >
           <label className="flex flex-col gap-1 text-[13px] text-muted">

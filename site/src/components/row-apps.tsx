@@ -6,6 +6,7 @@ import { queries } from "~/api/queries";
 import type { Workspace } from "~/api/types";
 import { appLink, opens, wantsToken } from "~/lib/links";
 import { paths } from "~/lib/path";
+import { useRegion } from "~/lib/region";
 import { messageOf, toast } from "~/lib/toasts";
 import { agentsOf } from "./status";
 import { Icon, IconButton } from "./ui";
@@ -14,13 +15,14 @@ const most = 2; // apps of a row: the workspace's page has all
 
 export function RowApps({ workspace: w }: { workspace: Workspace }) {
   const host = useQuery(queries.appsHost()).data?.host ?? "";
+  const region = useRegion();
   const agent = agentsOf(w.latest_build).find((a) => a.status === "connected");
   if (!agent || !w.permissions.connect || w.latest_build.status !== "running") return null;
   const shows = (name: (typeof agent.display_apps)[number]) => agent.display_apps.includes(name);
   const apps = agent.apps
     .filter((app) => !app.hidden && !wantsToken(app))
     .map((app) => {
-      const to = appLink(w, agent, app, host);
+      const to = appLink(w, agent, app, host, region);
       return { id: app.id, icon: app.icon, name: app.display_name || app.slug, to, open: opens(app, to) };
     })
     .filter((app) => app.to !== "");

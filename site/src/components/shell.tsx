@@ -98,6 +98,7 @@ export function Shell({ children }: { children: ReactNode }) {
           <IconButton label="Command palette" title="Command palette (Ctrl+K)" onClick={palette.open}>
             <Search />
           </IconButton>
+          <Regions />
           <InboxMenu />
           <ThemeMenu />
           <UserMenu />
@@ -126,6 +127,23 @@ export function Shell({ children }: { children: ReactNode }) {
       {palette.Shown && <palette.Shown pages={links} onClose={palette.close} />}
     </>
   );
+}
+
+// Regions loads the choice of a region once the page is there. Until then, links lead to the server.
+function Regions() {
+  const [Shown, setShown] = useState<FunctionComponent>();
+  useEffect(() => {
+    const soon = setTimeout(
+      () =>
+        void import("./region-menu").then(
+          (m) => setShown(() => m.default),
+          () => undefined, // the server stays the choice
+        ),
+      1000,
+    );
+    return () => clearTimeout(soon);
+  }, []);
+  return Shown && <Shown />;
 }
 
 const loadPalette = () => import("./palette");

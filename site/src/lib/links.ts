@@ -1,15 +1,24 @@
 // Addresses that lead out of the dashboard: into apps, ports and editors.
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
 import { paths } from "./path";
+import type { Region } from "./region";
 
-// below puts a name under the server's host for apps, which is written *.apps.example.com or *-apps.example.com.
-function below(host: string, name: string): string {
+// below puts a name under the host for apps of a region or the server, which is written *.apps.example.com or
+// *-apps.example.com. Only the server's may lack the port of its address.
+function below(host: string, region: Region | null, name: string): string {
+  if (region?.wildcard) return `${new URL(region.url).protocol}//${region.wildcard.replace("*", name)}`;
   const port = host.includes(":") || !location.port ? "" : `:${location.port}`;
   return `${location.protocol}//${host.replace("*", name)}${port}`;
 }
 
-export function portLink(w: Workspace, agent: WorkspaceAgent, port: number, host: string): string {
-  return `${below(host, `${port}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
+export function portLink(
+  w: Workspace,
+  agent: WorkspaceAgent,
+  port: number,
+  host: string,
+  region: Region | null = null,
+): string {
+  return `${below(host, region, `${port}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
 }
 
 // Schemes that an external app may have: websites, and programs on this machine that open workspaces. Everything else
@@ -47,14 +56,21 @@ function schemeOf(app: WorkspaceApp): string {
   }
 }
 
-// appLink is where an app opens; "" when it needs a host of its own and the server has none.
-export function appLink(w: Workspace, agent: WorkspaceAgent, app: WorkspaceApp, host: string): string {
+// appLink is where an app opens, at a region or else the server; "" when it needs a host of its own and neither has
+// one.
+export function appLink(
+  w: Workspace,
+  agent: WorkspaceAgent,
+  app: WorkspaceApp,
+  host: string,
+  region: Region | null = null,
+): string {
   if (app.external) return schemes.has(schemeOf(app)) ? (app.url ?? "") : "";
   if (app.command)
     return `${paths.terminal(w.owner_name, w.name, agent.name)}?command=${encodeURIComponent(app.command)}`;
-  if (!app.subdomain) return paths.app(w.owner_name, w.name, agent.name, app.slug);
-  if (!host) return "";
-  return `${below(host, app.subdomain_name || `${app.slug}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
+  if (!app.subdomain) return (region?.url ?? "") + paths.app(w.owner_name, w.name, agent.name, app.slug);
+  if (!host && !region?.wildcard) return "";
+  return `${below(host, region, app.subdomain_name || `${app.slug}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
 }
 
 // The placeholder for a session token in the address of an external app. Only programs on this machine get a token.

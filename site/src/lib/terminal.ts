@@ -5,7 +5,10 @@ import { Unicode11Addon } from "@xterm/addon-unicode11";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
-import { retryDelay, socket } from "~/api/client";
+import { retryDelay, send, socket } from "~/api/client";
+import type { TerminalTokenResponse } from "~/api/types";
+import type { Region } from "./region";
+import { terminalPlace } from "./regions";
 
 const light: ITheme = {
   background: "#ffffff",
@@ -97,42 +100,73 @@ function sessionOf(): string {
 
 export type State = "connecting" | "open" | "lost" | "ended";
 
-// attach connects a terminal to this page's session of an agent, and reconnects until the session ends. show is told of
-// each state, with the reason of a lost connection. again connects at once, to a new session if the old one has ended.
+const regionTimeout = 3000; // ms, until a region has opened a terminal
+
+// regionSocket opens a terminal's websocket at a region, with a token that the server signs for it.
+async function regionSocket(region: Region, agent: string, query: URLSearchParams): Promise<WebSocket> {
+  const url = new URL(`${region.url}/api/v2/workspaceagents/${agent}/pty`);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  const answer = await send<TerminalTokenResponse>("POST", "applications/reconnecting-pty-signed-token", {
+    agentID: agent,
+    url: url.href,
+  });
+  url.search = new URLSearchParams([...query, ["coder_terminal_token", answer.signed_token]]).toString();
+  return new WebSocket(url);
+}
+
+// attach connects a terminal to the session of this page with an agent, and reconnects until it ends. If a region does
+// not open it, the server does at once. show is told of each state, with the reason of a lost connection and the region
+// in use. again connects at once, to a new session if the old one has ended.
 export function attach(
   terminal: Terminal,
   agent: string,
-  show: (state: State, reason: string) => void,
+  show: (state: State, reason: string, region: string) => void,
 ): { again: () => void; close: () => void } {
   const id = sessionOf();
   const command = new URLSearchParams(location.search).get("command");
   let ws: WebSocket | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let tries = 0;
+  let attempt = 0;
   let closed = false;
   const say = (message: object) => ws?.readyState === WebSocket.OPEN && ws.send(JSON.stringify(message));
 
-  const connect = () => {
+  const connect = async (skipRegions = false) => {
     clearTimeout(timer);
+    const mine = ++attempt;
+    const region = skipRegions ? null : await terminalPlace().catch(() => null);
     const query = new URLSearchParams({ reconnect: id, height: String(terminal.rows), width: String(terminal.cols) });
     if (command) query.set("command", command);
-    const now = socket(`workspaceagents/${agent}/pty?${query}`);
+    const opened = region
+      ? await regionSocket(region, agent, query).catch(() => null)
+      : socket(`workspaceagents/${agent}/pty?${query}`);
+    if (closed || mine !== attempt) return opened?.close();
+    if (!opened) return connect(true);
+    const now = opened;
     ws = now;
     now.binaryType = "arraybuffer";
     let fresh = true;
+    const late = region && setTimeout(() => fresh && now.readyState === WebSocket.CONNECTING && leave(), regionTimeout);
+    const leave = () => {
+      ws = undefined;
+      now.close();
+      void connect(true);
+    };
     now.onopen = () => say({ height: terminal.rows, width: terminal.cols });
     now.onmessage = (event: MessageEvent<ArrayBuffer | string>) => {
       // The session redraws its screen for each new connection.
       if (fresh) terminal.reset();
       fresh = false;
       tries = 0;
-      show("open", "");
+      show("open", "", region?.name ?? "");
       terminal.write(typeof event.data === "string" ? event.data : new Uint8Array(event.data));
     };
     now.onclose = (event) => {
+      clearTimeout(late ?? undefined);
       if (closed || ws !== now) return;
-      if (event.code === 1000) return show("ended", event.reason);
-      show("lost", event.reason);
+      if (event.code === 1000) return show("ended", event.reason, "");
+      if (region && fresh) return leave();
+      show("lost", event.reason, "");
       timer = setTimeout(connect, retryDelay(tries++));
     };
   };
@@ -141,12 +175,12 @@ export function attach(
     terminal.onBinary((data) => say({ data })),
     terminal.onResize(({ rows, cols }) => say({ height: rows, width: cols })),
   ];
-  connect();
+  void connect();
   return {
     again: () => {
       tries = 0;
-      show("connecting", "");
-      connect();
+      show("connecting", "", "");
+      void connect();
     },
     close: () => {
       closed = true;

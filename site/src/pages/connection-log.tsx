@@ -51,7 +51,7 @@ export default function ConnectionLog() {
             name: "By",
             cell: (r) => `${types[r.type] ?? r.type}${r.slug_or_port ? ` ${r.slug_or_port}` : ""}`,
           },
-          { name: "Path", cell: (r) => r.path },
+          { name: "Path", cell: (r) => (r.region ? `${r.path} by ${r.region}` : r.path) },
           { name: "Address", className: mono, cell: (r) => r.ip },
           {
             name: "Traffic",

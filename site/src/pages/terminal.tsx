@@ -1,5 +1,5 @@
-// A terminal in the browser: the server's node carries it over the mesh to the agent. A reload, a lost connection or a
-// restarted server finds the same session again.
+// A terminal in the browser: the nearest region proxy's node, or the server's, carries it over the mesh to the agent. A
+// reload, a lost connection or a restarted server finds the same session again.
 import { useQuery } from "@tanstack/react-query";
 import type { Terminal } from "@xterm/xterm";
 import { useEffect, useRef, useState } from "react";
@@ -60,13 +60,19 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
   const place = useRef<HTMLDivElement>(null);
   const shown = useRef<Terminal>(null);
   const again = useRef<() => void>(() => {});
-  const [{ state, reason }, setState] = useState<{ state: State; reason: string }>({ state: "connecting", reason: "" });
+  const [{ state, reason, region }, setState] = useState<{ state: State; reason: string; region: string }>({
+    state: "connecting",
+    reason: "",
+    region: "",
+  });
   const isDark = useDark();
 
   useEffect(() => {
     const { terminal, close } = openTerminal(place.current!);
-    const session = attach(terminal, agent.id, (state, reason) =>
-      setState((old) => (old.state === state && old.reason === reason ? old : { state, reason })),
+    const session = attach(terminal, agent.id, (state, reason, region) =>
+      setState((old) =>
+        old.state === state && old.reason === reason && old.region === region ? old : { state, reason, region },
+      ),
     );
     shown.current = terminal;
     again.current = session.again;
@@ -82,7 +88,7 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
 
   const waits = state === "connecting" && agent.status !== "connected";
   return (
-    <main className="flex h-dvh flex-col bg-white dark:bg-[#0a0d12]" data-terminal={state}>
+    <main className="flex h-dvh flex-col bg-white dark:bg-[#0a0d12]" data-terminal={state} data-region={region}>
       <h1 className="sr-only">Terminal</h1>
       {(state === "lost" || state === "ended" || waits) && (
         <div role="status" className="flex flex-wrap items-center gap-3 bg-warn-soft px-3 py-1.5 text-warn">
