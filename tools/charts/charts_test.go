@@ -1,15 +1,23 @@
-// Package charts_test checks the Helm charts of packaging/charts: Helm lints and renders them, and every rendered object is decoded into
-// Kubernetes' own types, which refuses unknown fields and wrong types.
+// Package charts_test checks the Helm charts of packaging/charts: Helm lints and renders them, every rendered object is decoded into
+// Kubernetes' own types, which refuses unknown fields and wrong types, and kubeconform validates it against Kubernetes' schemas, which
+// also require fields.
 package charts_test
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"github.com/yannh/kubeconform/pkg/validator"
+	"google.golang.org/protobuf/proto"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -21,6 +29,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"sigs.k8s.io/kustomize/kyaml/openapi/kubernetesapi"
 	"sigs.k8s.io/yaml"
 )
 
@@ -107,6 +117,63 @@ type serviceMonitor struct {
 	} `json:"spec"`
 }
 
+// schemas returns kubeconform with JSON schemas made from the OpenAPI document in kyaml, because kubeconform itself contains none. The
+// document is that of Kubernetes 1.21, which has every kind of the charts; later fields pass.
+func schemas(t *testing.T) validator.Validator {
+	t.Helper()
+	version := kubernetesapi.DefaultOpenAPI
+	data := kubernetesapi.OpenAPIMustAsset[version]("kubernetesapi/" + strings.ReplaceAll(version, ".", "_") + "/swagger.pb")
+	document, swagger := &openapi_v2.Document{}, spec.Swagger{}
+	if err := proto.Unmarshal(data, document); err != nil {
+		t.Fatal(err)
+	}
+	if complete, err := swagger.FromGnostic(document); err != nil || !complete {
+		t.Fatalf("read the OpenAPI document: complete %t, %v", complete, err)
+	}
+	// OpenAPI calls these strings only.
+	swagger.Definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = *new(spec.Schema).Typed("string", "").AddType("integer", "")
+	swagger.Definitions["io.k8s.apimachinery.pkg.api.resource.Quantity"] = *new(spec.Schema).Typed("string", "").AddType("number", "")
+
+	dir := t.TempDir()
+	write := func(name string, value any) {
+		text, err := json.Marshal(value)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("swagger.json", map[string]any{"definitions": swagger.Definitions})
+	for name, definition := range swagger.Definitions {
+		var kinds []struct{ Group, Version, Kind string }
+		if err := definition.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range kinds {
+			file := fmt.Sprintf("%s-%s-%s.json", cmp.Or(k.Group, k.Version), k.Version, strings.ToLower(k.Kind))
+			write(file, map[string]string{"$ref": "swagger.json#/definitions/" + name})
+		}
+	}
+	v, err := validator.New([]string{dir + "/{{.Group}}-{{.ResourceAPIVersion}}-{{.ResourceKind}}.json"}, validator.Opts{
+		Strict: true, SkipKinds: map[string]struct{}{"ServiceMonitor": {}}, // the Prometheus operator's
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// conforms validates the documents of a rendered file.
+func conforms(v validator.Validator, text string) (problems []string) {
+	for _, result := range v.Validate("", io.NopCloser(strings.NewReader(text))) {
+		if result.Err != nil {
+			problems = append(problems, result.Err.Error())
+		}
+	}
+	return problems
+}
+
 // decode checks the documents of a rendered file, and counts them by kind.
 func decode(text string, kinds map[string]int) error {
 	for document := range strings.SplitSeq(text, "\n---\n") {
@@ -142,6 +209,7 @@ func TestCharts(t *testing.T) {
 		"codermesh-provisioner": {"StatefulSet": 1, "Service": 2, "ServiceAccount": 1, "Role": 2, "RoleBinding": 2, "ServiceMonitor": 1},
 		"codermesh-proxy":       {"Deployment": 1, "Service": 2, "ServiceAccount": 1, "Ingress": 1},
 	}
+	v := schemas(t)
 	for name := range required {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,6 +231,9 @@ func TestCharts(t *testing.T) {
 				for _, file := range slices.Sorted(maps.Keys(files)) {
 					if err := decode(files[file], kinds); err != nil {
 						t.Errorf("%s: %v", file, err)
+					}
+					for _, problem := range conforms(v, files[file]) {
+						t.Errorf("%s: %s", file, problem)
 					}
 				}
 				if len(set) == 2 && !maps.Equal(kinds, want[name]) {
@@ -193,6 +264,31 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		if err := decode(document, map[string]int{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", document, err, want)
+		}
+	}
+}
+
+// The schemas find what the types cannot.
+func TestSchemasRefuse(t *testing.T) {
+	t.Parallel()
+	v := schemas(t)
+	for document, want := range map[string]string{
+		"apiVersion: apps/v1\nkind: Deployment\nspec: {selector: {}}":                                              "missing property 'template'",
+		"apiVersion: v1\nkind: Service\nspec: {ports: [{name: http}]}":                                             "missing property 'port'",
+		"apiVersion: v1\nkind: Service\nspec: {ports: [{port: 1, targetPort: http}, {port: 2, targetPort: true}]}": "targetPort",
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nrules: [{resources: [pods]}]":                       "missing property 'verbs'",
+		"apiVersion: apps/v9\nkind: Deployment":                                                                    "could not find schema",
+	} {
+		if problems := strings.Join(conforms(v, document), "\n"); !strings.Contains(problems, want) {
+			t.Errorf("%q: got %q, want %q", document, problems, want)
+		}
+	}
+	for _, document := range []string{
+		"apiVersion: v1\nkind: Service\nspec: {ports: [{port: 1, targetPort: http}, {port: 2, targetPort: 80}]}",
+		"apiVersion: policy/v1\nkind: PodDisruptionBudget\nspec: {maxUnavailable: 1}",
+	} {
+		if problems := conforms(v, document); problems != nil {
+			t.Errorf("%q: %q", document, problems)
 		}
 	}
 }
