@@ -3,14 +3,22 @@
 package packaging_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // deadline bounds a container's life.
@@ -70,6 +78,85 @@ func TestPackagesAreReproducible(t *testing.T) {
 	}
 }
 
+// TestContents lists what each package installs. An apk package is read only here: its system has no unit that could be started.
+func TestContents(t *testing.T) {
+	t.Parallel()
+	program := []string{"-rwxr-xr-x root/root /usr/bin/coder", "-rw-r--r-- root/root /usr/share/doc/codermesh/copyright"}
+	all := append([]string{
+		"drwxr-xr-x root/root /etc/codermesh",
+		"-rw------- root/root /etc/codermesh/provisionerd.env",
+		"-rw-r----- root/codermesh /etc/codermesh/server.env",
+		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh-provisionerd.service",
+		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh.service",
+	}, program...)
+	for kind, c := range map[string]struct {
+		list func(*testing.T, string) []string
+		want []string
+	}{"deb": {debFiles, all}, "rpm": {rpmFiles, all}, "apk": {apkFiles, program}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "package")
+			pack(t, kind, "LICENSE", "2.31.10001", path)
+			got := c.list(t, path)
+			slices.Sort(got)
+			slices.Sort(c.want)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).Output()
+	if err != nil {
+		t.Fatalf("%s: %v: run scripts/test-prerequisites", name, err)
+	}
+	return string(out)
+}
+
+func debFiles(t *testing.T, path string) (files []string) {
+	t.Helper()
+	for line := range strings.Lines(output(t, "dpkg-deb", "--contents", path)) {
+		f := strings.Fields(line) // mode, owner, size, date, time, path
+		if name := strings.TrimSuffix(f[5], "/"); f[0][0] != 'd' || name == "./etc/codermesh" {
+			files = append(files, f[0]+" "+f[1]+" "+name[1:])
+		}
+	}
+	return files
+}
+
+func rpmFiles(t *testing.T, path string) []string {
+	t.Helper()
+	text := output(t, "rpm", "--query", "--package", path, "--queryformat", `[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\n]`)
+	return strings.Split(strings.TrimSpace(text), "\n")
+}
+
+func apkFiles(t *testing.T, path string) (files []string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for archive := tar.NewReader(packed); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg && h.Name[0] != '.' { // a name with a dot describes the package
+			files = append(files, h.FileInfo().Mode().String()+" "+h.Uname+"/"+h.Gname+" /"+h.Name)
+		}
+	}
+}
+
 // pack makes a package as the Makefile does.
 func pack(t *testing.T, kind, program, version, path string) {
 	t.Helper()
@@ -94,11 +181,19 @@ func boot(t *testing.T, dir, script string) {
 	terraform(t, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	err = exec.CommandContext(ctx, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "sh", "testdata/boot.sh", dir, script).Run()
-	output, _ := os.ReadFile(filepath.Join(dir, "output"))
-	if err != nil || !strings.HasSuffix(string(output), "complete\n") {
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "sh", "testdata/boot.sh", dir, script, t.TempDir())
+	cmd.Stderr = t.Output()
+	err = cmd.Run()
+	groups, _ := os.ReadFile(filepath.Join(dir, "groups"))
+	for group := range strings.FieldsSeq(string(groups)) { // all processes in them have ended with the namespaces
+		if out, err := exec.CommandContext(t.Context(), "find", group, "-depth", "-type", "d", "-delete").CombinedOutput(); err != nil {
+			t.Errorf("remove control group: %v\n%s", err, out)
+		}
+	}
+	text, _ = os.ReadFile(filepath.Join(dir, "output"))
+	if err != nil || !strings.Contains(string(text), "\ncomplete\n") {
 		console, _ := os.ReadFile(filepath.Join(dir, "console"))
-		t.Errorf("%s: %v\n%s\nconsole:\n%s", script, err, output, console)
+		t.Errorf("%s: %v\n%s\nconsole:\n%s", script, err, text, console)
 	}
 }
 

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Boots a copy of this machine's file system as a container, in namespaces of its own, and runs a script in it as the last service.
 #
-#   unshare --mount --net --pid --fork --mount-proc --propagation private boot.sh FOLDER SCRIPT
+#   unshare --mount --net --pid --fork --mount-proc --propagation private boot.sh FOLDER SCRIPT MEMORY
 #
-# FOLDER appears in the container as /test. Nothing that the container writes elsewhere remains. The exit status is the script's.
+# FOLDER appears in the container as /test. What the container writes elsewhere is kept in memory, which is mounted at the empty folder MEMORY
+# and ends with the namespaces. FOLDER/groups lists control groups, which the caller removes. The exit status is the script's.
 set -eu
-folder=$1 script=$2
+folder=$1 script=$2 memory=$3
 # A network with nothing behind it: nodes of the mesh wait for an interface.
 ip link set lo up
 ip link add eth0 type veth peer name wire
@@ -14,7 +15,6 @@ ip link set wire up
 ip link set eth0 up
 ip route add default via 192.0.2.2
 
-memory=$(mktemp -d)
 mount -t tmpfs tmpfs "$memory"
 mkdir "$memory/upper" "$memory/work" "$memory/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$memory/upper,workdir=$memory/work" "$memory/root"
@@ -31,6 +31,22 @@ Type=oneshot
 ExecStart=/bin/sh -c '/bin/sh /test/$script >/test/output 2>&1; echo \$\$? >/test/status; systemctl exit'
 END
 ln -s ../test.service "$root/etc/systemd/system/multi-user.target.wants/test.service"
+
+# Containers that run at the same time have a control group each: in a common one, one systemd would end the services of another.
+mine=$(cat /proc/self/cgroup) # it changes below
+own=$(mktemp --dry-run test.XXXXXXXXXX)
+while IFS=: read -r _ name path; do
+	case $name in
+	'') tree=/sys/fs/cgroup/unified && [ -d $tree ] || tree=/sys/fs/cgroup ;;
+	name=systemd) tree=/sys/fs/cgroup/systemd ;;
+	*) continue ;;
+	esac
+	[ -d "$tree$path" ] || path= # this machine is itself a container that sees only its own part of the tree
+	mkdir "$tree$path/$own"
+	echo "$tree$path/$own" >>"$folder/groups"
+	echo 0 >"$tree$path/$own/cgroup.procs"
+done <<END
+$mine
+END
 systemd-nspawn --quiet --keep-unit --register=no --bind="$folder:/test" --directory="$root" --boot >"$folder/console" 2>&1 || true
-rm -rf "${root:?}/test" 2>/dev/null || true
 exit "$(cat "$folder/status" 2>/dev/null || echo 1)"

@@ -2,7 +2,10 @@
 set -eux
 state=/var/lib/codermesh
 
-trap 'status=$?; [ "$status" = 0 ] || journalctl --no-pager --unit codermesh | tail -40' EXIT
+trap '[ $? = 0 ] || journalctl --no-pager --unit codermesh | tail -40' EXIT
+not() { # COMMAND…: set -e ignores the status of "! COMMAND"
+	if "$@"; then exit 1; fi
+}
 serving() {
 	set +x
 	for _ in $(seq 300); do
@@ -21,8 +24,8 @@ done
 
 # Installation starts nothing, and creates the account.
 dpkg --install /test/one.deb
-! systemctl is-active codermesh
-! systemctl is-enabled codermesh
+not systemctl is-active codermesh
+not systemctl is-enabled codermesh
 [ "$(stat -c '%U:%G %a' /etc/codermesh/server.env)" = 'root:codermesh 640' ]
 [ "$(stat -c '%U:%G %a' /etc/codermesh/provisionerd.env)" = 'root:root 600' ]
 id codermesh
@@ -55,8 +58,8 @@ as_ada list | grep dev
 
 # Removal stops the server and keeps data and settings; the next installation continues with them.
 dpkg --remove codermesh
-! systemctl is-active codermesh
-! [ -e /usr/bin/coder ]
+not systemctl is-active codermesh
+not [ -e /usr/bin/coder ]
 [ -s /etc/codermesh/server.env ]
 [ -d $state/postgres/data ]
 dpkg --install /test/one.deb
@@ -67,9 +70,9 @@ as_ada list | grep dev
 # Purging deletes everything.
 as_ada delete dev -y
 dpkg --purge codermesh
-! [ -e $state ]
-! [ -e /etc/codermesh ]
-! [ -e /var/cache/codermesh ]
-! id codermesh
-! getent group codermesh
+not [ -e $state ]
+not [ -e /etc/codermesh ]
+not [ -e /var/cache/codermesh ]
+not id codermesh
+not getent group codermesh
 echo complete

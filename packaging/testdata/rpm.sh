@@ -1,9 +1,13 @@
 # Runs as root in a booted container: installs, upgrades and removes the rpm package. Debian's rpm knows none of the machine's packages, so
 # dependencies are left out.
 set -eux
+
+not() { # COMMAND…: set -e ignores the status of "! COMMAND"
+	if "$@"; then exit 1; fi
+}
 rpm --initdb
 rpm --install --nodeps /test/one.rpm
-! systemctl is-active codermesh
+not systemctl is-active codermesh
 [ "$(stat -c '%U:%G %a' /etc/codermesh/server.env)" = 'root:codermesh 640' ]
 sed -i 's|^#CODER_ACCESS_URL=.*|CODER_ACCESS_URL=http://127.0.0.1:3000|' /etc/codermesh/server.env
 systemctl enable codermesh
@@ -18,9 +22,9 @@ systemctl is-active codermesh
 grep '^CODER_ACCESS_URL=http://127.0.0.1:3000$' /etc/codermesh/server.env
 
 rpm --erase codermesh
-! systemctl is-active codermesh
-! systemctl is-enabled codermesh
-! [ -e /usr/bin/coder ]
+not systemctl is-active codermesh
+not systemctl is-enabled codermesh
+not [ -e /usr/bin/coder ]
 [ -d /var/lib/codermesh ]
 grep "^CODER_ACCESS_URL=http://127.0.0.1:3000$" /etc/codermesh/server.env.rpmsave 
 echo complete
