@@ -3,6 +3,8 @@
 // Package dbtest gives tests a real PostgreSQL: one server per test process with one database per test, cloned from a template
 // with the whole schema. It runs no goroutines, so leak detectors see only the code under test.
 //
+// Its files are in memory if the machine has enough: most of the cost of a database is the creation of its 700 files.
+//
 // The server is the child of a shell that waits until this process has ended, in whatever way, then stops the server and
 // removes its files. Nothing is left behind, even after a crash or a kill.
 package dbtest
@@ -23,6 +25,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
@@ -40,11 +43,12 @@ var (
 	cloning sync.Mutex
 )
 
-// process is the test server: the folder of its socket, and the standard input of the shell that runs it, which closes when
-// this process ends.
+// process is the test server: the folder of its socket, how it copies databases fastest, and the standard input of the shell that runs
+// it, which closes when this process ends.
 type process struct {
-	socket string
-	stdin  *os.File
+	socket   string
+	strategy string
+	stdin    *os.File
 }
 
 // New returns an empty database with the whole schema, for this test alone. It is dropped when the test ends.
@@ -61,13 +65,13 @@ func New(t testing.TB) *database.DB {
 // URL returns the URL of a new database like New's, for tests that open it themselves.
 func URL(t testing.TB) string {
 	t.Helper()
-	return create(t, "TEMPLATE "+template)
+	return create(t, template)
 }
 
 // EmptyURL returns the URL of a new database without a schema.
 func EmptyURL(t testing.TB) string {
 	t.Helper()
-	return create(t, "TEMPLATE template0")
+	return create(t, "template0")
 }
 
 // NewerURL returns the URL of a database that a program of a newer release has migrated to migration 9999, and that needs such a program.
@@ -80,7 +84,7 @@ func NewerURL(t testing.TB) string {
 	return url
 }
 
-func create(t testing.TB, options string) string {
+func create(t testing.TB, from string) string {
 	t.Helper()
 	pg, err := server()
 	if err != nil {
@@ -88,7 +92,7 @@ func create(t testing.TB, options string) string {
 	}
 	name := fmt.Sprintf("test_%d", counter.Add(1))
 	cloning.Lock()
-	err = admin(t.Context(), pg.socket, "CREATE DATABASE "+name+" "+options)
+	err = admin(t.Context(), pg.socket, "CREATE DATABASE "+name+" TEMPLATE "+from+pg.strategy)
 	cloning.Unlock()
 	if err != nil {
 		t.Fatalf("create test database: %v", err)
@@ -124,6 +128,16 @@ func run(ctx context.Context, url, sql string) error {
 	return err
 }
 
+// memoryFolder returns a folder in memory with room for a server, or "" if there is none.
+func memoryFolder() string {
+	const folder, room = "/dev/shm", 1 << 30 // a container may have 64 MB only
+	var fs unix.Statfs_t
+	if err := unix.Statfs(folder, &fs); err != nil || uint64(fs.Bavail)*uint64(fs.Bsize) < room {
+		return ""
+	}
+	return folder
+}
+
 // watch runs the server until this process ends. $1 is its folder; the remaining arguments are the server's command.
 const watch = `
 dir=$1; shift
@@ -139,8 +153,9 @@ rm -rf -- "$dir"
 func start() (pg process, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
+	memory := memoryFolder()
 	// The path must be short enough for the socket's address; a test's own folder has a long name.
-	parent, err := os.MkdirTemp("", "pgtest-")
+	parent, err := os.MkdirTemp(memory, "pgtest-")
 	if err != nil {
 		return pg, err
 	}
@@ -155,7 +170,14 @@ func start() (pg process, err error) {
 	if err := install.InitDB(ctx, data, "", false); err != nil {
 		return pg, err
 	}
-	cmd, closeAfter, err := install.Command(data, append([]string{"max_connections=400", "wal_init_zero=off", "wal_recycle=off"}, embedded.Volatile...)...)
+	settings := []string{"max_connections=400", "wal_init_zero=off", "wal_recycle=off"}
+	if memory != "" {
+		settings = append(settings, "shared_buffers=64MB") // the files are as fast, and need no second copy
+		if install.Major >= 15 {
+			pg.strategy = " STRATEGY FILE_COPY" // on a disk, slower than the default
+		}
+	}
+	cmd, closeAfter, err := install.Command(data, append(settings, embedded.Volatile...)...)
 	if err != nil {
 		return pg, err
 	}
@@ -190,7 +212,8 @@ func start() (pg process, err error) {
 		return pg, err
 	}
 	db.Close()
-	return process{socket: data, stdin: writer}, nil
+	pg.socket, pg.stdin = data, writer
+	return pg, nil
 }
 
 func awaitReady(ctx context.Context, data string) error {
