@@ -30,7 +30,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site packages image-context image test-image test-charts test-rules release release-check test test-site screenshots test-go test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
+.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check test test-site screenshots test-go compile-tests test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -93,18 +93,25 @@ image: image-context ## build the image codermesh with Docker: the server; see p
 	docker build -t codermesh -f packaging/Dockerfile build/image
 
 test-image: build ## build the images from a debootstrap base, and make a workspace with them (as root)
+	@scripts/test-prerequisites
 	scripts/test-image
 
-test-packages: packages ## install, upgrade and remove the packages in a booted container (as root); needs two minutes
+test-packages: build ## install, upgrade and remove the packages in a booted container (as root)
 	@scripts/test-prerequisites
-	$(GO) test -count=1 -tags packages -timeout 15m ./packaging
-	$(GO) test -C tools/release ./...
+	$(PACKAGE_TESTS)
 
 test-charts: ## lint and render the Helm charts, and check their objects against the types of Kubernetes
 	$(GO) test -C tools/charts ./...
 
 test-rules: ## check the alert rules and the Grafana dashboard with Prometheus' parsers
 	$(GO) test -C tools/rules ./...
+
+PACKAGE_TESTS := $(GO) test -C tools/release ./... && $(GO) test -count=1 -tags packages -timeout 15m ./packaging
+
+# test-packages and test-image for the program that is there: the browser suite runs it at the same time.
+test-installs:
+	$(PACKAGE_TESTS)
+	if [ "$$(id -u)" = 0 ]; then scripts/test-image; else echo "the images are not tested: that requires root"; fi
 
 release: ## make a release for all platforms in build/release: archives, packages, checksums, SBOM, release notes
 	@command -v npm >/dev/null || { echo "a release contains the dashboard: install npm" >&2; exit 1; }
@@ -131,12 +138,12 @@ release-check: ## make the release twice, in two clones of the last commit, and 
 
 SITE_TESTS := command -v npm >/dev/null || { echo "the dashboard's tests require npm"; exit 1; }; cd site && npm test && npm run e2e
 
-# The browser suite waits for processes half of its time, which the linters use.
-test: build ## run the linters and all tests; as root also those that need network namespaces and other users
+# The browser suite waits for processes half of its time, which the linters use, and the tests of charts, packages and images.
+test: build ## run the linters and all tests; as root also those that need namespaces, containers and other users
 	@scripts/test-prerequisites
 	log=$$(mktemp) failed=
 	($(SITE_TESTS)) >"$$log" 2>&1 & site=$$!
-	$(MAKE) --no-print-directory lint verify cross || failed=yes
+	$(MAKE) --no-print-directory lint verify cross test-charts test-rules test-installs compile-tests || failed=yes
 	wait $$site || failed=yes
 	cat "$$log" && rm "$$log"
 	[ -z "$$failed" ]
@@ -152,8 +159,8 @@ screenshots: build ## update docs/screenshots with the browser suite
 # These are tested with the race detector here, the rest by `make test-race`: the mesh, what runs in workspaces, and the tables and
 # queues that everything depends on.
 RACED := agent coordinator tailnet coderd/agents coderd/apps coderd/extauth coderd/jobs coderd/mesh coderd/pubsub internal provisionerd
-# Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile.
-TEST := $(GO) test -tags '$(FULL_TAGS)'
+# Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile. It includes vet.
+TEST := $(GO) test -vet=off -tags '$(FULL_TAGS)'
 
 # No file is for one processor only, and what is for "unix" or "not Linux" alone is compiled on Linux and for Windows.
 cross: ## cross-compile the slim binary and vet the provisioner for other systems
@@ -164,13 +171,27 @@ cross: ## cross-compile the slim binary and vet the provisioner for other system
 	echo "check provisionerd for windows" # of the full program only what has code for each system: the whole takes minutes
 	CGO_ENABLED=0 GOOS=windows $(GO) vet ./provisionerd/...
 
+# The packages in the order of their tests. e2e comes first: it takes longest, and waits for processes half of its time.
+define parts
+all=$$($(GO) list ./...)
+raced=$$(printf '^github.com/codermesh/codermesh/(%s)(/|$$)' "$$(echo $(RACED) | tr ' ' '|')")
+plain='/provisionerd/terraform$$|/internal/(layout|syntax)$$' # they run other programs, or parse megabytes one after the other
+with_race=$$(grep -E "$$raced" <<<"$$all" | grep -vE "$$plain")
+without="./e2e $$(grep -vE "$$raced|/e2e$$" <<<"$$all") $$(grep -E "$$plain" <<<"$$all")"
+endef
+
 test-go:
 	@scripts/test-prerequisites
-	raced=$$(printf '^github.com/codermesh/codermesh/(%s)(/|$$)' "$$(echo $(RACED) | tr ' ' '|')")
-	plain='/provisionerd/terraform$$|/internal/layout$$' # they run other programs
-	$(TEST) -race -timeout 15m $$($(GO) list ./... | grep -E "$$raced" | grep -vE "$$plain")
-	# e2e first: it takes longest, and waits for processes half of its time.
-	$(TEST) -timeout 15m ./e2e $$($(GO) list ./... | grep -vE "$$raced|/e2e$$") $$($(GO) list ./... | grep -E "$$plain")
+	$(parts)
+	$(TEST) -race -timeout 15m $$with_race
+	$(TEST) -timeout 15m $$without
+
+# Compile what test-go tests, and link nothing.
+compile-tests:
+	@$(parts)
+	for part in "-race $$with_race" "$$without"; do
+		nice $(GO) list -tags '$(FULL_TAGS)' -test -deps -export $$part >/dev/null
+	done
 
 test-race: build ## run all Go tests with the race detector
 	@scripts/test-prerequisites
