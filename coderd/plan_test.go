@@ -129,6 +129,9 @@ func TestPlans(t *testing.T) {
 			rows, scanned := map[string]float64{}, map[string]bool{}
 			explain(t, conn.Conn(), q.SQL, q.Args).read(rows, scanned)
 			name, _, _ := strings.Cut(strings.TrimPrefix(q.SQL, "-- name: "), " ")
+			if name == "ListWorkspaceRows" && strings.Contains(what, "sort=") && rows["workspaces"] > 1500 {
+				t.Errorf("%s: %s reads %.0f workspaces, not in the order of an index", what, name, rows["workspaces"])
+			}
 			for _, table := range grow {
 				if scanned[table] && !(search && name == "CountWorkspaceRows") {
 					t.Errorf("%s %s: %s scans %s", who, what, name, table)
@@ -168,6 +171,9 @@ func TestPlans(t *testing.T) {
 		{"olga", "workspaces?q=owner:user7&limit=25", counted, true},
 		{"olga", "workspaces?q=outdated:true&limit=25", counted, true},
 		{"olga", "workspaces?q=template:template3&limit=25", counted, true},
+		{"olga", "workspaces?sort=name&limit=100&offset=1000", counted, false},
+		{"olga", "workspaces?sort=created&limit=100", counted, false},
+		{"olga", "workspaces?sort=owner&limit=100", counted, false},
 		{"olga", "users?limit=25", page, false},
 		{"olga", "organizations/default/provisionerjobs?limit=100", page, false},
 		{"olga", "organizations/default/provisionerjobs?status=pending&limit=100", 10, false},

@@ -55,7 +55,8 @@ func connect(t *testing.T, url string) *pgx.Conn {
 func TestMissedMigration(t *testing.T) {
 	t.Parallel()
 	url := dbtest.EmptyURL(t)
-	if err := database.Migrate(t.Context(), url, release(t, map[string]string{"0042_lists.sql": ""}), quiet); err != nil {
+	// 0059 builds on 0042.
+	if err := database.Migrate(t.Context(), url, release(t, map[string]string{"0042_lists.sql": "", "0059_workspace_order.sql": ""}), quiet); err != nil {
 		t.Fatal(err)
 	}
 	db := open(t, url)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -53,6 +54,53 @@ func TestPages(t *testing.T) {
 					t.Errorf("%q, %d from %d: count %d, want %d (-want +got):\n%s", q, limit, offset, count, len(want), diff)
 				}
 			}
+		}
+	}
+}
+
+// TestSortedPages checks that each order holds across pages, that pages neither repeat nor leave out a workspace, that favorites have no
+// place of their own, and that an order shows nobody more than the list's own.
+func TestSortedPages(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	for i, name := range []string{"web-10", "web-9", "Api"} {
+		for j, owner := range []string{"bob", "ann"} {
+			id := w.WorkspaceRow(owner, name)
+			w.BuildRow(id, sdk.TransitionStop, sdk.JobSucceeded)
+			w.Exec(`UPDATE workspaces SET created_at = timestamptz '2026-01-02' - $2 * interval '1 hour', last_used_at = timestamptz '2026-01-02' - $3 * interval '1 hour' WHERE id = $1`, id, i, j)
+		}
+	}
+	w.RunningRow("bob", "z")
+	w.Exec(`UPDATE workspaces SET created_at = '2026-01-01', last_used_at = '2026-01-01' WHERE name = 'z'`)
+	w.Exec(`UPDATE templates t SET display_name = CASE w.name WHEN 'web-10' THEN 'alpha' ELSE 'Beta' END FROM workspaces w WHERE w.template_id = t.id`)
+	w.Exec(`INSERT INTO workspace_favorites (user_id, workspace_id) SELECT $1, id FROM workspaces WHERE name = 'web-9'`, w.User("olga"))
+	for order, want := range map[sdk.WorkspaceOrder][]string{
+		sdk.OrderName:     {"ann/Api", "bob/Api", "ann/web-9", "bob/web-9", "ann/web-10", "bob/web-10", "bob/z"},
+		sdk.OrderUsed:     {"bob/Api", "bob/web-10", "bob/web-9", "ann/Api", "ann/web-10", "ann/web-9", "bob/z"},
+		sdk.OrderCreated:  {"ann/web-10", "bob/web-10", "ann/web-9", "bob/web-9", "ann/Api", "bob/Api", "bob/z"},
+		sdk.OrderStatus:   {"bob/z", "ann/Api", "ann/web-10", "ann/web-9", "bob/Api", "bob/web-10", "bob/web-9"},
+		sdk.OrderOwner:    {"ann/Api", "ann/web-10", "ann/web-9", "bob/Api", "bob/web-10", "bob/web-9", "bob/z"},
+		sdk.OrderTemplate: {"ann/web-10", "bob/web-10", "ann/Api", "ann/web-9", "bob/Api", "bob/web-9", "bob/z"},
+	} {
+		for limit := 1; limit <= len(want); limit++ {
+			var got []string
+			for offset := 0; offset < len(want); offset += limit {
+				page, count := names(t, w, "olga", sdk.WorkspacesQuery{Sort: order, Limit: limit, Offset: offset})
+				if got = append(got, page...); count != len(want) {
+					t.Errorf("%s, %d from %d: count %d, want %d", order, limit, offset, count, len(want))
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s, pages of %d (-want +got):\n%s", order, limit, diff)
+			}
+		}
+		if got, count := names(t, w, "ann", sdk.WorkspacesQuery{Sort: order}); len(got) != 3 || count != 3 {
+			t.Errorf("%s: ann sees %q of %d, want her own three", order, got, count)
+		}
+	}
+	for _, order := range []sdk.WorkspaceOrder{"colour", "name;", "owner_key", "Name"} {
+		if _, err := w.As("olga").Workspaces(t.Context(), sdk.WorkspacesQuery{Sort: order}); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("sort=%s: %v, want invalid", order, err)
 		}
 	}
 }

@@ -296,6 +296,8 @@ var statuses = []sdk.WorkspaceStatus{
 	sdk.WorkspaceCanceling, sdk.WorkspaceCanceled, sdk.WorkspaceDeleting, sdk.WorkspaceDeleted,
 }
 
+var orders = []sdk.WorkspaceOrder{sdk.OrderName, sdk.OrderUsed, sdk.OrderCreated, sdk.OrderStatus, sdk.OrderOwner, sdk.OrderTemplate}
+
 // readable returns a query for the workspaces that the actor may read.
 func readable(actor rbac.Actor) dbsqlc.ListWorkspaceRowsParams {
 	e := actor.Extent(rbac.Workspace)
@@ -321,6 +323,9 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if limit == 0 || limit > maxList {
 		limit = maxList
 	}
+	if p.Sort = r.URL.Query().Get("sort"); p.Sort != "" && !slices.Contains(orders, sdk.WorkspaceOrder(p.Sort)) {
+		return fault.New(fault.Invalid, "Workspaces cannot be sorted by %q.", p.Sort).WithField("sort", "must be name, used, created, status, owner or template")
+	}
 	rows, err := s.page(ctx, p, limit, offset)
 	if err != nil {
 		return fmt.Errorf("list workspaces: %w", err)
@@ -336,9 +341,13 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// page returns one page of a list, in which the viewer's favorites come first. They are few, and are listed by their ids, so that
-// all others can be read in the order of an index.
+// page returns one page of a list. In the list's own order, the viewer's favorites come first. They are few, and are listed by their
+// ids, so that all others can be read in the order of an index.
 func (s *Service) page(ctx context.Context, p dbsqlc.ListWorkspaceRowsParams, limit, offset int) ([]dbsqlc.ListWorkspaceRowsRow, error) {
+	if p.Sort != "" {
+		p.PageLimit, p.PageOffset = int32(limit), int32(offset)
+		return s.opts.DB.ListWorkspaceRows(ctx, p)
+	}
 	favorites, err := s.opts.DB.ListFavorites(ctx, p.ViewerID)
 	if err != nil {
 		return nil, fmt.Errorf("list favorites: %w", err)

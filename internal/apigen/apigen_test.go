@@ -28,7 +28,7 @@ func TestDescriptionIsCurrent(t *testing.T) {
 	if create == nil || !strings.HasSuffix(create.Request["$ref"].(string), "CreateTemplateRequest") || create.Responses["201"] == nil {
 		t.Errorf("creating a template: %+v", create)
 	}
-	if list := doc.Operations["GET /api/v2/workspaces"]; list == nil || strings.Join(list.Query, " ") != "limit offset q" {
+	if list := doc.Operations["GET /api/v2/workspaces"]; list == nil || strings.Join(list.Query, " ") != "limit offset q sort" {
 		t.Errorf("listing workspaces: %+v", list)
 	}
 }

@@ -19,6 +19,18 @@ const (
 	WorkspaceDeleted   WorkspaceStatus = "deleted"
 )
 
+// WorkspaceOrder is an order of lists of workspaces.
+type WorkspaceOrder string
+
+const (
+	OrderName     WorkspaceOrder = "name"
+	OrderUsed     WorkspaceOrder = "used"    // last used first
+	OrderCreated  WorkspaceOrder = "created" // newest first
+	OrderStatus   WorkspaceOrder = "status"
+	OrderOwner    WorkspaceOrder = "owner"
+	OrderTemplate WorkspaceOrder = "template" // by its display name
+)
+
 type Transition string
 
 const (

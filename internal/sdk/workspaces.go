@@ -1,8 +1,10 @@
 package sdk
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/google/uuid"
@@ -85,6 +87,8 @@ type WorkspacesResponse struct {
 type WorkspacesQuery struct {
 	Q             string // "owner:me name:x template:y status:running"
 	Limit, Offset int    // 0: the server's own limit
+	// Sort is the order. Empty means the list's own: the caller's favorites, running workspaces, then by owner and name.
+	Sort WorkspaceOrder
 }
 
 // CreateWorkspaceRequest names a template or one of its versions.
@@ -152,14 +156,18 @@ func (c *Client) CreateWorkspace(ctx context.Context, user string, req CreateWor
 }
 
 func (c *Client) Workspaces(ctx context.Context, q WorkspacesQuery) (WorkspacesResponse, error) {
-	return get[WorkspacesResponse](ctx, c, "workspaces"+page(q.Q, q.Limit, q.Offset))
+	path := "workspaces" + cmp.Or(page(q.Q, q.Limit, q.Offset), "?")
+	if q.Sort != "" {
+		path += "&sort=" + url.QueryEscape(string(q.Sort))
+	}
+	return get[WorkspacesResponse](ctx, c, path)
 }
 
-// AllWorkspaces reads every page of the workspaces that match q.
-func (c *Client) AllWorkspaces(ctx context.Context, q string) ([]Workspace, error) {
+// AllWorkspaces reads every page of the workspaces that match q, in an order.
+func (c *Client) AllWorkspaces(ctx context.Context, q string, order WorkspaceOrder) ([]Workspace, error) {
 	var all []Workspace
 	for {
-		page, err := c.Workspaces(ctx, WorkspacesQuery{Q: q, Limit: 100, Offset: len(all)})
+		page, err := c.Workspaces(ctx, WorkspacesQuery{Q: q, Sort: order, Limit: 100, Offset: len(all)})
 		if err != nil {
 			return nil, err
 		}

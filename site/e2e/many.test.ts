@@ -84,3 +84,23 @@ it("shows a thousand workspaces", async () => {
   await page.getByLabel("Search workspaces").fill("owner:me name:copy-777");
   await page.getByRole("link", { name: "copy-777", exact: true }).waitFor();
 });
+
+it("sorts a thousand workspaces, beyond the first page", async () => {
+  const { page } = await open(server.place, token);
+  await page.goto("/workspaces");
+  await page.getByLabel("Sort").selectOption("Name");
+  const at = (n: number, name: string) =>
+    page.locator(`li[aria-posinset="${n}"]`).getByRole("link", { name, exact: true }).waitFor();
+  await at(1, "copy-1"); // numbers count as numbers
+  await at(2, "copy-2");
+  await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+  await at(many, "original");
+  await at(many - 1, `copy-${many - 1}`);
+  // The address has the order. One that the server does not know is the list's own.
+  await page.goto("/workspaces?q=owner:me&sort=created");
+  expect(await page.getByLabel("Sort").inputValue()).toBe("created");
+  await page.getByText("1,000 workspaces").waitFor();
+  await page.goto("/workspaces?q=owner:me&sort=constructor");
+  await page.getByText("1,000 workspaces").waitFor();
+  expect(await page.getByLabel("Sort").inputValue()).toBe("");
+});

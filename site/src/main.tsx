@@ -27,8 +27,8 @@ const client = new QueryClient({
 if (!["/login", "/setup"].includes(location.pathname)) void client.prefetchQuery(queries.me());
 if (["/", "/workspaces"].includes(location.pathname)) {
   void import("./pages/workspaces");
-  const search = new URLSearchParams(location.search).get("q") ?? firstSearch;
-  void client.prefetchQuery(queries.workspaces(search));
+  const params = new URLSearchParams(location.search);
+  void client.prefetchQuery(queries.workspaces(params.get("q") ?? firstSearch, params.get("sort") ?? ""));
 }
 
 createRoot(document.getElementById("root")!).render(

@@ -421,49 +421,58 @@ const listWorkspaceRows = `-- name: ListWorkspaceRows :many
 WITH page AS (
 	SELECT w.id FROM workspaces w
 	WHERE w.latest_build_id IS NOT NULL
-		AND ($2::uuid[] IS NULL OR w.id <> ALL ($2::uuid[]))
-		AND ($3::uuid[] IS NULL OR w.id = ANY ($3::uuid[]))
-		AND ($4::boolean OR w.deleted_at IS NULL)
-		AND ($5::uuid IS NULL OR w.owner_id = $5)
-		AND ($6::boolean OR w.organization_id = ANY ($7::uuid[])
-			OR w.organization_id = ANY ($8::uuid[])
-				AND (w.owner_id = $1 OR w.sharing <> '{}' AND w.sharing ?| $9::text[]))
-		AND ($10::uuid[] IS NULL OR w.id = ANY ($10::uuid[]))
-		AND ($11::uuid IS NULL OR w.organization_id = $11)
-		AND ($12::boolean IS NULL OR (w.sharing <> '{}') = $12)
-		AND ($13::text[] IS NULL OR w.sharing <> '{}' AND w.sharing ?| $13::text[])
-		AND ($14::uuid IS NULL OR w.owner_id <> $14)
-		AND ($15::text = '' OR w.owner_key = lower($15::text))
-		AND ($16::text = '' OR strpos(lower(w.name), lower($16::text)) > 0)
-		AND ($17::text = '' OR w.template_id IN (SELECT t.id FROM templates t WHERE lower(t.name) = lower($17::text)))
-		AND ($18::boolean IS NULL OR (w.dormant_at IS NOT NULL) = $18)
-		AND ($19::boolean IS NULL OR $19 = (w.latest_version_id NOT IN (SELECT t.active_version_id FROM templates t)))
-		AND ($20::timestamptz IS NULL OR w.last_used_at <= $20)
-		AND ($21::timestamptz IS NULL OR w.last_used_at >= $21)
-		AND ($22::text[] IS NULL OR NOT EXISTS (SELECT FROM unnest($22::text[]) AS asked(param)
+		AND ($3::uuid[] IS NULL OR w.id <> ALL ($3::uuid[]))
+		AND ($4::uuid[] IS NULL OR w.id = ANY ($4::uuid[]))
+		AND ($5::boolean OR w.deleted_at IS NULL)
+		AND ($6::uuid IS NULL OR w.owner_id = $6)
+		AND ($7::boolean OR w.organization_id = ANY ($8::uuid[])
+			OR w.organization_id = ANY ($9::uuid[])
+				AND (w.owner_id = $1 OR w.sharing <> '{}' AND w.sharing ?| $10::text[]))
+		AND ($11::uuid[] IS NULL OR w.id = ANY ($11::uuid[]))
+		AND ($12::uuid IS NULL OR w.organization_id = $12)
+		AND ($13::boolean IS NULL OR (w.sharing <> '{}') = $13)
+		AND ($14::text[] IS NULL OR w.sharing <> '{}' AND w.sharing ?| $14::text[])
+		AND ($15::uuid IS NULL OR w.owner_id <> $15)
+		AND ($16::text = '' OR w.owner_key = lower($16::text))
+		AND ($17::text = '' OR strpos(lower(w.name), lower($17::text)) > 0)
+		AND ($18::text = '' OR w.template_id IN (SELECT t.id FROM templates t WHERE lower(t.name) = lower($18::text)))
+		AND ($19::boolean IS NULL OR (w.dormant_at IS NOT NULL) = $19)
+		AND ($20::boolean IS NULL OR $20 = (w.latest_version_id NOT IN (SELECT t.active_version_id FROM templates t)))
+		AND ($21::timestamptz IS NULL OR w.last_used_at <= $21)
+		AND ($22::timestamptz IS NULL OR w.last_used_at >= $22)
+		AND ($23::text[] IS NULL OR NOT EXISTS (SELECT FROM unnest($23::text[]) AS asked(param)
 			WHERE NOT EXISTS (SELECT FROM workspace_build_parameters p WHERE p.workspace_build_id = w.latest_build_id
 				AND (asked.param = p.name OR asked.param = p.name || '=' || p.value AND (w.owner_id = $1 OR EXISTS (SELECT FROM template_version_parameters d
 					WHERE d.template_version_id = w.latest_version_id AND d.name = p.name AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'))))))
-		AND ($23::boolean IS NULL OR $23 = EXISTS (SELECT FROM workspace_builds b
+		AND ($24::boolean IS NULL OR $24 = EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
-		AND ($24::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
+		AND ($25::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
-			WHERE b.id = w.latest_build_id AND $24 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
+			WHERE b.id = w.latest_build_id AND $25 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
 				WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
 				WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
 				ELSE 'connecting' END))
-		AND ($25::boolean IS NULL OR $25 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
+		AND ($26::boolean IS NULL OR $26 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
 			WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
 				THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 				ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
 					OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
-		AND ($26::text = '' OR $26::text = CASE w.latest_status
+		AND ($27::text = '' OR $27::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
 			ELSE w.latest_status END)
-	ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id
-	LIMIT NULLIF($28::int, 0) OFFSET $27::int
+	ORDER BY CASE WHEN $2::text = '' THEN w.latest_status = 'succeeded' AND w.latest_transition = 'start' END DESC,
+		CASE WHEN $2::text = 'name' THEN natural_key(w.name) END,
+		CASE WHEN $2::text = 'used' THEN w.last_used_at END DESC,
+		CASE WHEN $2::text = 'created' THEN w.created_at END DESC,
+		CASE WHEN $2::text = 'template' THEN (SELECT lower(COALESCE(NULLIF(t.display_name, ''), t.name)) FROM templates t WHERE t.id = w.template_id) END,
+		CASE WHEN $2::text = 'status' THEN CASE w.latest_status
+			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
+			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
+			ELSE w.latest_status END END,
+		w.owner_key, lower(w.name), w.id
+	LIMIT NULLIF($29::int, 0) OFFSET $28::int
 )
 SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, w.owner_key, u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
 	t.icon AS template_icon, t.active_version_id AS template_active_version_id, t.require_active_version AS template_require_active_version,
@@ -474,11 +483,21 @@ JOIN workspaces w ON w.id = page.id
 JOIN users u ON u.id = w.owner_id
 JOIN organizations o ON o.id = w.organization_id
 JOIN templates t ON t.id = w.template_id
-ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id
+ORDER BY CASE WHEN $2::text = '' THEN w.latest_status = 'succeeded' AND w.latest_transition = 'start' END DESC,
+	CASE WHEN $2::text = 'name' THEN natural_key(w.name) END,
+	CASE WHEN $2::text = 'used' THEN w.last_used_at END DESC,
+	CASE WHEN $2::text = 'created' THEN w.created_at END DESC,
+	CASE WHEN $2::text = 'template' THEN (SELECT lower(COALESCE(NULLIF(t.display_name, ''), t.name)) FROM templates t WHERE t.id = w.template_id) END,
+	CASE WHEN $2::text = 'status' THEN CASE w.latest_status
+		WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
+		WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
+		ELSE w.latest_status END END,
+	w.owner_key, lower(w.name), w.id
 `
 
 type ListWorkspaceRowsParams struct {
 	ViewerID            uuid.UUID
+	Sort                string
 	ExceptIds           []uuid.UUID
 	Ids                 []uuid.UUID
 	IncludeDeleted      bool
@@ -521,12 +540,14 @@ type ListWorkspaceRowsRow struct {
 	Favorite                     bool
 }
 
-// Lists one page of workspaces in the order of the index workspaces_list, so that a page reads about as many rows as it shows. status
+// Lists one page of workspaces. PostgreSQL plans with the value of sort, so that for ”, name, created and owner the order is that of an index
+// and a page reads about as many rows as it shows. The others have none: last_used_at and the status change too often for one. status
 // follows from the latest build as in workspaces.Status, healthy as in agents.health. params are names, or name=value; the value of a
 // parameter that may be masked is found by the workspace's owner only. The page's columns are read for its rows only.
 func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsParams) ([]ListWorkspaceRowsRow, error) {
 	rows, err := q.db.Query(ctx, listWorkspaceRows,
 		arg.ViewerID,
+		arg.Sort,
 		arg.ExceptIds,
 		arg.Ids,
 		arg.IncludeDeleted,

@@ -18,7 +18,8 @@ WHERE owner_id = $1 AND lower(name) = lower(sqlc.arg(name)::text) AND (deleted_a
 ORDER BY deleted_at DESC NULLS FIRST LIMIT 1;
 
 -- name: ListWorkspaceRows :many
--- Lists one page of workspaces in the order of the index workspaces_list, so that a page reads about as many rows as it shows. status
+-- Lists one page of workspaces. PostgreSQL plans with the value of sort, so that for '', name, created and owner the order is that of an index
+-- and a page reads about as many rows as it shows. The others have none: last_used_at and the status change too often for one. status
 -- follows from the latest build as in workspaces.Status, healthy as in agents.health. params are names, or name=value; the value of a
 -- parameter that may be masked is found by the workspace's owner only. The page's columns are read for its rows only.
 WITH page AS (
@@ -65,7 +66,16 @@ WITH page AS (
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
 			ELSE w.latest_status END)
-	ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id
+	ORDER BY CASE WHEN sqlc.arg(sort)::text = '' THEN w.latest_status = 'succeeded' AND w.latest_transition = 'start' END DESC,
+		CASE WHEN sqlc.arg(sort)::text = 'name' THEN natural_key(w.name) END,
+		CASE WHEN sqlc.arg(sort)::text = 'used' THEN w.last_used_at END DESC,
+		CASE WHEN sqlc.arg(sort)::text = 'created' THEN w.created_at END DESC,
+		CASE WHEN sqlc.arg(sort)::text = 'template' THEN (SELECT lower(COALESCE(NULLIF(t.display_name, ''), t.name)) FROM templates t WHERE t.id = w.template_id) END,
+		CASE WHEN sqlc.arg(sort)::text = 'status' THEN CASE w.latest_status
+			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
+			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
+			ELSE w.latest_status END END,
+		w.owner_key, lower(w.name), w.id
 	LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int
 )
 SELECT sqlc.embed(w), u.username AS owner_name, o.name AS organization_name, t.name AS template_name, t.display_name AS template_display_name,
@@ -77,7 +87,16 @@ JOIN workspaces w ON w.id = page.id
 JOIN users u ON u.id = w.owner_id
 JOIN organizations o ON o.id = w.organization_id
 JOIN templates t ON t.id = w.template_id
-ORDER BY (w.latest_status = 'succeeded' AND w.latest_transition = 'start') DESC, w.owner_key, lower(w.name), w.id;
+ORDER BY CASE WHEN sqlc.arg(sort)::text = '' THEN w.latest_status = 'succeeded' AND w.latest_transition = 'start' END DESC,
+	CASE WHEN sqlc.arg(sort)::text = 'name' THEN natural_key(w.name) END,
+	CASE WHEN sqlc.arg(sort)::text = 'used' THEN w.last_used_at END DESC,
+	CASE WHEN sqlc.arg(sort)::text = 'created' THEN w.created_at END DESC,
+	CASE WHEN sqlc.arg(sort)::text = 'template' THEN (SELECT lower(COALESCE(NULLIF(t.display_name, ''), t.name)) FROM templates t WHERE t.id = w.template_id) END,
+	CASE WHEN sqlc.arg(sort)::text = 'status' THEN CASE w.latest_status
+		WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
+		WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
+		ELSE w.latest_status END END,
+	w.owner_key, lower(w.name), w.id;
 
 -- name: GetWorkspaceRow :one
 -- Returns what ListWorkspaceRows lists, for one workspace that the viewer may read, even a deleted one.

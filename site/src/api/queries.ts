@@ -111,10 +111,10 @@ export const queries = {
       `connectionlog?q=${segment(search)}&limit=${logPageSize}&offset=${page * logPageSize}`,
     ),
 
-  workspaces: (search: string, page = 0) =>
+  workspaces: (search: string, sort = "", page = 0) =>
     ask<t.WorkspacesResponse>(
-      ["workspaces", "list", search, page],
-      `workspaces?q=${segment(search)}&limit=${pageSize}&offset=${page * pageSize}`,
+      ["workspaces", "list", search, sort, page],
+      `workspaces?q=${segment(search)}&sort=${segment(sort)}&limit=${pageSize}&offset=${page * pageSize}`,
     ),
   workspace: (owner: string, name: string) =>
     ask<t.Workspace>(["workspaces", "one", owner, name], `users/${segment(owner)}/workspace/${segment(name)}`),

@@ -620,6 +620,9 @@ export interface WorkspaceDeploymentStats {
 
 export type WorkspaceStatus = "pending" | "starting" | "running" | "stopping" | "stopped" | "failed" | "canceling" | "canceled" | "deleting" | "deleted";
 
+// WorkspaceOrder is an order of lists of workspaces.
+export type WorkspaceOrder = "name" | "used" | "created" | "status" | "owner" | "template";
+
 export type Transition = "start" | "stop" | "delete";
 
 export type JobStatus = "pending" | "running" | "succeeded" | "canceling" | "canceled" | "failed";

@@ -33,7 +33,6 @@ import { defaultColumns, tracks } from "~/lib/columns";
 import { plural } from "~/lib/format";
 import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
-import { orders, sorted } from "~/lib/sort";
 
 const Onboarding = lazy(() => import("~/components/onboarding"));
 const ListOptions = lazy(() => import("~/components/list-options"));
@@ -52,6 +51,17 @@ const filters = [
   { label: "Dormant", term: "dormant:true" },
 ];
 
+// The server's orders, as people call them.
+const orders: Record<string, string> = {
+  "": "Running first",
+  name: "Name",
+  used: "Last used",
+  created: "Newest",
+  status: "Status",
+  owner: "Owner",
+  template: "Template",
+};
+
 // The searches by relation to the user. The last one lists all that the user can see.
 const whose = [
   { label: "Mine", term: firstSearch },
@@ -68,11 +78,12 @@ export default function Workspaces() {
   const [, navigate] = useLocation();
   const [search, setSearch] = useState(params.get("q") ?? firstSearch);
   const rested = useDebounced(search, 200);
-  const list = useQuery({ ...queries.workspaces(rested), placeholderData: keepPreviousData });
+  const wanted = params.get("sort") ?? "";
+  const sort = Object.hasOwn(orders, wanted) ? wanted : "";
+  const list = useQuery({ ...queries.workspaces(rested, sort), placeholderData: keepPreviousData });
   const templates = useQuery(queries.templates());
   const [options, showOptions] = useState(false);
   const columns = useQuery(queries.preferences()).data?.workspace_columns ?? defaultColumns;
-  const sort = params.get("sort") ?? "";
   const show = (text: string, order: string) =>
     navigate(`/workspaces?q=${encodeURIComponent(text)}${order && `&sort=${order}`}`, { replace: true });
   const change = (text: string) => {
@@ -205,17 +216,15 @@ function List({ head, count, search, columns, sort, onSort }: ListProps) {
   const lastPage = Math.floor((rows.at(-1)?.index ?? 0) / pageSize);
   const pages = Array.from({ length: lastPage - firstPage + 1 }, (_, i) => firstPage + i);
   const asked = useQueries({
-    queries: pages.map((page) => ({ ...queries.workspaces(search, page), enabled: page > 0 })),
+    queries: pages.map((page) => ({ ...queries.workspaces(search, sort, page), enabled: page > 0 })),
   });
   const mesh = useQuery(queries.mesh()); // refetched when an agent or a workspace changes
   const actions = useWorkspaceActions();
   const peers = useMemo(() => new Map(mesh.data?.peers.map((p) => [p.id, p])), [mesh.data]);
-  // Only a list that is here as a whole can be sorted here.
   const whole = count <= pageSize;
-  const first = useMemo(() => (whole ? sorted(head, sort) : head), [head, sort, whole]);
   const at = (i: number): Workspace | undefined => {
     const page = Math.floor(i / pageSize);
-    return (page === 0 ? first : asked[page - firstPage]?.data?.workspaces)?.[i % pageSize];
+    return (page === 0 ? head : asked[page - firstPage]?.data?.workspaces)?.[i % pageSize];
   };
   // The selected workspaces as they were when they were selected. Those of the first page are shown as they are now.
   const [chosen, choose] = useState<ReadonlyMap<string, Workspace>>(new Map());
@@ -255,17 +264,10 @@ function List({ head, count, search, columns, sort, onSort }: ListProps) {
         )}
         <label className="ml-auto flex items-center gap-2 text-muted">
           Sort
-          <Select
-            className="h-7! w-auto! text-[13px]"
-            value={whole ? sort : ""}
-            disabled={!whole}
-            title={whole ? undefined : `Narrow the search to ${pageSize} workspaces or fewer to sort them.`}
-            onChange={(e) => onSort(e.target.value)}
-          >
-            <option value="">Running first</option>
-            {orders.map((o) => (
-              <option key={o.key} value={o.key}>
-                {o.label}
+          <Select className="h-7! w-auto! text-[13px]" value={sort} onChange={(e) => onSort(e.target.value)}>
+            {Object.entries(orders).map(([key, label]) => (
+              <option key={key} value={key}>
+                {label}
               </option>
             ))}
           </Select>

@@ -137,7 +137,7 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 	opts.suffix = strings.TrimPrefix(opts.suffix, ".")
 	var names []string
 	if opts.noWildcard {
-		workspaces, err := client.AllWorkspaces(ctx, "owner:me")
+		workspaces, err := client.AllWorkspaces(ctx, "owner:me", "")
 		if err != nil {
 			return "", err
 		}

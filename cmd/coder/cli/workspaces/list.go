@@ -79,6 +79,7 @@ type listOptions struct {
 	shared bool // with the user
 	search string
 	always string // is added to the search
+	sort   string
 	out    output.List[sdk.Workspace]
 	paths  clientPaths // what the column "path" shows
 	org    organization.Flag
@@ -102,7 +103,8 @@ Dormant workspaces are listed only if the search says dormant:true.`,
 		Example: `  coder list
   coder list --all --search status:running -o json
   coder list --shared-with-me
-  coder list --search "owner:me dormant:true"`,
+  coder list --search "owner:me dormant:true"
+  coder list --all --sort used`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runList(g, cmd, &opts) },
 	}
@@ -110,6 +112,7 @@ Dormant workspaces are listed only if the search says dormant:true.`,
 	cmd.Flags().BoolVar(&opts.shared, "shared-with-me", false, "list workspaces that other users share with you")
 	cmd.MarkFlagsMutuallyExclusive("all", "shared-with-me")
 	cmd.Flags().StringVar(&opts.search, "search", "owner:me", "filter, such as owner:me name:x template:y organization:z status:running dormant:true")
+	cmd.Flags().StringVar(&opts.sort, "sort", "", "order: name, used, created, status, owner or template (default: favorites, running ones, then by owner)")
 	opts.org.AddFilter(cmd)
 	opts.out.Flags(cmd)
 	return cmd
@@ -150,7 +153,7 @@ func runList(g *global.Flags, cmd *cobra.Command, opts *listOptions) error {
 	} else {
 		pathsErr <- nil
 	}
-	workspaces, err := client.AllWorkspaces(ctx, opts.search)
+	workspaces, err := client.AllWorkspaces(ctx, opts.search, sdk.WorkspaceOrder(opts.sort))
 	if err != nil {
 		return err
 	}
