@@ -73,6 +73,11 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("PATCH /api/v2/templates/{template}/acl", rbac.Needs(rbac.Share, rbac.Template), s.updateACL, audit.On(audit.Write, audit.Template))
 	mux.Handle("GET /api/v2/templates/{template}/acl/available", rbac.Needs(rbac.Share, rbac.Template), s.listAvailable)
 
+	mux.Handle("GET /api/v2/templates/{template}/daus", update, s.templateDAUs)
+	mux.Handle("GET /api/v2/insights/daus", rbac.Needs(rbac.Read, rbac.Deployment), s.deploymentDAUs)
+	mux.Handle("GET /api/v2/insights/templates", update, s.templateInsights)
+	mux.Handle("GET /api/v2/insights/user-activity", update, s.userActivity)
+
 	mux.Handle("POST /api/v2/organizations/{organization}/templateversions", rbac.Needs(rbac.Create, rbac.TemplateVersion), s.createVersion, audit.On(audit.Create, audit.TemplateVersion))
 	mux.Handle("GET /api/v2/templateversions/{templateversion}", readVersion, s.getVersion)
 	mux.Handle("PATCH /api/v2/templateversions/{templateversion}", updateVersion, s.updateVersion, audit.On(audit.Write, audit.TemplateVersion))

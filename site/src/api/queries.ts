@@ -163,6 +163,16 @@ export const queries = {
     ask<t.TemplateVersionParameter[]>(["templates", "parameters", id], `templateversions/${id}/rich-parameters`),
   presets: (id: string) => ask<t.Preset[]>(["templates", "presets", id], `templateversions/${id}/presets`),
   templateByID: (id: string) => ask<t.Template>(["templates", "id", id], `templates/${id}`),
+  templateInsights: (template: string, since: string, until: string) =>
+    ask<t.TemplateInsightsResponse>(
+      ["insights", template, since],
+      `insights/templates?template_ids=${template}&start_time=${since}&end_time=${until}&interval=day`,
+    ),
+  userActivity: (template: string, since: string, until: string) =>
+    ask<t.UserActivityInsightsResponse>(
+      ["insights", "users", template, since],
+      `insights/user-activity?template_ids=${template}&start_time=${since}&end_time=${until}`,
+    ),
   templateRights: (template: string) =>
     ask<t.TemplateACL>(["templates", "rights", template], `templates/${template}/acl`),
   // What the signed-in user may do with a template.

@@ -842,6 +842,79 @@ export interface PatchSyncMappingRequest {
   remove: SyncMapping[];
 }
 
+// DAUsResponse has the number of users who were connected to workspaces, by day.
+export interface DAUsResponse {
+  tz_hour_offset: number;
+  entries: DAUEntry[]; // oldest first, without gaps
+}
+
+// DAUEntry is one day.
+export interface DAUEntry {
+  date: string; // 2026-11-23, in the time zone of the request
+  amount: number;
+}
+
+// UserActivityInsightsResponse has how long users were connected to workspaces.
+export interface UserActivityInsightsResponse {
+  report: UserActivityReport;
+}
+
+export interface UserActivityReport {
+  start_time: string;
+  end_time: string;
+  template_ids: string[];
+  users: UserActivity[];
+}
+
+// UserActivity is one user's. Connections at the same time count once.
+export interface UserActivity {
+  template_ids: string[];
+  user_id: string;
+  username: string;
+  avatar_url: string;
+  seconds: number;
+}
+
+// TemplateInsightsResponse has what templates were used for. A part that was not asked for is null.
+export interface TemplateInsightsResponse {
+  report?: TemplateReport | null;
+  interval_reports?: TemplateIntervalReport[]; // oldest first, without gaps
+}
+
+export interface TemplateReport {
+  start_time: string;
+  end_time: string;
+  template_ids: string[];
+  active_users: number;
+  apps_usage: AppUsage[];
+  parameters_usage: unknown[];
+}
+
+// AppUsage is how long users were connected to one app, or in one of the ways that every workspace has.
+export interface AppUsage {
+  template_ids: string[];
+  type: AppUsageType;
+  display_name: string;
+  slug: string;
+  icon: string;
+  seconds: number;
+  times_used: number;
+}
+
+// AppUsageType tells apps of templates from what every workspace has.
+export type AppUsageType = "builtin" | "app";
+
+// InsightsInterval is the length of the parts of a report.
+export type InsightsInterval = "day" | "week";
+
+export interface TemplateIntervalReport {
+  start_time: string;
+  end_time: string;
+  template_ids: string[];
+  interval: InsightsInterval;
+  active_users: number;
+}
+
 // Response is the body of every error, and of the few answers that contain only a message.
 export interface Response {
   message: string;

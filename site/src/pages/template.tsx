@@ -1,6 +1,6 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { Plus, Trash2, Upload } from "lucide-react";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send } from "~/api/client";
 import { gone, queries } from "~/api/queries";
@@ -24,6 +24,7 @@ import {
   Facts,
   Icon,
   LinkButton,
+  Loading,
   Note,
   Page,
   Pending,
@@ -36,6 +37,8 @@ import { duration, plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
+
+const TemplateInsights = lazy(() => import("~/components/template-insights"));
 
 export default function TemplatePage({ name, tab = "" }: { name: string; tab: string | undefined }) {
   useTitle(name);
@@ -61,6 +64,7 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
     { key: "resources", name: "Resources", to: `${at}/resources` },
     ...(may.update ? [{ key: "variables", name: "Variables", to: `${at}/variables` }] : []),
     ...(may.share ? [{ key: "permissions", name: "Permissions", to: `${at}/permissions` }] : []),
+    ...(may.update ? [{ key: "insights", name: "Insights", to: `${at}/insights` }] : []),
     ...(may.update ? [{ key: "settings", name: "Settings", to: `${at}/settings` }] : []),
   ];
   return (
@@ -145,6 +149,12 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
       return <TemplateVariables template={t} version={version} />;
     case "permissions":
       return <TemplateAccess template={t} />;
+    case "insights":
+      return (
+        <Suspense fallback={<Loading what="insights" />}>
+          <TemplateInsights template={t} />
+        </Suspense>
+      );
     case "settings":
       return <TemplateSettings key={t.id} template={t} />;
     default:

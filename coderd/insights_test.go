@@ -1,0 +1,122 @@
+package coderd_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// TestInsights checks what the reports say about connections that overlap, cross midnight, are open or lie outside the period, and that
+// only those who administer a template read them.
+func TestInsights(t *testing.T) {
+	t.Parallel()
+	s, known := clientWorld(t)
+	other := s.Template("other", nil)
+	known["other"] = other.ID.String()
+	ws, agent := uuid.MustParse(known["ws"]), uuid.MustParse(known["agent"])
+	connected := func(who, kind, slug, from, to string) {
+		t.Helper()
+		var end any
+		if to != "" {
+			end = to
+		}
+		s.Exec(`INSERT INTO connection_logs (id, connect_time, disconnect_time, organization_id, workspace_owner_id, workspace_id, workspace_name, agent_id, agent_name, type, slug_or_port, user_id)
+			VALUES ($1, $2::timestamptz, $3::timestamptz, $4, $5, $6, 'dev', $7, 'main', $8, $9, $10)`,
+			uuid.New(), from, end, s.Org, s.User("ann"), ws, agent, kind, slug, s.User(who))
+	}
+	connected("ann", "ssh", "", "2026-03-01T10:00:00Z", "2026-03-01T11:00:00Z")
+	connected("ann", "vscode", "", "2026-03-01T10:30:00Z", "2026-03-01T11:30:00Z") // an hour and a half in all
+	connected("ann", "ssh", "", "2026-03-01T10:15:00Z", "2026-03-01T10:20:00Z")    // within another
+	connected("ann", "ssh", "", "2026-02-27T23:00:00Z", "2026-03-01T00:10:00Z")    // ten minutes of the period
+	connected("bob", "workspace_app", "code", "2026-03-01T23:30:00Z", "2026-03-02T00:30:00Z")
+	connected("bob", "ssh", "", "2026-02-20T10:00:00Z", "2026-02-20T11:00:00Z") // before the period
+	connected("bob", "ssh", "", "2026-03-03T00:00:00Z", "2026-03-03T11:00:00Z") // after it
+	const period = "start_time=2026-03-01T00:00:00Z&end_time=2026-03-03T00:00:00Z"
+	ids := `"template_ids":["{template}"]`
+	replay(t, s, known, []step{
+		{method: "GET", path: "insights/user-activity?template_ids={template}&" + period, status: 200, want: `{"report":{` + ids + `,"users":[
+			{` + ids + `,"user_id":"{ann}","username":"ann","avatar_url":"","seconds":6000},{` + ids + `,"user_id":"{bob}","username":"bob","avatar_url":"","seconds":3600}]}}`},
+		{method: "GET", path: "insights/templates?interval=day&template_ids={template}&" + period, status: 200, want: `{
+			"report":{"active_users":2,"parameters_usage":[],"apps_usage":[
+				{` + ids + `,"type":"builtin","display_name":"SSH","slug":"ssh","icon":"","seconds":4200,"times_used":3},
+				{` + ids + `,"type":"builtin","display_name":"Visual Studio Code","slug":"vscode","icon":"","seconds":3600,"times_used":1},
+				{` + ids + `,"type":"app","display_name":"code","slug":"code","icon":"","seconds":3600,"times_used":1}]},
+			"interval_reports":[
+				{"start_time":"2026-03-01T00:00:00Z","end_time":"2026-03-02T00:00:00Z",` + ids + `,"interval":"day","active_users":2},
+				{"start_time":"2026-03-02T00:00:00Z","end_time":"2026-03-03T00:00:00Z",` + ids + `,"interval":"day","active_users":1}]}`},
+		// The first week of two days is as long as they.
+		{method: "GET", path: "insights/templates?sections=interval_reports&interval=week&template_ids={template}&" + period, status: 200, want: `{"interval_reports":[
+				{"start_time":"2026-03-01T00:00:00Z","end_time":"2026-03-03T00:00:00Z",` + ids + `,"interval":"week","active_users":2}]}`},
+		{as: "tom", method: "GET", path: "insights/user-activity?template_ids={other}&" + period, status: 200, want: `{"report":{"template_ids":["{other}"],"users":[]}}`},
+		{as: "tom", method: "GET", path: "insights/templates?sections=report&" + period, status: 200, want: `{"report":{"active_users":2}}`},
+		{as: "tom", method: "GET", path: "templates/{template}/daus?tz_offset=-3", status: 200, want: `{"tz_hour_offset":-3}`},
+		{method: "GET", path: "insights/daus", status: 200, want: `{"tz_hour_offset":0}`},
+		// Ann may use the template, and was connected: she does not read who else was.
+		{as: "ann", method: "GET", path: "insights/user-activity?template_ids={template}&" + period, status: 403},
+		{as: "ann", method: "GET", path: "insights/templates?template_ids={template}&" + period, status: 403},
+		{as: "ann", method: "GET", path: "insights/templates?" + period, status: 404},
+		{as: "ann", method: "GET", path: "templates/{template}/daus", status: 403},
+		{as: "ann", method: "GET", path: "insights/daus", status: 403},
+		{as: "nobody", method: "GET", path: "insights/daus", status: 401},
+		{as: "nobody", method: "GET", path: "insights/user-activity?" + period, status: 401},
+		// One foreign template among one's own refuses the whole.
+		{method: "PATCH", path: "templates/{other}/acl", body: `{"user_perms":{"{bob}":"admin"},"group_perms":{"{org}":""}}`, status: 200},
+		{as: "bob", method: "GET", path: "insights/user-activity?template_ids={other}&" + period, status: 200},
+		{as: "bob", method: "GET", path: "insights/user-activity?" + period, status: 200, want: `{"report":{"template_ids":["{other}"],"users":[]}}`},
+		{as: "bob", method: "GET", path: "insights/user-activity?template_ids={other},{template}&" + period, status: 403},
+		{as: "ann", method: "GET", path: "insights/user-activity?template_ids={other}&" + period, status: 404},
+		{method: "GET", path: "insights/user-activity?template_ids={none}&" + period, status: 404},
+		{method: "GET", path: "insights/user-activity?template_ids=x&" + period, status: 400},
+		{method: "GET", path: "insights/user-activity?start_time=2026-03-01", status: 400},
+		{method: "GET", path: "insights/user-activity?start_time=2026-03-01T00:00:00Z&end_time=2026-03-01T00:00:00Z", status: 400},
+		{method: "GET", path: "insights/user-activity?start_time=0001-01-01T00:00:00Z&end_time=9999-01-01T00:00:00Z", status: 400},
+		{method: "GET", path: "insights/templates?interval=minute&" + period, status: 400},
+		{method: "GET", path: "insights/templates?sections=secrets&" + period, status: 400},
+		{method: "GET", path: "insights/daus?tz_offset=99", status: 400},
+	})
+}
+
+// TestDailyUsers checks that an open connection counts for every day since it began, in the days of the time zone that is asked for.
+func TestDailyUsers(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	ws, agent := s.RunningRow("ann", "dev")
+	s.Exec(`INSERT INTO connection_logs (id, connect_time, organization_id, workspace_owner_id, workspace_id, workspace_name, agent_id, agent_name, type, user_id)
+		VALUES ($1, now() - interval '49 hours', $2, $3, $4, 'dev', $5, 'main', 'ssh', $3)`, uuid.New(), s.Org, s.User("ann"), ws, agent)
+	for _, offset := range []string{"0", "-12", "14"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL.String()+"/api/v2/insights/daus?tz_offset="+offset, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Coder-Session-Token", s.Token("olga"))
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		var got sdk.DAUsResponse
+		if err := json.NewDecoder(answer.Body).Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		zone := time.FixedZone("", got.TZHourOffset*3600)
+		if len(got.Entries) != 60 || got.Entries[59].Date != time.Now().In(zone).Format(time.DateOnly) {
+			t.Fatalf("%s hours: %+v, want 60 days that end today", offset, got)
+		}
+		began := time.Now().Add(-49 * time.Hour).In(zone).Format(time.DateOnly)
+		for _, e := range got.Entries {
+			want := int64(0)
+			if e.Date >= began {
+				want = 1
+			}
+			if e.Amount != want {
+				t.Errorf("%s hours: %s has %d users, want %d", offset, e.Date, e.Amount, want)
+			}
+		}
+	}
+}

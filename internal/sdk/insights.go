@@ -1,0 +1,93 @@
+package sdk
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Insights report how templates are used, from the connection log: they reach back as far as it does.
+
+// DAUsResponse has the number of users who were connected to workspaces, by day.
+type DAUsResponse struct {
+	TZHourOffset int            `json:"tz_hour_offset"`
+	Entries      List[DAUEntry] `json:"entries"` // oldest first, without gaps
+}
+
+// DAUEntry is one day.
+type DAUEntry struct {
+	Date   string `json:"date"` // 2026-11-23, in the time zone of the request
+	Amount int64  `json:"amount"`
+}
+
+// UserActivityInsightsResponse has how long users were connected to workspaces.
+type UserActivityInsightsResponse struct {
+	Report UserActivityReport `json:"report"`
+}
+
+type UserActivityReport struct {
+	StartTime   time.Time          `json:"start_time"`
+	EndTime     time.Time          `json:"end_time"`
+	TemplateIDs List[uuid.UUID]    `json:"template_ids"`
+	Users       List[UserActivity] `json:"users"`
+}
+
+// UserActivity is one user's. Connections at the same time count once.
+type UserActivity struct {
+	TemplateIDs List[uuid.UUID] `json:"template_ids"`
+	UserID      uuid.UUID       `json:"user_id"`
+	Username    string          `json:"username"`
+	AvatarURL   string          `json:"avatar_url"`
+	Seconds     int64           `json:"seconds"`
+}
+
+// TemplateInsightsResponse has what templates were used for. A part that was not asked for is null.
+type TemplateInsightsResponse struct {
+	Report          *TemplateReport          `json:"report,omitempty"`
+	IntervalReports []TemplateIntervalReport `json:"interval_reports,omitempty"` // oldest first, without gaps
+}
+
+type TemplateReport struct {
+	StartTime   time.Time       `json:"start_time"`
+	EndTime     time.Time       `json:"end_time"`
+	TemplateIDs List[uuid.UUID] `json:"template_ids"`
+	ActiveUsers int64           `json:"active_users"`
+	AppsUsage   List[AppUsage]  `json:"apps_usage"`
+	// ParametersUsage is always empty: values of parameters are not counted.
+	ParametersUsage List[any] `json:"parameters_usage"`
+}
+
+// AppUsage is how long users were connected to one app, or in one of the ways that every workspace has.
+type AppUsage struct {
+	TemplateIDs List[uuid.UUID] `json:"template_ids"`
+	Type        AppUsageType    `json:"type"`
+	DisplayName string          `json:"display_name"`
+	Slug        string          `json:"slug"`
+	Icon        string          `json:"icon"`
+	Seconds     int64           `json:"seconds"`
+	TimesUsed   int64           `json:"times_used"`
+}
+
+// AppUsageType tells apps of templates from what every workspace has.
+type AppUsageType string
+
+const (
+	AppUsageBuiltin  AppUsageType = "builtin"
+	AppUsageTemplate AppUsageType = "app"
+)
+
+// InsightsInterval is the length of the parts of a report.
+type InsightsInterval string
+
+const (
+	IntervalDay  InsightsInterval = "day"
+	IntervalWeek InsightsInterval = "week"
+)
+
+type TemplateIntervalReport struct {
+	StartTime   time.Time        `json:"start_time"`
+	EndTime     time.Time        `json:"end_time"`
+	TemplateIDs List[uuid.UUID]  `json:"template_ids"`
+	Interval    InsightsInterval `json:"interval"`
+	ActiveUsers int64            `json:"active_users"`
+}
