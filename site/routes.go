@@ -45,6 +45,7 @@ var routes = []string{
 	"/account",
 	"/notifications",
 	"/deployment/idp-org-sync",
+	"/deployment/appearance",
 	"/deployment/notifications",
 	"/external-auth/:id",
 	"/health",

@@ -65,7 +65,8 @@ const (
 type Kind string
 
 const (
-	APIKey                Kind = "api_key" // also sign-ins
+	APIKey                Kind = "api_key"    // also sign-ins
+	Appearance            Kind = "appearance" // of the deployment
 	CustomRole            Kind = "custom_role"
 	EncryptionKey         Kind = "encryption_key" // a state key: rotated, or forgotten
 	ExternalAuth          Kind = "external_auth"

@@ -15,7 +15,7 @@ import (
 var features = map[string]bool{
 	"access_control":               true, // a template may require its active version
 	"advanced_template_scheduling": true,
-	"appearance":                   false,
+	"appearance":                   true,
 	"audit_log":                    true,
 	"browser_only":                 false,
 	"connection_log":               true,
@@ -55,10 +55,6 @@ func (s *Service) buildInfo(w http.ResponseWriter, r *http.Request) error {
 		Version: buildinfo.Version(), ExternalURL: sdk.ProjectURL, DashboardURL: url, DeploymentID: string(id),
 		AgentAPIVersion: "1.0", ProvisionerAPIVersion: "1.0",
 	})
-}
-
-func (s *Service) appearance(w http.ResponseWriter, _ *http.Request) error {
-	return httpapi.Write(w, http.StatusOK, sdk.Appearance{ApplicationName: "codermesh", DocsURL: sdk.ProjectURL + "/tree/main/docs"})
 }
 
 func (s *Service) entitlements(w http.ResponseWriter, _ *http.Request) error {

@@ -102,6 +102,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"{$}", rbac.Public, s.ping)
 	mux.Handle("GET "+v2+"buildinfo", rbac.Public, s.buildInfo)
 	mux.Handle("GET "+v2+"appearance", rbac.Public, s.appearance)
+	mux.Handle("PUT "+v2+"appearance", needs(rbac.Update, rbac.Deployment), s.setAppearance, audit.On(audit.Write, audit.Appearance))
 	mux.Handle("GET "+v2+"entitlements", rbac.SignedIn, s.entitlements)
 	mux.Handle("GET "+v2+"experiments", rbac.SignedIn, s.experiments)
 	mux.Handle("GET "+v2+"deployment/ssh", rbac.SignedIn, s.sshConfig)

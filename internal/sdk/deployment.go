@@ -34,6 +34,15 @@ type Appearance struct {
 	SupportLinks        List[LinkConfig] `json:"support_links"`
 }
 
+// UpdateAppearanceRequest replaces the whole appearance: what is left out has its default.
+type UpdateAppearanceRequest struct {
+	ApplicationName     string       `json:"application_name"`
+	LogoURL             string       `json:"logo_url"` // a path on the server
+	AnnouncementBanners List[Banner] `json:"announcement_banners"`
+	// ServiceBanner is the one banner of older clients: it is used if AnnouncementBanners is missing.
+	ServiceBanner *Banner `json:"service_banner,omitempty"`
+}
+
 type Banner struct {
 	Enabled         bool   `json:"enabled"`
 	Message         string `json:"message,omitempty"`

@@ -38,6 +38,7 @@ const Account = lazy(() => import("./pages/account"));
 const ExternalAuth = lazy(() => import("./pages/external-auth"));
 const Notifications = lazy(() => import("./pages/notifications"));
 const DeploymentNotifications = lazy(() => import("./pages/deployment-notifications"));
+const Appearance = lazy(() => import("./pages/appearance"));
 const Downloads = lazy(() => import("./pages/downloads"));
 const Docs = lazy(() => import("./pages/docs"));
 const Health = lazy(() => import("./pages/health"));
@@ -161,6 +162,7 @@ function Pages() {
           <Route path="/connectionlog" component={ConnectionLog} />
           <Route path="/account" component={Account} />
           <Route path="/notifications" component={Notifications} />
+          <Route path="/deployment/appearance" component={Appearance} />
           <Route path="/deployment/notifications" component={DeploymentNotifications} />
           <Route path="/deployment/idp-org-sync">
             <Organizations sync />

@@ -34,3 +34,27 @@ func (q *Queries) InsertSettingOnce(ctx context.Context, arg InsertSettingOncePa
 	_, err := q.db.Exec(ctx, insertSettingOnce, arg.Key, arg.Value)
 	return err
 }
+
+const lockSetting = `-- name: LockSetting :exec
+SELECT FROM settings WHERE key = $1 FOR UPDATE
+`
+
+// Locks a setting until the transaction ends.
+func (q *Queries) LockSetting(ctx context.Context, key string) error {
+	_, err := q.db.Exec(ctx, lockSetting, key)
+	return err
+}
+
+const updateSetting = `-- name: UpdateSetting :exec
+UPDATE settings SET value = $2 WHERE key = $1
+`
+
+type UpdateSettingParams struct {
+	Key   string
+	Value []byte
+}
+
+func (q *Queries) UpdateSetting(ctx context.Context, arg UpdateSettingParams) error {
+	_, err := q.db.Exec(ctx, updateSetting, arg.Key, arg.Value)
+	return err
+}

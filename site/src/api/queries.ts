@@ -91,6 +91,7 @@ export const queries = {
         ),
     }),
   authMethods: () => ask<t.AuthMethods>(["auth-methods"], "users/authmethods"),
+  appearance: () => ask<t.Appearance>(["appearance"], "appearance"),
   buildInfo: () => ask<t.BuildInfo>(["buildinfo"], "buildinfo"),
   externalAgent: (w: t.Workspace, agent: string) =>
     ask<t.ExternalAgentCredentials>(

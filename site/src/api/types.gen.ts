@@ -535,6 +535,14 @@ export interface Appearance {
   support_links: LinkConfig[];
 }
 
+// UpdateAppearanceRequest replaces the whole appearance: what is left out has its default.
+export interface UpdateAppearanceRequest {
+  application_name: string;
+  logo_url: string; // a path on the server
+  announcement_banners: Banner[];
+  service_banner?: Banner | null;
+}
+
 export interface Banner {
   enabled: boolean;
   message?: string;

@@ -13,7 +13,16 @@ import {
   Sun,
   WifiOff,
 } from "lucide-react";
-import { type FunctionComponent, type ReactNode, useCallback, useEffect, useRef, useState } from "react";
+import {
+  type FunctionComponent,
+  lazy,
+  type ReactNode,
+  Suspense,
+  useCallback,
+  useEffect,
+  useRef,
+  useState,
+} from "react";
 import { Link, useLocation } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
@@ -24,8 +33,10 @@ import { Item, Menu, MenuLabel, Separator } from "./menu";
 import type { PaletteProps } from "./palette";
 import { Toasts } from "./toasts";
 import { setTheme, type Theme, useTheme } from "./theme";
-import { Avatar, cx, IconButton } from "./ui";
+import { Avatar, cx, Icon, IconButton } from "./ui";
 import { isOwner, mayReadLogs, mayReadUsers, useMe } from "./user";
+
+const Banners = lazy(() => import("./banners"));
 
 const everyone = [
   { to: "/workspaces", label: "Workspaces" },
@@ -62,6 +73,8 @@ export function Shell({ children }: { children: ReactNode }) {
     ...(mayReadLogs(me) || administers.logs ? logs : []),
   ];
   const palette = usePalette();
+  const look = useQuery(queries.appearance()).data;
+  const banners = look?.announcement_banners.filter((b) => b.enabled) ?? [];
   const bar = links.length > 6 ? bars.many : bars.few;
   return (
     <>
@@ -74,10 +87,16 @@ export function Shell({ children }: { children: ReactNode }) {
       >
         Skip to content
       </a>
+      {banners.length > 0 && (
+        <Suspense>
+          <Banners of={banners} />
+        </Suspense>
+      )}
       <header className="sticky top-0 z-30 border-b border-line bg-panel">
         <div className="mx-auto flex h-12 max-w-6xl items-center gap-1 px-3 sm:px-6">
           <Link href="/workspaces" className="mr-3 flex items-center gap-2 font-semibold tracking-tight">
-            <img src="/favicon.svg" alt="" className="size-6" /> codermesh
+            <Icon src={look?.logo_url || "/favicon.svg"} name="" className="size-6" />
+            <span className="max-w-40 truncate">{look?.application_name ?? "codermesh"}</span>
           </Link>
           <nav aria-label="Main" className={cx("hidden flex-1 gap-1", bar.shown)}>
             {links.map((l) => (
@@ -235,6 +254,11 @@ function UserMenu() {
       {!administers.organizations && (
         <Item to={organizations.to} icon={<Building2 />}>
           Organizations and groups
+        </Item>
+      )}
+      {isOwner(me) && (
+        <Item to={paths.appearance} icon={<Monitor />}>
+          Appearance
         </Item>
       )}
       <Item to={paths.downloads} icon={<Download />}>

@@ -25,6 +25,7 @@ export const paths = {
   account: "/account",
   notifications: "/notifications",
   deploymentNotifications: "/deployment/notifications",
+  appearance: "/deployment/appearance",
   notification: (id: string) => `/notifications#${s(id)}`,
   externalAuth: (id: string) => `/external-auth/${s(id)}`,
   externalAuthLink: (id: string) => `/external-auth/${s(id)}/callback`, // the server's: leads to the service and back

@@ -14,6 +14,7 @@ export default function Login() {
   const client = useQueryClient();
   const first = useQuery(queries.firstUser());
   const methods = useQuery(queries.authMethods());
+  const look = useQuery(queries.appearance()).data;
   const { why } = useLink();
   const [, navigate] = useLocation();
   const search = useSearch();
@@ -44,7 +45,7 @@ export default function Login() {
     </Form>
   );
   return (
-    <Front title="Sign in to codermesh">
+    <Front title={`Sign in to ${look?.application_name ?? "codermesh"}`}>
       <div className="flex flex-col gap-4">
         {why && !login.error && <Note tone="warn">{why}</Note>}
         {methods.data && elsewhere && (
