@@ -335,7 +335,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		TrustedProxies: opts.TrustedProxies, TrustedHeaders: opts.TrustedHeaders, Metrics: opts.Metrics, Tracer: opts.Tracer,
 		Record: audit.RecordGap(opts.DB), StrictAudit: opts.StrictAudit, RequestsPerMinute: opts.RequestsPerMinute,
 	})
-	counts := metrics.New(opts.DB, opts.Logger)
+	counts := metrics.New(opts.DB, s.Agents.Uses, opts.Logger)
 	if opts.Metrics != nil {
 		if err := opts.Metrics.Register(counts); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 // Servers tell each other what agents report about their own connections, which is not stored: the latency to the relay and the number of
@@ -92,6 +93,19 @@ func (s *Service) usageOf(agent uuid.UUID, server *uuid.UUID) (usage, bool) {
 	defer s.usages.mu.Unlock()
 	f, ok := s.usages.elsewhere[agent]
 	return f.usage, ok && server != nil && f.server == *server
+}
+
+// Uses returns the sessions of an agent that is connected to the given server, nil if unknown, and the round trip to its relay with the
+// relay's name, 0 if unknown.
+func (s *Service) Uses(agent uuid.UUID, server *uuid.UUID) (sessions *sdk.AgentConnections, relay string, latency time.Duration) {
+	u, ok := s.usageOf(agent, server)
+	if !ok {
+		return nil, "", 0
+	}
+	if n := u.Counts; u.Known {
+		sessions = &sdk.AgentConnections{SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4]}
+	}
+	return sessions, s.opts.RelayRegion, time.Duration(u.Latency) * time.Microsecond
 }
 
 // hearUsage applies another server's notification.

@@ -157,12 +157,11 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbs
 		out.DisplayApps = append(out.DisplayApps, sdk.DisplayApp(app))
 	}
 	out.Health = health(out.Status, a, scripts, s.opts.AccessURL, s.opts.Mesh.AgentContested(a.ID))
-	if u, ok := s.usageOf(a.ID, a.ServerID); ok && out.Status == sdk.AgentConnected {
-		if n := u.Counts; u.Known {
-			out.Connections = &sdk.AgentConnections{SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4]}
-		}
-		if u.Latency > 0 {
-			out.Latency = sdk.Map[sdk.RelayLatency]{s.opts.RelayRegion: {Preferred: true, LatencyMillis: float64(u.Latency) / 1000}}
+	if out.Status == sdk.AgentConnected {
+		sessions, relay, latency := s.Uses(a.ID, a.ServerID)
+		out.Connections = sessions
+		if latency > 0 {
+			out.Latency = sdk.Map[sdk.RelayLatency]{relay: {Preferred: true, LatencyMillis: float64(latency) / float64(time.Millisecond)}}
 		}
 	}
 	return out, nil

@@ -7,9 +7,11 @@ package metrics
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/codermesh/codermesh/coderd/database"
@@ -36,6 +38,14 @@ var (
 		[]string{"agent_name", "lifecycle_state", "status", "username", "workspace_name"}, nil)
 	agentApps = prometheus.NewDesc("coderd_agents_apps", "Apps with a health check, by their health.",
 		[]string{"agent_name", "app_name", "health", "username", "workspace_name"}, nil)
+	sshSessions       = agentSessions("ssh", "SSH sessions of people and programs, without those of editors.")
+	vscodeSessions    = agentSessions("vscode", "Connections of VS Code and editors like it.")
+	jetbrainsSessions = agentSessions("jetbrains", "Connections of JetBrains' editors.")
+	terminals         = agentSessions("reconnecting_pty", "Viewers of web terminals.")
+	agentLatency      = prometheus.NewDesc("coderd_agents_connection_latencies_seconds", "Round trip of a connected agent to its relay.",
+		[]string{"agent_name", "derp", "preferred", "username", "workspace_name"}, nil)
+	agentStartup = prometheus.NewDesc("coderd_agentstats_startup_script_seconds", "How long the agent's latest start scripts took.",
+		[]string{"agent_name", "success", "template_name", "template_version", "username", "workspace_name"}, nil)
 	oldestJob      = prometheus.NewDesc("codermesh_jobs_oldest_pending_seconds", "How long the oldest waiting job has waited; 0 if none waits.", nil, nil)
 	jobs           = prometheus.NewDesc("codermesh_jobs", "Jobs that wait for a provisioner or run.", []string{"status"}, nil)
 	provisioners   = prometheus.NewDesc("codermesh_provisioners_online", "Provisioners that are connected to any server.", nil, nil)
@@ -47,10 +57,19 @@ var (
 	build          = prometheus.NewDesc("codermesh_build_info", "Always 1; the labels describe this server's program.", []string{"version", "revision"}, nil)
 )
 
+func agentSessions(kind, help string) *prometheus.Desc {
+	return prometheus.NewDesc("coderd_agentstats_session_count_"+kind, help, []string{"agent_name", "username", "workspace_name"}, nil)
+}
+
+// Uses returns the sessions of an agent that is connected to the given server, nil if unknown, and the round trip to its relay with the
+// relay's name, 0 if unknown.
+type Uses func(agent uuid.UUID, server *uuid.UUID) (sessions *sdk.AgentConnections, relay string, latency time.Duration)
+
 // Collector is a prometheus.Collector. Safe for concurrent use.
 type Collector struct {
-	db  *database.DB
-	log *slog.Logger
+	db   *database.DB
+	uses Uses
+	log  *slog.Logger
 
 	mu   sync.Mutex // held while the database is queried, so that one scrape at a time does so
 	last []prometheus.Metric
@@ -60,13 +79,15 @@ type Collector struct {
 }
 
 // New returns the collector.
-func New(db *database.DB, log *slog.Logger) *Collector { return &Collector{db: db, log: log} }
+func New(db *database.DB, uses Uses, log *slog.Logger) *Collector {
+	return &Collector{db: db, uses: uses, log: log}
+}
 
 // Describe names the metrics.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		agentsUp, agentConns, agentApps, latestBuild, latestBuilds, activeUsers, jobs, oldestJob, provisioners,
-		databaseUp, connections, connectionsMax, waits, waitSeconds, build,
+		databaseUp, connections, connectionsMax, waits, waitSeconds, build, sshSessions, vscodeSessions, jetbrainsSessions, terminals, agentLatency, agentStartup,
 	} {
 		out <- d
 	}
@@ -103,7 +124,7 @@ func (c *Collector) numbers() []prometheus.Metric {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	all, err := read(ctx, c.db.Queries)
+	all, err := c.read(ctx, c.db.Queries)
 	if err != nil {
 		c.log.Warn("cannot read metrics", "err", err)
 		return []prometheus.Metric{gauge(databaseUp, 0)}
@@ -113,7 +134,7 @@ func (c *Collector) numbers() []prometheus.Metric {
 	return all
 }
 
-func read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.Metric, error) {
+func (c *Collector) read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.Metric, error) {
 	var out []prometheus.Metric
 	agents, err := q.CountAgentsUp(ctx)
 	if err != nil {
@@ -128,6 +149,24 @@ func read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.Metric, error) {
 	}
 	for _, a := range connected {
 		out = append(out, gauge(agentConns, 1, a.AgentName, a.LifecycleState, a.Status, a.Username, a.WorkspaceName))
+		if a.StartupSeconds >= 0 {
+			success := strconv.FormatBool(sdk.AgentLifecycle(a.LifecycleState) == sdk.LifecycleReady)
+			out = append(out, gauge(agentStartup, a.StartupSeconds, a.AgentName, success, a.TemplateName, a.TemplateVersion, a.Username, a.WorkspaceName))
+		}
+		if sdk.AgentStatus(a.Status) != sdk.AgentConnected {
+			continue
+		}
+		sessions, relay, latency := c.uses(a.ID, a.ServerID)
+		if sessions != nil {
+			for desc, n := range map[*prometheus.Desc]uint32{
+				sshSessions: sessions.SSH, vscodeSessions: sessions.VSCode, jetbrainsSessions: sessions.JetBrains, terminals: sessions.ReconnectingPTY,
+			} {
+				out = append(out, gauge(desc, float64(n), a.AgentName, a.Username, a.WorkspaceName))
+			}
+		}
+		if latency > 0 {
+			out = append(out, gauge(agentLatency, latency.Seconds(), a.AgentName, relay, "true", a.Username, a.WorkspaceName))
+		}
 	}
 	apps, err := q.ListAppsForMetrics(ctx)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,7 +54,13 @@ func TestMetrics(t *testing.T) {
 	w.Exec("UPDATE users SET last_seen_at = now() - interval '2 hours' WHERE username <> 'ann'")
 	w.Exec("UPDATE users SET last_seen_at = now() WHERE username = 'ann'")
 	w.Exec("INSERT INTO workspace_apps (id, agent_id, slug, health) VALUES (gen_random_uuid(), $1, 'ide', 'unhealthy'), (gen_random_uuid(), $1, 'docs', 'disabled')", agent)
-	got := scrape(t, metrics.New(w.DB, slog.New(slog.DiscardHandler)))
+	w.Exec("UPDATE workspace_agents SET lifecycle_state = 'ready', started_at = now() - interval '9 seconds', ready_at = now() - interval '2 seconds' WHERE id = $1", agent)
+	got := scrape(t, metrics.New(w.DB, func(id uuid.UUID, _ *uuid.UUID) (*sdk.AgentConnections, string, time.Duration) {
+		if id != agent {
+			t.Errorf("asked for agent %s, want %s", id, agent)
+		}
+		return &sdk.AgentConnections{SSH: 2, ReconnectingPTY: 1}, "eu", 25 * time.Millisecond
+	}, slog.New(slog.DiscardHandler)))
 	if slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, `app_name="docs"`) }) {
 		t.Error("an app without a health check has a health")
 	}
@@ -63,8 +70,14 @@ func TestMetrics(t *testing.T) {
 		`coderd_api_workspace_latest_build{status="succeeded"} 1`,
 		"coderd_api_active_users_duration_hour 1", `codermesh_jobs{status="pending"} 0`, `codermesh_jobs{status="running"} 0`,
 		"codermesh_provisioners_online 1", "codermesh_database_up 1", "codermesh_jobs_oldest_pending_seconds 0",
-		`coderd_agents_connections{agent_name="main",lifecycle_state="created",status="connected",username="ann",workspace_name="` + ws.Name + `"} 1`,
+		`coderd_agents_connections{agent_name="main",lifecycle_state="ready",status="connected",username="ann",workspace_name="` + ws.Name + `"} 1`,
 		`coderd_agents_apps{agent_name="main",app_name="ide",health="unhealthy",username="ann",workspace_name="` + ws.Name + `"} 1`,
+		`coderd_agentstats_session_count_ssh{agent_name="main",username="ann",workspace_name="` + ws.Name + `"} 2`,
+		`coderd_agentstats_session_count_vscode{agent_name="main",username="ann",workspace_name="` + ws.Name + `"} 0`,
+		`coderd_agentstats_session_count_jetbrains{agent_name="main",username="ann",workspace_name="` + ws.Name + `"} 0`,
+		`coderd_agentstats_session_count_reconnecting_pty{agent_name="main",username="ann",workspace_name="` + ws.Name + `"} 1`,
+		`coderd_agents_connection_latencies_seconds{agent_name="main",derp="eu",preferred="true",username="ann",workspace_name="` + ws.Name + `"} 0.025`,
+		`coderd_agentstats_startup_script_seconds{agent_name="main",success="true",template_name="process",template_version="` + version.Name + `",username="ann",workspace_name="` + ws.Name + `"} 7`,
 		`codermesh_build_info{revision="` + buildinfo.Revision() + `",version="` + buildinfo.Version() + `"} 1`,
 	} {
 		if !slices.Contains(got, want) {
@@ -77,7 +90,7 @@ func TestMetrics(t *testing.T) {
 func TestNoDatabase(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
-	c := metrics.New(w.DB, slog.New(slog.DiscardHandler))
+	c := metrics.New(w.DB, nil, slog.New(slog.DiscardHandler))
 	w.Exec("ALTER TABLE provisioner_daemons RENAME TO gone")
 	got := scrape(t, c)
 	w.Exec("ALTER TABLE gone RENAME TO provisioner_daemons")

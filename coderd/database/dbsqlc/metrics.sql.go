@@ -179,7 +179,8 @@ func (q *Queries) GetEndedJob(ctx context.Context, id uuid.UUID) (GetEndedJobRow
 }
 
 const listAgentsForMetrics = `-- name: ListAgentsForMetrics :many
-SELECT u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_state,
+SELECT a.id, a.server_id, u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_state, t.name AS template_name, v.name AS template_version,
+	coalesce(extract(epoch FROM a.ready_at - a.started_at), -1)::float8 AS startup_seconds,
 	(CASE
 		WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
 		WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
@@ -189,18 +190,26 @@ SELECT u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_s
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
 JOIN users u ON u.id = w.owner_id
+JOIN templates t ON t.id = w.template_id
+JOIN template_versions v ON v.id = w.latest_version_id
 WHERE a.token_hash IS NOT NULL
 `
 
 type ListAgentsForMetricsRow struct {
-	Username       string
-	WorkspaceName  string
-	AgentName      string
-	LifecycleState string
-	Status         string
+	ID              uuid.UUID
+	ServerID        *uuid.UUID
+	Username        string
+	WorkspaceName   string
+	AgentName       string
+	LifecycleState  string
+	TemplateName    string
+	TemplateVersion string
+	StartupSeconds  float64
+	Status          string
 }
 
-// Lists the agents of workspaces that are not deleted, with what the API reports about their connection.
+// Lists the agents of workspaces that are not deleted, with what the API reports about their connection. startup_seconds is how long the start
+// scripts took, and -1 unless they have ended.
 func (q *Queries) ListAgentsForMetrics(ctx context.Context) ([]ListAgentsForMetricsRow, error) {
 	rows, err := q.db.Query(ctx, listAgentsForMetrics)
 	if err != nil {
@@ -211,10 +220,15 @@ func (q *Queries) ListAgentsForMetrics(ctx context.Context) ([]ListAgentsForMetr
 	for rows.Next() {
 		var i ListAgentsForMetricsRow
 		if err := rows.Scan(
+			&i.ID,
+			&i.ServerID,
 			&i.Username,
 			&i.WorkspaceName,
 			&i.AgentName,
 			&i.LifecycleState,
+			&i.TemplateName,
+			&i.TemplateVersion,
+			&i.StartupSeconds,
 			&i.Status,
 		); err != nil {
 			return nil, err

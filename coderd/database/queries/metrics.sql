@@ -37,8 +37,10 @@ SELECT
 	(SELECT count(*) FROM provisioner_daemons WHERE online) AS provisioners_online;
 
 -- name: ListAgentsForMetrics :many
--- Lists the agents of workspaces that are not deleted, with what the API reports about their connection.
-SELECT u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_state,
+-- Lists the agents of workspaces that are not deleted, with what the API reports about their connection. startup_seconds is how long the start
+-- scripts took, and -1 unless they have ended.
+SELECT a.id, a.server_id, u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_state, t.name AS template_name, v.name AS template_version,
+	coalesce(extract(epoch FROM a.ready_at - a.started_at), -1)::float8 AS startup_seconds,
 	(CASE
 		WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
 		WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
@@ -48,6 +50,8 @@ SELECT u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_s
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
 JOIN users u ON u.id = w.owner_id
+JOIN templates t ON t.id = w.template_id
+JOIN template_versions v ON v.id = w.latest_version_id
 WHERE a.token_hash IS NOT NULL;
 
 -- name: ListAppsForMetrics :many
