@@ -62,6 +62,7 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 		}
 	}
 
+	d.coder("organizations", "create", "research", "-y")
 	bundle := func(user string, args ...string) (files map[string]string, listed string) {
 		file := filepath.Join(d.dir, user+".zip")
 		cmd := d.commandAs(t.Context(), user, append([]string{"support", "bundle", "--yes", "--output-file", file}, args...)...)
@@ -77,8 +78,8 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	}
 	files, listed := bundle("admin", "dev")
 	for _, name := range []string{
-		"doctor.json", "environment.json", "network.json", "program.json", "server/build.json", "server/failed-jobs.json", "server/health.json", "server/mesh.json",
-		"server/provisioners.json", "server/servers.json", "workspace/agent-main-log.json", "workspace/build-log.json", "workspace/build-timings.json", "workspace/workspace.json",
+		"doctor.json", "environment.json", "network.json", "program.json", "server/build.json", "server/health.json", "server/mesh.json", "server/organizations.json",
+		"server/servers.json", "organization/default/failed-jobs.json", "organization/default/provisioners.json", "organization/research/provisioners.json", "workspace/agent-main-log.json", "workspace/build-log.json", "workspace/build-timings.json", "workspace/workspace.json",
 	} {
 		if files[name] == "" || !strings.Contains(listed, name) {
 			t.Errorf("the owner's bundle lacks %s, or does not list it:\n%s", name, listed)
@@ -88,7 +89,8 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 		t.Errorf("the agent's log is not complete:\n%s", log)
 	}
 	other, _ := bundle("bob")
-	if other["server/health.error.txt"] == "" || other["server/failed-jobs.error.txt"] == "" && strings.Contains(other["server/failed-jobs.json"], w.ID) {
+	if other["server/health.error.txt"] == "" || other["organization/default/failed-jobs.error.txt"] == "" && strings.Contains(other["organization/default/failed-jobs.json"], w.ID) ||
+		other["organization/research/provisioners.json"] != "" {
 		t.Errorf("a member's bundle has what the member may not see: %v", other)
 	}
 	for owner, all := range map[string]map[string]string{"owner": files, "member": other} {

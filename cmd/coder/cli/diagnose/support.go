@@ -111,7 +111,7 @@ func (b *bundle) add(name string, value any, err error) {
 const (
 	// supportTimeout bounds each of the server's answers.
 	supportTimeout = 15 * time.Second
-	// failedJobs is how many of the newest failed jobs a bundle lists.
+	// failedJobs is how many of the newest failed jobs of each organization a bundle lists.
 	failedJobs = 50
 )
 
@@ -145,12 +145,15 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 	ask(ctx, b, "server/stats", client.DeploymentStats)
 	ask(ctx, b, "server/servers", client.Replicas)
 	ask(ctx, b, "server/mesh", client.MeshPeers)
-	ask(ctx, b, "server/provisioners", func(ctx context.Context) ([]sdk.ProvisionerDaemon, error) {
-		return client.ProvisionerDaemons(ctx, "default")
-	})
-	ask(ctx, b, "server/failed-jobs", func(ctx context.Context) ([]sdk.ProvisionerJob, error) {
-		return client.ProvisionerJobs(ctx, "default", sdk.JobsQuery{Limit: failedJobs, Statuses: []sdk.JobStatus{sdk.JobFailed}})
-	})
+	for _, o := range ask(ctx, b, "server/organizations", client.Organizations) {
+		folder := "organization/" + filepath.Base(o.Name) + "/"
+		ask(ctx, b, folder+"provisioners", func(ctx context.Context) ([]sdk.ProvisionerDaemon, error) {
+			return client.ProvisionerDaemons(ctx, o.ID.String())
+		})
+		ask(ctx, b, folder+"failed-jobs", func(ctx context.Context) ([]sdk.ProvisionerJob, error) {
+			return client.ProvisionerJobs(ctx, o.ID.String(), sdk.JobsQuery{Limit: failedJobs, Statuses: []sdk.JobStatus{sdk.JobFailed}})
+		})
+	}
 	if workspace == "" {
 		return
 	}
