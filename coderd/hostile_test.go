@@ -159,7 +159,7 @@ func FuzzRequests(f *testing.F) {
 // What other servers have is not answered with a page, and metrics have an address of their own.
 func TestUnknownPaths(t *testing.T) {
 	s := coderdtest.New(t)
-	for _, path := range []string{"/metrics", "/install.rpm", "/.well-known/oauth-authorization-server", "/oauth2/token", "/latency-check"} {
+	for _, path := range []string{"/metrics", "/install.rpm", "/.well-known/oauth-authorization-server", "/oauth2/token", "/latency-check/"} {
 		r := httptest.NewRequest("GET", s.URL.String()+path, nil)
 		w := httptest.NewRecorder()
 		s.Handler.ServeHTTP(w, r)

@@ -76,6 +76,9 @@ func TestSharedPortsAreAnnounced(t *testing.T) {
 	s := coderdtest.New(t)
 	ws, _ := s.Running("ann", "dev", s.Template("process", nil).ID)
 	owner := open(t, s, "ann")
+	opened := uuid.New()
+	change(t, s, everyones(s, opened))
+	owner.hears("template", opened) // the build's end may still be on its way when the stream opens
 	if _, err := s.As("ann").SharePort(t.Context(), ws.ID, sdk.UpsertPortShareRequest{AgentName: "main", Port: 8080, ShareLevel: sdk.ShareOrganization}); err != nil {
 		t.Fatal(err)
 	}
