@@ -38,10 +38,10 @@ var (
 		[]string{"agent_name", "lifecycle_state", "status", "username", "workspace_name"}, nil)
 	agentApps = prometheus.NewDesc("coderd_agents_apps", "Apps with a health check, by their health.",
 		[]string{"agent_name", "app_name", "health", "username", "workspace_name"}, nil)
-	sshSessions       = agentSessions("ssh", "SSH sessions of people and programs, without those of editors.")
-	vscodeSessions    = agentSessions("vscode", "Connections of VS Code and editors like it.")
-	jetbrainsSessions = agentSessions("jetbrains", "Connections of JetBrains' editors.")
-	terminals         = agentSessions("reconnecting_pty", "Viewers of web terminals.")
+	sshSessions       = agentSessions("coderd_agentstats_session_count_ssh", "SSH sessions of people and programs, without those of editors.")
+	vscodeSessions    = agentSessions("coderd_agentstats_session_count_vscode", "Connections of VS Code and editors like it.")
+	jetbrainsSessions = agentSessions("coderd_agentstats_session_count_jetbrains", "Connections of JetBrains' editors.")
+	terminals         = agentSessions("coderd_agentstats_session_count_reconnecting_pty", "Viewers of web terminals.")
 	agentLatency      = prometheus.NewDesc("coderd_agents_connection_latencies_seconds", "Round trip of a connected agent to its relay.",
 		[]string{"agent_name", "derp", "preferred", "username", "workspace_name"}, nil)
 	agentStartup = prometheus.NewDesc("coderd_agentstats_startup_script_seconds", "How long the agent's latest start scripts took.",
@@ -57,8 +57,8 @@ var (
 	build          = prometheus.NewDesc("codermesh_build_info", "Always 1; the labels describe this server's program.", []string{"version", "revision"}, nil)
 )
 
-func agentSessions(kind, help string) *prometheus.Desc {
-	return prometheus.NewDesc("coderd_agentstats_session_count_"+kind, help, []string{"agent_name", "username", "workspace_name"}, nil)
+func agentSessions(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{"agent_name", "username", "workspace_name"}, nil)
 }
 
 // Uses returns the sessions of an agent that is connected to the given server, nil if unknown, and the round trip to its relay with the
