@@ -161,8 +161,8 @@ func (h *Holder) attach(want Start, conn net.Conn) (*terminal, *viewer, error) {
 		return nil, nil, errClosed
 	}
 	t := h.terminals[want.ID]
-	if t == nil {
-		if len(h.terminals) >= maxTerminals && !h.evict() {
+	if t == nil || t.ended() { // an ended terminal stays in the map for a moment after its viewers received the result
+		if t == nil && len(h.terminals) >= maxTerminals && !h.evict() {
 			return nil, nil, errTooMany
 		}
 		var err error

@@ -162,6 +162,13 @@ func (t *terminal) end(why string) {
 	}
 }
 
+// ended reports whether the terminal has ended and its viewers are being told.
+func (t *terminal) ended() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.over != nil
+}
+
 // left returns when the last viewer left; alone is set if there is none now.
 func (t *terminal) left() (since time.Time, alone bool) {
 	t.mu.Lock()

@@ -20,6 +20,7 @@ func open(*Holder, Start) (*terminal, error) {
 }
 func (t *terminal) run()                             {}
 func (t *terminal) end(string)                       {}
+func (t *terminal) ended() bool                      { return false }
 func (t *terminal) left() (time.Time, bool)          { return time.Time{}, false }
 func (t *terminal) attach(net.Conn) (*viewer, error) { return nil, errClosed }
 func (t *terminal) resize(ptywire.Size)              {}
