@@ -18,6 +18,7 @@ import (
 	"tailscale.com/tailcfg"
 	"tailscale.com/types/key"
 
+	"github.com/codermesh/codermesh/internal/sendbuffer"
 	"github.com/codermesh/codermesh/internal/webdial"
 	"github.com/codermesh/codermesh/internal/websock"
 )
@@ -331,9 +332,18 @@ func (l *relayLink) transport() *http.Transport {
 	t := webdial.Upgrader(l.engine.opts.TLS)
 	t.ResponseHeaderTimeout = upgradeTimeout
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cautious {
-		return webdial.Cautious(t)
+	cautious := l.cautious
+	l.mu.Unlock()
+	if cautious {
+		t = webdial.Cautious(t)
+	}
+	dial := t.DialContext
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err == nil {
+			sendbuffer.Enlarge(c)
+		}
+		return c, err
 	}
 	return t
 }

@@ -20,6 +20,7 @@ import (
 	"tailscale.com/types/key"
 	"tailscale.com/types/logger"
 
+	"github.com/codermesh/codermesh/internal/sendbuffer"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -118,11 +119,16 @@ var environment sync.Mutex
 // timeout or a limit on concurrent requests. Close ends these requests; http.Server.Shutdown does not.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// hijackable finds the Hijacker behind any middleware that wraps the ResponseWriter.
+// hijackable finds the Hijacker behind any middleware that wraps the ResponseWriter. A node's connection gets a larger send buffer: when a
+// lost packet is repaired on one node's connection, all that waited behind it goes into the other's at once.
 type hijackable struct{ http.ResponseWriter }
 
 func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(w.ResponseWriter).Hijack()
+	c, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		sendbuffer.Enlarge(c)
+	}
+	return c, buffered, err
 }
 
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }

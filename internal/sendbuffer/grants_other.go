@@ -1,0 +1,5 @@
+//go:build !linux
+
+package sendbuffer
+
+func grants() bool { return false }
