@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/webpage"
 )
 
 // page is what a person sees instead of an app.
@@ -36,7 +36,7 @@ func (a App) path() string { return "@" + a.Place.Owner + "/" + a.Place.Workspac
 
 // write answers people with a page, and programs with JSON.
 func (h *Handler) write(w http.ResponseWriter, r *http.Request, p page) {
-	if err := httpapi.WritePage(w, r, httpapi.Page{Status: p.status, Title: p.title, Text: p.text, Link: p.link, LinkText: "To the dashboard"}); err != nil {
+	if err := webpage.Write(w, r, webpage.Page{Status: p.status, Title: p.title, Text: p.text, Link: p.link, LinkText: "To the dashboard"}); err != nil {
 		h.log.Debug("cannot send response", "err", err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/internal/credential"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -123,7 +123,7 @@ func (h *Handler) pathProof(r *http.Request, p pathApp) Proof {
 	if h.away() {
 		return Proof{} // a session is for the dashboard's host only
 	}
-	switch token, fromCookie := httpapi.Token(r); {
+	switch token, fromCookie := credential.Of(r); {
 	case token == "":
 		return Proof{}
 	case fromCookie:

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/internal/credential"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -112,7 +112,6 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, answer Answer,
 		return err
 	}
 	defer visit.Leave()
-	httpapi.UnboundBody(r) // the size of a visitor's request to an app has no known limit
 	to := route{m, a, answer.Route, visit.Traffic}
 	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(visit.Context, routeKey{}, to)))
 	return nil
@@ -140,7 +139,7 @@ func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	}
 	header := p.Out.Header
 	header.Del(sessionHeader)
-	if httpapi.BearerToken(header) != "" {
+	if credential.Bearer(header) != "" {
 		header.Del("Authorization")
 	}
 	for _, name := range []string{"Forwarded", "X-Real-Ip"} {

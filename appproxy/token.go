@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -97,7 +96,7 @@ func WithCode(back *url.URL, code secret.Token) string {
 }
 
 func redirect(w http.ResponseWriter, r *http.Request, to string) {
-	httpapi.NoStore(w.Header())
+	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer") // addresses contain codes
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/certs/pebbletest"
+	"github.com/codermesh/codermesh/internal/certs/pebbletest"
 )
 
 // TestACME: a server gets its certificate from an authority that asks it over HTTPS, and has the same one after a restart.

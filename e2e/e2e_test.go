@@ -37,19 +37,22 @@ const (
 	settle = 60 * time.Second
 )
 
-// coder is the built program.
-var coder string
+// coder is the built program, and slim the one for laptops and workspaces.
+var coder, slim string
 
 func TestMain(m *testing.M) {
 	built, err := filepath.Abs("../build/coder")
 	if err == nil {
 		_, err = os.Stat(built)
 	}
+	if err == nil {
+		_, err = os.Stat(built + "-slim")
+	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e: build/coder is missing: run `make build` first, or `make e2e`")
+		fmt.Fprintln(os.Stderr, "e2e: build/coder or build/coder-slim is missing: run `make build` first, or `make e2e`")
 		os.Exit(1)
 	}
-	coder = built
+	coder, slim = built, built+"-slim"
 	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)*3/2)); err != nil { // tests wait for processes half of their time
 		panic(err)
 	}

@@ -272,8 +272,13 @@ func (l *lab) workspace(name, host string) {
 
 // coder returns a command that runs the command line on a host.
 func (l *lab) coder(ctx context.Context, host string, args ...string) *exec.Cmd {
+	return l.program(ctx, host, coder, args...)
+}
+
+// program is coder for one of the two programs.
+func (l *lab) program(ctx context.Context, host, program string, args ...string) *exec.Cmd {
 	cmd := l.d.command(ctx, args...)
-	wrapped := append([]string{"ip", "netns", "exec", l.ns(host), coder}, args...)
+	wrapped := append([]string{"ip", "netns", "exec", l.ns(host), program}, args...)
 	own := exec.CommandContext(ctx, wrapped[0], wrapped[1:]...)
 	own.Env, own.Dir, own.WaitDelay = cmd.Env, cmd.Dir, cmd.WaitDelay
 	return own

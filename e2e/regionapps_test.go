@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// TestAppThroughRegion opens a port of a workspace through a region proxy, as its owner and as another user. When the proxy is killed, the
+// TestAppThroughRegion opens a port of a workspace through a region proxy of the slim binary, as its owner and as another user. When the proxy is killed, the
 // server takes its place.
 func TestAppThroughRegion(t *testing.T) {
 	t.Parallel()
@@ -33,6 +33,7 @@ func TestAppThroughRegion(t *testing.T) {
 	address := "127.0.0.1:" + freePort()
 	at := "http://" + strings.Replace(address, "127.0.0.1", "localhost", 1) // another host than the server's
 	proxy := d.command(context.Background(), "wsproxy", "server", "--primary-access-url", d.url(), "--access-url", at, "--http-address", address, "--stun-address", "off")
+	proxy.Path, proxy.Args[0] = slim, slim
 	proxy.Env = append(proxy.Env, "CODER_PROXY_SESSION_TOKEN="+strings.TrimSpace(d.coder("wsproxy", "create", "eu")))
 	log, err := os.Create(filepath.Join(d.dir, "proxy.log"))
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 )
 
 // region starts a region proxy on a host with a public address, and returns its process.
-func (l *lab) region(name, host, address string) *exec.Cmd {
+func (l *lab) region(program, name, host, address string) *exec.Cmd {
 	l.t.Helper()
 	token := strings.TrimSpace(l.d.coder("wsproxy", "create", name))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(l.t.Context()))
-	cmd := l.coder(ctx, host, "wsproxy", "server", "--primary-access-url", l.d.url(), "--access-url", "http://"+address+":3001",
+	cmd := l.program(ctx, host, program, "wsproxy", "server", "--primary-access-url", l.d.url(), "--access-url", "http://"+address+":3001",
 		"--http-address", "0.0.0.0:3001")
 	cmd.Env = append(cmd.Env, "CODER_PROXY_SESSION_TOKEN="+token)
 	cmd.Stdout, cmd.Stderr = l.t.Output(), l.t.Output()
@@ -70,7 +70,7 @@ func (s *labSession) continues(what string, n int) {
 }
 
 // TestLabRegions has regions at round trips of 20, 80 and 200 ms from a workspace and a laptop that cannot reach each other directly; the
-// farthest is the server. A session uses the nearest. It outlives a server that it cannot reach any more, and a region that is killed.
+// farthest is the server, and the nearest runs the slim binary. A session uses the nearest. It outlives a server that it cannot reach any more, and a region that is killed.
 func TestLabRegions(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -80,8 +80,8 @@ func TestLabRegions(t *testing.T) {
 	l.host("ws", natHard, slowlink.Options{Delay: 2 * time.Millisecond})
 	l.host("laptop", natHard, slowlink.Options{Delay: 2 * time.Millisecond})
 	l.deploy()
-	closest := l.region("near", "near", near)
-	l.region("mid", "mid", mid)
+	closest := l.region(slim, "near", "near", near)
+	l.region(coder, "mid", "mid", mid)
 	l.relayed(t, "laptop", "near")
 
 	before := l.carried("srv")

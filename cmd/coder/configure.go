@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/codermesh/codermesh/cmd/coder/daemon"
 	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/extauth"
@@ -31,8 +32,8 @@ type configuration struct {
 	proxies    []netip.Prefix
 	logins     []extauth.Provider
 	listeners  *listeners
-	metrics    *metricsServer // nil without metrics
-	profiles   *privateServer // nil without profiles
+	metrics    *daemon.Metrics // nil without metrics
+	profiles   *daemon.Private // nil without profiles
 	source     database.Source
 	accessURL  *url.URL
 	replicaURL *url.URL
@@ -70,7 +71,7 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 	c.notified, err = opts.notifications.build()
 	check(err)
 	if opts.metrics {
-		c.metrics, err = serveMetrics(opts.metricsAddress, log)
+		c.metrics, err = daemon.ServeMetrics(opts.metricsAddress, log)
 		check(err)
 	}
 	if opts.profiles {
@@ -131,7 +132,7 @@ func (c *configuration) registry() prometheus.Registerer {
 	if c.metrics == nil {
 		return nil
 	}
-	return c.metrics.registry
+	return c.metrics.Registry
 }
 
 func (c *configuration) close() error {
@@ -140,10 +141,10 @@ func (c *configuration) close() error {
 		errs = append(errs, c.listeners.close())
 	}
 	if c.metrics != nil {
-		errs = append(errs, c.metrics.close())
+		errs = append(errs, c.metrics.Close())
 	}
 	if c.profiles != nil {
-		errs = append(errs, c.profiles.close())
+		errs = append(errs, c.profiles.Close())
 	}
 	return errors.Join(errs...)
 }

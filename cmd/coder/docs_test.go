@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/wsproxy"
 )
 
 // manual is what documentation may name of the program: commands, flags and environment variables.
@@ -43,7 +44,7 @@ var (
 func readManual(t *testing.T) manual {
 	t.Helper()
 	m := manual{
-		root: cli.New(append(provisionerCmds(), serverCmd(), wsproxyCmd())...), flags: map[string]struct{}{}, variables: map[string]struct{}{},
+		root: cli.New(append(provisionerCmds(), serverCmd(), wsproxy.Command())...), flags: map[string]struct{}{}, variables: map[string]struct{}{},
 	}
 	commands(func(cmd *cobra.Command) {
 		cmd.InheritedFlags()

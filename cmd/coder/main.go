@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
+	"github.com/codermesh/codermesh/cmd/coder/wsproxy"
 )
 
 func main() {
@@ -21,5 +22,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "coder:", err)
 		os.Exit(1)
 	}
-	os.Exit(cli.Main(append(provisionerCmds(), serverCmd(), wsproxyCmd())...))
+	os.Exit(cli.Main(append(provisionerCmds(), serverCmd(), wsproxy.Command())...))
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/daemon"
 	"github.com/codermesh/codermesh/cmd/coder/settings"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -37,7 +38,7 @@ type provisionerOptions struct {
 	metrics     string // address
 	terraform   terraformOptions
 	traces      traceOptions
-	logs        logOptions
+	logs        daemon.Logs
 	settings    *settings.Set
 }
 
@@ -96,7 +97,7 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could 
 	flags.SetEnv(f.Lookup("tag"), "CODER_PROVISIONERD_TAGS", "CODER_PROVISIONER_DAEMON_TAG")
 	opts.terraform.flags(f)
 	opts.traces.flags(f)
-	opts.logs.flags(f)
+	opts.logs.Flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_PROVISIONER_DAEMON_")
 	opts.settings = settings.New(cmd, withJobKeys(provisionerKeys), "CODER_PROVISIONER_DAEMON_CONFIG_PATH")
 	return cli.Daemon(cmd)
@@ -104,12 +105,12 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could 
 
 func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	ctx := cmd.Context()
-	opts.logs.verbose = cli.Verbose(cmd)
-	log := opts.logs.logger(os.Stderr)
+	opts.logs.Verbose = cli.Verbose(cmd)
+	log := opts.logs.Logger(os.Stderr)
 	for _, warning := range opts.settings.Warnings() {
 		log.Warn("suspicious setting", "reason", warning)
 	}
-	defer boundServerMemory().Stop()
+	defer daemon.BoundMemory().Stop()
 	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
@@ -180,12 +181,12 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 		warm = -1
 	}
 	if opts.metrics != "" && !isSuccessor() {
-		metrics, err := serveMetrics(opts.metrics, log)
+		metrics, err := daemon.ServeMetrics(opts.metrics, log)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, metrics.close()) }()
-		run.Metrics, opts.terraform.metrics = metrics.registry, metrics.registry
+		defer func() { err = errors.Join(err, metrics.Close()) }()
+		run.Metrics, opts.terraform.metrics = metrics.Registry, metrics.Registry
 	}
 	if !isSuccessor() {
 		tracers, stopTracing, err := opts.traces.tracers(ctx, log, "codermesh-provisioner")

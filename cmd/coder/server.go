@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,9 +21,10 @@ import (
 	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/daemon"
 	"github.com/codermesh/codermesh/cmd/coder/settings"
 	"github.com/codermesh/codermesh/coderd"
-	"github.com/codermesh/codermesh/coderd/certs"
+	"github.com/codermesh/codermesh/coderd/certcache"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 	"github.com/codermesh/codermesh/coderd/jobs"
@@ -32,6 +32,8 @@ import (
 	"github.com/codermesh/codermesh/coderd/retention"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/users"
+	"github.com/codermesh/codermesh/internal/certs"
+	"github.com/codermesh/codermesh/internal/certs/acme"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
@@ -68,7 +70,7 @@ type serverOptions struct {
 	stateKeyFile     string
 	configDir        string
 	terraform        terraformOptions
-	logs             logOptions
+	logs             daemon.Logs
 	shutdownDeadline time.Duration
 	drainDelay       time.Duration
 	requestLimit     int
@@ -118,7 +120,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 				return opts.settings.Write(os.Stdout)
 			}
 			opts.configDir = cli.ConfigDir(cmd)
-			opts.logs.verbose = cli.Verbose(cmd)
+			opts.logs.Verbose = cli.Verbose(cmd)
 			return runServer(cmd.Context(), opts)
 		},
 	}
@@ -167,7 +169,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	opts.signIn.flags(f)
 	opts.notifications.flags(f)
 	opts.terraform.flags(f)
-	opts.logs.flags(f)
+	opts.logs.Flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
 	opts.postgres.setEnv(f)
 	opts.pool.setEnv(f)
@@ -181,8 +183,8 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 }
 
 func runServer(ctx context.Context, opts serverOptions) (err error) {
-	log := opts.logs.logger(os.Stderr)
-	defer boundServerMemory().Stop()
+	log := opts.logs.Logger(os.Stderr)
+	defer daemon.BoundMemory().Stop()
 	second, forget := secondSignal()
 	defer forget()
 	for _, warning := range opts.settings.Warnings() {
@@ -253,9 +255,9 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		auditStream = os.Stdout
 	}
 	var challenges func(http.Handler) http.Handler
-	if listeners.certs != nil {
-		listeners.certs.UseCache(certs.SealedCache{DB: db, Keys: c.keys, Logger: log})
-		challenges = listeners.certs.Challenges
+	if listeners.acme != nil {
+		listeners.acme.UseCache(certcache.Sealed{DB: db, Keys: c.keys, Logger: log})
+		challenges = listeners.acme.Challenges
 	}
 	server, err := coderd.New(ctx, coderd.Options{
 		Logger:                 log,
@@ -314,7 +316,9 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		watching, stopWatching := context.WithCancel(ctx)
 		var watch sync.WaitGroup
 		watch.Go(func() { listeners.certs.Run(watching) })
-		watch.Go(func() { listeners.certs.Obtain(watching) })
+		if listeners.acme != nil {
+			watch.Go(func() { listeners.acme.Obtain(watching) })
+		}
 		defer watch.Wait()
 		defer stopWatching()
 	}
@@ -391,33 +395,26 @@ func startPostgres(ctx context.Context, log *slog.Logger, opts serverOptions) (*
 type listeners struct {
 	http, tls net.Listener // nil if not configured
 	certs     *certs.Store // of tls
+	acme      *acme.Source // of certs, nil without ACME
 }
 
 func listen(opts *serverOptions, log *slog.Logger) (*listeners, error) {
 	var l listeners
 	var err error
 	if opts.tls.enabled() {
-		if l.tls, l.certs, err = opts.tls.listen(log); err != nil {
+		if l.tls, l.certs, l.acme, err = opts.tls.listen(log); err != nil {
 			return nil, err
 		}
 	}
 	if opts.httpAddress != "" {
 		if l.http, err = net.Listen("tcp", opts.httpAddress); err != nil {
-			return nil, errors.Join(cannotListen("--http-address", opts.httpAddress, err), l.close())
+			return nil, errors.Join(daemon.CannotListen("--http-address", opts.httpAddress, err), l.close())
 		}
 	}
 	if l.http == nil && l.tls == nil {
 		return nil, fault.New(fault.Invalid, "the server has no address: set --http-address or --tls-address")
 	}
 	return &l, nil
-}
-
-func cannotListen(flag, addr string, err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fault.New(fault.Unavailable, "the address %s is used by another program: %w", addr, err).
-			WithDetail("Stop that program, or choose another address with %s.", flag)
-	}
-	return fault.New(fault.Unavailable, "the server cannot listen on %s: %w", addr, err).WithDetail("Choose another address with %s.", flag)
 }
 
 func (l *listeners) close() error {

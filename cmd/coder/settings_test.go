@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/cmd/coder/wsproxy"
 )
 
 var update = flag.Bool("update", false, "rewrite the tables of settings in docs/operating.md")
@@ -27,7 +28,7 @@ func commands(visit func(*cobra.Command)) {
 			walk(sub)
 		}
 	}
-	walk(cli.New(append(provisionerCmds(), serverCmd(), wsproxyCmd())...))
+	walk(cli.New(append(provisionerCmds(), serverCmd(), wsproxy.Command())...))
 }
 
 // TestHelpNamesVariables: every flag's help names the variable that sets it.
@@ -69,7 +70,7 @@ func TestVariablesSetFlags(t *testing.T) {
 	})
 	for _, path := range paths {
 		find := func() *cobra.Command {
-			root := cli.New(append(provisionerCmds(), serverCmd(), wsproxyCmd())...)
+			root := cli.New(append(provisionerCmds(), serverCmd(), wsproxy.Command())...)
 			cmd, _, err := root.Find(path)
 			if err != nil {
 				t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -140,6 +141,7 @@ func (s *Service) Enter(r *http.Request, a appproxy.Answer) (*appproxy.Visit, er
 		return nil, err
 	}
 	s.used(ctx, v.who, v.target)
+	httpapi.UnboundBody(r) // the size of a visitor's request to an app has no known limit
 	session, done := s.recorded.request(sessionOf(v.who, v.target, s.opts.Clients.Addr(r), r.UserAgent(), ""))
 	visit := &appproxy.Visit{Context: ctx, Leave: func() {
 		done()

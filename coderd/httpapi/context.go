@@ -4,11 +4,10 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"strings"
 
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/credential"
 )
 
 type (
@@ -54,66 +53,12 @@ func UserAgent(ctx context.Context) string {
 	return ""
 }
 
-const (
-	tokenHeader = "Coder-Session-Token"
-	tokenName   = "coder_session_token"
-	hostPrefix  = "__Host-"
-	bearer      = "Bearer "
-)
-
-// tokenForm matches a session token.
-var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
-
-// CookieName returns the name of the cookie that holds a browser's session. Over HTTPS it has the prefix that makes browsers
-// prevent neighbouring hosts from setting it.
-func CookieName(secure bool) string {
-	if secure {
-		return hostPrefix + tokenName
-	}
-	return tokenName
-}
-
 // Planted reports whether the request's session is in a cookie that a neighbouring host's page could have set in the
 // visitor's browser: one without the prefix. A server with HTTPS does not accept such a cookie from browsers. Programs may
 // use it: no other host sets their cookies.
 func Planted(r *http.Request) bool {
-	_, fromCookie := Token(r)
-	return fromCookie && len(r.CookiesNamed(CookieName(true))) == 0 && FromBrowser(r)
-}
-
-// Token returns a request's session token, and whether the browser added it automatically (the cookie). It looks in only one
-// place: the header, else the query, else the cookie, else "Authorization: Bearer" if the value looks like a session token,
-// because a proxy may put credentials of its own there.
-func Token(r *http.Request) (token secret.Token, fromCookie bool) {
-	if t := r.Header.Get(tokenHeader); t != "" {
-		return secret.Token(t), false
-	}
-	if t := r.URL.Query().Get(tokenName); t != "" {
-		return secret.Token(t), false
-	}
-	// If two cookies differ, a neighbouring host's page has planted one, and there is no way to tell which.
-	cookies := r.CookiesNamed(CookieName(true))
-	if len(cookies) == 0 {
-		cookies = r.CookiesNamed(CookieName(false))
-	}
-	for _, c := range cookies {
-		if c.Value != cookies[0].Value {
-			return "", false
-		}
-	}
-	if len(cookies) > 0 {
-		return secret.Token(cookies[0].Value), true
-	}
-	return BearerToken(r.Header), false
-}
-
-// BearerToken returns the session token in an Authorization header, or "" if there is none.
-func BearerToken(h http.Header) secret.Token {
-	text := h.Get("Authorization")
-	if len(text) > len(bearer) && strings.EqualFold(text[:len(bearer)], bearer) && tokenForm.MatchString(text[len(bearer):]) {
-		return secret.Token(text[len(bearer):])
-	}
-	return ""
+	_, fromCookie := credential.Of(r)
+	return fromCookie && len(r.CookiesNamed(credential.CookieName(true))) == 0 && FromBrowser(r)
 }
 
 // Clients finds the addresses of clients.

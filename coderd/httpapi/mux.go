@@ -23,6 +23,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/credential"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/tracing"
 )
@@ -42,7 +43,7 @@ func Serve(h http.Handler) HandlerFunc {
 // Options configures a Mux.
 type Options struct {
 	Logger *slog.Logger
-	// Authenticate returns the sender of a request, by the token that Token finds. It returns the fault Unauthenticated if
+	// Authenticate returns the sender of a request, by the token that credential.Of finds. It returns the fault Unauthenticated if
 	// there is no valid token. If Authenticate is nil, no request is ever signed in.
 	Authenticate func(*http.Request) (rbac.Actor, error)
 	// Sessions ends requests whose session ends while they are being served. If nil, such requests continue.
@@ -165,7 +166,7 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h Handl
 	}
 	// A page of another site cannot make a request that names its token explicitly, because the page does not know the
 	// visitor's token. On a public route any token can be named, so there it proves nothing.
-	if token, fromCookie := Token(r); token == "" || fromCookie {
+	if token, fromCookie := credential.Of(r); token == "" || fromCookie {
 		if err := m.checkOrigin(r); err != nil {
 			return err
 		}

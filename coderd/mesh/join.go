@@ -7,6 +7,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/credential"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -71,7 +72,7 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 // signedIn returns the user of a request. Only a token that the client sends explicitly counts: no page of another site can
 // open this connection with a browser's cookie.
 func (s *Service) signedIn(r *http.Request) (rbac.Actor, error) {
-	if _, fromCookie := httpapi.Token(r); fromCookie {
+	if _, fromCookie := credential.Of(r); fromCookie {
 		return rbac.Actor{}, fault.New(fault.Unauthenticated, "Joining the mesh requires a token in the %s header, not a cookie", sdk.SessionHeader)
 	}
 	return s.opts.Accounts.Authenticate(r)

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/webpage"
 )
 
 const (
@@ -101,7 +102,7 @@ func (s *Service) explain(w http.ResponseWriter, r *http.Request, err error) err
 		return err
 	}
 	s.log.InfoContext(r.Context(), "sign-in refused", "addr", httpapi.ClientAddr(r.Context()), "reason", f.Message, "err", fmt.Sprintf("%.500v", f.Cause))
-	return httpapi.WritePage(w, r, httpapi.Page{
+	return webpage.Write(w, r, webpage.Page{
 		Status: f.Code.HTTPStatus(), Title: strings.TrimSuffix(f.Message, "."), Text: f.Detail, Link: s.opts.AccessURL.JoinPath("login").String(), LinkText: "Back to the sign-in page",
 	})
 }

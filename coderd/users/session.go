@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/credential"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -43,7 +44,7 @@ var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
 
 // Authenticate returns the sender of a request, using one query. Its faults are Unauthenticated and Unavailable.
 func (s *Service) Authenticate(r *http.Request) (rbac.Actor, error) {
-	token, _ := httpapi.Token(r)
+	token, _ := credential.Of(r)
 	if token == "" || s.secure() && httpapi.Planted(r) {
 		return rbac.Actor{}, unauthenticated("You are not signed in.")
 	}
@@ -256,12 +257,12 @@ func (s *Service) secure() bool { return s.accessURL != nil && s.accessURL.Schem
 // which an earlier version or another host may have left behind.
 func (s *Service) setCookie(w http.ResponseWriter, value string, maxAge int) {
 	cookie := http.Cookie{
-		Name: httpapi.CookieName(s.secure()), Value: value, Path: "/", MaxAge: maxAge,
+		Name: credential.CookieName(s.secure()), Value: value, Path: "/", MaxAge: maxAge,
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.secure(),
 	}
 	http.SetCookie(w, &cookie)
 	if maxAge < 0 && s.secure() {
-		cookie.Name = httpapi.CookieName(false)
+		cookie.Name = credential.CookieName(false)
 		http.SetCookie(w, &cookie)
 	}
 }

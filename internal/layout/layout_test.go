@@ -34,7 +34,7 @@ var law = map[string]rule{
 	"tailnet":     {},
 	"coordinator": {imports: []string{"tailnet"}},
 
-	"appproxy": {imports: []string{"coderd/httpapi"}}, // its pages, and what it must not pass on
+	"appproxy": {},
 	"region":   {imports: []string{"appproxy", "coordinator", "meshclient", "tailnet"}, tests: []string{"agent", "coderd/..."}},
 
 	"sshmux":     {},
@@ -62,8 +62,7 @@ var law = map[string]rule{
 	"coderd/rbac":               {},
 	"coderd/jobtags":            {},
 	"coderd/policy":             {},
-	"coderd/certs":              {imports: []string{"coderd/database", "coderd/states"}, tests: []string{"coderd/certs/pebbletest"}}, // ACME's shared certificates
-	"coderd/certs/pebbletest":   {},
+	"coderd/certcache":          {imports: []string{"coderd/database", "coderd/states"}}, // ACME's shared certificates
 	"coderd/slim":               {},
 	"coderd/templates/tagexpr":  {},
 	"coderd/templates/formdeps": {},
@@ -75,7 +74,7 @@ var law = map[string]rule{
 	"coderd/notifications":      {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/mail", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/seal":               {imports: []string{"coderd/database"}},
 	"coderd/states":             {imports: []string{"coderd/audit", "coderd/database"}},
-	"coderd/metrics":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac"}},
+	"coderd/metrics":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/policy", "coderd/rbac"}},
 	"coderd/backup":             {imports: []string{"coderd/database", "coderd/states"}},
 	"coderd/replicas":           {imports: []string{"coderd/database", "coderd/pubsub"}},
 	"coderd/regions":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "region", "tailnet"}},
@@ -105,7 +104,7 @@ var law = map[string]rule{
 	},
 	"coderd/agents": {
 		imports: []string{
-			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "coderd/states",
+			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/notifications", "coderd/pubsub", "coderd/rbac", "coderd/states",
 			"agent/agentpb", "provisionerd/provisionerpb", "tailnet",
 		},
 		tests: []string{"coderd/seal"},
@@ -175,9 +174,12 @@ var law = map[string]rule{
 	},
 	"cmd/coder/cli": {imports: []string{"agent", "cmd/coder/cli/..."}},
 
+	"cmd/coder/daemon":  {},
+	"cmd/coder/wsproxy": {imports: []string{"appproxy", "cmd/coder/cli", "cmd/coder/cli/flags", "cmd/coder/daemon", "region"}},
+
 	"cmd/coder/settings": {imports: []string{"cmd/coder/cli/flags"}},
 
-	"cmd":   {imports: []string{"appproxy", "cmd/coder/cli", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/settings", "coderd/...", "provisionerd/...", "region"}},
+	"cmd":   {imports: []string{"appproxy", "cmd/coder/cli", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/daemon", "cmd/coder/settings", "cmd/coder/wsproxy", "coderd/...", "provisionerd/..."}},
 	"e2e":   {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
 	"bench": {},
 	"bench/scale": {
@@ -203,6 +205,7 @@ var unknown = map[string]struct {
 	"agent/keeper":                    {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet"}},
 	"agent/login":                     {"knows neither the server nor git", []string{"coderd"}},
 	"agent/metadata":                  {"knows neither the server nor how scripts are run", []string{"coderd", "agent/script"}},
+	"agent/monitor":                   {"knows neither the server nor how a resource is measured", []string{"coderd", "agent/agentpb", "agent/usage"}},
 	"agent/proc":                      {"knows neither SSH nor the mesh", []string{"agent/sshd", "tailnet", "coordinator"}},
 	"agent/script":                    {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet"}},
 	"agent/terminal":                  {"knows neither the mesh nor the server", []string{"coderd", "coordinator", "tailnet"}},
@@ -334,7 +337,6 @@ var notInSlim = map[string]string{
 	module + "/provisionerd":                       "provisioners run the full binary",
 	module + "/site":                               "the dashboard is the server's",
 	"testing":                                      "adds flags and a megabyte",
-	"tailscale.com/derp/derpserver":                "the relay is the server's",
 }
 
 type goPackage struct {

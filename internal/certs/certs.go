@@ -1,8 +1,8 @@
-// Package certs provides what the HTTPS address needs: certificates from files or by ACME, chosen by the name that a client asks for, and the
+// Package certs provides what the HTTPS address needs: certificates from files or another source, chosen by the name that a client asks for, and the
 // authorities that may issue clients' certificates. It reads the files again when they change, without a restart; if they cannot be used, the
 // earlier ones stay in use.
 //
-// It owns the TLS settings of the server. It must not know what is served.
+// It owns the TLS settings of servers and region proxies. It must not know what is served.
 package certs
 
 import (
@@ -17,8 +17,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/crypto/acme/autocert"
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -41,8 +39,16 @@ type Options struct {
 	ClientAuth string
 	// ClientCAFile has the authorities that may issue clients' certificates.
 	ClientCAFile string
-	// ACME gets further certificates automatically.
-	ACME ACME
+	// Source provides further certificates. Nil provides none.
+	Source Source
+}
+
+// Source provides certificates that are in no file, as package acme does.
+type Source interface {
+	// GetCertificate returns the certificate for the name that a visitor asks for, and nil for a name that the source does not have.
+	GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Validation returns the configuration of a connection with which a certificate authority validates a name, and nil for other connections.
+	Validation(hello *tls.ClientHelloInfo) *tls.Config
 }
 
 // Store holds the certificates that are in use.
@@ -50,9 +56,7 @@ type Store struct {
 	opts    Options
 	base    *tls.Config
 	current atomic.Pointer[tls.Config]
-	files   [][]byte          // contents that were read last, used by New and Run only
-	manager *autocert.Manager // nil without ACME
-	failed  atomic.Int64      // Unix time of the last failure of ACME that was logged
+	files   [][]byte // contents that were read last, used by New and Run only
 }
 
 var versions = map[string]uint16{"": tls.VersionTLS12, "tls12": tls.VersionTLS12, "tls13": tls.VersionTLS13}
@@ -69,11 +73,8 @@ func New(opts Options) (*Store, error) {
 	if s.base, err = opts.base(); err != nil {
 		return nil, err
 	}
-	if s.manager, err = newManager(&s.opts.ACME); err != nil {
-		return nil, err
-	}
-	if s.manager != nil {
-		s.base.GetCertificate = s.getCertificate
+	if opts.Source != nil {
+		s.base.GetCertificate = opts.Source.GetCertificate
 	}
 	if s.files, err = s.read(); err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func (o Options) base() (*tls.Config, error) {
 	if len(o.CertFiles) != len(o.KeyFiles) {
 		return nil, fault.New(fault.Invalid, "%d --tls-cert-file need as many --tls-key-file, not %d", len(o.CertFiles), len(o.KeyFiles))
 	}
-	if len(o.CertFiles) == 0 && len(o.ACME.Domains) == 0 {
+	if len(o.CertFiles) == 0 && o.Source == nil {
 		return nil, fault.New(fault.Invalid, "HTTPS requires certificates: set --tls-cert-file and --tls-key-file; a server also accepts --tls-acme-domain")
 	}
 	ciphers, err := parseCiphers(o.Ciphers, version)
@@ -186,8 +187,10 @@ func (s *Store) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: s.base.MinVersion,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			if s.manager != nil && validates(hello) {
-				return s.validation(), nil
+			if s.opts.Source != nil {
+				if config := s.opts.Source.Validation(hello); config != nil {
+					return config, nil
+				}
 			}
 			return s.current.Load(), nil
 		},

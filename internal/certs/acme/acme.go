@@ -1,11 +1,12 @@
-package certs
+// Package acme gets certificates automatically (RFC 8555). It must not know where they are kept, nor what is served. It is apart from package
+// certs because the slim binary, which runs region proxies, does not contain it.
+package acme
 
 import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,21 +14,19 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/acme"
 	"golang.org/x/crypto/acme/autocert"
 	"golang.org/x/net/idna"
 
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// ACME says where to get certificates automatically (RFC 8555). The challenges are http-01 at port 80 and tls-alpn-01 at port 443: one of these
+// Options say where to get certificates. The challenges are http-01 at port 80 and tls-alpn-01 at port 443: one of these
 // ports must lead to a server of the deployment, whichever it is.
-type ACME struct {
+type Options struct {
 	// Domains are the names to get certificates for; none turns ACME off. Wildcards need a challenge over DNS, which autocert does not support.
 	Domains []string
 	// Email is where the certificate authority sends warnings; may be empty.
@@ -45,8 +44,16 @@ type Cache = autocert.Cache
 // ErrCacheMiss is what Cache.Get returns for what it does not have.
 var ErrCacheMiss = autocert.ErrCacheMiss
 
-// newManager returns nil if ACME is off. Otherwise it brings the names into the form that certificates contain.
-func newManager(o *ACME) (*autocert.Manager, error) {
+// Source provides ACME's certificates to a certs.Store.
+type Source struct {
+	log     *slog.Logger
+	domains []string // in the form that certificates contain
+	manager *autocert.Manager
+	failed  atomic.Int64 // Unix time of the last failure that was logged
+}
+
+// New returns nil without domains. The caller must set a cache.
+func New(o Options, log *slog.Logger) (*Source, error) {
 	if len(o.Domains) == 0 {
 		if o.Email != "" || o.DirectoryURL != "" || o.CAFile != "" {
 			return nil, fault.New(fault.Invalid, "the other --tls-acme flags require --tls-acme-domain")
@@ -64,7 +71,6 @@ func newManager(o *ACME) (*autocert.Manager, error) {
 		}
 		domains = append(domains, strings.TrimSuffix(domain, "."))
 	}
-	o.Domains = domains
 	directory := o.DirectoryURL
 	if directory == "" {
 		directory = autocert.DefaultACMEDirectory
@@ -84,24 +90,19 @@ func newManager(o *ACME) (*autocert.Manager, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return &autocert.Manager{
+	return &Source{log: log, domains: domains, manager: &autocert.Manager{
 		Prompt: autocert.AcceptTOS, HostPolicy: autocert.HostWhitelist(domains...), Email: o.Email,
 		Client: &acme.Client{DirectoryURL: directory, HTTPClient: &http.Client{Transport: transport, Timeout: time.Minute}, UserAgent: "codermesh"},
-	}, nil
+	}}, nil
 }
 
 // UseCache sets where ACME's data is kept. It must be called before the first connection is accepted.
-func (s *Store) UseCache(c Cache) {
-	if s.manager != nil {
-		s.manager.Cache = c
-	}
+func (s *Source) UseCache(c Cache) {
+	s.manager.Cache = c
 }
 
-// Challenges answers http-01 challenges, and passes every other request to next. Without ACME it returns next.
-func (s *Store) Challenges(next http.Handler) http.Handler {
-	if s.manager == nil {
-		return next
-	}
+// Challenges answers http-01 challenges, and passes every other request to next.
+func (s *Source) Challenges(next http.Handler) http.Handler {
 	answers := s.manager.HTTPHandler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host, _, err := net.SplitHostPort(r.Host); err == nil && strings.HasPrefix(r.URL.Path, "/.well-known/acme-challenge/") {
@@ -117,9 +118,12 @@ func validates(hello *tls.ClientHelloInfo) bool {
 	return slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto})
 }
 
-// validation is the configuration of connections that the authority opens. They carry no requests: the HTTP server closes connections of
-// protocols that it does not know. The authority needs no client certificate.
-func (s *Store) validation() *tls.Config {
+// Validation implements certs.Source. Connections that the authority opens carry no requests: the HTTP server closes connections of protocols
+// that it does not know. The authority needs no client certificate.
+func (s *Source) Validation(hello *tls.ClientHelloInfo) *tls.Config {
+	if !validates(hello) {
+		return nil
+	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{acme.ALPNProto},
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -132,31 +136,31 @@ func (s *Store) validation() *tls.Config {
 }
 
 // obtains reports whether the certificate for a name comes from ACME.
-func (s *Store) obtains(name string) bool {
+func (s *Source) obtains(name string) bool {
 	ascii, err := idna.Lookup.ToASCII(strings.TrimSuffix(name, "."))
-	return err == nil && slices.Contains(s.opts.ACME.Domains, ascii)
+	return err == nil && slices.Contains(s.domains, ascii)
 }
 
-// getCertificate returns ACME's certificate for a name that ACME serves, and nil for others. It blocks until the authority has issued the
+// GetCertificate implements certs.Source. It blocks until the authority has issued the
 // certificate, five minutes at most.
-func (s *Store) getCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (s *Source) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if !s.obtains(hello.ServerName) {
 		return nil, nil
 	}
 	certificate, err := s.manager.GetCertificate(hello)
 	if now, last := time.Now().Unix(), s.failed.Load(); err != nil && now-last >= 60 && s.failed.CompareAndSwap(last, now) {
-		s.opts.Logger.Error("cannot get a certificate with ACME", "addr", hello.ServerName, "err", err) // once a minute, however many visitors
+		s.log.Error("cannot get a certificate with ACME", "addr", hello.ServerName, "err", err) // once a minute, however many visitors
 	}
 	return certificate, err
 }
 
 // Obtain gets the certificates that are missing, so that no visitor waits for them, and starts their renewal. It logs failures; visitors cause
 // further attempts. Once ctx ends it returns; an order that is under way then ends with the process.
-func (s *Store) Obtain(ctx context.Context) {
-	for _, domain := range s.opts.ACME.Domains {
+func (s *Source) Obtain(ctx context.Context) {
+	for _, domain := range s.domains {
 		obtained := make(chan error, 1)
 		go func() {
-			_, err := s.getCertificate(&tls.ClientHelloInfo{
+			_, err := s.GetCertificate(&tls.ClientHelloInfo{
 				ServerName: domain, SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256}, SupportedCurves: []tls.CurveID{tls.CurveP256},
 				CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, // autocert's sign of a client that knows ECDSA
 			})
@@ -167,48 +171,8 @@ func (s *Store) Obtain(ctx context.Context) {
 			return
 		case err := <-obtained:
 			if err == nil {
-				s.opts.Logger.Info("certificate is ready", "addr", domain)
+				s.log.Info("certificate is ready", "addr", domain)
 			}
 		}
 	}
-}
-
-// SealedCache keeps ACME's data in the database, for all servers of the deployment. The data is encrypted, since it contains keys.
-type SealedCache struct {
-	DB     *database.DB
-	Keys   *states.Keyring
-	Logger *slog.Logger
-}
-
-// Get implements Cache. Data that cannot be decrypted counts as missing: a lost key costs new certificates only.
-func (c SealedCache) Get(ctx context.Context, name string) ([]byte, error) {
-	stored, err := c.DB.GetACMEData(ctx, name)
-	if database.IsNotFound(err) {
-		return nil, ErrCacheMiss
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read ACME data: %w", err)
-	}
-	value, err := c.Keys.OpenSecret(states.ACMEPlace(name), stored)
-	if err != nil {
-		c.Logger.Warn("cannot decrypt ACME data, replacing it", "err", err)
-		return nil, ErrCacheMiss
-	}
-	return value, nil
-}
-
-// Put implements Cache.
-func (c SealedCache) Put(ctx context.Context, name string, value []byte) error {
-	if err := c.DB.PutACMEData(ctx, dbsqlc.PutACMEDataParams{Name: name, Value: c.Keys.SealSecret(states.ACMEPlace(name), value)}); err != nil {
-		return fmt.Errorf("store ACME data: %w", err)
-	}
-	return nil
-}
-
-// Delete implements Cache.
-func (c SealedCache) Delete(ctx context.Context, name string) error {
-	if err := c.DB.DeleteACMEData(ctx, name); err != nil {
-		return fmt.Errorf("delete ACME data: %w", err)
-	}
-	return nil
 }

@@ -1,6 +1,8 @@
-package httpapi
+// Package webpage writes the pages that people see instead of the app or the dashboard that they asked for. It knows no feature.
+package webpage
 
 import (
+	"encoding/json"
 	"fmt"
 	"html"
 	"net/http"
@@ -35,15 +37,19 @@ h1 { font-size: 1.25rem }
 // pagePolicy lets this server's own page show itself and nothing else.
 const pagePolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// WritePage answers people with a page, and programs with JSON.
-func WritePage(w http.ResponseWriter, r *http.Request, p Page) error {
+// Write answers people with a page, and programs with JSON.
+func Write(w http.ResponseWriter, r *http.Request, p Page) error {
 	h := w.Header()
 	h.Set("Content-Security-Policy", pagePolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	NoStore(h)
+	h.Set("Cache-Control", "no-store")
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		return Write(w, p.Status, sdk.Response{Message: p.Title + ".", Detail: p.Text})
+		h.Set("Content-Type", "application/json; charset=utf-8")
+		w.WriteHeader(p.Status)
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(sdk.Response{Message: p.Title + ".", Detail: p.Text})
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(p.Status)

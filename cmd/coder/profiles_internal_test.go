@@ -16,7 +16,7 @@ func TestProfilesAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -28,7 +28,7 @@ func TestProfilesAreServed(t *testing.T) {
 		"/debug/pprof/goroutine?debug=1": {http.StatusOK, "TestProfilesAreServed"},
 		"/metrics":                       {http.StatusNotFound, ""},
 	} {
-		answer, err := http.Get("http://" + s.addr.String() + path)
+		answer, err := http.Get("http://" + s.Addr.String() + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestProfilesAreServed(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %d with %q", path, answer.Status, err, want.status, want.text)
 		}
 	}
-	if _, err := serveProfiles(t.Context(), s.addr.String(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--pprof-address") {
+	if _, err := serveProfiles(t.Context(), s.Addr.String(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--pprof-address") {
 		t.Errorf("a used address: %v, want a fault that names the option", err)
 	}
 }

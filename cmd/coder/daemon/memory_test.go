@@ -1,4 +1,4 @@
-package main
+package daemon_test
 
 import (
 	"math"
@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"testing"
+
+	"github.com/codermesh/codermesh/cmd/coder/daemon"
 )
 
 // TestManyAgentsDoNotKeepTheCollectorBusy holds as many bytes as the queues of a thousand agents, untouched as these are, and checks that
@@ -16,7 +18,7 @@ func TestManyAgentsDoNotKeepTheCollectorBusy(t *testing.T) {
 	defer debug.SetMemoryLimit(limit)
 	t.Setenv("GOGC", "")
 	t.Setenv("GOMEMLIMIT", "")
-	defer boundServerMemory().Stop()
+	defer daemon.BoundMemory().Stop()
 
 	held := make([]byte, 700<<20)
 	runtime.GC()

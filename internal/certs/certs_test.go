@@ -19,7 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/certs"
+	"github.com/codermesh/codermesh/internal/certs"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 

@@ -1,4 +1,5 @@
-package main
+// Package wsproxy is the command that runs a region proxy. It is in both programs.
+package wsproxy
 
 import (
 	"context"
@@ -14,34 +15,35 @@ import (
 	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/coderd/certs"
+	"github.com/codermesh/codermesh/cmd/coder/daemon"
+	"github.com/codermesh/codermesh/internal/certs"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/region"
 )
 
-// wsproxyOptions are the flags of `coder wsproxy server`.
-type wsproxyOptions struct {
+// options are the flags of `coder wsproxy server`.
+type options struct {
 	server, access string // URLs
 	token          string
-	http           string     // address
-	tls            tlsOptions // of which a proxy has the address and the files
-	stun           string     // address
-	metrics        string     // address
-	wildcard       string     // host
+	http           string // address
+	tls            daemon.TLS
+	stun           string // address
+	metrics        string // address
+	wildcard       string // host
 	relayOnly      bool
-	logs           logOptions
+	logs           daemon.Logs
 }
 
-// wsproxyCmd returns the command that joins those of package cli.
-func wsproxyCmd() *cobra.Command {
+// Command returns the command that joins those of package cli.
+func Command() *cobra.Command {
 	cmd := &cobra.Command{Use: "wsproxy"}
-	cmd.AddCommand(wsproxyServerCmd())
+	cmd.AddCommand(serverCmd())
 	return cmd
 }
 
-func wsproxyServerCmd() *cobra.Command {
-	var opts wsproxyOptions
+func serverCmd() *cobra.Command {
+	var opts options
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a region proxy on this machine",
@@ -58,35 +60,35 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 		Example: `  CODER_PROXY_SESSION_TOKEN=… coder wsproxy server --primary-access-url https://coder.example.com --access-url https://eu.example.com
   coder wsproxy server --tls-address :443 --tls-cert-file eu.crt --tls-key-file eu.key`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runWsproxy(cmd, opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, opts) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.server, "primary-access-url", "", "URL of the server")
 	f.StringVar(&opts.token, "proxy-session-token", "", "token from coder wsproxy create (prefer the environment variable)")
 	f.StringVar(&opts.access, "access-url", "", "URL at which nodes and the server reach this proxy")
 	f.StringVar(&opts.http, "http-address", "127.0.0.1:3001", "address to serve plain HTTP on, for a reverse proxy that adds TLS; unused with --tls-address")
-	opts.tls.listenFlags(f)
+	opts.tls.Flags(f)
 	f.StringVar(&opts.stun, "stun-address", ":3478", `UDP address to answer STUN on, at the access URL's host; "off" for none`)
 	f.StringVar(&opts.wildcard, "wildcard-access-url", "", "wildcard host for apps at this proxy, such as *.eu.example.com; apps are below the access URL without it")
 	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps and terminals, and relay only")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
-	opts.logs.flags(f)
+	opts.logs.Flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
 	return cli.Daemon(cmd)
 }
 
-func runWsproxy(cmd *cobra.Command, opts wsproxyOptions) (err error) {
-	opts.logs.verbose = cli.Verbose(cmd)
-	log := opts.logs.logger(os.Stderr)
-	defer boundServerMemory().Stop()
+func run(cmd *cobra.Command, opts options) (err error) {
+	opts.logs.Verbose = cli.Verbose(cmd)
+	log := opts.logs.Logger(os.Stderr)
+	defer daemon.BoundMemory().Stop()
 	if opts.token == "" {
 		return fault.New(fault.Invalid, "A region proxy requires a token").WithDetail("Create one with coder wsproxy create NAME, and set CODER_PROXY_SESSION_TOKEN.")
 	}
-	server, err := wsproxyURL("primary-access-url", opts.server)
+	server, err := parseURL("primary-access-url", opts.server)
 	if err != nil {
 		return err
 	}
-	access, err := wsproxyURL("access-url", opts.access)
+	access, err := parseURL("access-url", opts.access)
 	if err != nil {
 		return err
 	}
@@ -108,43 +110,43 @@ func runWsproxy(cmd *cobra.Command, opts wsproxyOptions) (err error) {
 	if opts.stun == "off" {
 		opts.stun = ""
 	}
-	run := region.Options{
+	proxy := region.Options{
 		Logger: log, Server: server, Token: secret.Token(opts.token), TLS: common, URL: access, Listener: listener, STUNAddress: opts.stun, Apps: !opts.relayOnly,
 	}
 	if opts.wildcard != "" {
-		if run.WildcardHost, err = appproxy.ParseWildcard(opts.wildcard); err != nil {
+		if proxy.WildcardHost, err = appproxy.ParseWildcard(opts.wildcard); err != nil {
 			return errors.Join(err, listener.Close())
 		}
 	}
 	if opts.metrics != "" {
-		metrics, refused := serveMetrics(opts.metrics, log)
+		metrics, refused := daemon.ServeMetrics(opts.metrics, log)
 		if refused != nil {
 			return errors.Join(refused, listener.Close())
 		}
 		defer func() {
-			if failed := metrics.close(); failed != nil {
+			if failed := metrics.Close(); failed != nil {
 				err = errors.Join(err, failed)
 			}
 		}()
-		run.Metrics = metrics.registry
+		proxy.Metrics = metrics.Registry
 	}
 	log.Info("region proxy started", "url", access.String(), "addr", listener.Addr().String())
-	return region.Run(cmd.Context(), run)
+	return region.Run(cmd.Context(), proxy)
 }
 
 // listen opens the proxy's address. The store of certificates is nil for plain HTTP.
-func (o wsproxyOptions) listen(log *slog.Logger) (net.Listener, *certs.Store, error) {
-	if o.tls.enabled() {
-		return o.tls.listen(log)
+func (o options) listen(log *slog.Logger) (net.Listener, *certs.Store, error) {
+	if o.tls.Enabled() {
+		return o.tls.Listen(log)
 	}
 	listener, err := net.Listen("tcp", o.http)
 	if err != nil {
-		return nil, nil, cannotListen("--http-address", o.http, err)
+		return nil, nil, daemon.CannotListen("--http-address", o.http, err)
 	}
 	return listener, nil, nil
 }
 
-func wsproxyURL(flag, text string) (*url.URL, error) {
+func parseURL(flag, text string) (*url.URL, error) {
 	if err := region.CheckURL(text); err != nil {
 		return nil, fault.New(fault.Invalid, "--%s cannot be %q: it must be a URL like https://coder.example.com", flag, text)
 	}
