@@ -48,6 +48,8 @@ type Options struct {
 	Terminals Terminals
 	// StatsInterval is how often the agent reports that the workspace is in use. 0 means a minute.
 	StatsInterval time.Duration
+	// MonitorInterval is how often the agent measures the memory and the volumes that its template monitors. 0 means 10 seconds.
+	MonitorInterval time.Duration
 	// Join replaces the coordinator and the mesh node, for agents inside another program. nil means the real ones.
 	Join func(ctx context.Context) (Mesh, error)
 }

@@ -17,9 +17,11 @@ import (
 	"github.com/codermesh/codermesh/agent/forward"
 	"github.com/codermesh/codermesh/agent/logship"
 	"github.com/codermesh/codermesh/agent/metadata"
+	"github.com/codermesh/codermesh/agent/monitor"
 	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/agent/speed"
 	"github.com/codermesh/codermesh/agent/terminal"
+	"github.com/codermesh/codermesh/agent/usage"
 	"github.com/codermesh/codermesh/internal/connset"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/notify"
@@ -44,6 +46,7 @@ type daemon struct {
 	api      *http.Server
 	holder   Terminals
 	metadata *metadata.Collector
+	monitors *monitor.Watcher
 	stats    stats
 
 	asked   chan string   // the server's reason when it asks the agent to stop
@@ -96,6 +99,7 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	}
 	d.sessionListener = listener{d.sessionListener, &d.stats, d.visits}
 	d.metadata = metadata.New(d.log, d.runMetadata)
+	d.monitors = monitor.New(d.log, opts.MonitorInterval, measurer(usage.New()))
 	d.api = d.newAPI()
 	if d.holder = opts.Terminals; d.holder == nil {
 		d.holder = ownHolder{terminal.New(terminal.Options{Logger: opts.Logger})}

@@ -23,6 +23,13 @@ type report struct {
 	script    *agentpb.ScriptDoneRequest
 	health    *agentpb.AppHealthRequest
 	stats     *agentpb.StatsRequest
+	levels    *levels
+}
+
+// levels reports the states of all monitors.
+type levels struct {
+	req    *agentpb.MonitorsRequest
+	stored func([]*agentpb.MonitorLevel) // receives what the server stored
 }
 
 // reports is a queue of reports. It sends them in order, and repeats each until the server has stored it.
@@ -40,8 +47,10 @@ func newReports() *reports { return &reports{wake: notify.NewWake()} }
 func (r *reports) add(rep report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if rep.stats != nil { // only the latest counts
-		r.queue = slices.DeleteFunc(r.queue, func(old report) bool { return old.stats != nil })
+	if rep.stats != nil || rep.levels != nil { // only the latest counts
+		r.queue = slices.DeleteFunc(r.queue, func(old report) bool {
+			return rep.stats != nil && old.stats != nil || rep.levels != nil && old.levels != nil
+		})
 	}
 	if len(r.queue) == maxReports {
 		r.queue = r.queue[1:]
@@ -86,6 +95,11 @@ func (rep report) send(ctx context.Context, client agentpbconnect.AgentServiceCl
 		_, err = client.ScriptDone(ctx, connect.NewRequest(rep.script))
 	case rep.health != nil:
 		_, err = client.AppHealth(ctx, connect.NewRequest(rep.health))
+	case rep.levels != nil:
+		var answer *connect.Response[agentpb.MonitorsResponse]
+		if answer, err = client.Monitors(ctx, connect.NewRequest(rep.levels.req)); err == nil {
+			rep.levels.stored(answer.Msg.GetLevels())
+		}
 	default:
 		_, err = client.Stats(ctx, connect.NewRequest(rep.stats))
 	}

@@ -156,7 +156,7 @@ func (w *workspace) close() error {
 	return errors.Join(err, w.unitSocket.close(), w.gitSocket.close(), w.loginSocket.close())
 }
 
-// refresh applies the parts of a manifest that may change while the agent runs: metadata, health checks and schedules.
+// refresh applies the parts of a manifest that may change while the agent runs: metadata, health checks, monitors and schedules.
 func (w *workspace) refresh(m *agentpb.ManifestResponse) {
 	w.setMetadata(m)
 	w.units.NextBuild(m.GetIncarnation())
@@ -172,6 +172,7 @@ func (w *workspace) refresh(m *agentpb.ManifestResponse) {
 	var ctx context.Context
 	ctx, d.stopDuties = context.WithCancel(context.Background())
 	d.wg.Go(func() { d.checkHealth(ctx, m.GetApps()) })
+	d.wg.Go(func() { d.monitors.Watch(ctx, monitored(m), d.reportLevels) })
 	d.wg.Go(func() { w.runSchedules(ctx, m) })
 }
 

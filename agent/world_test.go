@@ -60,6 +60,9 @@ type world struct {
 	containers []*agentpb.DevcontainerStateRequest
 	admitted   []*agentpb.AdmitSubagentRequest
 
+	levels       []*agentpb.MonitorsRequest
+	refuseLevels bool // the answer has the states of the manifest
+
 	connections       map[uuid.UUID]*agentpb.Connection // the last report of each
 	firsts            int                               // reports of a new process
 	refuseConnections bool
@@ -284,6 +287,20 @@ func (w *world) AdmitSubagent(_ context.Context, r *connect.Request[agentpb.Admi
 	return connect.NewResponse(&agentpb.AdmitSubagentResponse{Token: fmt.Sprintf("token-%d", n)}), nil
 }
 
+func (w *world) Monitors(_ context.Context, r *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error) {
+	answer := &agentpb.MonitorsResponse{Levels: r.Msg.GetLevels()}
+	w.update(func() {
+		w.levels = append(w.levels, r.Msg)
+		if w.refuseLevels {
+			answer.Levels = nil
+			for _, m := range w.manifest.GetMonitors() {
+				answer.Levels = append(answer.Levels, &agentpb.MonitorLevel{Volume: m.GetVolume(), Over: m.GetOver()})
+			}
+		}
+	})
+	return connect.NewResponse(answer), nil
+}
+
 func (w *world) Connections(_ context.Context, r *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error) {
 	var err error
 	w.update(func() {
@@ -336,8 +353,8 @@ func (w *world) run(t testing.TB) (stop func()) {
 	go func() {
 		ended <- agent.Run(ctx, agent.Options{
 			Token: secret.Token("x"), StateDir: filepath.Join(w.dir, "state"), LogDir: filepath.Join(w.dir, "log"),
-			StatsInterval: 50 * time.Millisecond,
-			Join:          func(context.Context) (agent.Mesh, error) { return w, nil },
+			StatsInterval: 50 * time.Millisecond, MonitorInterval: 20 * time.Millisecond,
+			Join: func(context.Context) (agent.Mesh, error) { return w, nil },
 		})
 	}()
 	var once sync.Once

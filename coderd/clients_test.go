@@ -1,15 +1,21 @@
 package coderd_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 // clientWorld is a server with a running workspace of ann, and the names that replays use.
@@ -180,7 +186,10 @@ func TestStockCLI(t *testing.T) {
 			{as: "ann", method: "GET", path: "updatecheck", status: 200, want: `{"current":true,"version":"{program}"}`},
 			{as: "ann", method: "GET", path: "tasks", status: 200, want: `{"tasks":[],"count":0}`},
 			{as: "ann", method: "GET", path: "tasks/me/x", status: 404, text: "no tasks"},
-			{method: "GET", path: "prebuilds/settings", status: 404, text: "no prebuilt workspaces"},
+			{method: "PUT", path: "prebuilds/settings", body: `{"reconciliation_paused":true}`, status: 200, want: `{"reconciliation_paused":true}`},
+			{method: "GET", path: "prebuilds/settings", status: 200, want: `{"reconciliation_paused":true}`},
+			{as: "ann", method: "GET", path: "prebuilds/settings", status: 403},
+			{as: "ann", method: "PUT", path: "prebuilds/settings", body: `{"reconciliation_paused":false}`, status: 403},
 			{as: "nobody", method: "GET", path: "tasks", status: 401},
 		},
 		"support bundle": {
@@ -209,6 +218,85 @@ func TestStockCLI(t *testing.T) {
 			replay(t, s, known, steps)
 		})
 	}
+}
+
+// TestPreviousVersion checks which version precedes another, archived ones included, and that only those who may use the template learn it.
+func TestPreviousVersion(t *testing.T) {
+	t.Parallel()
+	s, known := clientWorld(t)
+	known["file"] = s.File("tom").String()
+	const version = `{"name":"%s","template_id":"{template}","storage_method":"file","file_id":"{file}","provisioner":"terraform"}`
+	const of = "organizations/default/templates/process/versions/"
+	first, err := s.As("olga").TemplateVersion(t.Context(), uuid.MustParse(known["version"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay(t, s, known, []step{
+		{as: "tom", method: "POST", path: "organizations/{org}/templateversions", body: fmt.Sprintf(version, "second"), status: 201, keep: "second"},
+		{as: "tom", method: "PATCH", path: "templateversions/{second}/cancel", status: 200},
+		{as: "tom", method: "POST", path: "templateversions/{second}/archive", status: 200},
+		{as: "tom", method: "POST", path: "organizations/{org}/templateversions", body: fmt.Sprintf(version, "third"), status: 201},
+		{as: "ann", method: "GET", path: of + "third/previous", status: 200, want: `{"id":"{second}","name":"second","archived":true}`},
+		{as: "ann", method: "GET", path: of + "second/previous", status: 200, want: `{"id":"{version}"}`},
+		{as: "ann", method: "GET", path: of + first.Name + "/previous", status: 404, text: "is the first of its template"},
+		{as: "ann", method: "GET", path: of + "fourth/previous", status: 404},
+		{as: "nobody", method: "GET", path: of + "third/previous", status: 401},
+		{as: "tom", method: "PATCH", path: "templates/{template}/acl", body: `{"group_perms":{"{org}":""}}`, status: 200},
+		{as: "ann", method: "GET", path: of + "third/previous", status: 404},
+	})
+}
+
+// TestDaemonsOfKeys checks that each key comes with the provisioners that joined with it, and with no others.
+func TestDaemonsOfKeys(t *testing.T) {
+	t.Parallel()
+	s, known := clientWorld(t)
+	for _, name := range []string{"idle", "used"} {
+		known[name] = uuid.NewString()
+		s.Exec(`INSERT INTO provisioner_keys (id, organization_id, name, secret_hash, created_by) VALUES ($1, $2, $3, $4, $5)`, known[name], s.Org, name, []byte(name), s.User("olga"))
+	}
+	s.Exec(`INSERT INTO provisioner_daemons (id, organization_id, name, version, tags, key_id, key_name) VALUES
+		(gen_random_uuid(), $1, 'builder', 'v1', '{"region": "eu"}', $2, 'used'), (gen_random_uuid(), $1, 'laptop', 'v1', '{}', NULL, 'user-auth')`, s.Org, known["used"])
+	r := httptest.NewRequest("GET", "/api/v2/organizations/default/provisionerkeys/daemons", nil)
+	r.Header.Set(sdk.SessionHeader, s.Token("olga"))
+	w := httptest.NewRecorder()
+	s.Handler.ServeHTTP(w, r)
+	var keys []sdk.ProvisionerKeyDaemons
+	if err := json.Unmarshal(w.Body.Bytes(), &keys); err != nil || w.Code != 200 {
+		t.Fatalf("%d %s, %v", w.Code, w.Body, err)
+	}
+	var got []string
+	for _, k := range keys {
+		got = append(got, k.Key.Name)
+		for _, d := range k.Daemons {
+			got = append(got, fmt.Sprintf("%s %s %v", d.Name, d.Status, d.Tags))
+		}
+	}
+	if diff := cmp.Diff([]string{"idle", "used", "builder offline map[region:eu]"}, got); diff != "" || !strings.Contains(w.Body.String(), `"daemons":[]`) {
+		t.Errorf("%s\n%s", diff, w.Body)
+	}
+	replay(t, s, known, []step{
+		{as: "ann", method: "GET", path: "organizations/{org}/provisionerkeys/daemons", status: 403},
+		{as: "nobody", method: "GET", path: "organizations/{org}/provisionerkeys/daemons", status: 401},
+	})
+}
+
+// TestSmallAnswers checks what the pages and programs of other servers read beside the large lists.
+func TestSmallAnswers(t *testing.T) {
+	t.Parallel()
+	s, known := clientWorld(t)
+	replay(t, s, known, []step{
+		{as: "ann", method: "GET", path: "workspaces/{ws}/timings", status: 200, want: `{"agent_script_timings":[]}`},
+		{as: "bob", method: "GET", path: "workspaces/{ws}/timings", status: 404},
+		{as: "ann", method: "GET", path: "workspaces/{none}/timings", status: 404},
+		{method: "GET", path: "debug/health/settings", status: 200, want: `{"dismissed_healthchecks":[]}`},
+		{as: "ann", method: "GET", path: "debug/health/settings", status: 403},
+		{method: "PUT", path: "debug/health/settings", body: `{"dismissed_healthchecks":["DERP"]}`, status: 404, text: "cannot be dismissed"},
+		{as: "ann", method: "GET", path: "organizations/{org}/settings/workspace-sharing", status: 200, want: `{"sharing_disabled":false}`},
+		{method: "PATCH", path: "organizations/{org}/settings/workspace-sharing", body: `{"sharing_disabled":true}`, status: 404, text: "may always share"},
+		{method: "GET", path: "insights/user-latency", status: 404, text: "mesh/peers"},
+		{as: "ann", method: "GET", path: "external-auth/github/device", status: 404, text: "{url}/external-auth/"},
+		{as: "ann", method: "GET", path: "templateversions/{version}/dynamic-parameters", status: 404, text: "dynamic-parameters/evaluate"},
+	})
 }
 
 // TestWrongMethods checks that a path which exists names the methods that it supports.

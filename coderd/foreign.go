@@ -57,20 +57,35 @@ func (s *Server) foreignRefusals() map[string]refusal {
 	provisioner := refusal{"Provisioners of this server use its own program.", "Download it from " + s.opts.AccessURL.String() + "/bin and run: coder provisioner start"}
 	license := refusal{"This server needs no license: every feature that it has is enabled.", ""}
 	task := refusal{"This server has no tasks.", "Create a workspace instead: coder create"}
-	prebuilds := refusal{"This server has no prebuilt workspaces.", "Remove the prebuilds block from the template's presets."}
+	mesh := refusal{"This server's mesh has no such debug page.", "Read the peers and their paths instead: GET /api/v2/mesh/peers"}
+	reports := refusal{"This server collects no reports of content security policies: its pages do not ask browsers to send any.", ""}
+	device := refusal{"Accounts are linked in the browser only.", "Open " + s.opts.AccessURL.String() + "/external-auth/<id> and link the account there."}
 	return map[string]refusal{
-		"GET /api/v2/workspaceagents/{workspaceagent}/coordinate":           connect,
-		"GET /api/v2/workspaceagents/connection":                            connect,
-		"GET /api/v2/derp-map":                                              connect,
-		"GET /api/v2/tailnet":                                               connect,
-		"GET /api/v2/workspaceagents/me/rpc":                                agent,
-		"GET /api/v2/organizations/{organization}/provisionerdaemons/serve": provisioner,
-		"POST /api/v2/licenses":                                             license,
-		"DELETE /api/v2/licenses/{id}":                                      license,
-		"POST /api/v2/tasks/{user}":                                         task,
-		"GET /api/v2/tasks/{user}/{task}":                                   task,
-		"DELETE /api/v2/tasks/{user}/{task}":                                task,
-		"GET /api/v2/prebuilds/settings":                                    prebuilds,
-		"PUT /api/v2/prebuilds/settings":                                    prebuilds,
+		"GET /api/v2/workspaceagents/{workspaceagent}/coordinate":               connect,
+		"GET /api/v2/workspaceagents/connection":                                connect,
+		"GET /api/v2/derp-map":                                                  connect,
+		"GET /api/v2/tailnet":                                                   connect,
+		"GET /api/v2/workspaceagents/me/rpc":                                    agent,
+		"GET /api/v2/organizations/{organization}/provisionerdaemons/serve":     provisioner,
+		"POST /api/v2/licenses":                                                 license,
+		"DELETE /api/v2/licenses/{id}":                                          license,
+		"POST /api/v2/tasks/{user}":                                             task,
+		"GET /api/v2/tasks/{user}/{task}":                                       task,
+		"DELETE /api/v2/tasks/{user}/{task}":                                    task,
+		"GET /api/v2/debug/coordinator":                                         mesh,
+		"GET /api/v2/debug/tailnet":                                             mesh,
+		"GET /api/v2/csp/reports":                                               reports,
+		"POST /api/v2/csp/reports":                                              reports,
+		"GET /api/v2/external-auth/{externalauth}/device":                       device,
+		"POST /api/v2/external-auth/{externalauth}/device":                      device,
+		"PUT /api/v2/debug/health/settings":                                     {"Health checks cannot be dismissed.", "Remove the cause: the report says how."},
+		"GET /api/v2/insights/user-latency":                                     {"Latencies are not stored, so there is no report of a period.", "Read the present ones: GET /api/v2/mesh/peers, or the metric coderd_agents_connection_latencies_seconds."},
+		"GET /api/v2/insights/user-status-counts":                               {"The number of users by status is not stored.", "The audit log has each change: GET /api/v2/audit?q=resource_type:user"},
+		"PATCH /api/v2/organizations/{organization}/settings/workspace-sharing": {"Owners may always share their workspaces: this cannot be turned off.", ""},
+		"GET /api/v2/templateversions/{templateversion}/schema":                 {"Template versions have no schema.", "Read the Terraform variables: GET /api/v2/templateversions/{templateversion}/variables"},
+		"GET /api/v2/templateversions/{templateversion}/dynamic-parameters":     {"This server evaluates parameters one request at a time, not over a websocket.", "Use POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate."},
+		"GET /api/v2/provisionerkeys/{key}":                                     {"Provisioner keys are never read by their secret: an address is no place for one.", "Provisioners of this server use its own program: coder provisioner start"},
+		"GET /api/v2/oauth2-provider/apps":                                      {"This server does not sign users in to other programs.", ""},
+		"GET /api/v2/aibridge/interceptions":                                    {"This server does not relay requests to language models.", ""},
 	}
 }

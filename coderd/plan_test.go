@@ -175,6 +175,10 @@ func TestPlans(t *testing.T) {
 		{"olga", "workspaces?sort=created&limit=100", counted, false},
 		{"olga", "workspaces?sort=owner&limit=100", counted, false},
 		{"olga", "users?limit=25", page, false},
+		{"olga", "users?sort=seen&limit=25", page, false},
+		{"olga", "users?sort=created&limit=25&offset=100", page, false},
+		{"olga", "templates?sort=users", 2 * counted, false}, // the order and the answer count owners of workspaces
+		{"olga", "templates?sort=updated", counted, false},
 		{"olga", "organizations/default/provisionerjobs?limit=100", page, false},
 		{"olga", "organizations/default/provisionerjobs?status=pending&limit=100", 10, false},
 		{"olga", "organizations/default/provisionerjobs?status=failed&limit=100", 10, false},

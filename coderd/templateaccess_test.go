@@ -50,11 +50,11 @@ func TestPrivateTemplates(t *testing.T) {
 	// reaches tries every way to a template, and returns how many succeed.
 	ways := []func(user string) bool{
 		func(user string) bool {
-			all, err := s.As(user).Templates(t.Context(), "")
+			all, err := s.As(user).Templates(t.Context(), "", "")
 			return err == nil && len(all) == 1
 		},
 		func(user string) bool {
-			all, err := s.As(user).OrganizationTemplates(t.Context(), sdk.DefaultOrganization)
+			all, err := s.As(user).OrganizationTemplates(t.Context(), sdk.DefaultOrganization, "")
 			return err == nil && len(all) == 1
 		},
 		func(user string) bool {

@@ -254,7 +254,7 @@ func (x Connection_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Connection_Kind.Descriptor instead.
 func (Connection_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28, 0}
 }
 
 type Path_Way int32
@@ -303,7 +303,7 @@ func (x Path_Way) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Path_Way.Descriptor instead.
 func (Path_Way) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34, 0}
 }
 
 type DevcontainerStateRequest_State int32
@@ -358,7 +358,7 @@ func (x DevcontainerStateRequest_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DevcontainerStateRequest_State.Descriptor instead.
 func (DevcontainerStateRequest_State) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{42, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{43, 0}
 }
 
 type ChangeDevcontainerRequest_Change int32
@@ -407,7 +407,7 @@ func (x ChangeDevcontainerRequest_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeDevcontainerRequest_Change.Descriptor instead.
 func (ChangeDevcontainerRequest_Change) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{46, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{50, 0}
 }
 
 type ManifestRequest struct {
@@ -479,6 +479,7 @@ type ManifestResponse struct {
 	// secrets of the workspace's owner. None for an agent that must not have the owner's data. An older agent ignores them.
 	Secrets       []*Secret       `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	Devcontainers []*Devcontainer `protobuf:"bytes,19,rep,name=devcontainers,proto3" json:"devcontainers,omitempty"` // that the agent starts after its start scripts. An older agent ignores them.
+	Monitors      []*Monitor      `protobuf:"bytes,20,rep,name=monitors,proto3" json:"monitors,omitempty"`           // what the agent watches. An older agent ignores them.
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -646,6 +647,74 @@ func (x *ManifestResponse) GetDevcontainers() []*Devcontainer {
 	return nil
 }
 
+func (x *ManifestResponse) GetMonitors() []*Monitor {
+	if x != nil {
+		return x.Monitors
+	}
+	return nil
+}
+
+// Monitor is a resource whose owner is notified when its use reaches a threshold.
+type Monitor struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Volume           string                 `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"` // an absolute path; empty: the memory
+	ThresholdPercent uint32                 `protobuf:"varint,2,opt,name=threshold_percent,json=thresholdPercent,proto3" json:"threshold_percent,omitempty"`
+	Over             bool                   `protobuf:"varint,3,opt,name=over,proto3" json:"over,omitempty"` // the state that is stored: the threshold was passed
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Monitor) Reset() {
+	*x = Monitor{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Monitor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Monitor) ProtoMessage() {}
+
+func (x *Monitor) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Monitor.ProtoReflect.Descriptor instead.
+func (*Monitor) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Monitor) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *Monitor) GetThresholdPercent() uint32 {
+	if x != nil {
+		return x.ThresholdPercent
+	}
+	return 0
+}
+
+func (x *Monitor) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
+}
+
 type Devcontainer struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Id              []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -659,7 +728,7 @@ type Devcontainer struct {
 
 func (x *Devcontainer) Reset() {
 	*x = Devcontainer{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +740,7 @@ func (x *Devcontainer) String() string {
 func (*Devcontainer) ProtoMessage() {}
 
 func (x *Devcontainer) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[2]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +753,7 @@ func (x *Devcontainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devcontainer.ProtoReflect.Descriptor instead.
 func (*Devcontainer) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{2}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Devcontainer) GetId() []byte {
@@ -735,7 +804,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +816,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[3]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +829,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{3}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Secret) GetName() string {
@@ -803,7 +872,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +884,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[4]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +897,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{4}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Metadata) GetKey() string {
@@ -871,7 +940,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +952,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[5]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +965,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{5}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *App) GetId() []byte {
@@ -945,7 +1014,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1026,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[6]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1039,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Script) GetId() []byte {
@@ -1056,7 +1125,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1137,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[7]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1150,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentMessage) GetMessage() isAgentMessage_Message {
@@ -1141,7 +1210,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1222,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[8]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1235,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Hello) GetVersion() string {
@@ -1235,7 +1304,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1316,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[9]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1329,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Heartbeat) GetNonce() uint64 {
@@ -1291,7 +1360,7 @@ type ServerMessage struct {
 
 func (x *ServerMessage) Reset() {
 	*x = ServerMessage{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1372,7 @@ func (x *ServerMessage) String() string {
 func (*ServerMessage) ProtoMessage() {}
 
 func (x *ServerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[10]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1385,7 @@ func (x *ServerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
 func (*ServerMessage) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ServerMessage) GetMessage() isServerMessage_Message {
@@ -1384,7 +1453,7 @@ type ManifestChanged struct {
 
 func (x *ManifestChanged) Reset() {
 	*x = ManifestChanged{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1465,7 @@ func (x *ManifestChanged) String() string {
 func (*ManifestChanged) ProtoMessage() {}
 
 func (x *ManifestChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[11]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1478,7 @@ func (x *ManifestChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestChanged.ProtoReflect.Descriptor instead.
 func (*ManifestChanged) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
 }
 
 type HeartbeatAck struct {
@@ -1424,7 +1493,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1505,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[12]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1518,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HeartbeatAck) GetNonce() uint64 {
@@ -1476,7 +1545,7 @@ type Shutdown struct {
 
 func (x *Shutdown) Reset() {
 	*x = Shutdown{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1557,7 @@ func (x *Shutdown) String() string {
 func (*Shutdown) ProtoMessage() {}
 
 func (x *Shutdown) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[13]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1570,7 @@ func (x *Shutdown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shutdown.ProtoReflect.Descriptor instead.
 func (*Shutdown) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Shutdown) GetReason() string {
@@ -1521,7 +1590,7 @@ type LifecycleRequest struct {
 
 func (x *LifecycleRequest) Reset() {
 	*x = LifecycleRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1602,7 @@ func (x *LifecycleRequest) String() string {
 func (*LifecycleRequest) ProtoMessage() {}
 
 func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[14]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1615,7 @@ func (x *LifecycleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleRequest.ProtoReflect.Descriptor instead.
 func (*LifecycleRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LifecycleRequest) GetState() LifecycleState {
@@ -1571,7 +1640,7 @@ type LifecycleResponse struct {
 
 func (x *LifecycleResponse) Reset() {
 	*x = LifecycleResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1652,7 @@ func (x *LifecycleResponse) String() string {
 func (*LifecycleResponse) ProtoMessage() {}
 
 func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[15]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1665,7 @@ func (x *LifecycleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifecycleResponse.ProtoReflect.Descriptor instead.
 func (*LifecycleResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{16}
 }
 
 type LogLine struct {
@@ -1611,7 +1680,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1692,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[16]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1705,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogLine) GetSeq() uint64 {
@@ -1677,7 +1746,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1758,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[17]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1771,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LogsRequest) GetLogSourceId() []byte {
@@ -1729,7 +1798,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1810,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[18]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1823,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogsResponse) GetStoredSeq() uint64 {
@@ -1785,7 +1854,7 @@ type ScriptDoneRequest struct {
 
 func (x *ScriptDoneRequest) Reset() {
 	*x = ScriptDoneRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1866,7 @@ func (x *ScriptDoneRequest) String() string {
 func (*ScriptDoneRequest) ProtoMessage() {}
 
 func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[19]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1879,7 @@ func (x *ScriptDoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneRequest.ProtoReflect.Descriptor instead.
 func (*ScriptDoneRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ScriptDoneRequest) GetScriptId() []byte {
@@ -1863,7 +1932,7 @@ type ScriptDoneResponse struct {
 
 func (x *ScriptDoneResponse) Reset() {
 	*x = ScriptDoneResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1944,7 @@ func (x *ScriptDoneResponse) String() string {
 func (*ScriptDoneResponse) ProtoMessage() {}
 
 func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[20]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1957,7 @@ func (x *ScriptDoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptDoneResponse.ProtoReflect.Descriptor instead.
 func (*ScriptDoneResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{21}
 }
 
 type AppHealthRequest struct {
@@ -1900,7 +1969,7 @@ type AppHealthRequest struct {
 
 func (x *AppHealthRequest) Reset() {
 	*x = AppHealthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +1981,7 @@ func (x *AppHealthRequest) String() string {
 func (*AppHealthRequest) ProtoMessage() {}
 
 func (x *AppHealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[21]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +1994,7 @@ func (x *AppHealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHealthRequest.ProtoReflect.Descriptor instead.
 func (*AppHealthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AppHealthRequest) GetApps() []*AppState {
@@ -1945,7 +2014,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2026,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[22]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2039,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AppState) GetId() []byte {
@@ -1995,7 +2064,7 @@ type AppHealthResponse struct {
 
 func (x *AppHealthResponse) Reset() {
 	*x = AppHealthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2076,7 @@ func (x *AppHealthResponse) String() string {
 func (*AppHealthResponse) ProtoMessage() {}
 
 func (x *AppHealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[23]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2089,7 @@ func (x *AppHealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHealthResponse.ProtoReflect.Descriptor instead.
 func (*AppHealthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
 }
 
 // StatsRequest counts open connections by what they are for.
@@ -2037,7 +2106,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2118,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[24]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2131,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StatsRequest) GetSsh() uint32 {
@@ -2108,7 +2177,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2189,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[25]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2202,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
 }
 
 type ConnectionsRequest struct {
@@ -2146,7 +2215,7 @@ type ConnectionsRequest struct {
 
 func (x *ConnectionsRequest) Reset() {
 	*x = ConnectionsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2227,7 @@ func (x *ConnectionsRequest) String() string {
 func (*ConnectionsRequest) ProtoMessage() {}
 
 func (x *ConnectionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[26]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2240,7 @@ func (x *ConnectionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionsRequest.ProtoReflect.Descriptor instead.
 func (*ConnectionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ConnectionsRequest) GetConnections() []*Connection {
@@ -2207,7 +2276,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2288,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[27]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2301,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Connection) GetId() []byte {
@@ -2320,7 +2389,7 @@ type ConnectionsResponse struct {
 
 func (x *ConnectionsResponse) Reset() {
 	*x = ConnectionsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2401,7 @@ func (x *ConnectionsResponse) String() string {
 func (*ConnectionsResponse) ProtoMessage() {}
 
 func (x *ConnectionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[28]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2414,7 @@ func (x *ConnectionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionsResponse.ProtoReflect.Descriptor instead.
 func (*ConnectionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
 }
 
 type ListeningPortsRequest struct {
@@ -2356,7 +2425,7 @@ type ListeningPortsRequest struct {
 
 func (x *ListeningPortsRequest) Reset() {
 	*x = ListeningPortsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2437,7 @@ func (x *ListeningPortsRequest) String() string {
 func (*ListeningPortsRequest) ProtoMessage() {}
 
 func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[29]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2450,7 @@ func (x *ListeningPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsRequest.ProtoReflect.Descriptor instead.
 func (*ListeningPortsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
 }
 
 type ListeningPortsResponse struct {
@@ -2393,7 +2462,7 @@ type ListeningPortsResponse struct {
 
 func (x *ListeningPortsResponse) Reset() {
 	*x = ListeningPortsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2474,7 @@ func (x *ListeningPortsResponse) String() string {
 func (*ListeningPortsResponse) ProtoMessage() {}
 
 func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[30]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2487,7 @@ func (x *ListeningPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPortsResponse.ProtoReflect.Descriptor instead.
 func (*ListeningPortsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListeningPortsResponse) GetPorts() []*ListeningPort {
@@ -2436,7 +2505,7 @@ type PathsRequest struct {
 
 func (x *PathsRequest) Reset() {
 	*x = PathsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2517,7 @@ func (x *PathsRequest) String() string {
 func (*PathsRequest) ProtoMessage() {}
 
 func (x *PathsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[31]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2530,7 @@ func (x *PathsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsRequest.ProtoReflect.Descriptor instead.
 func (*PathsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{31}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
 }
 
 type PathsResponse struct {
@@ -2473,7 +2542,7 @@ type PathsResponse struct {
 
 func (x *PathsResponse) Reset() {
 	*x = PathsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2554,7 @@ func (x *PathsResponse) String() string {
 func (*PathsResponse) ProtoMessage() {}
 
 func (x *PathsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[32]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2567,7 @@ func (x *PathsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathsResponse.ProtoReflect.Descriptor instead.
 func (*PathsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PathsResponse) GetPaths() []*Path {
@@ -2521,7 +2590,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2602,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[33]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2615,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Path) GetPeer() []byte {
@@ -2595,7 +2664,7 @@ type ListeningPort struct {
 
 func (x *ListeningPort) Reset() {
 	*x = ListeningPort{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2676,7 @@ func (x *ListeningPort) String() string {
 func (*ListeningPort) ProtoMessage() {}
 
 func (x *ListeningPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[34]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2689,7 @@ func (x *ListeningPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPort.ProtoReflect.Descriptor instead.
 func (*ListeningPort) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListeningPort) GetProcessName() string {
@@ -2652,7 +2721,7 @@ type WatchMetadataRequest struct {
 
 func (x *WatchMetadataRequest) Reset() {
 	*x = WatchMetadataRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2733,7 @@ func (x *WatchMetadataRequest) String() string {
 func (*WatchMetadataRequest) ProtoMessage() {}
 
 func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[35]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2746,7 @@ func (x *WatchMetadataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataRequest.ProtoReflect.Descriptor instead.
 func (*WatchMetadataRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{36}
 }
 
 type WatchMetadataResponse struct {
@@ -2689,7 +2758,7 @@ type WatchMetadataResponse struct {
 
 func (x *WatchMetadataResponse) Reset() {
 	*x = WatchMetadataResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2770,7 @@ func (x *WatchMetadataResponse) String() string {
 func (*WatchMetadataResponse) ProtoMessage() {}
 
 func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[36]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2783,7 @@ func (x *WatchMetadataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchMetadataResponse.ProtoReflect.Descriptor instead.
 func (*WatchMetadataResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{36}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchMetadataResponse) GetValues() []*MetadataValue {
@@ -2736,7 +2805,7 @@ type MetadataValue struct {
 
 func (x *MetadataValue) Reset() {
 	*x = MetadataValue{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2817,7 @@ func (x *MetadataValue) String() string {
 func (*MetadataValue) ProtoMessage() {}
 
 func (x *MetadataValue) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[37]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2830,7 @@ func (x *MetadataValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetadataValue.ProtoReflect.Descriptor instead.
 func (*MetadataValue) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MetadataValue) GetKey() string {
@@ -2800,7 +2869,7 @@ type GitSSHKeyRequest struct {
 
 func (x *GitSSHKeyRequest) Reset() {
 	*x = GitSSHKeyRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +2881,7 @@ func (x *GitSSHKeyRequest) String() string {
 func (*GitSSHKeyRequest) ProtoMessage() {}
 
 func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[38]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +2894,7 @@ func (x *GitSSHKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyRequest.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{39}
 }
 
 type GitSSHKeyResponse struct {
@@ -2838,7 +2907,7 @@ type GitSSHKeyResponse struct {
 
 func (x *GitSSHKeyResponse) Reset() {
 	*x = GitSSHKeyResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2850,7 +2919,7 @@ func (x *GitSSHKeyResponse) String() string {
 func (*GitSSHKeyResponse) ProtoMessage() {}
 
 func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[39]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2863,7 +2932,7 @@ func (x *GitSSHKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitSSHKeyResponse.ProtoReflect.Descriptor instead.
 func (*GitSSHKeyResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GitSSHKeyResponse) GetPublicKey() string {
@@ -2893,7 +2962,7 @@ type ExternalAuthRequest struct {
 
 func (x *ExternalAuthRequest) Reset() {
 	*x = ExternalAuthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +2974,7 @@ func (x *ExternalAuthRequest) String() string {
 func (*ExternalAuthRequest) ProtoMessage() {}
 
 func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[40]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +2987,7 @@ func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthRequest.ProtoReflect.Descriptor instead.
 func (*ExternalAuthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExternalAuthRequest) GetOf() isExternalAuthRequest_Of {
@@ -2975,7 +3044,7 @@ type ExternalAuthResponse struct {
 
 func (x *ExternalAuthResponse) Reset() {
 	*x = ExternalAuthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3056,7 @@ func (x *ExternalAuthResponse) String() string {
 func (*ExternalAuthResponse) ProtoMessage() {}
 
 func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3069,7 @@ func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthResponse.ProtoReflect.Descriptor instead.
 func (*ExternalAuthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExternalAuthResponse) GetProviderId() string {
@@ -3053,7 +3122,7 @@ type DevcontainerStateRequest struct {
 
 func (x *DevcontainerStateRequest) Reset() {
 	*x = DevcontainerStateRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3134,7 @@ func (x *DevcontainerStateRequest) String() string {
 func (*DevcontainerStateRequest) ProtoMessage() {}
 
 func (x *DevcontainerStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3147,7 @@ func (x *DevcontainerStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevcontainerStateRequest.ProtoReflect.Descriptor instead.
 func (*DevcontainerStateRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{42}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DevcontainerStateRequest) GetDevcontainerId() []byte {
@@ -3131,7 +3200,7 @@ type DevcontainerStateResponse struct {
 
 func (x *DevcontainerStateResponse) Reset() {
 	*x = DevcontainerStateResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3143,7 +3212,7 @@ func (x *DevcontainerStateResponse) String() string {
 func (*DevcontainerStateResponse) ProtoMessage() {}
 
 func (x *DevcontainerStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3156,7 +3225,7 @@ func (x *DevcontainerStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevcontainerStateResponse.ProtoReflect.Descriptor instead.
 func (*DevcontainerStateResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{43}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{44}
 }
 
 type AdmitSubagentRequest struct {
@@ -3169,7 +3238,7 @@ type AdmitSubagentRequest struct {
 
 func (x *AdmitSubagentRequest) Reset() {
 	*x = AdmitSubagentRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3250,7 @@ func (x *AdmitSubagentRequest) String() string {
 func (*AdmitSubagentRequest) ProtoMessage() {}
 
 func (x *AdmitSubagentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3263,7 @@ func (x *AdmitSubagentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitSubagentRequest.ProtoReflect.Descriptor instead.
 func (*AdmitSubagentRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{44}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AdmitSubagentRequest) GetDevcontainerId() []byte {
@@ -3220,7 +3289,7 @@ type AdmitSubagentResponse struct {
 
 func (x *AdmitSubagentResponse) Reset() {
 	*x = AdmitSubagentResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3301,7 @@ func (x *AdmitSubagentResponse) String() string {
 func (*AdmitSubagentResponse) ProtoMessage() {}
 
 func (x *AdmitSubagentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3314,7 @@ func (x *AdmitSubagentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitSubagentResponse.ProtoReflect.Descriptor instead.
 func (*AdmitSubagentResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{45}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AdmitSubagentResponse) GetToken() string {
@@ -3253,6 +3322,154 @@ func (x *AdmitSubagentResponse) GetToken() string {
 		return x.Token
 	}
 	return ""
+}
+
+type MonitorsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Levels        []*MonitorLevel        `protobuf:"bytes,1,rep,name=levels,proto3" json:"levels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MonitorsRequest) Reset() {
+	*x = MonitorsRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MonitorsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MonitorsRequest) ProtoMessage() {}
+
+func (x *MonitorsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MonitorsRequest.ProtoReflect.Descriptor instead.
+func (*MonitorsRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *MonitorsRequest) GetLevels() []*MonitorLevel {
+	if x != nil {
+		return x.Levels
+	}
+	return nil
+}
+
+type MonitorLevel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        string                 `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"`    // as in Monitor
+	Over          bool                   `protobuf:"varint,2,opt,name=over,proto3" json:"over,omitempty"`       // the threshold was passed
+	Percent       uint32                 `protobuf:"varint,3,opt,name=percent,proto3" json:"percent,omitempty"` // in use, at most 100
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MonitorLevel) Reset() {
+	*x = MonitorLevel{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MonitorLevel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MonitorLevel) ProtoMessage() {}
+
+func (x *MonitorLevel) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MonitorLevel.ProtoReflect.Descriptor instead.
+func (*MonitorLevel) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *MonitorLevel) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *MonitorLevel) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
+}
+
+func (x *MonitorLevel) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+type MonitorsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Levels        []*MonitorLevel        `protobuf:"bytes,1,rep,name=levels,proto3" json:"levels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MonitorsResponse) Reset() {
+	*x = MonitorsResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MonitorsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MonitorsResponse) ProtoMessage() {}
+
+func (x *MonitorsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MonitorsResponse.ProtoReflect.Descriptor instead.
+func (*MonitorsResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *MonitorsResponse) GetLevels() []*MonitorLevel {
+	if x != nil {
+		return x.Levels
+	}
+	return nil
 }
 
 type ChangeDevcontainerRequest struct {
@@ -3265,7 +3482,7 @@ type ChangeDevcontainerRequest struct {
 
 func (x *ChangeDevcontainerRequest) Reset() {
 	*x = ChangeDevcontainerRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3494,7 @@ func (x *ChangeDevcontainerRequest) String() string {
 func (*ChangeDevcontainerRequest) ProtoMessage() {}
 
 func (x *ChangeDevcontainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3507,7 @@ func (x *ChangeDevcontainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDevcontainerRequest.ProtoReflect.Descriptor instead.
 func (*ChangeDevcontainerRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{46}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ChangeDevcontainerRequest) GetDevcontainerId() []byte {
@@ -3315,7 +3532,7 @@ type ChangeDevcontainerResponse struct {
 
 func (x *ChangeDevcontainerResponse) Reset() {
 	*x = ChangeDevcontainerResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3327,7 +3544,7 @@ func (x *ChangeDevcontainerResponse) String() string {
 func (*ChangeDevcontainerResponse) ProtoMessage() {}
 
 func (x *ChangeDevcontainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3340,7 +3557,7 @@ func (x *ChangeDevcontainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDevcontainerResponse.ProtoReflect.Descriptor instead.
 func (*ChangeDevcontainerResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{47}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{51}
 }
 
 var File_agent_agentpb_agent_proto protoreflect.FileDescriptor
@@ -3349,7 +3566,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
 	"\x0fManifestRequest\x12'\n" +
-	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\xde\x06\n" +
+	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\x97\a\n" +
 	"\x10ManifestResponse\x12\x18\n" +
 	"\apending\x18\x11 \x01(\bR\apending\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x1d\n" +
@@ -3374,10 +3591,15 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\bmetadata\x18\x0f \x03(\v2\x1c.codermesh.agent.v1.MetadataR\bmetadata\x12+\n" +
 	"\x04apps\x18\x10 \x03(\v2\x17.codermesh.agent.v1.AppR\x04apps\x124\n" +
 	"\asecrets\x18\x12 \x03(\v2\x1a.codermesh.agent.v1.SecretR\asecrets\x12F\n" +
-	"\rdevcontainers\x18\x13 \x03(\v2 .codermesh.agent.v1.DevcontainerR\rdevcontainers\x1a6\n" +
+	"\rdevcontainers\x18\x13 \x03(\v2 .codermesh.agent.v1.DevcontainerR\rdevcontainers\x127\n" +
+	"\bmonitors\x18\x14 \x03(\v2\x1b.codermesh.agent.v1.MonitorR\bmonitors\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x1e\x10\x1f\"\xa2\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x1e\x10\x1f\"b\n" +
+	"\aMonitor\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12+\n" +
+	"\x11threshold_percent\x18\x02 \x01(\rR\x10thresholdPercent\x12\x12\n" +
+	"\x04over\x18\x03 \x01(\bR\x04over\"\xa2\x01\n" +
 	"\fDevcontainer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\"\n" +
 	"\rlog_source_id\x18\x02 \x01(\fR\vlogSourceId\x12\x12\n" +
@@ -3570,7 +3792,15 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x0fdevcontainer_id\x18\x01 \x01(\fR\x0edevcontainerId\x12\x1c\n" +
 	"\tdirectory\x18\x02 \x01(\tR\tdirectory\"-\n" +
 	"\x15AdmitSubagentResponse\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\tR\x05token\"\xdc\x01\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"K\n" +
+	"\x0fMonitorsRequest\x128\n" +
+	"\x06levels\x18\x01 \x03(\v2 .codermesh.agent.v1.MonitorLevelR\x06levels\"T\n" +
+	"\fMonitorLevel\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x12\n" +
+	"\x04over\x18\x02 \x01(\bR\x04over\x12\x18\n" +
+	"\apercent\x18\x03 \x01(\rR\apercent\"L\n" +
+	"\x10MonitorsResponse\x128\n" +
+	"\x06levels\x18\x01 \x03(\v2 .codermesh.agent.v1.MonitorLevelR\x06levels\"\xdc\x01\n" +
 	"\x19ChangeDevcontainerRequest\x12'\n" +
 	"\x0fdevcontainer_id\x18\x01 \x01(\fR\x0edevcontainerId\x12L\n" +
 	"\x06change\x18\x02 \x01(\x0e24.codermesh.agent.v1.ChangeDevcontainerRequest.ChangeR\x06change\"H\n" +
@@ -3600,7 +3830,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13HEALTH_INITIALIZING\x10\x01\x12\x12\n" +
 	"\x0eHEALTH_HEALTHY\x10\x02\x12\x14\n" +
-	"\x10HEALTH_UNHEALTHY\x10\x032\xd8\b\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x032\xaf\t\n" +
 	"\fAgentService\x12U\n" +
 	"\bManifest\x12#.codermesh.agent.v1.ManifestRequest\x1a$.codermesh.agent.v1.ManifestResponse\x12R\n" +
 	"\aConnect\x12 .codermesh.agent.v1.AgentMessage\x1a!.codermesh.agent.v1.ServerMessage(\x010\x01\x12X\n" +
@@ -3614,7 +3844,8 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse\x12^\n" +
 	"\vConnections\x12&.codermesh.agent.v1.ConnectionsRequest\x1a'.codermesh.agent.v1.ConnectionsResponse\x12p\n" +
 	"\x11DevcontainerState\x12,.codermesh.agent.v1.DevcontainerStateRequest\x1a-.codermesh.agent.v1.DevcontainerStateResponse\x12d\n" +
-	"\rAdmitSubagent\x12(.codermesh.agent.v1.AdmitSubagentRequest\x1a).codermesh.agent.v1.AdmitSubagentResponse2\x9e\x03\n" +
+	"\rAdmitSubagent\x12(.codermesh.agent.v1.AdmitSubagentRequest\x1a).codermesh.agent.v1.AdmitSubagentResponse\x12U\n" +
+	"\bMonitors\x12#.codermesh.agent.v1.MonitorsRequest\x1a$.codermesh.agent.v1.MonitorsResponse2\x9e\x03\n" +
 	"\bAgentAPI\x12g\n" +
 	"\x0eListeningPorts\x12).codermesh.agent.v1.ListeningPortsRequest\x1a*.codermesh.agent.v1.ListeningPortsResponse\x12L\n" +
 	"\x05Paths\x12 .codermesh.agent.v1.PathsRequest\x1a!.codermesh.agent.v1.PathsResponse\x12f\n" +
@@ -3634,7 +3865,7 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_agent_agentpb_agent_proto_goTypes = []any{
 	(LifecycleState)(0),                   // 0: codermesh.agent.v1.LifecycleState
 	(LogLevel)(0),                         // 1: codermesh.agent.v1.LogLevel
@@ -3645,125 +3876,134 @@ var file_agent_agentpb_agent_proto_goTypes = []any{
 	(ChangeDevcontainerRequest_Change)(0), // 6: codermesh.agent.v1.ChangeDevcontainerRequest.Change
 	(*ManifestRequest)(nil),               // 7: codermesh.agent.v1.ManifestRequest
 	(*ManifestResponse)(nil),              // 8: codermesh.agent.v1.ManifestResponse
-	(*Devcontainer)(nil),                  // 9: codermesh.agent.v1.Devcontainer
-	(*Secret)(nil),                        // 10: codermesh.agent.v1.Secret
-	(*Metadata)(nil),                      // 11: codermesh.agent.v1.Metadata
-	(*App)(nil),                           // 12: codermesh.agent.v1.App
-	(*Script)(nil),                        // 13: codermesh.agent.v1.Script
-	(*AgentMessage)(nil),                  // 14: codermesh.agent.v1.AgentMessage
-	(*Hello)(nil),                         // 15: codermesh.agent.v1.Hello
-	(*Heartbeat)(nil),                     // 16: codermesh.agent.v1.Heartbeat
-	(*ServerMessage)(nil),                 // 17: codermesh.agent.v1.ServerMessage
-	(*ManifestChanged)(nil),               // 18: codermesh.agent.v1.ManifestChanged
-	(*HeartbeatAck)(nil),                  // 19: codermesh.agent.v1.HeartbeatAck
-	(*Shutdown)(nil),                      // 20: codermesh.agent.v1.Shutdown
-	(*LifecycleRequest)(nil),              // 21: codermesh.agent.v1.LifecycleRequest
-	(*LifecycleResponse)(nil),             // 22: codermesh.agent.v1.LifecycleResponse
-	(*LogLine)(nil),                       // 23: codermesh.agent.v1.LogLine
-	(*LogsRequest)(nil),                   // 24: codermesh.agent.v1.LogsRequest
-	(*LogsResponse)(nil),                  // 25: codermesh.agent.v1.LogsResponse
-	(*ScriptDoneRequest)(nil),             // 26: codermesh.agent.v1.ScriptDoneRequest
-	(*ScriptDoneResponse)(nil),            // 27: codermesh.agent.v1.ScriptDoneResponse
-	(*AppHealthRequest)(nil),              // 28: codermesh.agent.v1.AppHealthRequest
-	(*AppState)(nil),                      // 29: codermesh.agent.v1.AppState
-	(*AppHealthResponse)(nil),             // 30: codermesh.agent.v1.AppHealthResponse
-	(*StatsRequest)(nil),                  // 31: codermesh.agent.v1.StatsRequest
-	(*StatsResponse)(nil),                 // 32: codermesh.agent.v1.StatsResponse
-	(*ConnectionsRequest)(nil),            // 33: codermesh.agent.v1.ConnectionsRequest
-	(*Connection)(nil),                    // 34: codermesh.agent.v1.Connection
-	(*ConnectionsResponse)(nil),           // 35: codermesh.agent.v1.ConnectionsResponse
-	(*ListeningPortsRequest)(nil),         // 36: codermesh.agent.v1.ListeningPortsRequest
-	(*ListeningPortsResponse)(nil),        // 37: codermesh.agent.v1.ListeningPortsResponse
-	(*PathsRequest)(nil),                  // 38: codermesh.agent.v1.PathsRequest
-	(*PathsResponse)(nil),                 // 39: codermesh.agent.v1.PathsResponse
-	(*Path)(nil),                          // 40: codermesh.agent.v1.Path
-	(*ListeningPort)(nil),                 // 41: codermesh.agent.v1.ListeningPort
-	(*WatchMetadataRequest)(nil),          // 42: codermesh.agent.v1.WatchMetadataRequest
-	(*WatchMetadataResponse)(nil),         // 43: codermesh.agent.v1.WatchMetadataResponse
-	(*MetadataValue)(nil),                 // 44: codermesh.agent.v1.MetadataValue
-	(*GitSSHKeyRequest)(nil),              // 45: codermesh.agent.v1.GitSSHKeyRequest
-	(*GitSSHKeyResponse)(nil),             // 46: codermesh.agent.v1.GitSSHKeyResponse
-	(*ExternalAuthRequest)(nil),           // 47: codermesh.agent.v1.ExternalAuthRequest
-	(*ExternalAuthResponse)(nil),          // 48: codermesh.agent.v1.ExternalAuthResponse
-	(*DevcontainerStateRequest)(nil),      // 49: codermesh.agent.v1.DevcontainerStateRequest
-	(*DevcontainerStateResponse)(nil),     // 50: codermesh.agent.v1.DevcontainerStateResponse
-	(*AdmitSubagentRequest)(nil),          // 51: codermesh.agent.v1.AdmitSubagentRequest
-	(*AdmitSubagentResponse)(nil),         // 52: codermesh.agent.v1.AdmitSubagentResponse
-	(*ChangeDevcontainerRequest)(nil),     // 53: codermesh.agent.v1.ChangeDevcontainerRequest
-	(*ChangeDevcontainerResponse)(nil),    // 54: codermesh.agent.v1.ChangeDevcontainerResponse
-	nil,                                   // 55: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),         // 56: google.protobuf.Timestamp
+	(*Monitor)(nil),                       // 9: codermesh.agent.v1.Monitor
+	(*Devcontainer)(nil),                  // 10: codermesh.agent.v1.Devcontainer
+	(*Secret)(nil),                        // 11: codermesh.agent.v1.Secret
+	(*Metadata)(nil),                      // 12: codermesh.agent.v1.Metadata
+	(*App)(nil),                           // 13: codermesh.agent.v1.App
+	(*Script)(nil),                        // 14: codermesh.agent.v1.Script
+	(*AgentMessage)(nil),                  // 15: codermesh.agent.v1.AgentMessage
+	(*Hello)(nil),                         // 16: codermesh.agent.v1.Hello
+	(*Heartbeat)(nil),                     // 17: codermesh.agent.v1.Heartbeat
+	(*ServerMessage)(nil),                 // 18: codermesh.agent.v1.ServerMessage
+	(*ManifestChanged)(nil),               // 19: codermesh.agent.v1.ManifestChanged
+	(*HeartbeatAck)(nil),                  // 20: codermesh.agent.v1.HeartbeatAck
+	(*Shutdown)(nil),                      // 21: codermesh.agent.v1.Shutdown
+	(*LifecycleRequest)(nil),              // 22: codermesh.agent.v1.LifecycleRequest
+	(*LifecycleResponse)(nil),             // 23: codermesh.agent.v1.LifecycleResponse
+	(*LogLine)(nil),                       // 24: codermesh.agent.v1.LogLine
+	(*LogsRequest)(nil),                   // 25: codermesh.agent.v1.LogsRequest
+	(*LogsResponse)(nil),                  // 26: codermesh.agent.v1.LogsResponse
+	(*ScriptDoneRequest)(nil),             // 27: codermesh.agent.v1.ScriptDoneRequest
+	(*ScriptDoneResponse)(nil),            // 28: codermesh.agent.v1.ScriptDoneResponse
+	(*AppHealthRequest)(nil),              // 29: codermesh.agent.v1.AppHealthRequest
+	(*AppState)(nil),                      // 30: codermesh.agent.v1.AppState
+	(*AppHealthResponse)(nil),             // 31: codermesh.agent.v1.AppHealthResponse
+	(*StatsRequest)(nil),                  // 32: codermesh.agent.v1.StatsRequest
+	(*StatsResponse)(nil),                 // 33: codermesh.agent.v1.StatsResponse
+	(*ConnectionsRequest)(nil),            // 34: codermesh.agent.v1.ConnectionsRequest
+	(*Connection)(nil),                    // 35: codermesh.agent.v1.Connection
+	(*ConnectionsResponse)(nil),           // 36: codermesh.agent.v1.ConnectionsResponse
+	(*ListeningPortsRequest)(nil),         // 37: codermesh.agent.v1.ListeningPortsRequest
+	(*ListeningPortsResponse)(nil),        // 38: codermesh.agent.v1.ListeningPortsResponse
+	(*PathsRequest)(nil),                  // 39: codermesh.agent.v1.PathsRequest
+	(*PathsResponse)(nil),                 // 40: codermesh.agent.v1.PathsResponse
+	(*Path)(nil),                          // 41: codermesh.agent.v1.Path
+	(*ListeningPort)(nil),                 // 42: codermesh.agent.v1.ListeningPort
+	(*WatchMetadataRequest)(nil),          // 43: codermesh.agent.v1.WatchMetadataRequest
+	(*WatchMetadataResponse)(nil),         // 44: codermesh.agent.v1.WatchMetadataResponse
+	(*MetadataValue)(nil),                 // 45: codermesh.agent.v1.MetadataValue
+	(*GitSSHKeyRequest)(nil),              // 46: codermesh.agent.v1.GitSSHKeyRequest
+	(*GitSSHKeyResponse)(nil),             // 47: codermesh.agent.v1.GitSSHKeyResponse
+	(*ExternalAuthRequest)(nil),           // 48: codermesh.agent.v1.ExternalAuthRequest
+	(*ExternalAuthResponse)(nil),          // 49: codermesh.agent.v1.ExternalAuthResponse
+	(*DevcontainerStateRequest)(nil),      // 50: codermesh.agent.v1.DevcontainerStateRequest
+	(*DevcontainerStateResponse)(nil),     // 51: codermesh.agent.v1.DevcontainerStateResponse
+	(*AdmitSubagentRequest)(nil),          // 52: codermesh.agent.v1.AdmitSubagentRequest
+	(*AdmitSubagentResponse)(nil),         // 53: codermesh.agent.v1.AdmitSubagentResponse
+	(*MonitorsRequest)(nil),               // 54: codermesh.agent.v1.MonitorsRequest
+	(*MonitorLevel)(nil),                  // 55: codermesh.agent.v1.MonitorLevel
+	(*MonitorsResponse)(nil),              // 56: codermesh.agent.v1.MonitorsResponse
+	(*ChangeDevcontainerRequest)(nil),     // 57: codermesh.agent.v1.ChangeDevcontainerRequest
+	(*ChangeDevcontainerResponse)(nil),    // 58: codermesh.agent.v1.ChangeDevcontainerResponse
+	nil,                                   // 59: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),         // 60: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	55, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
-	13, // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
-	11, // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
-	12, // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
-	10, // 4: codermesh.agent.v1.ManifestResponse.secrets:type_name -> codermesh.agent.v1.Secret
-	9,  // 5: codermesh.agent.v1.ManifestResponse.devcontainers:type_name -> codermesh.agent.v1.Devcontainer
-	15, // 6: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
-	16, // 7: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
-	19, // 8: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
-	20, // 9: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
-	18, // 10: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
-	0,  // 11: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	56, // 12: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	56, // 13: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 14: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
-	23, // 15: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	56, // 16: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	56, // 17: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
-	29, // 18: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
-	2,  // 19: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
-	34, // 20: codermesh.agent.v1.ConnectionsRequest.connections:type_name -> codermesh.agent.v1.Connection
-	3,  // 21: codermesh.agent.v1.Connection.kind:type_name -> codermesh.agent.v1.Connection.Kind
-	56, // 22: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
-	56, // 23: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
-	4,  // 24: codermesh.agent.v1.Connection.way:type_name -> codermesh.agent.v1.Path.Way
-	41, // 25: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
-	40, // 26: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
-	4,  // 27: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
-	44, // 28: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	56, // 29: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
-	5,  // 30: codermesh.agent.v1.DevcontainerStateRequest.state:type_name -> codermesh.agent.v1.DevcontainerStateRequest.State
-	6,  // 31: codermesh.agent.v1.ChangeDevcontainerRequest.change:type_name -> codermesh.agent.v1.ChangeDevcontainerRequest.Change
-	7,  // 32: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
-	14, // 33: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
-	21, // 34: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
-	24, // 35: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
-	26, // 36: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
-	45, // 37: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
-	47, // 38: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
-	28, // 39: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
-	31, // 40: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
-	33, // 41: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
-	49, // 42: codermesh.agent.v1.AgentService.DevcontainerState:input_type -> codermesh.agent.v1.DevcontainerStateRequest
-	51, // 43: codermesh.agent.v1.AgentService.AdmitSubagent:input_type -> codermesh.agent.v1.AdmitSubagentRequest
-	36, // 44: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	38, // 45: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
-	42, // 46: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	53, // 47: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:input_type -> codermesh.agent.v1.ChangeDevcontainerRequest
-	8,  // 48: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	17, // 49: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	22, // 50: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	25, // 51: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	27, // 52: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	46, // 53: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
-	48, // 54: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
-	30, // 55: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	32, // 56: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	35, // 57: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
-	50, // 58: codermesh.agent.v1.AgentService.DevcontainerState:output_type -> codermesh.agent.v1.DevcontainerStateResponse
-	52, // 59: codermesh.agent.v1.AgentService.AdmitSubagent:output_type -> codermesh.agent.v1.AdmitSubagentResponse
-	37, // 60: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	39, // 61: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
-	43, // 62: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	54, // 63: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:output_type -> codermesh.agent.v1.ChangeDevcontainerResponse
-	48, // [48:64] is the sub-list for method output_type
-	32, // [32:48] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	59, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	14, // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
+	12, // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
+	13, // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
+	11, // 4: codermesh.agent.v1.ManifestResponse.secrets:type_name -> codermesh.agent.v1.Secret
+	10, // 5: codermesh.agent.v1.ManifestResponse.devcontainers:type_name -> codermesh.agent.v1.Devcontainer
+	9,  // 6: codermesh.agent.v1.ManifestResponse.monitors:type_name -> codermesh.agent.v1.Monitor
+	16, // 7: codermesh.agent.v1.AgentMessage.hello:type_name -> codermesh.agent.v1.Hello
+	17, // 8: codermesh.agent.v1.AgentMessage.heartbeat:type_name -> codermesh.agent.v1.Heartbeat
+	20, // 9: codermesh.agent.v1.ServerMessage.heartbeat_ack:type_name -> codermesh.agent.v1.HeartbeatAck
+	21, // 10: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
+	19, // 11: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
+	0,  // 12: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
+	60, // 13: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	60, // 14: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 15: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
+	24, // 16: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
+	60, // 17: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	60, // 18: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	30, // 19: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
+	2,  // 20: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
+	35, // 21: codermesh.agent.v1.ConnectionsRequest.connections:type_name -> codermesh.agent.v1.Connection
+	3,  // 22: codermesh.agent.v1.Connection.kind:type_name -> codermesh.agent.v1.Connection.Kind
+	60, // 23: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
+	60, // 24: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
+	4,  // 25: codermesh.agent.v1.Connection.way:type_name -> codermesh.agent.v1.Path.Way
+	42, // 26: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
+	41, // 27: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
+	4,  // 28: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
+	45, // 29: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
+	60, // 30: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	5,  // 31: codermesh.agent.v1.DevcontainerStateRequest.state:type_name -> codermesh.agent.v1.DevcontainerStateRequest.State
+	55, // 32: codermesh.agent.v1.MonitorsRequest.levels:type_name -> codermesh.agent.v1.MonitorLevel
+	55, // 33: codermesh.agent.v1.MonitorsResponse.levels:type_name -> codermesh.agent.v1.MonitorLevel
+	6,  // 34: codermesh.agent.v1.ChangeDevcontainerRequest.change:type_name -> codermesh.agent.v1.ChangeDevcontainerRequest.Change
+	7,  // 35: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
+	15, // 36: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
+	22, // 37: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
+	25, // 38: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
+	27, // 39: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
+	46, // 40: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
+	48, // 41: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
+	29, // 42: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	32, // 43: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	34, // 44: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
+	50, // 45: codermesh.agent.v1.AgentService.DevcontainerState:input_type -> codermesh.agent.v1.DevcontainerStateRequest
+	52, // 46: codermesh.agent.v1.AgentService.AdmitSubagent:input_type -> codermesh.agent.v1.AdmitSubagentRequest
+	54, // 47: codermesh.agent.v1.AgentService.Monitors:input_type -> codermesh.agent.v1.MonitorsRequest
+	37, // 48: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	39, // 49: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
+	43, // 50: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	57, // 51: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:input_type -> codermesh.agent.v1.ChangeDevcontainerRequest
+	8,  // 52: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	18, // 53: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	23, // 54: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	26, // 55: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	28, // 56: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	47, // 57: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	49, // 58: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
+	31, // 59: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	33, // 60: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	36, // 61: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
+	51, // 62: codermesh.agent.v1.AgentService.DevcontainerState:output_type -> codermesh.agent.v1.DevcontainerStateResponse
+	53, // 63: codermesh.agent.v1.AgentService.AdmitSubagent:output_type -> codermesh.agent.v1.AdmitSubagentResponse
+	56, // 64: codermesh.agent.v1.AgentService.Monitors:output_type -> codermesh.agent.v1.MonitorsResponse
+	38, // 65: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	40, // 66: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
+	44, // 67: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	58, // 68: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:output_type -> codermesh.agent.v1.ChangeDevcontainerResponse
+	52, // [52:69] is the sub-list for method output_type
+	35, // [35:52] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_agent_agentpb_agent_proto_init() }
@@ -3771,16 +4011,16 @@ func file_agent_agentpb_agent_proto_init() {
 	if File_agent_agentpb_agent_proto != nil {
 		return
 	}
-	file_agent_agentpb_agent_proto_msgTypes[7].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[8].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[10].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[11].OneofWrappers = []any{
 		(*ServerMessage_HeartbeatAck)(nil),
 		(*ServerMessage_Shutdown)(nil),
 		(*ServerMessage_ManifestChanged)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[40].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[41].OneofWrappers = []any{
 		(*ExternalAuthRequest_Url)(nil),
 		(*ExternalAuthRequest_ProviderId)(nil),
 	}
@@ -3790,7 +4030,7 @@ func file_agent_agentpb_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   49,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

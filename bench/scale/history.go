@@ -55,7 +55,7 @@ func (b *bench) history(ctx context.Context) error {
 			return err
 		}},
 		{"dashboard: templates", func() error {
-			_, err := d.admin.OrganizationTemplates(ctx, sdk.DefaultOrganization)
+			_, err := d.admin.OrganizationTemplates(ctx, sdk.DefaultOrganization, "")
 			return err
 		}},
 		{"dashboard: jobs", func() error {

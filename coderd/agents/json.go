@@ -153,6 +153,10 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbs
 		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds, TroubleshootingURL: a.TroubleshootingUrl,
 		StartupScriptBehavior: sdk.StartupBehavior(a.StartupScriptBehavior), External: a.External,
 	}
+	var err error
+	if out.Monitors, err = monitorsJSON(a.Monitors); err != nil {
+		return sdk.WorkspaceAgent{}, err
+	}
 	for _, app := range a.DisplayApps {
 		out.DisplayApps = append(out.DisplayApps, sdk.DisplayApp(app))
 	}

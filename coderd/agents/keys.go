@@ -8,6 +8,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 // errNoUserData is the answer to an agent whose template withholds its owner's data.
@@ -31,6 +32,9 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	if !admitted.UserData {
 		return nil, errNoUserData()
 	}
+	if admitted.OwnerID == sdk.PrebuildsOwnerID {
+		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the workspace is prebuilt and belongs to no user yet"))
+	}
 	if r.opts.Accounts == nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("this server does not store git keys"))
 	}
@@ -43,7 +47,7 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 
 // addSecrets adds the owner's secrets to a manifest, unless the agent's template forbids that.
 func (r *rpc) addSecrets(ctx context.Context, m dbsqlc.GetAgentManifestRow, out *agentpb.ManifestResponse) error {
-	if !m.WorkspaceAgent.UserData || r.opts.Secrets == nil {
+	if !m.WorkspaceAgent.UserData || r.opts.Secrets == nil || m.OwnerID == sdk.PrebuildsOwnerID {
 		return nil
 	}
 	secrets, err := r.opts.Secrets.SecretsOf(ctx, m.OwnerID)

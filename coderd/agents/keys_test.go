@@ -51,6 +51,42 @@ func TestNoUserData(t *testing.T) {
 	}
 }
 
+// TestPrebuiltGetsNothing checks that the agent of a prebuilt workspace may be on the mesh, that no user may connect to it, and that it gets no keys,
+// logins and secrets until a user claims the workspace.
+func TestPrebuiltGetsNothing(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	w.opts.Accounts, w.opts.Secrets = fakeAccounts{}, fakeSecrets{}
+	w.Exec("UPDATE workspaces SET owner_id = $2 WHERE id = $1", b.Workspace, sdk.PrebuildsOwnerID)
+	service := agents.New(w.opts)
+	c := serve(t, service).client(id)
+	if admitted, err := service.Admitted(t.Context(), id); err != nil || len(admitted) != 1 {
+		t.Errorf("admitted: %v, %v", admitted, err)
+	}
+	for _, user := range []string{"ann", "olga"} {
+		if ids, err := service.Reachable(t.Context(), w.User(user), id); err != nil || len(ids) != 0 {
+			t.Errorf("%s reaches %v, %v", user, ids, err)
+		}
+	}
+	if got, err := c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("the key for git: %v, %v, want permission denied", got, err)
+	}
+	login := &agentpb.ExternalAuthRequest{Of: &agentpb.ExternalAuthRequest_ProviderId{ProviderId: "forge"}}
+	if got, err := c.ExternalAuth(t.Context(), connect.NewRequest(login)); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("a login: %v, %v, want permission denied", got, err)
+	}
+	if m, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{})); err != nil || len(m.Msg.GetSecrets()) != 0 || m.Msg.GetOwnerName() != sdk.PrebuildsOwner {
+		t.Errorf("the manifest is %v, %v", m, err)
+	}
+	w.Exec("UPDATE workspaces SET owner_id = $2 WHERE id = $1", b.Workspace, w.owner)
+	if got, err := c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{})); err != nil || got.Msg.GetPublicKey() != "public of "+w.owner.String() {
+		t.Errorf("after the claim: %v, %v", got, err)
+	}
+	if m, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{})); err != nil || len(m.Msg.GetSecrets()) != 1 {
+		t.Errorf("the manifest after the claim: %v, %v", m, err)
+	}
+}
+
 // TestSecretsInTheManifest checks that an agent gets the secrets of its workspace's owner, and none before the build has described it.
 func TestSecretsInTheManifest(t *testing.T) {
 	t.Parallel()

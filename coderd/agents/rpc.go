@@ -123,6 +123,13 @@ func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentp
 	for _, item := range items {
 		out.Metadata = append(out.Metadata, &agentpb.Metadata{Key: item.Key, Script: item.Script, IntervalSeconds: item.Interval, TimeoutSeconds: item.Timeout})
 	}
+	var monitors []monitor
+	if err := json.Unmarshal(a.Monitors, &monitors); err != nil {
+		return r.fail(ctx, id, "read monitors", err)
+	}
+	for _, m := range monitors {
+		out.Monitors = append(out.Monitors, &agentpb.Monitor{Volume: m.Volume, ThresholdPercent: uint32(m.Threshold), Over: m.Over})
+	}
 	apps, err := r.opts.DB.ListAppsOfAgents(ctx, []uuid.UUID{id})
 	if err != nil {
 		return r.fail(ctx, id, "read apps", err)

@@ -121,6 +121,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		"Stats":        second(c.Stats(t.Context(), connect.NewRequest(&agentpb.StatsRequest{}))),
 		"GitSSHKey":    second(c.GitSSHKey(t.Context(), connect.NewRequest(&agentpb.GitSSHKeyRequest{}))),
 		"ExternalAuth": second(c.ExternalAuth(t.Context(), connect.NewRequest(&agentpb.ExternalAuthRequest{Of: &agentpb.ExternalAuthRequest_ProviderId{ProviderId: "x"}}))),
+		"Monitors":     second(c.Monitors(t.Context(), connect.NewRequest(&agentpb.MonitorsRequest{}))),
 		"ScriptDone":   second(c.ScriptDone(t.Context(), connect.NewRequest(&agentpb.ScriptDoneRequest{}))),
 	} {
 		if connect.CodeOf(got) != connect.CodePermissionDenied {

@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
+	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
@@ -61,6 +62,8 @@ type Options struct {
 	ExternalAuth *extauth.Service
 	// Secrets has users' secrets. Nil means that there are none.
 	Secrets Secrets
+	// Notifications records what agents' owners are told. Nil means that nothing is.
+	Notifications *notifications.Recorder
 	// ReturnGrace is how long agents may take to come back after their server has ended. 0 means 30 s.
 	ReturnGrace time.Duration
 	// ServerID identifies this process among the servers of the database. The zero value means a new one.

@@ -150,6 +150,13 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 			params.TokenHash = secret.Token(a.GetToken()).Hash()
 		}
 	}
+	var had *dbsqlc.WorkspaceAgent
+	if existed {
+		had = &before
+	}
+	if params.Monitors, err = s.monitors(ctx, id, a, had); err != nil {
+		return err
+	}
 	n, err := s.UpsertAgent(ctx, params)
 	if err != nil {
 		return fmt.Errorf("upsert agent: %w", err)

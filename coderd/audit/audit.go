@@ -76,6 +76,7 @@ const (
 	NotificationsSettings Kind = "notifications_settings"
 	Organization          Kind = "organization"
 	OrganizationMember    Kind = "organization_member"
+	PrebuildsSettings     Kind = "prebuilds_settings"
 	ProvisionerJob        Kind = "provisioner_job"
 	ProvisionerKey        Kind = "provisioner_key"
 	Template              Kind = "template"

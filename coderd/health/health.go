@@ -100,6 +100,7 @@ func New(opts Options) *Service {
 // Routes registers the report, and the echo with which the server checks that websockets get through.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get)
+	mux.Handle("GET /api/v2/debug/health/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.settings)
 	mux.Handle("GET /api/v2/replicas", rbac.Needs(rbac.Read, rbac.Deployment), s.replicas)
 	uncounted := httpapi.Uncounted("servers ask each other")
 	mux.Handle("GET "+selfPath, rbac.Public, s.answer, uncounted) // requires a token from a server of this deployment
@@ -112,6 +113,11 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, s.Report(r.Context(), force))
+}
+
+// settings answers that no check is dismissed: none can be.
+func (s *Service) settings(w http.ResponseWriter, _ *http.Request) error {
+	return httpapi.Write(w, http.StatusOK, sdk.HealthSettings{})
 }
 
 // Report returns the latest report, or a new one if that is too old or force is set. It blocks for the slowest section.

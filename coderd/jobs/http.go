@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -25,47 +26,91 @@ const maxListed = 1000
 // Routes registers the queue's routes.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/organizations/{organization}/provisionerdaemons", rbac.Needs(rbac.Read, rbac.ProvisionerDaemon), s.listDaemons)
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerkeys/daemons", rbac.Needs(rbac.Read, rbac.ProvisionerKey), s.listKeyDaemons)
 	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs", rbac.Needs(rbac.Read, rbac.ProvisionerJob), s.listJobs)
 	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs/{job}", rbac.Needs(rbac.Read, rbac.ProvisionerJob), s.getJob)
 	mux.Handle("PATCH /api/v2/organizations/{organization}/provisionerjobs/{job}/cancel", rbac.Needs(rbac.Update, rbac.ProvisionerJob), s.cancelJob, audit.On(audit.Cancel, audit.ProvisionerJob))
 }
 
 func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
-	actor := httpapi.ActorFrom(r.Context())
-	org, err := lookup.Organization(r, s.opts.DB.Queries, actor)
+	org, err := lookup.Organization(r, s.opts.DB.Queries, httpapi.ActorFrom(r.Context()))
 	if err != nil {
 		return err
-	}
-	rows, err := s.opts.DB.ListProvisioners(r.Context(), org.ID)
-	if err != nil {
-		return fmt.Errorf("list provisioners: %w", err)
-	}
-	if !actor.Sees(rbac.ProvisionerDaemon, org.ID) {
-		rows = slices.DeleteFunc(rows, func(row dbsqlc.ProvisionerDaemon) bool { return !ownDaemon(row, actor.UserID) })
 	}
 	filter, err := readDaemonFilter(r)
 	if err != nil {
 		return err
+	}
+	out, err := s.visibleDaemons(r.Context(), org, filter)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, out[:min(len(out), filter.limit)])
+}
+
+// listKeyDaemons lists an organization's keys, each with the daemons that joined with it.
+func (s *Service) listKeyDaemons(w http.ResponseWriter, r *http.Request) error {
+	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
+	org, err := lookup.Organization(r, s.opts.DB.Queries, actor)
+	if err != nil {
+		return err
+	}
+	if err := actor.May(rbac.Read, rbac.Of(rbac.ProvisionerKey, uuid.Nil).In(org.ID)); err != nil {
+		return err
+	}
+	keys, err := s.opts.DB.ListProvisionerKeys(ctx, org.ID)
+	if err != nil {
+		return fmt.Errorf("list provisioner keys: %w", err)
+	}
+	daemons, err := s.visibleDaemons(ctx, org, daemonFilter{})
+	if err != nil {
+		return err
+	}
+	out := make([]sdk.ProvisionerKeyDaemons, len(keys))
+	for i, key := range keys {
+		tags, err := decodeTags(key.Tags)
+		if err != nil {
+			return err
+		}
+		out[i].Key = sdk.ProvisionerKey{ID: key.ID, CreatedAt: key.CreatedAt, OrganizationID: key.OrganizationID, Name: key.Name, Tags: tags}
+		for _, d := range daemons {
+			if d.KeyID == key.ID {
+				out[i].Daemons = append(out[i].Daemons, d)
+			}
+		}
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// visibleDaemons returns the daemons of an organization that the actor sees and the filter keeps: online ones first, then by name.
+func (s *Service) visibleDaemons(ctx context.Context, org dbsqlc.Organization, filter daemonFilter) ([]sdk.ProvisionerDaemon, error) {
+	actor := httpapi.ActorFrom(ctx)
+	rows, err := s.opts.DB.ListProvisioners(ctx, org.ID)
+	if err != nil {
+		return nil, fmt.Errorf("list provisioners: %w", err)
+	}
+	if !actor.Sees(rbac.ProvisionerDaemon, org.ID) {
+		rows = slices.DeleteFunc(rows, func(row dbsqlc.ProvisionerDaemon) bool { return !ownDaemon(row, actor.UserID) })
 	}
 	rows = slices.DeleteFunc(rows, func(row dbsqlc.ProvisionerDaemon) bool { return !filter.keeps(row) })
 	ids := make([]uuid.UUID, len(rows))
 	for i, row := range rows {
 		ids[i] = row.ID
 	}
-	leased, err := s.opts.DB.ListLeasedJobs(r.Context())
+	leased, err := s.opts.DB.ListLeasedJobs(ctx)
 	if err != nil {
-		return fmt.Errorf("list running jobs: %w", err)
+		return nil, fmt.Errorf("list running jobs: %w", err)
 	}
-	last, err := s.opts.DB.ListLastJobs(r.Context(), ids)
+	last, err := s.opts.DB.ListLastJobs(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("list ended jobs: %w", err)
+		return nil, fmt.Errorf("list ended jobs: %w", err)
 	}
 	// A built-in daemon may run another organization's job, of which this one's administrators learn nothing.
 	foreign := func(job dbsqlc.ProvisionerJob) bool { return job.OrganizationID != org.ID }
 	leased, last = slices.DeleteFunc(leased, foreign), slices.DeleteFunc(last, foreign)
-	shown, err := s.show(r.Context(), s.opts.DB.Queries, slices.Concat(leased, last))
+	shown, err := s.show(ctx, s.opts.DB.Queries, slices.Concat(leased, last))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var paths map[uuid.UUID]string
 	if s.opts.Mesh != nil {
@@ -75,13 +120,13 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	for _, row := range rows {
 		d, err := s.daemonJSON(row, paths[row.ID], jobOf(row.ID, leased, shown), jobOf(row.ID, last, shown))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(filter.statuses) == 0 || slices.Contains(filter.statuses, string(d.Status)) {
 			out = append(out, d)
 		}
 	}
-	return httpapi.Write(w, http.StatusOK, out[:min(len(out), filter.limit)])
+	return out, nil
 }
 
 // ownDaemon reports whether a daemon serves only the user.

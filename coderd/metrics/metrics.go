@@ -46,6 +46,14 @@ var (
 		[]string{"agent_name", "derp", "preferred", "username", "workspace_name"}, nil)
 	agentStartup = prometheus.NewDesc("coderd_agentstats_startup_script_seconds", "How long the agent's latest start scripts took.",
 		[]string{"agent_name", "success", "template_name", "template_version", "username", "workspace_name"}, nil)
+	prebuiltCreated  = prebuilds("created_total", "Prebuilt workspaces that the server created for a preset of a template's active version.")
+	prebuiltFailed   = prebuilds("failed_total", "Prebuilt workspaces whose first build failed.")
+	prebuiltClaimed  = prebuilds("claimed_total", "Prebuilt workspaces that users got.")
+	prebuiltDesired  = prebuilds("desired", "Prebuilt workspaces that the preset asks for now.")
+	prebuiltRunning  = prebuilds("running", "Prebuilt workspaces that have started and have no user yet.")
+	prebuiltEligible = prebuilds("eligible", "Prebuilt workspaces that are ready for a user.")
+	prebuiltLimited  = prebuilds("preset_hard_limited", "1 if no more are created because the last ones failed.")
+
 	oldestJob      = prometheus.NewDesc("codermesh_jobs_oldest_pending_seconds", "How long the oldest waiting job has waited; 0 if none waits.", nil, nil)
 	jobs           = prometheus.NewDesc("codermesh_jobs", "Jobs that wait for a provisioner or run.", []string{"status"}, nil)
 	provisioners   = prometheus.NewDesc("codermesh_provisioners_online", "Provisioners that are connected to any server.", nil, nil)
@@ -56,6 +64,10 @@ var (
 	waitSeconds    = prometheus.NewDesc("codermesh_database_wait_seconds_total", "How long they waited.", nil, nil)
 	build          = prometheus.NewDesc("codermesh_build_info", "Always 1; the labels describe this server's program.", []string{"version", "revision"}, nil)
 )
+
+func prebuilds(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("coderd_prebuilt_workspaces_"+name, help, []string{"template_name", "preset_name", "organization_name"}, nil)
+}
 
 func agentSessions(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, []string{"agent_name", "username", "workspace_name"}, nil)
@@ -88,6 +100,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		agentsUp, agentConns, agentApps, latestBuild, latestBuilds, activeUsers, jobs, oldestJob, provisioners,
 		databaseUp, connections, connectionsMax, waits, waitSeconds, build, sshSessions, vscodeSessions, jetbrainsSessions, terminals, agentLatency, agentStartup,
+		prebuiltCreated, prebuiltFailed, prebuiltClaimed, prebuiltDesired, prebuiltRunning, prebuiltEligible, prebuiltLimited,
 	} {
 		out <- d
 	}
@@ -187,6 +200,11 @@ func (c *Collector) read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.M
 	for status, n := range byStatus {
 		out = append(out, gauge(latestBuilds, float64(n), status))
 	}
+	pools, err := countPrebuilds(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, pools...)
 	all, err := q.CountForMetrics(ctx)
 	if err != nil {
 		return nil, err

@@ -86,6 +86,29 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestPrebuildMetrics checks the metrics of prebuilt workspaces: one is ready, and one failed.
+func TestPrebuildMetrics(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	w.Template("process", &provisionerpb.ImportResult{Presets: []*provisionerpb.Preset{{Name: "big", Prebuilds: &provisionerpb.Prebuilds{Instances: 2}}}})
+	if err := w.Workspaces.RunSchedule(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	failed := coderdtest.Built("")
+	failed.Error = "no capacity"
+	w.Daemon().Next().Finish(failed)
+	w.Daemon().Next().Finish(coderdtest.Built("state"))
+	got := scrape(t, metrics.New(w.DB, nil, slog.New(slog.DiscardHandler)))
+	for name, value := range map[string]string{
+		"created_total": "2", "failed_total": "1", "claimed_total": "0", "desired": "2", "running": "1", "eligible": "1", "preset_hard_limited": "0",
+	} {
+		want := "coderd_prebuilt_workspaces_" + name + `{organization_name="default",preset_name="big",template_name="process"} ` + value
+		if !slices.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+}
+
 // TestNoDatabase checks that without the database a scrape still gets an answer, which reports that.
 func TestNoDatabase(t *testing.T) {
 	t.Parallel()

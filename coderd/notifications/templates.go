@@ -93,6 +93,18 @@ var (
 		Body:    "**{{initiator}}** shared the workspace **{{owner}}/{{workspace}}** with you.",
 		Actions: []ActionTemplate{viewWorkspace},
 	}
+	WorkspaceOutOfMemory = Template{
+		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a21"), Name: "Workspace Out Of Memory", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
+		Title:   `Workspace "{{workspace}}" is low on memory`,
+		Body:    "Your workspace **{{workspace}}** uses **{{percent}} %** of its memory, and passed the threshold of {{threshold}} %.\n\nPrograms may end when no memory is left. Stop those that you do not need.",
+		Actions: []ActionTemplate{viewWorkspace},
+	}
+	WorkspaceOutOfDisk = Template{
+		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a22"), Name: "Workspace Out Of Disk", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
+		Title:   `Workspace "{{workspace}}" is low on disk space`,
+		Body:    "In your workspace **{{workspace}}**, {{volumes}}.\n\nPrograms cannot write files when no space is left. Delete those that you do not need.",
+		Actions: []ActionTemplate{viewWorkspace},
+	}
 	UserCreated = Template{
 		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a10"), Name: "User Account Created", Group: groupUsers, Icon: sdk.InboxIconAccount,
 		Title: `User account "{{account}}" created`, Body: "The account **{{account}}** was created by **{{initiator}}**.", Actions: []ActionTemplate{viewUsers},
@@ -149,7 +161,7 @@ var (
 func All() []Template {
 	return []Template{
 		WorkspaceStopsSoon, WorkspaceDormantSoon, WorkspaceDormant, WorkspaceMarkedForDeletion, WorkspaceDeleted, WorkspaceAutobuildFailed,
-		WorkspaceAutoUpdated, WorkspaceShared, UserCreated, UserDeleted, UserSuspended, UserActivated, YourAccountSuspended,
+		WorkspaceAutoUpdated, WorkspaceOutOfMemory, WorkspaceOutOfDisk, WorkspaceShared, UserCreated, UserDeleted, UserSuspended, UserActivated, YourAccountSuspended,
 		YourAccountActivated, SignInRefused, WorkspaceManualBuildFailed, TemplateDeleted, TemplateDeprecated, Test, Custom,
 	}
 }

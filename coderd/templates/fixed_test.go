@@ -78,7 +78,7 @@ func TestFixedSettings(t *testing.T) {
 	if err != nil || got.Description != "kept" || got.CORSBehavior != "simple" || len(got.AutostartRequirement.DaysOfWeek) != 7 {
 		t.Errorf("template: %+v, %v", got, err)
 	}
-	if list, err := w.As("tom").Templates(t.Context(), ""); err != nil || len(list) != 1 {
+	if list, err := w.As("tom").Templates(t.Context(), "", ""); err != nil || len(list) != 1 {
 		t.Errorf("templates: %d, %v", len(list), err)
 	}
 }

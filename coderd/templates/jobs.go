@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/templates/formdeps"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -218,14 +219,34 @@ func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, 
 		if err != nil {
 			return fmt.Errorf("encode preset: %w", err)
 		}
+		prebuilds, err := prebuildsOf(p.GetPrebuilds())
+		if err != nil {
+			return err
+		}
 		if err := q.InsertTemplateVersionPreset(ctx, dbsqlc.InsertTemplateVersionPresetParams{
 			ID: uuid.New(), TemplateVersionID: version, Name: database.Text(p.GetName()), Description: database.Text(p.GetDescription()), Icon: database.Text(p.GetIcon()),
-			IsDefault: p.GetDefault(), Parameters: data,
+			IsDefault: p.GetDefault(), Parameters: data, Prebuilds: prebuilds,
 		}); err != nil {
 			return fmt.Errorf("store preset: %w", err)
 		}
 	}
 	return nil
+}
+
+// prebuildsOf returns what is stored about a preset's prebuilt workspaces; nil for nothing.
+func prebuildsOf(p *provisionerpb.Prebuilds) ([]byte, error) {
+	if p == nil {
+		return nil, nil
+	}
+	out := policy.Prebuilds{Instances: int(p.GetInstances()), TTLSeconds: p.GetTtlSeconds(), Timezone: database.Text(p.GetTimezone())}
+	for _, s := range p.GetSchedule() {
+		out.Schedule = append(out.Schedule, policy.PrebuildsInHour{Cron: database.Text(s.GetCron()), Instances: int(s.GetInstances())})
+	}
+	data, err := json.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("encode prebuilds: %w", err)
+	}
+	return data, nil
 }
 
 func parameterJSON(p *provisionerpb.Parameter) sdk.TemplateVersionParameter {

@@ -60,6 +60,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/organizations/{organization}/templates", read, s.listTemplates)
 	mux.Handle("GET /api/v2/organizations/{organization}/templates/{templatename}", read, s.getTemplateByName)
 	mux.Handle("GET /api/v2/organizations/{organization}/templates/{templatename}/versions/{versionname}", readVersion, s.getVersionByNames)
+	mux.Handle("GET /api/v2/organizations/{organization}/templates/{templatename}/versions/{versionname}/previous", readVersion, s.getPreviousVersion)
 	mux.Handle("GET /api/v2/templates", read, s.listTemplates)
 	mux.Handle("GET /api/v2/templates/examples", read, s.listExamples)
 	mux.Handle("GET /api/v2/organizations/{organization}/templates/examples", read, s.listExamples)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,6 +108,9 @@ func nameTaken(err error, name, doing string) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
+// orders are the orders of a list of templates.
+var orders = []sdk.TemplateOrder{sdk.TemplatesByName, sdk.TemplatesByUsers, sdk.TemplatesByUpdated}
+
 func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 	p := readable(httpapi.ActorFrom(r.Context()))
 	if r.PathValue("organization") != "" {
@@ -115,6 +119,9 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		p.OrganizationID = &org.ID
+	}
+	if p.Sort = r.URL.Query().Get("sort"); p.Sort != "" && !slices.Contains(orders, sdk.TemplateOrder(p.Sort)) {
+		return fault.New(fault.Invalid, "Templates cannot be sorted by %q.", p.Sort).WithField("sort", "must be name, users or updated")
 	}
 	terms, err := httpapi.ParseSearch(r.URL.Query().Get("q"), "name", "exact_name", "organization", "deprecated", "author", "has-ai-task", "has_ai_task", "has-external-agent", "has_external_agent")
 	if err != nil {
@@ -202,6 +209,9 @@ func (s *Service) writeTemplate(w http.ResponseWriter, r *http.Request, status i
 	}
 	return httpapi.Write(w, status, templateJSON(rows[0]))
 }
+
+// Object returns a template as an object of permissions.
+func Object(t dbsqlc.Template) rbac.Object { return object(t) }
 
 // object returns the template as an object of permissions.
 func object(t dbsqlc.Template) rbac.Object {
@@ -333,6 +343,10 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 		names, err := q.ListTemplateWorkspaceNames(r.Context(), t.ID)
 		if err != nil {
 			return err
+		}
+		if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, sdk.PrebuildsOwner+"/") }) {
+			return fault.New(fault.Conflict, "The template %q still has prebuilt workspaces.", t.Name).
+				WithDetail("Deprecate the template: coder templates edit %s --deprecated <reason>. The server then deletes them within a minute or two, and the template can be deleted.", t.Name)
 		}
 		if len(names) > 0 {
 			return fault.New(fault.Conflict, "The template %q is still used by workspaces: delete them first.", t.Name).

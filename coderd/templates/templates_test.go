@@ -184,11 +184,11 @@ func TestTemplates(t *testing.T) {
 		t.Errorf("a setting that there is not: %v, want invalid", err)
 	}
 	for q, want := range map[string]int{"": 1, "name:proc": 1, "exact_name:proc": 0, "exact_name:process": 1, "deprecated:true": 0, "organization:default": 1, "organization:x": 0} {
-		if got, err := ann.Templates(t.Context(), q); err != nil || len(got) != want {
+		if got, err := ann.Templates(t.Context(), q, ""); err != nil || len(got) != want {
 			t.Errorf("templates %q: %d, %v, want %d", q, len(got), err, want)
 		}
 	}
-	if _, err := ann.Templates(t.Context(), "color:red"); fault.CodeOf(err) != fault.Invalid {
+	if _, err := ann.Templates(t.Context(), "color:red", ""); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("unknown search: %v, want invalid", err)
 	}
 	if got, err := ann.TemplateByName(t.Context(), "default", "process"); err != nil || got.ID != template.ID || got.CreatedByName != "tom" {
@@ -262,7 +262,7 @@ func TestMembersMayNotChangeTemplates(t *testing.T) {
 			t.Errorf("%s: %v, want forbidden", name, err)
 		}
 	}
-	if _, err := w.With("").Templates(t.Context(), ""); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := w.With("").Templates(t.Context(), "", ""); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("nobody: %v, want unauthenticated", err)
 	}
 }
@@ -323,5 +323,45 @@ func TestDryRunRuns(t *testing.T) {
 		t.Errorf("without a token: %v, %v", resp, err)
 	} else {
 		resp.Body.Close()
+	}
+}
+
+// TestOrderOfTemplates checks each order of the list, in all organizations and in one.
+func TestOrderOfTemplates(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	made := map[string]sdk.Template{}
+	for i, name := range []string{"vm-10", "vm-9", "app"} {
+		made[name] = w.Template(name, nil)
+		w.Exec(`UPDATE templates SET updated_at = '2026-01-01'::timestamptz + make_interval(days => $1) WHERE id = $2`, i, made[name].ID)
+	}
+	w.Running("ann", "one", made["vm-9"].ID)
+	w.Running("ann", "two", made["vm-9"].ID)
+	w.Running("ann", "three", made["vm-10"].ID)
+	w.Running("bob", "four", made["vm-10"].ID)
+	names := func(list []sdk.Template, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, x := range list {
+			out = append(out, x.Name)
+		}
+		return strings.Join(out, " ")
+	}
+	ann := w.As("ann")
+	for order, want := range map[sdk.TemplateOrder]string{
+		"": "app vm-10 vm-9", sdk.TemplatesByName: "app vm-9 vm-10", sdk.TemplatesByUsers: "vm-10 vm-9 app", sdk.TemplatesByUpdated: "app vm-9 vm-10",
+	} {
+		if got := names(ann.Templates(t.Context(), "", order)); got != want {
+			t.Errorf("by %q: got %q, want %q", order, got, want)
+		}
+		if got := names(ann.OrganizationTemplates(t.Context(), w.Org.String(), order)); got != want {
+			t.Errorf("of an organization by %q: got %q, want %q", order, got, want)
+		}
+	}
+	if _, err := ann.Templates(t.Context(), "", "icon"); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "icon") {
+		t.Errorf("by icon: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/lookup"
+	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -290,6 +291,26 @@ func (s *Service) getVersionByNames(w http.ResponseWriter, r *http.Request) erro
 	return s.writeNamedVersion(w, r, t)
 }
 
+// getPreviousVersion answers with the version that was created before the one in the path.
+func (s *Service) getPreviousVersion(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.templateByName(r)
+	if err != nil {
+		return err
+	}
+	v, err := s.opts.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{TemplateID: &t.ID, Name: r.PathValue("versionname")})
+	if err != nil {
+		return lookup.Fault(err, rbac.TemplateVersion, "look up template version")
+	}
+	previous, err := s.opts.DB.GetPreviousTemplateVersion(r.Context(), v.ID)
+	if database.IsNotFound(err) {
+		return fault.New(fault.NotFound, "Version %q is the first of its template.", v.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("look up previous version: %w", err)
+	}
+	return s.writeVersion(w, r, http.StatusOK, previous)
+}
+
 func (s *Service) writeNamedVersion(w http.ResponseWriter, r *http.Request, t dbsqlc.Template) error {
 	v, err := s.opts.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{TemplateID: &t.ID, Name: r.PathValue("versionname")})
 	if err != nil {
@@ -408,6 +429,13 @@ func Presets(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]sdk.P
 		out[i] = sdk.Preset{ID: row.ID, Name: row.Name, Description: row.Description, Icon: row.Icon, Default: row.IsDefault}
 		if err := json.Unmarshal(row.Parameters, &out[i].Parameters); err != nil {
 			return nil, fmt.Errorf("decode preset %s: %w", row.Name, err)
+		}
+		if row.Prebuilds != nil {
+			var p policy.Prebuilds
+			if err := json.Unmarshal(row.Prebuilds, &p); err != nil {
+				return nil, fmt.Errorf("decode prebuilds of preset %s: %w", row.Name, err)
+			}
+			out[i].DesiredPrebuildInstances = &p.Instances
 		}
 	}
 	return out, nil

@@ -235,6 +235,9 @@ func taken(err error) error {
 	return nil
 }
 
+// orders are the orders of a list of users.
+var orders = []sdk.UserOrder{sdk.UsersByName, sdk.UsersBySeen, sdk.UsersByCreated}
+
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.NoAfterID(r); err != nil {
 		return err
@@ -250,6 +253,9 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	p, err := parseSearch(r.URL.Query().Get("q"))
 	if err != nil {
 		return err
+	}
+	if p.Sort = r.URL.Query().Get("sort"); p.Sort != "" && !slices.Contains(orders, sdk.UserOrder(p.Sort)) {
+		return fault.New(fault.Invalid, "Users cannot be sorted by %q.", p.Sort).WithField("sort", "must be username, seen or created")
 	}
 	if limit == 0 || limit > maxPage {
 		limit = maxPage

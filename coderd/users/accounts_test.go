@@ -219,3 +219,33 @@ func TestUserAdmin(t *testing.T) {
 	}
 	carl.want(403, "PUT", "users/carl/roles", sdk.UpdateRolesRequest{Roles: []string{"owner"}})
 }
+
+// TestOrderOfUsers checks each order of the list, with ties by name and those who were never seen last, over pages.
+func TestOrderOfUsers(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	for i, name := range []string{"zoe", "Adam", "mia"} {
+		owner.add(name)
+		a.Exec(`UPDATE users SET created_at = '2026-01-01'::timestamptz + make_interval(days => $1), last_seen_at = NULL WHERE username = $2`, 3-i, name)
+	}
+	a.Exec(`UPDATE users SET last_seen_at = '2026-02-01' WHERE username = 'mia'`)
+	list := func(query string) string {
+		t.Helper()
+		var names []string
+		for _, u := range call[sdk.UsersResponse](owner, 200, "GET", "users?q=status:active,dormant&"+query, nil).Users {
+			if u.Username != owner.name {
+				names = append(names, u.Username)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	for query, want := range map[string]string{
+		"": "Adam mia zoe", "sort=username": "Adam mia zoe", "sort=created": "zoe Adam mia", "sort=seen": "mia Adam zoe", "sort=seen&limit=2&offset=2": "Adam zoe",
+	} {
+		if got := list(query); got != want {
+			t.Errorf("%s: got %q, want %q", query, got, want)
+		}
+	}
+	owner.want(400, "GET", "users?sort=email", nil)
+}

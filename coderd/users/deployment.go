@@ -34,7 +34,7 @@ var features = map[string]bool{
 	"user_role_management":         true,
 	"workspace_batch_actions":      false,
 	"workspace_external_agent":     true,
-	"workspace_prebuilds":          false,
+	"workspace_prebuilds":          true,
 	"workspace_proxy":              true, // relays of regions; apps are served by the servers
 }
 

@@ -31,7 +31,7 @@ func TestDeployment(t *testing.T) {
 	for name, want := range map[string]bool{
 		"access_control": true, "external_provisioner_daemons": true, "multiple_external_auth": true, "control_shared_ports": true,
 		"audit_log": true, "connection_log": true, "multiple_organizations": true, "custom_roles": true, "high_availability": true, "scim": true, "template_rbac": true,
-		"workspace_proxy": true, "advanced_template_scheduling": true, "workspace_prebuilds": false, "browser_only": false,
+		"workspace_proxy": true, "advanced_template_scheduling": true, "workspace_prebuilds": true, "browser_only": false,
 	} {
 		f, ok := features[name]
 		if !ok || f.Enabled != want || (f.Entitlement == "entitled") != want || !want && f.Entitlement != "not_entitled" {

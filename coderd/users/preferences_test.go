@@ -58,3 +58,45 @@ func TestPreferences(t *testing.T) {
 	}
 	want("after what was refused", read(alice, path), all)
 }
+
+// TestUserAppearance checks that a look is kept beside preferences, and changes only what a request names.
+func TestUserAppearance(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	alice, bob := owner.add("alice"), owner.add("bob")
+	const path = "users/me/appearance"
+	want := func(when string, p person, path string, want sdk.UserAppearance) {
+		t.Helper()
+		if got := call[sdk.UserAppearance](p, 200, "GET", path, nil); got != want {
+			t.Errorf("%s: got %+v, want %+v", when, got, want)
+		}
+	}
+	want("before", alice, path, sdk.UserAppearance{})
+	alice.want(200, "PUT", path, map[string]string{"theme_preference": "dark"})
+	columns := sdk.List[string]{"status"}
+	alice.want(200, "PUT", "users/me/preferences", sdk.UpdateUserPreferencesRequest{WorkspaceColumns: &columns})
+	chosen := sdk.UserAppearance{ThemePreference: sdk.ThemeDark, TerminalFont: sdk.FontFiraCode}
+	if got := call[sdk.UserAppearance](alice, 200, "PUT", path, map[string]string{"terminal_font": "fira-code", "unknown": "x"}); got != chosen {
+		t.Errorf("the answer is %+v, want %+v", got, chosen)
+	}
+	want("changed", alice, path, chosen)
+	want("read by an owner", owner, "users/alice/appearance", chosen)
+	want("another user's", bob, path, sdk.UserAppearance{})
+	bob.want(404, "GET", "users/alice/appearance", nil)
+	bob.want(404, "PUT", "users/alice/appearance", map[string]string{"theme_preference": "light"})
+	for _, bad := range []any{map[string]string{"theme_preference": "pink"}, map[string]string{"terminal_font": "Comic Sans\"; }"}, map[string]int{"theme_preference": 1}} {
+		if status, body := alice.send("PUT", path, bad); status != 400 {
+			t.Errorf("%v: %d %s, want 400", bad, status, body)
+		}
+	}
+	if _, body := alice.send("PUT", path, map[string]string{"theme_preference": "pink"}); !strings.Contains(string(body), "must be empty or auto, light or dark") {
+		t.Errorf("the answer does not name the choices: %s", body)
+	}
+	want("after what was refused", alice, path, chosen)
+	if got := call[sdk.UserPreferences](alice, 200, "GET", "users/me/preferences", nil); got.WorkspaceColumns == nil {
+		t.Errorf("the preferences are lost: %+v", got)
+	}
+	alice.want(200, "PUT", path, map[string]string{"theme_preference": "", "terminal_font": ""})
+	want("reset", alice, path, sdk.UserAppearance{})
+}

@@ -127,6 +127,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"users/{user}/connection-types", needs(rbac.Read, rbac.User), s.connectionTypes)
 	mux.Handle("GET "+v2+"users/{user}/preferences", needs(rbac.Read, rbac.User), s.getPreferences)
 	mux.Handle("PUT "+v2+"users/{user}/preferences", needs(rbac.Update, rbac.User), s.setPreferences, audit.On(audit.Write, audit.User))
+	mux.Handle("GET "+v2+"users/{user}/appearance", needs(rbac.Read, rbac.User), s.getUserAppearance)
+	mux.Handle("PUT "+v2+"users/{user}/appearance", needs(rbac.Update, rbac.User), s.setUserAppearance, audit.On(audit.Write, audit.User))
 	mux.Handle("GET "+v2+"users/{user}/quiet-hours", needs(rbac.Read, rbac.User), s.getQuietHours)
 	mux.Handle("PUT "+v2+"users/{user}/quiet-hours", needs(rbac.Update, rbac.User), s.setQuietHours, audit.On(audit.Write, audit.User))
 

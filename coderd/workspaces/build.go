@@ -83,6 +83,9 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 				WithDetail("Build %d (%s) is %s. Wait until it has finished, or cancel it.", latest.BuildNumber, latest.Transition, status)
 		}
 	}
+	if unclaimed(w) && !first && req.transition != sdk.TransitionDelete {
+		return next{}, refusePrebuilt(w)
+	}
 	if w.DormantAt != nil && req.transition == sdk.TransitionStart {
 		return next{}, refuseDormant(w)
 	}
@@ -98,14 +101,16 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 	if err != nil {
 		return next{}, err
 	}
-	if err := affordable(ctx, q, w, version.ID, req); err != nil {
-		return next{}, err
+	if !unclaimed(w) { // no user's quota
+		if err := affordable(ctx, q, w, version.ID, req); err != nil {
+			return next{}, err
+		}
 	}
 	values, err := resolve(ctx, q, w, version.ID, latest.BuildNumber, req)
 	if err != nil {
 		return next{}, err
 	}
-	if req.transition == sdk.TransitionStart {
+	if req.transition == sdk.TransitionStart && !unclaimed(w) {
 		if err := s.opts.ExternalAuth.Require(ctx, q, w.OwnerID, version.ID); err != nil {
 			return next{}, err
 		}

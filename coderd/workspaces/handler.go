@@ -50,7 +50,7 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	if sdk.Transition(b.Transition) != sdk.TransitionStart {
 		return agents.Shutdown(ctx, q, b.WorkspaceID)
 	}
-	if b.HasQuotas {
+	if b.HasQuotas && b.OwnerID != sdk.PrebuildsOwnerID {
 		build.Quota, err = readQuota(ctx, q, dbsqlc.GetQuotaParams{OrganizationID: b.OrganizationID, OwnerID: b.OwnerID, ExceptID: b.WorkspaceID})
 	}
 	return err
@@ -71,6 +71,11 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 	}, b.Groups)
 	m.WorkspaceId, m.WorkspaceName, m.BuildId = b.WorkspaceID[:], b.WorkspaceName, b.ID[:]
 	m.TemplateId, m.TemplateName, m.TemplateVersion = b.TemplateID[:], b.TemplateName, b.VersionName
+	m.PrebuildClaim = b.Claims
+	if b.OwnerID == sdk.PrebuildsOwnerID { // who has no keys, tokens and logins
+		m.Prebuild = true
+		return m, nil
+	}
 	if b.SshPublicKey == "" || b.NamesOwnerSshPrivateKey {
 		key, err := h.opts.Users.SSHKey(ctx, q, b.OwnerID)
 		if err != nil {
@@ -179,7 +184,7 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 		stored.DailyCost = &cost
 	}
 	over := ""
-	if succeeded && sdk.Transition(b.Transition) == sdk.TransitionStart {
+	if succeeded && sdk.Transition(b.Transition) == sdk.TransitionStart && !unclaimed(w) {
 		if over, err = overQuota(ctx, q, w, costOf(built.GetResources())); err != nil {
 			return err
 		}
@@ -202,6 +207,11 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 		}
 		if err := agents.Revoke(ctx, q, w.ID, kept); err != nil {
 			return err
+		}
+	}
+	if unclaimed(w) && sdk.Transition(b.Transition) == sdk.TransitionStart {
+		if err := q.SetPrebuiltResult(ctx, dbsqlc.SetPrebuiltResultParams{WorkspaceID: w.ID, Succeeded: succeeded}); err != nil {
+			return fmt.Errorf("store result of prebuilt workspace: %w", err)
 		}
 	}
 	if err := h.recordResult(ctx, q, b, w, result.GetCanceled(), succeeded); err != nil {
@@ -233,6 +243,9 @@ func costOf(resources []*provisionerpb.Resource) (cost int64) {
 func (h buildHandler) succeeded(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, stored *dbsqlc.FinishBuildParams) error {
 	switch sdk.Transition(b.Transition) {
 	case sdk.TransitionStart:
+		if unclaimed(w) { // runs until a user claims it
+			return nil
+		}
 		_, f, err := h.factsOf(ctx, q, w.ID)
 		if err != nil {
 			return err

@@ -1,10 +1,12 @@
 package workspaces_test
 
 import (
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -71,5 +73,65 @@ func TestMaskedParameters(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestAutofill checks that a form can begin with the values that the user gave last, without those that are masked, for one build only, another
+// user's or of parameters that are gone.
+func TestAutofill(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	parameter := func(name string) *provisionerpb.Parameter {
+		return &provisionerpb.Parameter{Name: name, Type: "string", DefaultValue: "d", Mutable: true}
+	}
+	key, once := parameter("key"), parameter("once")
+	key.Styling, once.Ephemeral = `{"mask_input":true}`, true
+	template := w.Template("form", &provisionerpb.ImportResult{Parameters: []*provisionerpb.Parameter{key, once, parameter("region"), parameter("size")}})
+	other := w.Template("other", &provisionerpb.ImportResult{Parameters: []*provisionerpb.Parameter{parameter("region")}})
+	create := func(who, name string, template uuid.UUID, values ...string) {
+		t.Helper()
+		var given []sdk.ParameterValue
+		for i := 0; i < len(values); i += 2 {
+			given = append(given, sdk.ParameterValue{Name: values[i], Value: values[i+1]})
+		}
+		w.Workspace(who, name, template, given...)
+		w.Daemon().Next().Finish(coderdtest.Built("s"))
+	}
+	create("ann", "old", template.ID, "region", "us", "size", "small", "key", "secret", "once", "1")
+	create("ann", "new", template.ID, "region", "eu", "size", "large")
+	create("ann", "else", other.ID, "region", "elsewhere")
+	create("bob", "his", template.ID, "region", "mars")
+
+	ask := func(who, user, template string) (int, string) {
+		t.Helper()
+		r := httptest.NewRequest("GET", "/api/v2/users/"+user+"/autofill-parameters?template_id="+template, nil)
+		r.Header.Set(sdk.SessionHeader, w.Token(who))
+		answer := httptest.NewRecorder()
+		w.Handler.ServeHTTP(answer, r)
+		return answer.Code, strings.TrimSpace(answer.Body.String())
+	}
+	id := template.ID.String()
+	for _, c := range []struct {
+		who, user, template string
+		status              int
+		body                string
+	}{
+		{"ann", "me", id, 200, `[{"name":"region","value":"eu"},{"name":"size","value":"large"}]`},
+		{"olga", "ann", id, 200, `[{"name":"region","value":"eu"},{"name":"size","value":"large"}]`},
+		{"olga", "me", id, 200, `[]`},
+		{"bob", "me", id, 200, `[{"name":"region","value":"mars"},{"name":"size","value":"d"}]`},
+		{"bob", "ann", id, 404, ""},
+		{"ann", "me", uuid.NewString(), 404, ""},
+		{"ann", "me", "", 400, ""},
+		{"ann", "me", "form", 400, ""},
+	} {
+		status, body := ask(c.who, c.user, c.template)
+		if status != c.status || c.body != "" && body != c.body {
+			t.Errorf("%s asks for %s, template %q: got %d %s, want %d %s", c.who, c.user, c.template, status, body, c.status, c.body)
+		}
+	}
+	// The values of users are for those who may see their workspaces.
+	if status, body := ask("tom", "ann", id); status == 200 {
+		t.Errorf("a template admin got %s", body)
 	}
 }

@@ -115,6 +115,9 @@ func checkTTL(defaultTTL int64, p dbsqlc.TemplatePolicy, seconds *int64) error {
 func (s *Service) showPolicy(now time.Time, ws *sdk.Workspace, row dbsqlc.ListPolicyFactsRow) {
 	f := s.facts(row)
 	ws.TemplateAllowUserCancelWorkspaceJobs = row.TemplatePolicy.AllowCancel
+	if ws.IsPrebuild {
+		return
+	}
 	ws.DormantAt, ws.DeletingAt = row.DormantAt, policy.DeletingAt(row.DormantAt, f.Template.Delete)
 	if !f.Template.AllowAutostop {
 		ws.TTLMillis = nil

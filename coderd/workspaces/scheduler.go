@@ -57,7 +57,9 @@ func (s *Service) Start() {
 				timer.Stop()
 				return
 			case <-timer.C:
+			case <-s.taken: // replace the prebuilt workspace that a user got
 			}
+			timer.Stop()
 			if err := s.RunSchedule(ctx, s.opts.Now()); err != nil && ctx.Err() == nil {
 				s.log.WarnContext(ctx, "cannot carry out schedules, trying again", "err", err)
 			}
@@ -74,8 +76,13 @@ func (s *Service) Stop() {
 }
 
 // RunSchedule does what is due at the given time. Several servers may call it at once: each workspace is claimed by its row. Those that
-// wait longest come first. A workspace whose action fails is postponed, later each time, so that it does not keep others waiting.
+// wait longest come first. A workspace whose action fails is postponed, later each time, so that it does not keep others waiting. Prebuilt
+// workspaces come last.
 func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
+	return errors.Join(s.runPolicies(ctx, now), s.reconcile(ctx, now))
+}
+
+func (s *Service) runPolicies(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, scheduleEvery)
 	defer cancel()
 	slow := false

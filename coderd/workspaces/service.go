@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/users"
+	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -52,6 +53,7 @@ type Service struct {
 	life    context.Context // ends with Stop
 	stop    context.CancelFunc
 	stopped chan struct{} // closed when the loop has ended; nil before Start
+	taken   notify.Wake   // a user got a prebuilt workspace
 }
 
 // New returns a service that is not started, and registers it as the jobs' handler of builds.
@@ -62,7 +64,7 @@ func New(opts Options) *Service {
 	if opts.QuietHours.Location() == nil {
 		opts.QuietHours = policy.MustParseQuietHours(policy.DefaultQuietHours)
 	}
-	s := &Service{opts: opts, log: opts.Logger}
+	s := &Service{opts: opts, log: opts.Logger, taken: notify.NewWake()}
 	s.life, s.stop = context.WithCancel(context.Background())
 	opts.Jobs.Handle(string(sdk.JobWorkspaceBuild), buildHandler{s})
 	return s
@@ -88,18 +90,23 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST /api/v2/workspaces/{workspace}/usage", rbac.Needs(rbac.Connect, rbac.Workspace), s.postUsage, audit.Exempt("reports that the workspace is in use, every few seconds; the connection log has the sessions"))
 	mux.Handle("PUT /api/v2/workspaces/{workspace}/dormant", update, s.putDormant, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/resolve-autostart", read, s.resolveAutostart)
+	mux.Handle("GET /api/v2/users/{user}/autofill-parameters", read, s.listAutofill)
 	mux.Handle("GET /api/v2/organizations/{organization}/members/{user}/workspace-quota", rbac.Needs(rbac.Read, rbac.User), s.getQuota)
 	share := rbac.Needs(rbac.Share, rbac.Workspace)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/acl", share, s.getACL)
 	mux.Handle("PATCH /api/v2/workspaces/{workspace}/acl", share, s.patchACL, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("DELETE /api/v2/workspaces/{workspace}/acl", share, s.deleteACL, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/external-agent/{workspaceagent}/credentials", rbac.Needs(rbac.Update, rbac.Agent), s.getExternalAgent)
+	mux.Handle("GET /api/v2/prebuilds/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.getPrebuilds)
+	mux.Handle("PUT /api/v2/prebuilds/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.putPrebuilds, audit.On(audit.Write, audit.PrebuildsSettings))
+	mux.Handle("GET /api/v2/templates/{template}/prebuilds", rbac.Needs(rbac.Read, rbac.Template), s.templatePrebuilds)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch", read, s.watch)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch-ws", read, s.watchWebsocket)
 
 	mux.Handle("POST /api/v2/workspaces/{workspace}/builds", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.createBuild, audit.On(audit.Start, audit.Workspace))
 	mux.Handle("POST /api/v2/workspaces/{workspace}/restart", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.restart, audit.On(audit.Start, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/builds", readBuild, s.listBuilds)
+	mux.Handle("GET /api/v2/workspaces/{workspace}/timings", readBuild, s.getLatestTimings)
 	mux.Handle("GET /api/v2/users/{user}/workspace/{workspacename}/builds/{buildnumber}", readBuild, s.getBuildByNumber)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}", readBuild, s.getBuild)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}/parameters", readBuild, s.getBuildParameters)

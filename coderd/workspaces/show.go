@@ -57,7 +57,7 @@ func workspaceJSON(row dbsqlc.ListWorkspaceRowsRow, latest sdk.WorkspaceBuild) s
 		TemplateRequireActiveVersion: row.TemplateRequireActiveVersion, TemplateUseClassicParameterFlow: true, LatestBuild: latest,
 		Outdated: latest.TemplateVersionID != row.TemplateActiveVersionID, Name: w.Name, AutostartSchedule: w.AutostartSchedule,
 		LastUsedAt: w.LastUsedAt, Health: health(latest), AutomaticUpdates: sdk.AutomaticUpdates(w.AutomaticUpdates), AllowRenames: true, Favorite: row.Favorite,
-		Shared: len(w.Sharing) > 0,
+		Shared: len(w.Sharing) > 0, IsPrebuild: unclaimed(w),
 	}
 	if w.TtlSeconds != nil {
 		ms := *w.TtlSeconds * 1000
@@ -70,6 +70,9 @@ func workspaceJSON(row dbsqlc.ListWorkspaceRowsRow, latest sdk.WorkspaceBuild) s
 func permissions(viewer rbac.Actor, w dbsqlc.Workspace) sdk.WorkspacePermissions {
 	o := object(w)
 	may := func(action rbac.Action) bool { return viewer.May(action, o) == nil }
+	if unclaimed(w) {
+		return sdk.WorkspacePermissions{Delete: may(rbac.Delete)}
+	}
 	return sdk.WorkspacePermissions{
 		Connect: may(rbac.Connect) && viewer.Reaches(o),
 		Build:   viewer.May(rbac.Create, o.As(rbac.WorkspaceBuild)) == nil,

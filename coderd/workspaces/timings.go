@@ -10,18 +10,42 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// getTimings answers with when the phases of a build began and ended: what its job waited for and did, according to its log,
-// and how long its agents and their scripts took.
+// getTimings answers with when the phases of a build began and ended.
 func (s *Service) getTimings(w http.ResponseWriter, r *http.Request) error {
-	ctx, db := r.Context(), s.opts.DB
-	b, ws, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
+	b, _, err := s.buildInPath(r, rbac.Read, rbac.WorkspaceBuild)
 	if err != nil {
 		return err
 	}
+	return s.writeTimings(w, r, b)
+}
+
+// getLatestTimings answers with those of a workspace's latest build.
+func (s *Service) getLatestTimings(w http.ResponseWriter, r *http.Request) error {
+	ws, err := s.workspace(r, rbac.Read)
+	if err != nil {
+		return err
+	}
+	if err := httpapi.ActorFrom(r.Context()).May(rbac.Read, object(ws).As(rbac.WorkspaceBuild)); err != nil {
+		return err
+	}
+	if ws.LatestBuildID == nil {
+		return rbac.NotFound(rbac.WorkspaceBuild)
+	}
+	b, err := s.opts.DB.GetBuild(r.Context(), *ws.LatestBuildID)
+	if err != nil {
+		return lookup.Fault(err, rbac.WorkspaceBuild, "read build")
+	}
+	return s.writeTimings(w, r, b)
+}
+
+// writeTimings answers with what a build's job waited for and did, according to its log, and how long its agents and their scripts took.
+func (s *Service) writeTimings(w http.ResponseWriter, r *http.Request, b dbsqlc.GetBuildRow) error {
+	ctx, db := r.Context(), s.opts.DB
 	job, err := db.GetJob(ctx, b.JobID)
 	if err != nil {
 		return fmt.Errorf("read job: %w", err)
@@ -35,7 +59,7 @@ func (s *Service) getTimings(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("list resources' lines: %w", err)
 	}
 	out := sdk.BuildTimings{Provisioner: slices.Concat(jobTimings(job, stages), resourceTimings(job, lines))}
-	agents, err := db.ListAgentTimings(ctx, dbsqlc.ListAgentTimingsParams{WorkspaceID: &ws.ID, BuildNumber: b.BuildNumber})
+	agents, err := db.ListAgentTimings(ctx, dbsqlc.ListAgentTimingsParams{WorkspaceID: &b.WorkspaceID, BuildNumber: b.BuildNumber})
 	if err != nil {
 		return fmt.Errorf("list agents: %w", err)
 	}
@@ -44,7 +68,7 @@ func (s *Service) getTimings(w http.ResponseWriter, r *http.Request) error {
 			out.Connections = append(out.Connections, sdk.AgentTiming{StartedAt: a.CreatedAt, EndedAt: *a.FirstConnectedAt, Stage: "connect", AgentID: a.ID, AgentName: a.Name})
 		}
 	}
-	scripts, err := db.ListScriptTimings(ctx, dbsqlc.ListScriptTimingsParams{WorkspaceID: &ws.ID, BuildNumber: b.BuildNumber})
+	scripts, err := db.ListScriptTimings(ctx, dbsqlc.ListScriptTimingsParams{WorkspaceID: &b.WorkspaceID, BuildNumber: b.BuildNumber})
 	if err != nil {
 		return fmt.Errorf("list scripts: %w", err)
 	}

@@ -21,6 +21,9 @@ var automatic = []sdk.BuildReason{sdk.ReasonAutostart, sdk.ReasonAutostop, sdk.R
 // tellResult notifies of a build's end those who did not wait for it: the owner of automatic builds and of deletions by others, and
 // the administrators of a template whose build failed.
 func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool) error {
+	if unclaimed(w) {
+		return nil // it has no user, and a template's page shows failures
+	}
 	auto := slices.Contains(automatic, sdk.BuildReason(b.Reason))
 	deleted := succeeded && sdk.Transition(b.Transition) == sdk.TransitionDelete && (auto || b.InitiatorID != w.OwnerID)
 	started := succeeded && sdk.Transition(b.Transition) == sdk.TransitionStart && auto

@@ -64,8 +64,11 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err := s.opts.ExternalAuth.Freshen(ctx, owner.ID); err != nil {
 		return err
 	}
-	id := uuid.New()
-	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error { return s.insert(ctx, q, actor, owner, id, req) })
+	var id uuid.UUID
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
+		id, err = s.insert(ctx, q, actor, owner, req)
+		return err
+	})
 	if database.IsUniqueViolation(err, "workspaces_name") {
 		return fault.New(fault.Conflict, "%s already has a workspace named %q.", owner.Username, req.Name).WithField("name", "is taken")
 	}
@@ -76,81 +79,87 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if made.LatestBuild.BuildNumber > 1 {
+		s.taken.Poke()
+	}
 	return httpapi.Write(w, http.StatusCreated, made)
 }
 
-// insert writes the workspace and its first build.
-func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, owner dbsqlc.User, id uuid.UUID, req sdk.CreateWorkspaceRequest) error {
+// insert writes the workspace and its first build, or claims a prebuilt workspace, and returns the id.
+func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, owner dbsqlc.User, req sdk.CreateWorkspaceRequest) (id uuid.UUID, err error) {
 	if err := CheckName(req.Name); err != nil {
-		return err
+		return id, err
 	}
 	// The user's deletion counts their workspaces: either it sees this one, or this one is not created.
 	if _, err := q.HoldUser(ctx, owner.ID); err != nil {
-		return lookup.Fault(err, rbac.User, "hold owner")
+		return id, lookup.Fault(err, rbac.User, "hold owner")
 	}
 	t, err := requestedTemplate(ctx, q, actor, req)
 	if err != nil {
-		return err
+		return id, err
 	}
 	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner.ID).In(t.OrganizationID)); err != nil {
-		return err
+		return id, err
 	}
 	if owner.Status == string(sdk.UserSuspended) {
-		return fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", owner.Username)
+		return id, fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", owner.Username)
 	}
 	// The removal of a member counts their workspaces, as the user's deletion does.
 	if _, err := q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{OrganizationID: t.OrganizationID, UserID: owner.ID}); err != nil {
 		if database.IsNotFound(err) {
-			return fault.New(fault.Invalid, "%s is not a member of the template's organization.", owner.Username).
+			return id, fault.New(fault.Invalid, "%s is not a member of the template's organization.", owner.Username).
 				WithDetail("An administrator of the organization can add them: coder organizations members add %s", owner.Username)
 		}
-		return fmt.Errorf("hold member: %w", err)
+		return id, fmt.Errorf("hold member: %w", err)
 	}
 	if t.Deprecated != "" {
-		return fault.New(fault.Conflict, "The template %q is deprecated.", t.Name).WithDetail("%s", t.Deprecated)
+		return id, fault.New(fault.Conflict, "The template %q is deprecated.", t.Name).WithDetail("%s", t.Deprecated)
 	}
 	p := dbsqlc.InsertWorkspaceParams{
-		ID: id, OrganizationID: t.OrganizationID, OwnerID: owner.ID, TemplateID: t.ID, Name: req.Name, AutomaticUpdates: string(sdk.UpdatesNever),
+		ID: uuid.New(), OrganizationID: t.OrganizationID, OwnerID: owner.ID, TemplateID: t.ID, Name: req.Name, AutomaticUpdates: string(sdk.UpdatesNever),
 	}
 	rules, err := q.GetTemplatePolicy(ctx, t.ID)
 	if err != nil {
-		return fmt.Errorf("read policy: %w", err)
+		return id, fmt.Errorf("read policy: %w", err)
 	}
 	if req.AutostartSchedule != nil && *req.AutostartSchedule != "" {
 		if err := checkAutostart(rules, *req.AutostartSchedule); err != nil {
-			return err
+			return id, err
 		}
 		p.AutostartSchedule = req.AutostartSchedule
 	}
 	switch {
 	case req.TTLMillis != nil:
 		if p.TtlSeconds, err = ttl(req.TTLMillis); err != nil {
-			return err
+			return id, err
 		}
 		if err := checkTTL(t.DefaultTtlSeconds, rules, p.TtlSeconds); err != nil {
-			return err
+			return id, err
 		}
 	case t.DefaultTtlSeconds > 0:
 		p.TtlSeconds = &t.DefaultTtlSeconds
 	}
 	if req.AutomaticUpdates != "" {
 		if err := checkUpdates(req.AutomaticUpdates); err != nil {
-			return err
+			return id, err
 		}
 		p.AutomaticUpdates = string(req.AutomaticUpdates)
 	}
+	if claimed, err := s.claim(ctx, q, actor, t, p, req); err != nil || claimed != uuid.Nil {
+		return claimed, err
+	}
 	made, err := q.InsertWorkspace(ctx, p)
 	if err != nil {
-		return err
+		return id, err
 	}
 	if err := s.record(ctx, q, audit.OfWorkspace(dbsqlc.Workspace{}, made), made); err != nil {
-		return err
+		return id, err
 	}
 	_, err = s.build(ctx, q, made, buildRequest{
 		transition: sdk.TransitionStart, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
 		initiator: actor.UserID, reason: sdk.ReasonInitiator, anyVersion: mayChange(actor, t), tags: req.ProvisionerTags,
 	})
-	return err
+	return made.ID, err
 }
 
 // requestedTemplate returns the template that a request names, directly or by a version. The template cannot be deleted
@@ -189,7 +198,7 @@ func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor,
 
 // mayChange reports whether the actor may change a template.
 func mayChange(actor rbac.Actor, t dbsqlc.Template) bool {
-	return actor.May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing).WithID(t.ID)) == nil
+	return actor.May(rbac.Update, templates.Object(t)) == nil
 }
 
 // user returns the user in the path. An unknown user gets the same answer as an unknown workspace, so that names cannot be
@@ -217,6 +226,9 @@ func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspa
 	w, err := s.allowed(r.Context(), httpapi.ActorFrom(r.Context()), id, action, rbac.Workspace)
 	if err != nil {
 		return w, err
+	}
+	if unclaimed(w) && action != rbac.Read {
+		return w, refusePrebuilt(w)
 	}
 	if w.DeletedAt != nil && action != rbac.Read {
 		return w, fault.New(fault.Conflict, "The workspace %q is deleted.", w.Name)
@@ -263,6 +275,9 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 // named returns the workspace in the path by owner and name if the actor may read it.
 func (s *Service) named(r *http.Request) (dbsqlc.Workspace, error) {
 	owner, err := s.user(r)
+	if fault.CodeOf(err) == fault.NotFound && r.PathValue("user") == sdk.PrebuildsOwner {
+		owner, err = dbsqlc.User{ID: sdk.PrebuildsOwnerID}, nil
+	}
 	if err != nil {
 		return dbsqlc.Workspace{}, err
 	}

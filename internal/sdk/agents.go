@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strconv"
 	"time"
@@ -46,6 +47,44 @@ type WorkspaceAgent struct {
 	StartupScriptBehavior    StartupBehavior      `json:"startup_script_behavior"`
 	Connections              *AgentConnections    `json:"connections,omitempty"` // nil until the agent has reported them
 	External                 bool                 `json:"external"`              // a user starts it by hand: see ExternalAgentCredentials
+	Monitors                 List[AgentMonitor]   `json:"monitors"`
+}
+
+// Over returns the agent's monitors that have passed their thresholds. An agent that is not connected has none.
+func (a WorkspaceAgent) Over() (over []AgentMonitor) {
+	for _, m := range a.Monitors {
+		if m.Over && a.Status == AgentConnected {
+			over = append(over, m)
+		}
+	}
+	return over
+}
+
+// AgentMonitor is a resource that the agent watches, because its template asks for that.
+type AgentMonitor struct {
+	Resource  MonitorResource `json:"resource"`
+	Path      string          `json:"path,omitempty"` // of the volume
+	Threshold int32           `json:"threshold"`      // percent
+	Over      bool            `json:"over"`           // the threshold was passed
+	Percent   int32           `json:"percent"`        // in use when Over changed; 0 before
+	ChangedAt *time.Time      `json:"changed_at,omitempty"`
+}
+
+// MonitorResource is what a monitor watches.
+type MonitorResource string
+
+// Kinds of monitored resources.
+const (
+	MonitorMemory MonitorResource = "memory"
+	MonitorVolume MonitorResource = "volume"
+)
+
+// Text says how full the resource is.
+func (m AgentMonitor) Text() string {
+	if m.Resource == MonitorMemory {
+		return fmt.Sprintf("memory is %d%% full (threshold %d%%)", m.Percent, m.Threshold)
+	}
+	return fmt.Sprintf("volume %s is %d%% full (threshold %d%%)", m.Path, m.Percent, m.Threshold)
 }
 
 // ResourceExternalAgent is the type of resources whose agents are external: users start them by hand.

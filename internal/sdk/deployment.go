@@ -104,6 +104,16 @@ type TasksResponse struct {
 	Count int       `json:"count"`
 }
 
+// HealthSettings name the health checks that are dismissed. This server dismisses none.
+type HealthSettings struct {
+	DismissedHealthchecks List[string] `json:"dismissed_healthchecks"`
+}
+
+// WorkspaceSharingSettings has the rule for sharing an organization's workspaces. On this server, owners may always share theirs.
+type WorkspaceSharingSettings struct {
+	SharingDisabled bool `json:"sharing_disabled"`
+}
+
 // AvailableExperiments is the list of experiments that can be enabled. It is empty: this server has none.
 type AvailableExperiments struct {
 	Safe List[string] `json:"safe"`

@@ -31,6 +31,45 @@ const (
 	OrderTemplate WorkspaceOrder = "template" // by its display name
 )
 
+// Theme is a choice of colors for the dashboard.
+type Theme string
+
+const (
+	ThemeUnset Theme = ""     // no choice
+	ThemeAuto  Theme = "auto" // as the computer's
+	ThemeLight Theme = "light"
+	ThemeDark  Theme = "dark"
+)
+
+// TerminalFont is a font of web terminals. Browsers use it if the computer has it.
+type TerminalFont string
+
+const (
+	FontDefault       TerminalFont = ""
+	FontFiraCode      TerminalFont = "fira-code"
+	FontIBMPlexMono   TerminalFont = "ibm-plex-mono"
+	FontJetBrainsMono TerminalFont = "jetbrains-mono"
+	FontSourceCodePro TerminalFont = "source-code-pro"
+)
+
+// UserOrder is an order of lists of users.
+type UserOrder string
+
+const (
+	UsersByName    UserOrder = "username"
+	UsersBySeen    UserOrder = "seen"    // last seen first, those who were never seen last
+	UsersByCreated UserOrder = "created" // newest first
+)
+
+// TemplateOrder is an order of lists of templates.
+type TemplateOrder string
+
+const (
+	TemplatesByName    TemplateOrder = "name"    // numbers in names count as numbers
+	TemplatesByUsers   TemplateOrder = "users"   // most owners of workspaces first
+	TemplatesByUpdated TemplateOrder = "updated" // last updated first
+)
+
 type Transition string
 
 const (

@@ -126,6 +126,12 @@ type ProvisionerKey struct {
 	Tags           Map[string] `json:"tags"`
 }
 
+// ProvisionerKeyDaemons are a key and the provisioners that joined with it.
+type ProvisionerKeyDaemons struct {
+	Key     ProvisionerKey          `json:"key"`
+	Daemons List[ProvisionerDaemon] `json:"daemons"`
+}
+
 type CreateProvisionerKeyRequest struct {
 	Name string            `json:"name"`
 	Tags map[string]string `json:"tags"`

@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"cmp"
 	"github.com/google/uuid"
+	"net/url"
 )
 
 // ProvisionerTerraform is the only kind of provisioner.
@@ -155,12 +157,21 @@ func (c *Client) CreateTemplate(ctx context.Context, organization string, req Cr
 }
 
 // Templates lists the templates that the caller may see. q is a search, "" for all.
-func (c *Client) Templates(ctx context.Context, q string) ([]Template, error) {
-	return get[[]Template](ctx, c, "templates"+page(q, 0, 0))
+// Templates lists the templates that match q, in an order; "" means by name.
+func (c *Client) Templates(ctx context.Context, q string, order TemplateOrder) ([]Template, error) {
+	path := "templates" + cmp.Or(page(q, 0, 0), "?")
+	if order != "" {
+		path += "&sort=" + url.QueryEscape(string(order))
+	}
+	return get[[]Template](ctx, c, path)
 }
 
-func (c *Client) OrganizationTemplates(ctx context.Context, organization string) ([]Template, error) {
-	return get[[]Template](ctx, c, "organizations/"+seg(organization)+"/templates")
+func (c *Client) OrganizationTemplates(ctx context.Context, organization string, order TemplateOrder) ([]Template, error) {
+	path := "organizations/" + seg(organization) + "/templates"
+	if order != "" {
+		path += "?sort=" + url.QueryEscape(string(order))
+	}
+	return get[[]Template](ctx, c, path)
 }
 
 func (c *Client) TemplateByName(ctx context.Context, organization, name string) (Template, error) {

@@ -1,6 +1,7 @@
 package sdk
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -55,6 +56,8 @@ type UsersResponse struct {
 type UsersQuery struct {
 	Q             string // "status:active name:x"
 	Limit, Offset int    // 0: the server's own limit
+	// Sort is the order. Empty means by username.
+	Sort UserOrder
 }
 
 // CreateFirstUserRequest creates the first user, who is an owner. It is the only request that needs no session.
@@ -220,7 +223,11 @@ func (c *Client) User(ctx context.Context, user string) (User, error) {
 }
 
 func (c *Client) Users(ctx context.Context, q UsersQuery) (UsersResponse, error) {
-	return get[UsersResponse](ctx, c, "users"+page(q.Q, q.Limit, q.Offset))
+	path := "users" + cmp.Or(page(q.Q, q.Limit, q.Offset), "?")
+	if q.Sort != "" {
+		path += "&sort=" + url.QueryEscape(string(q.Sort))
+	}
+	return get[UsersResponse](ctx, c, path)
 }
 
 func (c *Client) CreateUser(ctx context.Context, req CreateUserRequest) (User, error) {
@@ -325,6 +332,18 @@ type ValidatePasswordRequest struct {
 type ValidatePasswordResponse struct {
 	Valid   bool   `json:"valid"`
 	Details string `json:"details"` // what is wrong with it, "" if nothing is
+}
+
+// UserAppearance is the look that a user has chosen for the dashboard, on every computer. Empty fields are no choice.
+type UserAppearance struct {
+	ThemePreference Theme        `json:"theme_preference"`
+	TerminalFont    TerminalFont `json:"terminal_font"`
+}
+
+// UpdateUserAppearanceRequest changes what it names.
+type UpdateUserAppearanceRequest struct {
+	ThemePreference *Theme        `json:"theme_preference,omitempty"`
+	TerminalFont    *TerminalFont `json:"terminal_font,omitempty"`
 }
 
 // UserPreferences are what a user has chosen for the dashboard, on every computer.

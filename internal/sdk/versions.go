@@ -120,6 +120,8 @@ type Preset struct {
 	Icon        string                `json:"Icon"`
 	Default     bool                  `json:"Default"`
 	Parameters  List[PresetParameter] `json:"Parameters"`
+	// DesiredPrebuildInstances is how many prebuilt workspaces the server keeps ready outside of a schedule; nil for a preset without them.
+	DesiredPrebuildInstances *int `json:"DesiredPrebuildInstances,omitempty"`
 }
 
 type PresetParameter struct {

@@ -1641,6 +1641,8 @@ type Metadata struct {
 	TemplateVersion      string                 `protobuf:"bytes,17,opt,name=template_version,json=templateVersion,proto3" json:"template_version,omitempty"`
 	ExternalAuthTokens   map[string]string      `protobuf:"bytes,18,rep,name=external_auth_tokens,json=externalAuthTokens,proto3" json:"external_auth_tokens,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by provider, those that the template asks for and the owner has linked
 	OwnerOidcAccessToken string                 `protobuf:"bytes,19,opt,name=owner_oidc_access_token,json=ownerOidcAccessToken,proto3" json:"owner_oidc_access_token,omitempty"`                                                                   // of the owner's sign-in with OpenID Connect
+	Prebuild             bool                   `protobuf:"varint,20,opt,name=prebuild,proto3" json:"prebuild,omitempty"`                                                                                                                          // the workspace is prebuilt, and no user has claimed it
+	PrebuildClaim        bool                   `protobuf:"varint,21,opt,name=prebuild_claim,json=prebuildClaim,proto3" json:"prebuild_claim,omitempty"`                                                                                           // the build gives a prebuilt workspace to its user: its agents keep their ids and tokens
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -1806,6 +1808,20 @@ func (x *Metadata) GetOwnerOidcAccessToken() string {
 		return x.OwnerOidcAccessToken
 	}
 	return ""
+}
+
+func (x *Metadata) GetPrebuild() bool {
+	if x != nil {
+		return x.Prebuild
+	}
+	return false
+}
+
+func (x *Metadata) GetPrebuildClaim() bool {
+	if x != nil {
+		return x.PrebuildClaim
+	}
+	return false
 }
 
 type TemplateImport struct {
@@ -3420,6 +3436,7 @@ type Preset struct {
 	Icon          string                 `protobuf:"bytes,3,opt,name=icon,proto3" json:"icon,omitempty"`
 	Default       bool                   `protobuf:"varint,4,opt,name=default,proto3" json:"default,omitempty"`
 	Parameters    []*ParameterValue      `protobuf:"bytes,5,rep,name=parameters,proto3" json:"parameters,omitempty"`
+	Prebuilds     *Prebuilds             `protobuf:"bytes,6,opt,name=prebuilds,proto3" json:"prebuilds,omitempty"` // none without a prebuilds block
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3489,6 +3506,134 @@ func (x *Preset) GetParameters() []*ParameterValue {
 	return nil
 }
 
+func (x *Preset) GetPrebuilds() *Prebuilds {
+	if x != nil {
+		return x.Prebuilds
+	}
+	return nil
+}
+
+// Prebuilds describes the workspaces that the server keeps ready for a preset.
+type Prebuilds struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instances     int32                  `protobuf:"varint,1,opt,name=instances,proto3" json:"instances,omitempty"`                     // outside of the schedule
+	TtlSeconds    int64                  `protobuf:"varint,2,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"` // after which an unclaimed one is replaced; 0 for never
+	Timezone      string                 `protobuf:"bytes,3,opt,name=timezone,proto3" json:"timezone,omitempty"`                        // of the schedule
+	Schedule      []*PrebuildSchedule    `protobuf:"bytes,4,rep,name=schedule,proto3" json:"schedule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prebuilds) Reset() {
+	*x = Prebuilds{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prebuilds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prebuilds) ProtoMessage() {}
+
+func (x *Prebuilds) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prebuilds.ProtoReflect.Descriptor instead.
+func (*Prebuilds) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Prebuilds) GetInstances() int32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *Prebuilds) GetTtlSeconds() int64 {
+	if x != nil {
+		return x.TtlSeconds
+	}
+	return 0
+}
+
+func (x *Prebuilds) GetTimezone() string {
+	if x != nil {
+		return x.Timezone
+	}
+	return ""
+}
+
+func (x *Prebuilds) GetSchedule() []*PrebuildSchedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+type PrebuildSchedule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cron          string                 `protobuf:"bytes,1,opt,name=cron,proto3" json:"cron,omitempty"` // "* HOUR DAY MONTH WEEKDAY": the hours in which instances applies
+	Instances     int32                  `protobuf:"varint,2,opt,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrebuildSchedule) Reset() {
+	*x = PrebuildSchedule{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrebuildSchedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrebuildSchedule) ProtoMessage() {}
+
+func (x *PrebuildSchedule) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrebuildSchedule.ProtoReflect.Descriptor instead.
+func (*PrebuildSchedule) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *PrebuildSchedule) GetCron() string {
+	if x != nil {
+		return x.Cron
+	}
+	return ""
+}
+
+func (x *PrebuildSchedule) GetInstances() int32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
 type ExternalAuth struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3499,7 +3644,7 @@ type ExternalAuth struct {
 
 func (x *ExternalAuth) Reset() {
 	*x = ExternalAuth{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3656,7 @@ func (x *ExternalAuth) String() string {
 func (*ExternalAuth) ProtoMessage() {}
 
 func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3669,7 @@ func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuth.ProtoReflect.Descriptor instead.
 func (*ExternalAuth) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExternalAuth) GetId() string {
@@ -3557,7 +3702,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3569,7 +3714,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3582,7 +3727,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Resource) GetName() string {
@@ -3653,7 +3798,7 @@ type ResourceMetadata struct {
 
 func (x *ResourceMetadata) Reset() {
 	*x = ResourceMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3665,7 +3810,7 @@ func (x *ResourceMetadata) String() string {
 func (*ResourceMetadata) ProtoMessage() {}
 
 func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3678,7 +3823,7 @@ func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceMetadata.ProtoReflect.Descriptor instead.
 func (*ResourceMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ResourceMetadata) GetKey() string {
@@ -3734,13 +3879,15 @@ type Agent struct {
 	Complete bool `protobuf:"varint,19,opt,name=complete,proto3" json:"complete,omitempty"`
 	// devcontainers are the agent's, each with the agent that runs in it. An older server ignores them.
 	Devcontainers []*Devcontainer `protobuf:"bytes,20,rep,name=devcontainers,proto3" json:"devcontainers,omitempty"`
+	// monitors are what the agent watches, of resources_monitoring. An older server ignores them.
+	Monitors      []*AgentMonitor `protobuf:"bytes,21,rep,name=monitors,proto3" json:"monitors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3899,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3912,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Agent) GetId() []byte {
@@ -3908,6 +4055,65 @@ func (x *Agent) GetDevcontainers() []*Devcontainer {
 	return nil
 }
 
+func (x *Agent) GetMonitors() []*AgentMonitor {
+	if x != nil {
+		return x.Monitors
+	}
+	return nil
+}
+
+type AgentMonitor struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Volume           string                 `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"` // an absolute path; empty: the memory
+	ThresholdPercent int32                  `protobuf:"varint,2,opt,name=threshold_percent,json=thresholdPercent,proto3" json:"threshold_percent,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *AgentMonitor) Reset() {
+	*x = AgentMonitor{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentMonitor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentMonitor) ProtoMessage() {}
+
+func (x *AgentMonitor) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentMonitor.ProtoReflect.Descriptor instead.
+func (*AgentMonitor) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *AgentMonitor) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *AgentMonitor) GetThresholdPercent() int32 {
+	if x != nil {
+		return x.ThresholdPercent
+	}
+	return 0
+}
+
 // Devcontainer is a container that the agent starts in the workspace.
 type Devcontainer struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -3921,7 +4127,7 @@ type Devcontainer struct {
 
 func (x *Devcontainer) Reset() {
 	*x = Devcontainer{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3933,7 +4139,7 @@ func (x *Devcontainer) String() string {
 func (*Devcontainer) ProtoMessage() {}
 
 func (x *Devcontainer) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3946,7 +4152,7 @@ func (x *Devcontainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devcontainer.ProtoReflect.Descriptor instead.
 func (*Devcontainer) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Devcontainer) GetId() []byte {
@@ -4002,7 +4208,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4014,7 +4220,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4027,7 +4233,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *App) GetId() []byte {
@@ -4167,7 +4373,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4179,7 +4385,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4192,7 +4398,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Script) GetId() []byte {
@@ -4279,7 +4485,7 @@ type AgentMetadata struct {
 
 func (x *AgentMetadata) Reset() {
 	*x = AgentMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4291,7 +4497,7 @@ func (x *AgentMetadata) String() string {
 func (*AgentMetadata) ProtoMessage() {}
 
 func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4304,7 +4510,7 @@ func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMetadata.ProtoReflect.Descriptor instead.
 func (*AgentMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{49}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AgentMetadata) GetKey() string {
@@ -4436,7 +4642,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\":\n" +
 	"\x0eParameterValue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xf0\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xb3\a\n" +
 	"\bMetadata\x12\x1d\n" +
 	"\n" +
 	"access_url\x18\x01 \x01(\tR\taccessUrl\x12!\n" +
@@ -4462,7 +4668,9 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\rtemplate_name\x18\x10 \x01(\tR\ftemplateName\x12)\n" +
 	"\x10template_version\x18\x11 \x01(\tR\x0ftemplateVersion\x12l\n" +
 	"\x14external_auth_tokens\x18\x12 \x03(\v2:.codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntryR\x12externalAuthTokens\x125\n" +
-	"\x17owner_oidc_access_token\x18\x13 \x01(\tR\x14ownerOidcAccessToken\x1aE\n" +
+	"\x17owner_oidc_access_token\x18\x13 \x01(\tR\x14ownerOidcAccessToken\x12\x1a\n" +
+	"\bprebuild\x18\x14 \x01(\bR\bprebuild\x12%\n" +
+	"\x0eprebuild_claim\x18\x15 \x01(\bR\rprebuildClaim\x1aE\n" +
 	"\x17ExternalAuthTokensEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe1\x01\n" +
@@ -4615,7 +4823,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x03max\x18\x04 \x01(\x03H\x01R\x03max\x88\x01\x01\x12\x1c\n" +
 	"\tmonotonic\x18\x05 \x01(\tR\tmonotonicB\x06\n" +
 	"\x04_minB\x06\n" +
-	"\x04_max\"\xb6\x01\n" +
+	"\x04_max\"\xf9\x01\n" +
 	"\x06Preset\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x12\n" +
@@ -4623,7 +4831,17 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\adefault\x18\x04 \x01(\bR\adefault\x12H\n" +
 	"\n" +
 	"parameters\x18\x05 \x03(\v2(.codermesh.provisioner.v1.ParameterValueR\n" +
-	"parameters\":\n" +
+	"parameters\x12A\n" +
+	"\tprebuilds\x18\x06 \x01(\v2#.codermesh.provisioner.v1.PrebuildsR\tprebuilds\"\xae\x01\n" +
+	"\tPrebuilds\x12\x1c\n" +
+	"\tinstances\x18\x01 \x01(\x05R\tinstances\x12\x1f\n" +
+	"\vttl_seconds\x18\x02 \x01(\x03R\n" +
+	"ttlSeconds\x12\x1a\n" +
+	"\btimezone\x18\x03 \x01(\tR\btimezone\x12F\n" +
+	"\bschedule\x18\x04 \x03(\v2*.codermesh.provisioner.v1.PrebuildScheduleR\bschedule\"D\n" +
+	"\x10PrebuildSchedule\x12\x12\n" +
+	"\x04cron\x18\x01 \x01(\tR\x04cron\x12\x1c\n" +
+	"\tinstances\x18\x02 \x01(\x05R\tinstances\":\n" +
 	"\fExternalAuth\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\boptional\x18\x02 \x01(\bR\boptional\"\x9f\x02\n" +
@@ -4641,7 +4859,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1c\n" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\x12\x17\n" +
-	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xc8\x06\n" +
+	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\x8c\a\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4664,10 +4882,14 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\fno_user_data\x18\x12 \x01(\bR\n" +
 	"noUserData\x12\x1a\n" +
 	"\bcomplete\x18\x13 \x01(\bR\bcomplete\x12L\n" +
-	"\rdevcontainers\x18\x14 \x03(\v2&.codermesh.provisioner.v1.DevcontainerR\rdevcontainers\x1a6\n" +
+	"\rdevcontainers\x18\x14 \x03(\v2&.codermesh.provisioner.v1.DevcontainerR\rdevcontainers\x12B\n" +
+	"\bmonitors\x18\x15 \x03(\v2&.codermesh.provisioner.v1.AgentMonitorR\bmonitors\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"S\n" +
+	"\fAgentMonitor\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12+\n" +
+	"\x11threshold_percent\x18\x02 \x01(\x05R\x10thresholdPercent\"\xa1\x01\n" +
 	"\fDevcontainer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12)\n" +
 	"\x10workspace_folder\x18\x02 \x01(\tR\x0fworkspaceFolder\x12\x1f\n" +
@@ -4748,7 +4970,7 @@ func file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP() []byte {
 }
 
 var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(Transition)(0),               // 0: codermesh.provisioner.v1.Transition
 	(LogLevel)(0),                 // 1: codermesh.provisioner.v1.LogLevel
@@ -4796,19 +5018,22 @@ var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(*ParameterOption)(nil),       // 43: codermesh.provisioner.v1.ParameterOption
 	(*ParameterValidation)(nil),   // 44: codermesh.provisioner.v1.ParameterValidation
 	(*Preset)(nil),                // 45: codermesh.provisioner.v1.Preset
-	(*ExternalAuth)(nil),          // 46: codermesh.provisioner.v1.ExternalAuth
-	(*Resource)(nil),              // 47: codermesh.provisioner.v1.Resource
-	(*ResourceMetadata)(nil),      // 48: codermesh.provisioner.v1.ResourceMetadata
-	(*Agent)(nil),                 // 49: codermesh.provisioner.v1.Agent
-	(*Devcontainer)(nil),          // 50: codermesh.provisioner.v1.Devcontainer
-	(*App)(nil),                   // 51: codermesh.provisioner.v1.App
-	(*Script)(nil),                // 52: codermesh.provisioner.v1.Script
-	(*AgentMetadata)(nil),         // 53: codermesh.provisioner.v1.AgentMetadata
-	nil,                           // 54: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	nil,                           // 55: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	nil,                           // 56: codermesh.provisioner.v1.Agent.EnvEntry
-	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
+	(*Prebuilds)(nil),             // 46: codermesh.provisioner.v1.Prebuilds
+	(*PrebuildSchedule)(nil),      // 47: codermesh.provisioner.v1.PrebuildSchedule
+	(*ExternalAuth)(nil),          // 48: codermesh.provisioner.v1.ExternalAuth
+	(*Resource)(nil),              // 49: codermesh.provisioner.v1.Resource
+	(*ResourceMetadata)(nil),      // 50: codermesh.provisioner.v1.ResourceMetadata
+	(*Agent)(nil),                 // 51: codermesh.provisioner.v1.Agent
+	(*AgentMonitor)(nil),          // 52: codermesh.provisioner.v1.AgentMonitor
+	(*Devcontainer)(nil),          // 53: codermesh.provisioner.v1.Devcontainer
+	(*App)(nil),                   // 54: codermesh.provisioner.v1.App
+	(*Script)(nil),                // 55: codermesh.provisioner.v1.Script
+	(*AgentMetadata)(nil),         // 56: codermesh.provisioner.v1.AgentMetadata
+	nil,                           // 57: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	nil,                           // 58: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	nil,                           // 59: codermesh.provisioner.v1.Agent.EnvEntry
+	(*durationpb.Duration)(nil),   // 60: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 61: google.protobuf.Timestamp
 }
 var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	6,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
@@ -4824,13 +5049,13 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	16, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
 	14, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
 	7,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
-	57, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
+	60, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
 	11, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
 	13, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
 	25, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
 	26, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
 	27, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
-	54, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	57, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
 	22, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
 	23, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
 	24, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
@@ -4844,55 +5069,58 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	24, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
 	29, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
 	28, // 32: codermesh.provisioner.v1.WorkspaceBuild.quota:type_name -> codermesh.provisioner.v1.Quota
-	58, // 33: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
+	61, // 33: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
 	33, // 34: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
 	35, // 35: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
 	36, // 36: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
 	37, // 37: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
 	30, // 38: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
-	58, // 39: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	61, // 39: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
 	1,  // 40: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
 	2,  // 41: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
 	32, // 42: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
 	34, // 43: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
 	3,  // 44: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
 	29, // 45: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	47, // 46: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
+	49, // 46: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
 	40, // 47: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
 	39, // 48: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
 	38, // 49: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
-	47, // 50: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	49, // 50: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
 	29, // 51: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	47, // 52: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	49, // 52: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
 	41, // 53: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
 	42, // 54: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
 	45, // 55: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
-	46, // 56: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
-	55, // 57: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	47, // 58: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
-	47, // 59: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
+	48, // 56: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
+	58, // 57: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	49, // 58: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
+	49, // 59: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
 	43, // 60: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
 	44, // 61: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
 	23, // 62: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	48, // 63: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
-	49, // 64: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
-	56, // 65: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
-	51, // 66: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
-	52, // 67: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
-	53, // 68: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
-	50, // 69: codermesh.provisioner.v1.Agent.devcontainers:type_name -> codermesh.provisioner.v1.Devcontainer
-	49, // 70: codermesh.provisioner.v1.Devcontainer.agent:type_name -> codermesh.provisioner.v1.Agent
-	4,  // 71: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
-	17, // 72: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
-	19, // 73: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
-	5,  // 74: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
-	18, // 75: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
-	20, // 76: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
-	74, // [74:77] is the sub-list for method output_type
-	71, // [71:74] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	46, // 63: codermesh.provisioner.v1.Preset.prebuilds:type_name -> codermesh.provisioner.v1.Prebuilds
+	47, // 64: codermesh.provisioner.v1.Prebuilds.schedule:type_name -> codermesh.provisioner.v1.PrebuildSchedule
+	50, // 65: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
+	51, // 66: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
+	59, // 67: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
+	54, // 68: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
+	55, // 69: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
+	56, // 70: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
+	53, // 71: codermesh.provisioner.v1.Agent.devcontainers:type_name -> codermesh.provisioner.v1.Devcontainer
+	52, // 72: codermesh.provisioner.v1.Agent.monitors:type_name -> codermesh.provisioner.v1.AgentMonitor
+	51, // 73: codermesh.provisioner.v1.Devcontainer.agent:type_name -> codermesh.provisioner.v1.Agent
+	4,  // 74: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
+	17, // 75: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
+	19, // 76: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
+	5,  // 77: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
+	18, // 78: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
+	20, // 79: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
+	77, // [77:80] is the sub-list for method output_type
+	74, // [74:77] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_provisionerd_provisionerpb_provisioner_proto_init() }
@@ -4940,7 +5168,7 @@ func file_provisionerd_provisionerpb_provisioner_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provisionerd_provisionerpb_provisioner_proto_rawDesc), len(file_provisionerd_provisionerpb_provisioner_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   53,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,7 +40,21 @@ type agentAttributes struct {
 		Timeout     int64  `json:"timeout"`
 		Order       int32  `json:"order"`
 	} `json:"metadata"`
+	ResourcesMonitoring []struct {
+		Memory []struct {
+			Enabled   bool  `json:"enabled"`
+			Threshold int32 `json:"threshold"`
+		} `json:"memory"`
+		Volume []struct {
+			Path      string `json:"path"`
+			Enabled   bool   `json:"enabled"`
+			Threshold int32  `json:"threshold"`
+		} `json:"volume"`
+	} `json:"resources_monitoring"`
 }
+
+// maxVolumes bounds the volumes that an agent can monitor.
+const maxVolumes = 16
 
 // displayApps lists the built-in apps that a coder_agent can show.
 var displayApps = []string{"vscode", "vscode_insiders", "web_terminal", "ssh_helper", "port_forwarding_helper"}
@@ -89,6 +103,9 @@ func newAgent(n *node) (*provisionerpb.Agent, error) {
 	slices.SortStableFunc(a.Metadata, func(x, y *provisionerpb.AgentMetadata) int {
 		return cmp.Or(cmp.Compare(x.Order, y.Order), cmp.Compare(x.Key, y.Key))
 	})
+	if err := attrs.addMonitors(a); err != nil {
+		return nil, fmt.Errorf("read %s: %w", n.address(), err)
+	}
 	if attrs.StartupScript != "" {
 		a.Scripts = append(a.Scripts, &provisionerpb.Script{
 			Id: scriptID(attrs.ID, "startup"), DisplayName: "Startup Script", Script: attrs.StartupScript,
@@ -102,6 +119,32 @@ func newAgent(n *node) (*provisionerpb.Agent, error) {
 		})
 	}
 	return a, nil
+}
+
+// addMonitors adds what resources_monitoring enables. The provider checks the thresholds, and that paths are absolute.
+func (attrs *agentAttributes) addMonitors(a *provisionerpb.Agent) error {
+	volumes := 0
+	for _, r := range attrs.ResourcesMonitoring {
+		for _, m := range r.Memory {
+			if m.Enabled {
+				a.Monitors = append(a.Monitors, &provisionerpb.AgentMonitor{ThresholdPercent: m.Threshold})
+			}
+		}
+		for _, v := range r.Volume {
+			if len(v.Path) > maxPath || strings.ContainsFunc(v.Path, unicode.IsControl) {
+				return fmt.Errorf("the path of a volume in resources_monitoring must have at most %d bytes, and no control characters", maxPath)
+			}
+			if !v.Enabled {
+				continue
+			}
+			if volumes++; volumes > maxVolumes {
+				return fmt.Errorf("resources_monitoring has more than %d volumes: remove or disable some", maxVolumes)
+			}
+			a.Monitors = append(a.Monitors, &provisionerpb.AgentMonitor{Volume: v.Path, ThresholdPercent: v.Threshold})
+		}
+	}
+	slices.SortStableFunc(a.Monitors, func(x, y *provisionerpb.AgentMonitor) int { return cmp.Compare(x.GetVolume(), y.GetVolume()) })
+	return nil
 }
 
 type devcontainerAttributes struct {

@@ -216,6 +216,9 @@ func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 	}
 }
 
+// variablesFile is the job's own file with the values of variables. Terraform reads it last.
+const variablesFile = "zz_job.auto.tfvars.json"
+
 // fill makes the slot's working folder: the source, a link to what init made (unless linked is false), variables and state.
 func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte) error {
 	return r.fillEdited(t, linked, variables, state, nil)
@@ -240,7 +243,7 @@ func (r *runner) fillEdited(t *template.Source, linked bool, variables []*provis
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{"zz_job.auto.tfvars.json": values}
+	files := map[string][]byte{variablesFile: values}
 	if len(state) > 0 {
 		files["terraform.tfstate"] = state
 	}

@@ -120,6 +120,12 @@ func (f facts) worker() (map[string]string, error) {
 	if f.build {
 		optional["CODER_WORKSPACE_BUILD_ID"] = uuidText(m.GetBuildId())
 	}
+	if m.GetPrebuild() {
+		optional[provider.IsPrebuildEnvironmentVariable()] = "true"
+	}
+	if m.GetPrebuildClaim() {
+		optional[provider.IsPrebuildClaimEnvironmentVariable()] = "true"
+	}
 	if f.token {
 		optional["CODER_WORKSPACE_OWNER_SESSION_TOKEN"] = m.GetOwnerSessionToken()
 	}

@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,7 +43,7 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandb
 	write := slices.Clone(g.write)
 	read := slices.Concat(g.read, []string{e.binary.path})
 	if !g.workspace {
-		read = slices.Concat(read, i.mirrors, []string{filepath.Join(e.runDir, "terraformrc")})
+		read = slices.Concat(read, i.mirrors, []string{filepath.Join(e.runDir, "terraformrc")}, e.serviceAccount())
 	}
 	if i.bubblewrap != "" {
 		v := view{write: append(slices.Clone(write), g.sockets...), read: read, passwd: g.passwd, group: g.group, temporary: bounds.Disk}
@@ -51,6 +52,20 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandb
 	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)
 	p.Read = slices.Concat(read, systemDirs, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(sandbox.InnerProgram), e.opts.Worker[0]})
 	return p
+}
+
+// serviceAccount returns the folder with the credentials of the pod that this process runs in, if the operator lets templates use them, and
+// otherwise nothing.
+func (e *Executor) serviceAccount() []string {
+	if !slices.Contains(e.opts.ExtraEnv, "KUBERNETES_SERVICE_HOST") {
+		return nil
+	}
+	// The folder is below /var/run, which is a link in most images. Providers look there, and sandboxes have the same link.
+	dir, err := filepath.EvalSymlinks(cmp.Or(e.opts.ServiceAccount, "/var/run/secrets/kubernetes.io/serviceaccount"))
+	if err != nil {
+		return nil // not in a pod, or the pod has no account
+	}
+	return []string{dir}
 }
 
 // lesser returns the lesser of two bounds, where 0 means none.

@@ -19,7 +19,9 @@ func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.Templat
 	found := &provisionerpb.ImportResult{}
 	result := &provisionerpb.Result{}
 	err := r.importInto(ctx, work, found)
-	if concern := r.e.binary.concern(); concern != "" && err != nil && !errors.Is(err, errCanceled) {
+	// Errors of earlier stages have nothing to do with what modules rely on.
+	evaluated := r.log.current() != stageSetup && r.log.current() != stageInit
+	if concern := r.e.binary.concern(); concern != "" && err != nil && evaluated && !errors.Is(err, errCanceled) {
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", concern)
 	}
 	if err != nil {

@@ -259,6 +259,10 @@ func TestImportMistakes(t *testing.T) {
 		"reference":  {files: files("output \"o\" {\n  value = var.nope\n}\n"), want: []string{"main.tf:7: ", "nope"}},
 		"variable":   {files: files("variable \"image\" {}\nvariable \"zone\" {}\n"), code: "REQUIRED_TEMPLATE_VARIABLES", want: []string{"image", "zone", "--variable image="}},
 		"wrong type": {files: files("variable \"n\" {\n  type = number\n}\n"), vars: []*provisionerpb.VariableValue{{Name: "n", Value: "x"}}, want: []string{"number"}},
+		"refused value": {
+			files: files("variable \"region\" {\n  validation {\n    condition     = var.region == \"eu\"\n    error_message = \"The region must be eu.\"\n  }\n}\n"),
+			vars:  []*provisionerpb.VariableValue{{Name: "region", Value: "us"}}, want: []string{"variable region: ", "The region must be eu."},
+		},
 		"bad default": {
 			files: files("data \"coder_parameter\" \"cpu\" {\n  name = \"cores\"\n  type = \"number\"\n  default = 9\n  validation {\n    max = 4\n  }\n}\n"),
 			code:  "INVALID_PARAMETERS", want: []string{`parameter "cores"`, "more than the maximum 4"},
@@ -278,6 +282,9 @@ func TestImportMistakes(t *testing.T) {
 				if !strings.Contains(result.GetError(), want) {
 					t.Errorf("error %q does not have %q", result.GetError(), want)
 				}
+			}
+			if strings.Contains(result.GetError(), "zz_job") {
+				t.Errorf("error %q names a file that the author does not have", result.GetError())
 			}
 			if result.GetErrorCode() != c.code {
 				t.Errorf("code %q, want %q", result.GetErrorCode(), c.code)

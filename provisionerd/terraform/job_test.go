@@ -415,7 +415,7 @@ locals {
 	if err := json.Unmarshal(ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m})).GetState(), &s); err != nil {
 		t.Fatal(err)
 	}
-	empty := map[string]bool{"is_prebuild": true, "is_prebuild_claim": true, "prebuild_count": true} // this server has none
+	empty := map[string]bool{"is_prebuild": true, "is_prebuild_claim": true, "prebuild_count": true} // TestClaimKeepsAgents has them
 	read := 0
 	for _, r := range s.Resources {
 		for name, value := range r.Instances[0].Attributes {

@@ -49,6 +49,13 @@ func (l *logger) enter(stage string) {
 	l.mu.Unlock()
 }
 
+// current returns the stage.
+func (l *logger) current() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stage
+}
+
 // say writes a message of the daemon itself.
 func (l *logger) say(level provisionerpb.LogLevel, format string, args ...any) {
 	l.write(level, provisionerpb.LogSource_LOG_SOURCE_DAEMON, fmt.Sprintf(format, args...))
@@ -104,7 +111,12 @@ type diagnostic struct {
 	Summary  string `json:"summary"`
 	Detail   string `json:"detail"`
 	Address  string `json:"address"`
-	Range    *struct {
+	Snippet  *struct {
+		Values []struct {
+			Traversal string `json:"traversal"`
+		} `json:"values"`
+	} `json:"snippet"`
+	Range *struct {
 		Filename string `json:"filename"`
 		Start    struct {
 			Line int `json:"line"`
@@ -124,6 +136,9 @@ func (d diagnostic) String() string {
 	if hint := d.hint(); hint != "" {
 		text = hint + " (" + text + ")"
 	}
+	if d.Range != nil && d.Range.Filename == variablesFile {
+		return d.variable() + text
+	}
 	if d.Range != nil && d.Range.Filename != "" {
 		return fmt.Sprintf("%s:%d: %s", d.Range.Filename, d.Range.Start.Line, text)
 	}
@@ -133,12 +148,38 @@ func (d diagnostic) String() string {
 	return text
 }
 
+// variable returns "variable NAME: " for a diagnostic about the job's own file of variables, which no author knows, or "" if Terraform does
+// not name the variable.
+func (d diagnostic) variable() string {
+	if d.Snippet != nil {
+		for _, value := range d.Snippet.Values {
+			if name, ok := strings.CutPrefix(value.Traversal, "var."); ok {
+				return "variable " + name + ": "
+			}
+		}
+	}
+	return ""
+}
+
+// These find the provider or module that Terraform cannot get, and why.
+var (
+	unavailableProvider = regexp.MustCompile(`(?s)^Could not retrieve the list of available versions for provider (\S+): (.*)$`)
+	unavailableModule   = regexp.MustCompile(`(?s)^Failed to retrieve available versions for module "([^"]+)" \([^)]*\) from (\S+): (.*)$`)
+)
+
 // guessed finds the providers in Terraform's complaint that it lacks them.
 var guessed = regexp.MustCompile(`provider registry\.(?:terraform\.io|opentofu\.org)/(\S+): required by this configuration but no version is selected`)
 
 // hint returns what to do about a mistake that Terraform misreports, or "". For a template that does not name the source of its providers,
 // Terraform reports an inconsistent lock file and suggests a command that the author cannot run.
 func (d diagnostic) hint() string {
+	detail := strings.TrimSpace(d.Detail)
+	if found := unavailableProvider.FindStringSubmatch(detail); found != nil {
+		return fmt.Sprintf("The provisioner cannot get the provider %s: give it a route to the provider's registry, or a mirror that has it", found[1])
+	}
+	if found := unavailableModule.FindStringSubmatch(detail); found != nil {
+		return fmt.Sprintf("The provisioner cannot get the module %s from %s: give it a route there, or a registry of your own", found[1], found[2])
+	}
 	if d.Summary != "Inconsistent dependency lock file" {
 		return ""
 	}

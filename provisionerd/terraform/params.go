@@ -91,7 +91,23 @@ type presetAttributes struct {
 	Icon        string            `json:"icon"`
 	Default     bool              `json:"default"`
 	Parameters  map[string]string `json:"parameters"`
+	Prebuilds   []struct {
+		Instances        int32 `json:"instances"`
+		ExpirationPolicy []struct {
+			TTL int64 `json:"ttl"`
+		} `json:"expiration_policy"`
+		Scheduling []struct {
+			Timezone string `json:"timezone"`
+			Schedule []struct {
+				Cron      string `json:"cron"`
+				Instances int32  `json:"instances"`
+			} `json:"schedule"`
+		} `json:"scheduling"`
+	} `json:"prebuilds"`
 }
+
+// maxPrebuilds bounds how many workspaces a preset may keep ready: more is a mistake in the template.
+const maxPrebuilds = 1000
 
 func (d *declared) addPreset(n *node) error {
 	var p presetAttributes
@@ -103,6 +119,23 @@ func (d *declared) addPreset(n *node) error {
 		preset.Parameters = append(preset.Parameters, &provisionerpb.ParameterValue{Name: name, Value: value})
 	}
 	slices.SortFunc(preset.Parameters, func(a, b *provisionerpb.ParameterValue) int { return strings.Compare(a.Name, b.Name) })
+	for _, b := range p.Prebuilds { // at most one
+		preset.Prebuilds = &provisionerpb.Prebuilds{Instances: b.Instances}
+		most := b.Instances
+		for _, e := range b.ExpirationPolicy {
+			preset.Prebuilds.TtlSeconds = e.TTL
+		}
+		for _, plan := range b.Scheduling {
+			preset.Prebuilds.Timezone = plan.Timezone
+			for _, s := range plan.Schedule {
+				preset.Prebuilds.Schedule = append(preset.Prebuilds.Schedule, &provisionerpb.PrebuildSchedule{Cron: s.Cron, Instances: max(s.Instances, 0)})
+				most = max(most, s.Instances)
+			}
+		}
+		if most > maxPrebuilds {
+			return fault.New(fault.Invalid, "the preset %q asks for %d prebuilt workspaces: set instances to %d at most", p.Name, most, maxPrebuilds)
+		}
+	}
 	d.presets = append(d.presets, preset)
 	return nil
 }

@@ -274,7 +274,15 @@ func TestHint(t *testing.T) {
 	for want, d := range map[string]diagnostic{
 		`source = "coder/coder"`: {Summary: "Inconsistent dependency lock file", Detail: detail("hashicorp/coder")},
 		".terraform.lock.hcl":    {Summary: "Inconsistent dependency lock file", Detail: detail("hashicorp/null")},
-		"Something else: coder":  {Summary: "Something else", Detail: "coder"},
+		"cannot get the provider registry.terraform.io/hashicorp/aws: give it": {
+			Summary: "Failed to query available provider packages",
+			Detail:  "\nCould not retrieve the list of available versions for provider registry.terraform.io/hashicorp/aws: not found in any of the search locations\n\n  - /srv/mirror",
+		},
+		"cannot get the module ide from registry.example.com: give it": {
+			Summary: "Error accessing remote module registry",
+			Detail:  `Failed to retrieve available versions for module "ide" (main.tf:12) from registry.example.com: no such host.`,
+		},
+		"Something else: coder": {Summary: "Something else", Detail: "coder"},
 	} {
 		if got := d.String(); !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)

@@ -51,13 +51,13 @@ var given = map[string]string{
 	"data.coder_provisioner.os":                    "Of the provisioner.",
 	"data.coder_workspace.access_port":             "",
 	"data.coder_workspace.access_url":              "",
-	"data.coder_workspace.is_prebuild":             "Always false: there are no prebuilt workspaces.",
-	"data.coder_workspace.is_prebuild_claim":       "Always false: there are no prebuilt workspaces.",
+	"data.coder_workspace.is_prebuild":             "True while a [prebuilt workspace](prebuilds.md) has no user.",
+	"data.coder_workspace.is_prebuild_claim":       "True in the build that gives a prebuilt workspace to its user.",
 	"data.coder_workspace.id":                      "",
 	"data.coder_workspace_owner.id":                "",
 	"data.coder_workspace_preset.id":               "Another one in each run: presets are known by their names.",
 	"data.coder_workspace.name":                    "",
-	"data.coder_workspace.prebuild_count":          "Always 0: there are no prebuilt workspaces.",
+	"data.coder_workspace.prebuild_count":          "1 while a prebuilt workspace has no user.",
 	"data.coder_workspace.start_count":             "",
 	"data.coder_workspace.template_id":             "",
 	"data.coder_workspace.template_name":           "",
@@ -77,21 +77,24 @@ var given = map[string]string{
 
 // limits describes how far attributes are honored, where a sentence helps.
 var limits = map[string]string{
-	"coder_agent.api_key_scope":           "With `no_user_data` the agent gets neither its owner's git key nor tokens of external logins.",
-	"coder_agent.auth":                    "`token`. The import fails for others.",
-	"coder_agent.display_apps.ssh_helper": "Shows JetBrains and the commands to connect.",
-	"coder_agent.metadata.timeout":        "Defaults to the interval.",
-	"coder_agent.os":                      "`linux`. The import fails for others.",
-	"coder_app.command":                   "Opens in a terminal of the dashboard.",
-	"coder_app.icon":                      "A path on this server, or an emoji. The dashboard loads no icons from other hosts.",
-	"coder_app.subdomain":                 "Needs `--wildcard-access-url`.",
-	"coder_app.tooltip":                   "Shown as text, without links.",
-	"coder_devcontainer.workspace_folder": "See [dev containers](agent.md#dev-containers).",
-	"coder_metadata.daily_cost":           "Counts against [quotas](groups.md).",
-	"coder_metadata.item.value":           "Items whose value is null are not shown.",
-	"coder_script.cron":                   "Six fields, seconds first. Five fields work too.",
-	"data.coder_parameter.styling":        "`placeholder`, `label`, `disabled` and `mask_input`.",
-	"data.coder_workspace_tags.tags":      "See [tags that depend on parameters](provisioners.md#tags-that-depend-on-parameters).",
+	"coder_agent.api_key_scope":                         "With `no_user_data` the agent gets neither its owner's git key nor tokens of external logins.",
+	"coder_agent.auth":                                  "`token`. The import fails for others.",
+	"coder_agent.display_apps.ssh_helper":               "Shows JetBrains and the commands to connect.",
+	"coder_agent.metadata.timeout":                      "Defaults to the interval.",
+	"coder_agent.resources_monitoring.memory.threshold": "Percent, from 0 to 100. The workspace's owner is [notified](agent.md#memory-and-volumes).",
+	"coder_agent.resources_monitoring.volume.path":      "An absolute path. An agent can monitor 16 volumes.",
+	"coder_agent.resources_monitoring.volume.threshold": "Percent, from 0 to 100.",
+	"coder_agent.os":                                    "`linux`. The import fails for others.",
+	"coder_app.command":                                 "Opens in a terminal of the dashboard.",
+	"coder_app.icon":                                    "A path on this server, or an emoji. The dashboard loads no icons from other hosts.",
+	"coder_app.subdomain":                               "Needs `--wildcard-access-url`.",
+	"coder_app.tooltip":                                 "Shown as text, without links.",
+	"coder_devcontainer.workspace_folder":               "See [dev containers](agent.md#dev-containers).",
+	"coder_metadata.daily_cost":                         "Counts against [quotas](groups.md).",
+	"coder_metadata.item.value":                         "Items whose value is null are not shown.",
+	"coder_script.cron":                                 "Six fields, seconds first. Five fields work too.",
+	"data.coder_parameter.styling":                      "`placeholder`, `label`, `disabled` and `mask_input`.",
+	"data.coder_workspace_tags.tags":                    "See [tags that depend on parameters](provisioners.md#tags-that-depend-on-parameters).",
 }
 
 // TestReference checks that every attribute of the coder provider is honored or reported, and that docs/templates-reference.md says so.
@@ -127,14 +130,7 @@ func TestReference(t *testing.T) {
 			path := kind + "." + a.path
 			used[path] = true
 			what, described := "", false
-			block, _, nested := strings.Cut(a.path, ".")
 			switch {
-			case nested && template.WithoutBlocks[kind].Name == block:
-				if used[kind] {
-					continue // one row for the whole block
-				}
-				used[kind], a.path = true, block
-				what = "No effect, and reported: " + template.WithoutBlocks[kind].Reason + "."
 			case read[a.path]:
 				what = strings.TrimSpace("Honored. " + limits[path])
 			case a.computed:
@@ -154,11 +150,6 @@ func TestReference(t *testing.T) {
 			if !used[path] {
 				t.Errorf("%s: the provider does not have it", path)
 			}
-		}
-	}
-	for kind := range template.WithoutBlocks {
-		if !used[kind] {
-			t.Errorf("%s: the provider does not have the block", kind)
 		}
 	}
 	const file = "../../docs/templates-reference.md"

@@ -38,8 +38,7 @@ func (r *runner) checkSupport(t *template.Source, p planned) error {
 	return nil
 }
 
-// addIgnored adds what the source alone did not show: objects in modules, and blocks that the template generates. prefix is "data." for a
-// data source.
+// addIgnored adds what the source alone did not show: objects in modules. prefix is "data." for a data source.
 func addIgnored(ignored map[string]string, t *template.Source, n node, prefix string) {
 	kind, address := prefix+n.typ, prefix+n.address()
 	place := t.Place(address)
@@ -49,15 +48,5 @@ func addIgnored(ignored map[string]string, t *template.Source, n node, prefix st
 	}
 	if reason := template.Without[kind]; reason != "" && ignored[address] == "" {
 		ignored[address] = template.Ignored(place, kind, reason)
-	}
-	inner := template.WithoutBlocks[kind]
-	key := address + "." + inner.Name
-	if inner.Name == "" || ignored[key] != "" {
-		return
-	}
-	var attrs map[string]json.RawMessage
-	var blocks []json.RawMessage
-	if json.Unmarshal(n.attrs, &attrs) == nil && json.Unmarshal(attrs[inner.Name], &blocks) == nil && len(blocks) > 0 {
-		ignored[key] = template.Ignored(place, inner.Name+" of "+address, inner.Reason)
 	}
 }

@@ -129,21 +129,20 @@ data "coder_task" "me" {}
 		t.Fatalf("import: %s\n%s", result.GetError(), log)
 	}
 	for _, want := range []string{
-		"main.tf:10: resources_monitoring of coder_agent.main has no effect on this server: it does not watch",
-		"main.tf:24: prebuilds of data.coder_workspace_preset.p has no effect on this server: it builds a workspace when",
-		"main.tf:28: in module.far: resources_monitoring of module.far.coder_agent.x has no effect on this server",
 		"main.tf:28: in module.far: data.coder_task has no effect on this server",
 		"main.tf:45: data.coder_task has no effect on this server: this server has no tasks",
 		"main.tf:46: coder_ai_task has no effect on this server: this server has no tasks",
 		"main.tf:49: coder_agent_instance has no effect on this server: agents sign in with their token only",
-		"main.tf:53: prebuilds of data.coder_workspace_preset.made has no effect on this server",
 	} {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("the log does not have once: %s", want)
 		}
 	}
-	if strings.Count(log, "has no effect on this server") != 8 {
+	if strings.Count(log, "has no effect on this server") != 4 {
 		t.Errorf("the log:\n%s", log)
+	}
+	if got := result.GetTemplateImport().GetPresets(); len(got) != 2 || got[0].GetPrebuilds().GetInstances() != 1 || got[1].GetPrebuilds().GetInstances() != 1 {
+		t.Errorf("presets: %v", got)
 	}
 	found := false
 	for _, r := range result.GetTemplateImport().GetStartResources() {
@@ -153,5 +152,25 @@ data "coder_task" "me" {}
 	}
 	if !found {
 		t.Error(`no agent has api_key_scope = "no_user_data"`)
+	}
+}
+
+// TestOldTerraformIsNotBlamed checks that imports that fail before Terraform evaluates anything do not mention its version.
+func TestOldTerraformIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	for name, text := range map[string]string{
+		"an agent that cannot connect":   "resource \"coder_agent\" \"main\" {\n  os = \"windows\"\n  arch = \"amd64\"\n}\n",
+		"a provider that does not exist": "provider \"nowhere\" {}\nresource \"nowhere_thing\" \"x\" {}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newTrial(t, files(text))
+			if result := j.importIt(e, &provisionerpb.TemplateImport{}); result.GetError() == "" {
+				t.Fatal("import succeeded")
+			}
+			if got := strings.Contains(j.sink.text(), "need 1.12"); got {
+				t.Errorf("the log blames Terraform:\n%s", j.sink.text())
+			}
+		})
 	}
 }

@@ -64,6 +64,9 @@ type Options struct {
 	DockerSocket string
 	// ExtraEnv names variables of this process's environment that templates may see, such as AWS_PROFILE.
 	ExtraEnv []string
+	// ServiceAccount is the folder with the credentials of a Kubernetes pod. Jobs may read it if ExtraEnv names KUBERNETES_SERVICE_HOST,
+	// without which nothing finds the cluster. Empty means where the kubelet puts it.
+	ServiceAccount string
 	// JobLimits bound the processes of a confined job together.
 	JobLimits JobLimits
 	// LastWords is how long Terraform may take to save its state and end after the daemon was killed, if bubblewrap works. 0 means

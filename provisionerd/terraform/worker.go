@@ -74,6 +74,9 @@ func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 			return fmt.Errorf("set %s: %w", name, err)
 		}
 	}
+	if os.Getenv(provider.IsPrebuildClaimEnvironmentVariable()) == "true" {
+		keepAgents(served)
+	}
 	if err := errors.Join(request.Limits.Apply(), sandbox.BecomeUser(request.UID, request.GID)); err != nil {
 		return err
 	}

@@ -205,6 +205,13 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
     labels: '["red","blue"]',
   });
 
+  // The next workspace can begin with the same values.
+  await page.goto("/templates/kinds/workspace");
+  expect(await page.getByRole("radio", { name: /Europe/ }).isChecked()).toBe(true);
+  await page.getByRole("button", { name: "Use earlier values" }).click();
+  await page.locator("input:checked[value=us]").waitFor();
+  expect(await page.getByRole("textbox", { name: "hostname" }).inputValue()).toBe("good-one");
+
   // What was chosen once stays; the rest can be changed.
   await page.goto("/@ada/kinds?tab=settings");
   await page.getByText("Set when the workspace was created.").waitFor();

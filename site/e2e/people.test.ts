@@ -1,6 +1,6 @@
 import { expect, inject, it } from "vitest";
 import { axe, fits, open, picture, withBrowser } from "./browser";
-import { api } from "./server";
+import { api, run } from "./server";
 import { password } from "./setup";
 
 withBrowser();
@@ -190,4 +190,40 @@ it("fits a phone", async () => {
     await axe(page, `${path} on a dark phone`);
   }
   await picture(page, "template-settings-phone");
+});
+
+it("sorts users and templates", async () => {
+  for (const username of ["sort-zoe", "sort-abe"])
+    await api(place, token, "POST", "users", { username, email: `${username}@example.com`, password, name: "" });
+  const { page } = await open(place, token);
+  await page.goto("/users");
+  await page.getByLabel("Search users").fill("sort-");
+  const rows = page.getByRole("row").filter({ hasText: "@example.com" });
+  const order = () => rows.allInnerTexts().then((all) => all.map((text) => /sort-\w+/.exec(text)?.[0]));
+  await expect.poll(order).toEqual(["sort-abe", "sort-zoe"]);
+  const header = page.getByRole("columnheader", { name: "Created" });
+  await api(place, token, "POST", "users", {
+    username: "sort-mia",
+    email: "sort-mia@example.com",
+    password,
+    name: "",
+  });
+  await header.getByRole("button").click();
+  await page.waitForURL("**/users?sort=created");
+  expect(await header.getAttribute("aria-sort")).toBe("other");
+  await expect.poll(order).toEqual(["sort-mia", "sort-abe", "sort-zoe"]);
+  await axe(page, "users, sorted");
+  await page.goto("/users?sort=constructor");
+  await page.getByLabel("Search users").fill("sort-");
+  await expect.poll(order).toEqual(["sort-abe", "sort-mia", "sort-zoe"]);
+
+  // The server sorts templates: each choice asks it.
+  await run(place, ["templates", "push", "sorted", "-d", `${place.dir}/process`, "-y"]);
+  await page.goto("/templates");
+  const names = () => page.getByRole("list", { name: "Templates" }).getByRole("link").allInnerTexts();
+  await page.getByRole("combobox", { name: "Sort" }).selectOption("Last updated");
+  await expect.poll(async () => (await names())[0]).toBe("sorted");
+  await page.getByRole("combobox", { name: "Sort" }).selectOption("Name");
+  await expect.poll(async () => (await names())[0]).not.toBe("sorted");
+  await run(place, ["templates", "delete", "sorted", "-y"]);
 });

@@ -96,8 +96,11 @@ it("creates a token for a terminal", async () => {
   expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(key);
 });
 
-it("follows the chosen theme, without a flash", async () => {
-  const { page } = await open(place, token, { dark: true });
+it("follows the chosen theme, without a flash, in every browser of the user", async () => {
+  const mine = { email: "iris@example.com", password };
+  await api(place, token, "POST", "users", { ...mine, username: "iris", name: "" });
+  const login = await api<{ session_token: string }>(place, "", "POST", "users/login", mine);
+  const { page } = await open(place, login.session_token, { dark: true });
   const theme = () => page.evaluate(() => document.documentElement.dataset["theme"]);
   await page.goto("/workspaces", { waitUntil: "commit" });
   await page.waitForFunction(() => document.body !== null);
@@ -107,6 +110,39 @@ it("follows the chosen theme, without a flash", async () => {
   expect(await theme()).toBe("light");
   await page.reload();
   expect(await theme()).toBe("light");
+  const stored = () => api<object>(place, login.session_token, "GET", "users/me/appearance");
+  await expect.poll(stored).toEqual({ theme_preference: "light", terminal_font: "" });
+
+  // Another browser has it after the sign-in, and keeps it for the pages before one.
+  const { page: other, context } = await open(place, login.session_token, { dark: true });
+  await other.goto("/account");
+  await other.locator("html[data-theme=light]").waitFor();
+  await context.clearCookies();
+  await other.goto("/login");
+  await other.getByLabel("Email").waitFor();
+  expect(await other.evaluate(() => document.documentElement.dataset["theme"])).toBe("light");
+
+  // The account's page changes it, and the font of terminals.
+  await page.goto("/account");
+  await page.getByRole("combobox", { name: "Theme" }).selectOption("system");
+  await page.locator("html[data-theme=dark]").waitFor();
+  await page.getByLabel("Terminal font").selectOption("Fira Code");
+  await page.locator("form", { hasText: "Terminal font" }).getByRole("button", { name: "Save" }).click();
+  await expect.poll(stored).toEqual({ theme_preference: "auto", terminal_font: "fira-code" });
+  await axe(page, "the account's page");
+});
+
+it("stores a theme that was chosen before the server kept one", async () => {
+  const mine = { email: "ivo@example.com", password };
+  await api(place, token, "POST", "users", { ...mine, username: "ivo", name: "" });
+  const login = await api<{ session_token: string }>(place, "", "POST", "users/login", mine);
+  const { page } = await open(place, login.session_token);
+  await page.addInitScript(() => localStorage.setItem("theme", "dark"));
+  await page.goto("/templates");
+  await page.locator("html[data-theme=dark]").waitFor();
+  await expect
+    .poll(() => api<object>(place, login.session_token, "GET", "users/me/appearance"))
+    .toEqual({ theme_preference: "dark", terminal_font: "" });
 });
 
 it("never leads to another site after a sign-in", async () => {

@@ -66,6 +66,8 @@ const (
 	// AgentServiceAdmitSubagentProcedure is the fully-qualified name of the AgentService's
 	// AdmitSubagent RPC.
 	AgentServiceAdmitSubagentProcedure = "/codermesh.agent.v1.AgentService/AdmitSubagent"
+	// AgentServiceMonitorsProcedure is the fully-qualified name of the AgentService's Monitors RPC.
+	AgentServiceMonitorsProcedure = "/codermesh.agent.v1.AgentService/Monitors"
 	// AgentAPIListeningPortsProcedure is the fully-qualified name of the AgentAPI's ListeningPorts RPC.
 	AgentAPIListeningPortsProcedure = "/codermesh.agent.v1.AgentAPI/ListeningPorts"
 	// AgentAPIPathsProcedure is the fully-qualified name of the AgentAPI's Paths RPC.
@@ -110,6 +112,10 @@ type AgentServiceClient interface {
 	// AdmitSubagent returns a new token for the agent in one of the caller's own dev containers, and ends the one before. A dev container of
 	// another agent is PERMISSION_DENIED.
 	AdmitSubagent(context.Context, *connect.Request[agentpb.AdmitSubagentRequest]) (*connect.Response[agentpb.AdmitSubagentResponse], error)
+	// Monitors reports the monitors of the agent's manifest when one of them has passed its threshold or fallen below it, and never
+	// otherwise. The answer has the states that are stored: the server ignores a change too soon after the last one, and the agent goes on
+	// from the answer. Servers before 2026-11-24 do not know it, and send no monitors.
+	Monitors(context.Context, *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error)
 }
 
 // NewAgentServiceClient constructs a client for the codermesh.agent.v1.AgentService service. By
@@ -195,6 +201,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("AdmitSubagent")),
 			connect.WithClientOptions(opts...),
 		),
+		monitors: connect.NewClient[agentpb.MonitorsRequest, agentpb.MonitorsResponse](
+			httpClient,
+			baseURL+AgentServiceMonitorsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("Monitors")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -212,6 +224,7 @@ type agentServiceClient struct {
 	connections       *connect.Client[agentpb.ConnectionsRequest, agentpb.ConnectionsResponse]
 	devcontainerState *connect.Client[agentpb.DevcontainerStateRequest, agentpb.DevcontainerStateResponse]
 	admitSubagent     *connect.Client[agentpb.AdmitSubagentRequest, agentpb.AdmitSubagentResponse]
+	monitors          *connect.Client[agentpb.MonitorsRequest, agentpb.MonitorsResponse]
 }
 
 // Manifest calls codermesh.agent.v1.AgentService.Manifest.
@@ -274,6 +287,11 @@ func (c *agentServiceClient) AdmitSubagent(ctx context.Context, req *connect.Req
 	return c.admitSubagent.CallUnary(ctx, req)
 }
 
+// Monitors calls codermesh.agent.v1.AgentService.Monitors.
+func (c *agentServiceClient) Monitors(ctx context.Context, req *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error) {
+	return c.monitors.CallUnary(ctx, req)
+}
+
 // AgentServiceHandler is an implementation of the codermesh.agent.v1.AgentService service.
 type AgentServiceHandler interface {
 	// Manifest says what the agent is to run. Called once per connection, before anything else, and after each ManifestChanged.
@@ -307,6 +325,10 @@ type AgentServiceHandler interface {
 	// AdmitSubagent returns a new token for the agent in one of the caller's own dev containers, and ends the one before. A dev container of
 	// another agent is PERMISSION_DENIED.
 	AdmitSubagent(context.Context, *connect.Request[agentpb.AdmitSubagentRequest]) (*connect.Response[agentpb.AdmitSubagentResponse], error)
+	// Monitors reports the monitors of the agent's manifest when one of them has passed its threshold or fallen below it, and never
+	// otherwise. The answer has the states that are stored: the server ignores a change too soon after the last one, and the agent goes on
+	// from the answer. Servers before 2026-11-24 do not know it, and send no monitors.
+	Monitors(context.Context, *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -388,6 +410,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("AdmitSubagent")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceMonitorsHandler := connect.NewUnaryHandler(
+		AgentServiceMonitorsProcedure,
+		svc.Monitors,
+		connect.WithSchema(agentServiceMethods.ByName("Monitors")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/codermesh.agent.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentServiceManifestProcedure:
@@ -414,6 +442,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceDevcontainerStateHandler.ServeHTTP(w, r)
 		case AgentServiceAdmitSubagentProcedure:
 			agentServiceAdmitSubagentHandler.ServeHTTP(w, r)
+		case AgentServiceMonitorsProcedure:
+			agentServiceMonitorsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -469,6 +499,10 @@ func (UnimplementedAgentServiceHandler) DevcontainerState(context.Context, *conn
 
 func (UnimplementedAgentServiceHandler) AdmitSubagent(context.Context, *connect.Request[agentpb.AdmitSubagentRequest]) (*connect.Response[agentpb.AdmitSubagentResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.AdmitSubagent is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) Monitors(context.Context, *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.Monitors is not implemented"))
 }
 
 // AgentAPIClient is a client for the codermesh.agent.v1.AgentAPI service.

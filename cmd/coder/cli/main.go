@@ -122,7 +122,7 @@ func root(g *global.Flags, extra []*cobra.Command) *cobra.Command {
 	}{
 		{groupWorkspaces, workspaces.Commands(g)},
 		{groupConnect, slices.Concat(connect.Commands(g), diagnose.Commands(g))},
-		{groupDeployment, append(account.Commands(g), templates.Command(g), provisioners.Command(g))},
+		{groupDeployment, append(account.Commands(g), templates.Command(g), templates.Prebuilds(g), provisioners.Command(g))},
 		{groupInside, append(inside.Commands(g), expCmd(g))},
 		{groupServer, []*cobra.Command{agentCmd(g)}},
 		{"", append(account.LoginCommands(g), versionCmd(g), completionCmd(g))},

@@ -267,7 +267,7 @@ JOIN LATERAL (
 	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
 ) b ON true
 WHERE (a.token_hash = $1::bytea OR a.id = $2::uuid) AND a.token_hash IS NOT NULL
-	AND w.deleted_at IS NULL AND u.deleted_at IS NULL AND u.status <> 'suspended'
+	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
 	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
 LIMIT 1
 `
@@ -288,8 +288,8 @@ type GetAdmittedAgentRow struct {
 	UserData      bool
 }
 
-// Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended, and the
-// newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
+// Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended or deleted (prebuilt
+// workspaces have an owner who always is), and the newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
 // stay.
 func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentParams) (GetAdmittedAgentRow, error) {
 	row := q.db.QueryRow(ctx, getAdmittedAgent, arg.TokenHash, arg.ID)
@@ -308,7 +308,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -352,12 +352,13 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.ServerID,
 		&i.External,
 		&i.ParentID,
+		&i.Monitors,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -401,12 +402,13 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.ServerID,
 		&i.External,
 		&i.ParentID,
+		&i.Monitors,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
 `
@@ -461,6 +463,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.ServerID,
 		&i.WorkspaceAgent.External,
 		&i.WorkspaceAgent.ParentID,
+		&i.WorkspaceAgent.Monitors,
 		&i.WorkspaceName,
 		&i.OwnerID,
 		&i.OwnerName,
@@ -667,7 +670,7 @@ JOIN LATERAL (
 	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
 ) b ON true
 WHERE a.id = ANY ($1::uuid[]) AND a.token_hash IS NOT NULL
-	AND w.deleted_at IS NULL AND u.deleted_at IS NULL AND u.status <> 'suspended'
+	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
 	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
 `
 
@@ -786,7 +789,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -836,6 +839,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.ServerID,
 			&i.External,
 			&i.ParentID,
+			&i.Monitors,
 		); err != nil {
 			return nil, err
 		}
@@ -953,6 +957,38 @@ func (q *Queries) ListLostAgents(ctx context.Context, arg ListLostAgentsParams) 
 			return nil, err
 		}
 		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listMonitorNotices = `-- name: ListMonitorNotices :many
+SELECT (m ->> 'volume')::text AS volume, max((m ->> 'notified_at')::timestamptz)::timestamptz AS notified_at
+FROM workspace_agents a, jsonb_array_elements(a.monitors) m
+WHERE a.workspace_id = $1 AND m ? 'notified_at' GROUP BY 1
+`
+
+type ListMonitorNoticesRow struct {
+	Volume     string
+	NotifiedAt time.Time
+}
+
+// Returns when a workspace's owner was last notified of each volume, "" being the memory, by any agent of the workspace.
+func (q *Queries) ListMonitorNotices(ctx context.Context, workspaceID *uuid.UUID) ([]ListMonitorNoticesRow, error) {
+	rows, err := q.db.Query(ctx, listMonitorNotices, workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListMonitorNoticesRow{}
+	for rows.Next() {
+		var i ListMonitorNoticesRow
+		if err := rows.Scan(&i.Volume, &i.NotifiedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -1434,6 +1470,20 @@ func (q *Queries) UpdateAgentLifecycle(ctx context.Context, arg UpdateAgentLifec
 	return result.RowsAffected(), nil
 }
 
+const updateAgentMonitors = `-- name: UpdateAgentMonitors :exec
+UPDATE workspace_agents SET monitors = $2 WHERE id = $1
+`
+
+type UpdateAgentMonitorsParams struct {
+	ID       uuid.UUID
+	Monitors []byte
+}
+
+func (q *Queries) UpdateAgentMonitors(ctx context.Context, arg UpdateAgentMonitorsParams) error {
+	_, err := q.db.Exec(ctx, updateAgentMonitors, arg.ID, arg.Monitors)
+	return err
+}
+
 const updateAppHealth = `-- name: UpdateAppHealth :many
 UPDATE workspace_apps a SET health = c.health
 FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::text[]) AS health) c
@@ -1470,15 +1520,16 @@ func (q *Queries) UpdateAppHealth(ctx context.Context, arg UpdateAppHealthParams
 
 const upsertAgent = `-- name: UpsertAgent :execrows
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
-	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id,
+	monitors)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
 	token_hash = CASE WHEN EXCLUDED.parent_id IS NULL THEN EXCLUDED.token_hash ELSE workspace_agents.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
 	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
-	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id
+	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id, monitors = EXCLUDED.monitors
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id
 `
 
@@ -1504,6 +1555,7 @@ type UpsertAgentParams struct {
 	Complete                 bool
 	External                 bool
 	ParentID                 *uuid.UUID
+	Monitors                 []byte
 }
 
 // Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
@@ -1531,6 +1583,7 @@ func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64
 		arg.Complete,
 		arg.External,
 		arg.ParentID,
+		arg.Monitors,
 	)
 	if err != nil {
 		return 0, err

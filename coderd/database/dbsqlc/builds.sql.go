@@ -135,6 +135,7 @@ SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition
 	w.name AS workspace_name, w.organization_id, w.owner_id, t.id AS template_id, t.name AS template_name,
 	v.name AS version_name, v.names_owner_ssh_private_key, v.names_owner_session_token, v.names_owner_oidc_access_token,
 	EXISTS (SELECT FROM template_version_external_auth e WHERE e.template_version_id = v.id) AS asks_logins,
+	EXISTS (SELECT FROM prebuilt_workspaces x WHERE x.claim_build_id = b.id) AS claims,
 	EXISTS (SELECT FROM groups g WHERE g.organization_id = w.organization_id AND g.quota_allowance > 0) AS has_quotas,
 	u.username, u.email, u.name AS full_name, u.login_type, u.roles, COALESCE(k.public_key, '')::text AS ssh_public_key,
 	ARRAY(SELECT g.name FROM groups g JOIN organization_members m ON m.organization_id = g.organization_id AND m.user_id = w.owner_id
@@ -178,6 +179,7 @@ type GetBuildOfferRow struct {
 	NamesOwnerSessionToken    bool
 	NamesOwnerOidcAccessToken bool
 	AsksLogins                bool
+	Claims                    bool
 	HasQuotas                 bool
 	Username                  string
 	Email                     string
@@ -219,6 +221,7 @@ func (q *Queries) GetBuildOffer(ctx context.Context, jobID uuid.UUID) (GetBuildO
 		&i.NamesOwnerSessionToken,
 		&i.NamesOwnerOidcAccessToken,
 		&i.AsksLogins,
+		&i.Claims,
 		&i.HasQuotas,
 		&i.Username,
 		&i.Email,
@@ -651,6 +654,49 @@ func (q *Queries) ListPreviousBuildParameters(ctx context.Context, arg ListPrevi
 	items := []ListPreviousBuildParametersRow{}
 	for rows.Next() {
 		var i ListPreviousBuildParametersRow
+		if err := rows.Scan(&i.Name, &i.Value); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listRecentParameters = `-- name: ListRecentParameters :many
+SELECT DISTINCT ON (p.name) p.name, p.value FROM workspaces w
+JOIN workspace_builds b ON b.id = w.latest_build_id
+JOIN workspace_build_parameters p ON p.workspace_build_id = b.id
+JOIN template_version_parameters d ON d.template_version_id = b.template_version_id AND d.name = p.name
+WHERE w.owner_id = $1 AND w.template_id = $2
+	AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND NOT COALESCE(d.definition->'ephemeral' = 'true', false)
+	AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'
+ORDER BY p.name, b.created_at DESC, b.id
+`
+
+type ListRecentParametersParams struct {
+	OwnerID    uuid.UUID
+	TemplateID uuid.UUID
+}
+
+type ListRecentParametersRow struct {
+	Name  string
+	Value string
+}
+
+// Returns the newest value that a user's workspaces of a template, deleted ones too, have of each parameter, if it may be shown and is kept
+// from build to build.
+func (q *Queries) ListRecentParameters(ctx context.Context, arg ListRecentParametersParams) ([]ListRecentParametersRow, error) {
+	rows, err := q.db.Query(ctx, listRecentParameters, arg.OwnerID, arg.TemplateID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListRecentParametersRow{}
+	for rows.Next() {
+		var i ListRecentParametersRow
 		if err := rows.Scan(&i.Name, &i.Value); err != nil {
 			return nil, err
 		}

@@ -225,6 +225,16 @@ type OrganizationRole struct {
 	UpdatedAt      time.Time
 }
 
+type PrebuiltWorkspace struct {
+	WorkspaceID  uuid.UUID
+	PresetID     *uuid.UUID
+	CreatedAt    time.Time
+	StartedAt    *time.Time
+	FailedAt     *time.Time
+	ClaimedAt    *time.Time
+	ClaimBuildID *uuid.UUID
+}
+
 type ProvisionerDaemon struct {
 	ID             uuid.UUID
 	OrganizationID uuid.UUID
@@ -418,6 +428,9 @@ type TemplateVersionPreset struct {
 	Icon              string
 	IsDefault         bool
 	Parameters        []byte
+	Prebuilds         []byte
+	PrebuildProblem   string
+	PrebuildProblemAt *time.Time
 }
 
 type TemplateVersionTag struct {
@@ -465,8 +478,10 @@ type UserLink struct {
 }
 
 type UserPreference struct {
-	UserID      uuid.UUID
-	Preferences []byte
+	UserID       uuid.UUID
+	Preferences  []byte
+	Theme        string
+	TerminalFont string
 }
 
 type UserQuietHour struct {
@@ -555,6 +570,7 @@ type WorkspaceAgent struct {
 	ServerID                 *uuid.UUID
 	External                 bool
 	ParentID                 *uuid.UUID
+	Monitors                 []byte
 }
 
 type WorkspaceAgentDevcontainer struct {

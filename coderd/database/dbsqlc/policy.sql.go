@@ -14,7 +14,7 @@ import (
 
 const claimPolicy = `-- name: ClaimPolicy :one
 SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, w.owner_key FROM workspaces w JOIN workspace_policy q ON q.workspace_id = w.id
-WHERE w.id = $1 AND q.look_at <= $2::timestamptz AND w.deleted_at IS NULL
+WHERE w.id = $1 AND q.look_at <= $2::timestamptz AND w.deleted_at IS NULL AND w.owner_id <> prebuilds_owner()
 FOR UPDATE OF w SKIP LOCKED
 `
 
@@ -137,7 +137,7 @@ func (q *Queries) GetTemplatePolicy(ctx context.Context, templateID uuid.UUID) (
 
 const listPolicyDue = `-- name: ListPolicyDue :many
 SELECT q.workspace_id, w.owner_id FROM workspace_policy q JOIN workspaces w ON w.id = q.workspace_id
-WHERE q.look_at <= $1::timestamptz AND w.latest_build_id IS NOT NULL AND w.deleted_at IS NULL
+WHERE q.look_at <= $1::timestamptz AND w.latest_build_id IS NOT NULL AND w.deleted_at IS NULL AND w.owner_id <> prebuilds_owner()
 ORDER BY q.look_at, q.workspace_id LIMIT $2
 `
 
@@ -151,7 +151,8 @@ type ListPolicyDueRow struct {
 	OwnerID     uuid.UUID
 }
 
-// Workspaces to look at, those that wait longest first. Workspaces without a build have nothing to decide about.
+// Workspaces to look at, those that wait longest first. Workspaces without a build have nothing to decide about, and the rules of templates and
+// owners do not apply to prebuilt workspaces.
 func (q *Queries) ListPolicyDue(ctx context.Context, arg ListPolicyDueParams) ([]ListPolicyDueRow, error) {
 	rows, err := q.db.Query(ctx, listPolicyDue, arg.At, arg.MaxRows)
 	if err != nil {

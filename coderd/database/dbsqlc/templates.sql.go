@@ -112,6 +112,19 @@ func (q *Queries) GetOrganizationByReference(ctx context.Context, reference stri
 	return i, err
 }
 
+const getPreviousTemplateVersion = `-- name: GetPreviousTemplateVersion :one
+SELECT p.id FROM template_versions p JOIN template_versions v ON v.template_id = p.template_id
+WHERE v.id = $1 AND (p.created_at, p.id) < (v.created_at, v.id)
+ORDER BY p.created_at DESC, p.id DESC LIMIT 1
+`
+
+// Returns the version that was created before another one of the same template, archived or not.
+func (q *Queries) GetPreviousTemplateVersion(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
+	row := q.db.QueryRow(ctx, getPreviousTemplateVersion, id)
+	err := row.Scan(&id)
+	return id, err
+}
+
 const getSharedTemplateVersion = `-- name: GetSharedTemplateVersion :one
 SELECT v.id, v.organization_id, v.template_id, v.job_id, v.name, v.message, v.readme, v.archived, v.names_owner_session_token, v.names_owner_ssh_private_key, v.created_by, v.created_at, v.updated_at, v.names_owner_oidc_access_token, t.sharing FROM template_versions v LEFT JOIN templates t ON t.id = v.template_id WHERE v.id = $1
 `
@@ -547,8 +560,8 @@ func (q *Queries) InsertTemplateVersionParameter(ctx context.Context, arg Insert
 }
 
 const insertTemplateVersionPreset = `-- name: InsertTemplateVersionPreset :exec
-INSERT INTO template_version_presets (id, template_version_id, name, description, icon, is_default, parameters)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO template_version_presets (id, template_version_id, name, description, icon, is_default, parameters, prebuilds)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 `
 
 type InsertTemplateVersionPresetParams struct {
@@ -559,6 +572,7 @@ type InsertTemplateVersionPresetParams struct {
 	Icon              string
 	IsDefault         bool
 	Parameters        []byte
+	Prebuilds         []byte
 }
 
 func (q *Queries) InsertTemplateVersionPreset(ctx context.Context, arg InsertTemplateVersionPresetParams) error {
@@ -570,6 +584,7 @@ func (q *Queries) InsertTemplateVersionPreset(ctx context.Context, arg InsertTem
 		arg.Icon,
 		arg.IsDefault,
 		arg.Parameters,
+		arg.Prebuilds,
 	)
 	return err
 }
@@ -628,7 +643,10 @@ WHERE t.deleted_at IS NULL
 	AND ($9::boolean OR t.organization_id = ANY ($10::uuid[])
 		OR t.organization_id = ANY ($11::uuid[]) AND t.sharing ?| $12::text[])
 	AND ($13::uuid[] IS NULL OR t.id = ANY ($13::uuid[]))
-ORDER BY lower(t.name), t.id
+ORDER BY CASE WHEN $14::text = 'users' THEN (SELECT count(DISTINCT w.owner_id) FROM workspaces w WHERE w.template_id = t.id AND w.deleted_at IS NULL) END DESC,
+	CASE WHEN $14::text = 'updated' THEN t.updated_at END DESC,
+	CASE WHEN $14::text = 'name' THEN natural_key(t.name) END,
+	lower(t.name), t.id
 `
 
 type ListTemplateRowsParams struct {
@@ -645,6 +663,7 @@ type ListTemplateRowsParams struct {
 	ExtentMember        []uuid.UUID
 	ExtentPrincipals    []string
 	ExtentOnly          []uuid.UUID
+	Sort                string
 }
 
 type ListTemplateRowsRow struct {
@@ -672,6 +691,7 @@ func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsPara
 		arg.ExtentMember,
 		arg.ExtentPrincipals,
 		arg.ExtentOnly,
+		arg.Sort,
 	)
 	if err != nil {
 		return nil, err
@@ -780,7 +800,7 @@ func (q *Queries) ListTemplateVersionParameters(ctx context.Context, templateVer
 }
 
 const listTemplateVersionPresets = `-- name: ListTemplateVersionPresets :many
-SELECT id, template_version_id, name, description, icon, is_default, parameters FROM template_version_presets WHERE template_version_id = $1 ORDER BY is_default DESC, name
+SELECT id, template_version_id, name, description, icon, is_default, parameters, prebuilds, prebuild_problem, prebuild_problem_at FROM template_version_presets WHERE template_version_id = $1 ORDER BY is_default DESC, name
 `
 
 func (q *Queries) ListTemplateVersionPresets(ctx context.Context, templateVersionID uuid.UUID) ([]TemplateVersionPreset, error) {
@@ -800,6 +820,9 @@ func (q *Queries) ListTemplateVersionPresets(ctx context.Context, templateVersio
 			&i.Icon,
 			&i.IsDefault,
 			&i.Parameters,
+			&i.Prebuilds,
+			&i.PrebuildProblem,
+			&i.PrebuildProblemAt,
 		); err != nil {
 			return nil, err
 		}

@@ -89,6 +89,22 @@ func (q *Queries) GetUser(ctx context.Context, id uuid.UUID) (User, error) {
 	return i, err
 }
 
+const getUserAppearance = `-- name: GetUserAppearance :one
+SELECT theme, terminal_font FROM user_preferences WHERE user_id = $1
+`
+
+type GetUserAppearanceRow struct {
+	Theme        string
+	TerminalFont string
+}
+
+func (q *Queries) GetUserAppearance(ctx context.Context, userID uuid.UUID) (GetUserAppearanceRow, error) {
+	row := q.db.QueryRow(ctx, getUserAppearance, userID)
+	var i GetUserAppearanceRow
+	err := row.Scan(&i.Theme, &i.TerminalFont)
+	return i, err
+}
+
 const getUserByEmail = `-- name: GetUserByEmail :one
 SELECT id, username, email, name, password_hash, login_type, status, roles, created_at, updated_at, last_seen_at, deleted_at, is_service_account FROM users WHERE lower(email) = lower($1::text) AND deleted_at IS NULL
 `
@@ -247,7 +263,9 @@ WHERE deleted_at IS NULL
 	AND ($9::timestamptz IS NULL OR last_seen_at >= $9)
 	AND ($10::text = '' OR strpos(lower(username), lower($10::text)) > 0
 		OR strpos(lower(email), lower($10::text)) > 0 OR strpos(lower(name), lower($10::text)) > 0)
-ORDER BY lower(username) LIMIT $12 OFFSET $11
+ORDER BY CASE WHEN $11::text = 'seen' THEN last_seen_at END DESC NULLS LAST,
+	CASE WHEN $11::text = 'created' THEN created_at END DESC,
+	lower(username), id LIMIT $13 OFFSET $12
 `
 
 type ListUsersParams struct {
@@ -261,6 +279,7 @@ type ListUsersParams struct {
 	SeenBefore    *time.Time
 	SeenAfter     *time.Time
 	Search        string
+	Sort          string
 	PageOffset    int32
 	PageLimit     int32
 }
@@ -270,7 +289,8 @@ type ListUsersRow struct {
 	Total int64
 }
 
-// Lists one page of users by name, with the number of all that match. Null filters match all users.
+// Lists one page of users by name or in another order, with the number of all that match. Null filters match all users. The number takes
+// reading all that match, so an order needs no index: last_seen_at changes too often for one.
 func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUsersRow, error) {
 	rows, err := q.db.Query(ctx, listUsers,
 		arg.OnlyID,
@@ -283,6 +303,7 @@ func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUse
 		arg.SeenBefore,
 		arg.SeenAfter,
 		arg.Search,
+		arg.Sort,
 		arg.PageOffset,
 		arg.PageLimit,
 	)
@@ -330,6 +351,25 @@ func (q *Queries) LockUser(ctx context.Context, id uuid.UUID) (uuid.UUID, error)
 	return id, err
 }
 
+const lockUserAppearance = `-- name: LockUserAppearance :one
+INSERT INTO user_preferences (user_id, preferences) VALUES ($1, '{}')
+ON CONFLICT (user_id) DO UPDATE SET preferences = user_preferences.preferences
+RETURNING theme, terminal_font
+`
+
+type LockUserAppearanceRow struct {
+	Theme        string
+	TerminalFont string
+}
+
+// Creates the row if necessary.
+func (q *Queries) LockUserAppearance(ctx context.Context, userID uuid.UUID) (LockUserAppearanceRow, error) {
+	row := q.db.QueryRow(ctx, lockUserAppearance, userID)
+	var i LockUserAppearanceRow
+	err := row.Scan(&i.Theme, &i.TerminalFont)
+	return i, err
+}
+
 const lockUserPreferences = `-- name: LockUserPreferences :one
 INSERT INTO user_preferences (user_id, preferences) VALUES ($1, '{}')
 ON CONFLICT (user_id) DO UPDATE SET preferences = user_preferences.preferences
@@ -352,6 +392,30 @@ SELECT pg_advisory_xact_lock(7358001)
 func (q *Queries) LockUsers(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, lockUsers)
 	return err
+}
+
+const setUserAppearance = `-- name: SetUserAppearance :one
+UPDATE user_preferences SET theme = COALESCE($2, theme), terminal_font = COALESCE($3, terminal_font)
+WHERE user_id = $1 RETURNING theme, terminal_font
+`
+
+type SetUserAppearanceParams struct {
+	UserID       uuid.UUID
+	Theme        *string
+	TerminalFont *string
+}
+
+type SetUserAppearanceRow struct {
+	Theme        string
+	TerminalFont string
+}
+
+// Null keeps a field.
+func (q *Queries) SetUserAppearance(ctx context.Context, arg SetUserAppearanceParams) (SetUserAppearanceRow, error) {
+	row := q.db.QueryRow(ctx, setUserAppearance, arg.UserID, arg.Theme, arg.TerminalFont)
+	var i SetUserAppearanceRow
+	err := row.Scan(&i.Theme, &i.TerminalFont)
+	return i, err
 }
 
 const setUserPreferences = `-- name: SetUserPreferences :exec

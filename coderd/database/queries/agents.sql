@@ -16,15 +16,16 @@ SELECT * FROM workspace_resources WHERE job_id = ANY (ARRAY(SELECT unnest(sqlc.a
 -- Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
 -- connected. The agent of a dev container keeps its token, which no build knows. Affects no row if the id belongs to another workspace.
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
-	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id,
+	monitors)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
 	token_hash = CASE WHEN EXCLUDED.parent_id IS NULL THEN EXCLUDED.token_hash ELSE workspace_agents.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
 	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
-	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id
+	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id, monitors = EXCLUDED.monitors
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id;
 
 -- name: GetBuildAgent :one
@@ -35,6 +36,15 @@ WHERE b.id = sqlc.arg(build_id) AND (a.id = sqlc.narg(id)::uuid OR a.name = sqlc
 
 -- name: GetAgentForUpdate :one
 SELECT * FROM workspace_agents WHERE id = $1 FOR UPDATE;
+
+-- name: UpdateAgentMonitors :exec
+UPDATE workspace_agents SET monitors = $2 WHERE id = $1;
+
+-- name: ListMonitorNotices :many
+-- Returns when a workspace's owner was last notified of each volume, "" being the memory, by any agent of the workspace.
+SELECT (m ->> 'volume')::text AS volume, max((m ->> 'notified_at')::timestamptz)::timestamptz AS notified_at
+FROM workspace_agents a, jsonb_array_elements(a.monitors) m
+WHERE a.workspace_id = $1 AND m ? 'notified_at' GROUP BY 1;
 
 -- name: ResetAgentConnection :exec
 -- Resets an agent that a new build has kept: it has not connected since.
@@ -155,8 +165,8 @@ WHERE a.id = ANY (sqlc.arg(ids)::uuid[])
 		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)));
 
 -- name: GetAdmittedAgent :one
--- Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended, and the
--- newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
+-- Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended or deleted (prebuilt
+-- workspaces have an owner who always is), and the newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
 -- stay.
 SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, w.id AS workspace_id, w.owner_id, a.user_data
 FROM workspace_agents a
@@ -167,7 +177,7 @@ JOIN LATERAL (
 	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
 ) b ON true
 WHERE (a.token_hash = sqlc.narg(token_hash)::bytea OR a.id = sqlc.narg(id)::uuid) AND a.token_hash IS NOT NULL
-	AND w.deleted_at IS NULL AND u.deleted_at IS NULL AND u.status <> 'suspended'
+	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
 	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
 LIMIT 1;
 
@@ -182,7 +192,7 @@ JOIN LATERAL (
 	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
 ) b ON true
 WHERE a.id = ANY (sqlc.arg(ids)::uuid[]) AND a.token_hash IS NOT NULL
-	AND w.deleted_at IS NULL AND u.deleted_at IS NULL AND u.status <> 'suspended'
+	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
 	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number));
 
 -- name: GetAgentManifest :one

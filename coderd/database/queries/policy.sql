@@ -44,15 +44,16 @@ LEFT JOIN workspace_policy q ON q.workspace_id = w.id
 WHERE w.id = ANY (ARRAY(SELECT unnest(sqlc.arg(ids)::uuid[])));
 
 -- name: ListPolicyDue :many
--- Workspaces to look at, those that wait longest first. Workspaces without a build have nothing to decide about.
+-- Workspaces to look at, those that wait longest first. Workspaces without a build have nothing to decide about, and the rules of templates and
+-- owners do not apply to prebuilt workspaces.
 SELECT q.workspace_id, w.owner_id FROM workspace_policy q JOIN workspaces w ON w.id = q.workspace_id
-WHERE q.look_at <= sqlc.arg(at)::timestamptz AND w.latest_build_id IS NOT NULL AND w.deleted_at IS NULL
+WHERE q.look_at <= sqlc.arg(at)::timestamptz AND w.latest_build_id IS NOT NULL AND w.deleted_at IS NULL AND w.owner_id <> prebuilds_owner()
 ORDER BY q.look_at, q.workspace_id LIMIT sqlc.arg(max_rows);
 
 -- name: ClaimPolicy :one
 -- Locks a workspace that is still due, and returns no row if another server has it.
 SELECT w.* FROM workspaces w JOIN workspace_policy q ON q.workspace_id = w.id
-WHERE w.id = sqlc.arg(id) AND q.look_at <= sqlc.arg(at)::timestamptz AND w.deleted_at IS NULL
+WHERE w.id = sqlc.arg(id) AND q.look_at <= sqlc.arg(at)::timestamptz AND w.deleted_at IS NULL AND w.owner_id <> prebuilds_owner()
 FOR UPDATE OF w SKIP LOCKED;
 
 -- name: SetPolicyLook :exec

@@ -39,7 +39,10 @@ WHERE t.deleted_at IS NULL
 	AND (sqlc.arg(extent_all)::boolean OR t.organization_id = ANY (sqlc.arg(extent_organizations)::uuid[])
 		OR t.organization_id = ANY (sqlc.arg(extent_member)::uuid[]) AND t.sharing ?| sqlc.arg(extent_principals)::text[])
 	AND (sqlc.narg(extent_only)::uuid[] IS NULL OR t.id = ANY (sqlc.narg(extent_only)::uuid[]))
-ORDER BY lower(t.name), t.id;
+ORDER BY CASE WHEN sqlc.arg(sort)::text = 'users' THEN (SELECT count(DISTINCT w.owner_id) FROM workspaces w WHERE w.template_id = t.id AND w.deleted_at IS NULL) END DESC,
+	CASE WHEN sqlc.arg(sort)::text = 'updated' THEN t.updated_at END DESC,
+	CASE WHEN sqlc.arg(sort)::text = 'name' THEN natural_key(t.name) END,
+	lower(t.name), t.id;
 
 -- name: UpdateTemplate :one
 UPDATE templates SET name = $2, display_name = $3, description = $4, icon = $5, default_ttl_seconds = $6, require_active_version = $7,
@@ -76,6 +79,12 @@ SELECT * FROM template_versions WHERE job_id = $1;
 
 -- name: GetTemplateVersionByName :one
 SELECT * FROM template_versions WHERE template_id = $1 AND lower(name) = lower(sqlc.arg(name)::text);
+
+-- name: GetPreviousTemplateVersion :one
+-- Returns the version that was created before another one of the same template, archived or not.
+SELECT p.id FROM template_versions p JOIN template_versions v ON v.template_id = p.template_id
+WHERE v.id = $1 AND (p.created_at, p.id) < (v.created_at, v.id)
+ORDER BY p.created_at DESC, p.id DESC LIMIT 1;
 
 -- name: ListTemplateVersionRows :many
 -- Lists versions, oldest first. Give either ids or template_id. A page_limit of 0 means all.
@@ -128,8 +137,8 @@ SELECT * FROM template_version_parameters WHERE template_version_id = $1 ORDER B
 DELETE FROM template_version_presets WHERE template_version_id = $1;
 
 -- name: InsertTemplateVersionPreset :exec
-INSERT INTO template_version_presets (id, template_version_id, name, description, icon, is_default, parameters)
-VALUES ($1, $2, $3, $4, $5, $6, $7);
+INSERT INTO template_version_presets (id, template_version_id, name, description, icon, is_default, parameters, prebuilds)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: ListTemplateVersionPresets :many
 SELECT * FROM template_version_presets WHERE template_version_id = $1 ORDER BY is_default DESC, name;

@@ -27,7 +27,8 @@ SELECT * FROM users WHERE lower(username) = lower(sqlc.arg(username)::text) AND 
 SELECT * FROM users WHERE lower(email) = lower(sqlc.arg(email)::text) AND deleted_at IS NULL;
 
 -- name: ListUsers :many
--- Lists one page of users by name, with the number of all that match. Null filters match all users.
+-- Lists one page of users by name or in another order, with the number of all that match. Null filters match all users. The number takes
+-- reading all that match, so an order needs no index: last_seen_at changes too often for one.
 SELECT sqlc.embed(users), count(*) OVER () AS total FROM users
 WHERE deleted_at IS NULL
 	AND (sqlc.narg(only_id)::uuid IS NULL OR id = sqlc.narg(only_id))
@@ -42,7 +43,9 @@ WHERE deleted_at IS NULL
 	AND (sqlc.narg(seen_after)::timestamptz IS NULL OR last_seen_at >= sqlc.narg(seen_after))
 	AND (sqlc.arg(search)::text = '' OR strpos(lower(username), lower(sqlc.arg(search)::text)) > 0
 		OR strpos(lower(email), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(name), lower(sqlc.arg(search)::text)) > 0)
-ORDER BY lower(username) LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
+ORDER BY CASE WHEN sqlc.arg(sort)::text = 'seen' THEN last_seen_at END DESC NULLS LAST,
+	CASE WHEN sqlc.arg(sort)::text = 'created' THEN created_at END DESC,
+	lower(username), id LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
 
 -- name: CountOtherOwners :one
 -- Counts the owners other than this one who can sign in.
@@ -82,6 +85,20 @@ UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 
 -- name: TouchUsers :exec
 -- Locks users in the order of their ids, as every statement that locks several users must.
 UPDATE users SET last_seen_at = now(), status = CASE status WHEN 'dormant' THEN 'active' ELSE status END WHERE id IN (SELECT u.id FROM users u WHERE u.id = ANY (sqlc.arg(ids)::uuid[]) ORDER BY u.id FOR UPDATE);
+
+-- name: GetUserAppearance :one
+SELECT theme, terminal_font FROM user_preferences WHERE user_id = $1;
+
+-- name: LockUserAppearance :one
+-- Creates the row if necessary.
+INSERT INTO user_preferences (user_id, preferences) VALUES ($1, '{}')
+ON CONFLICT (user_id) DO UPDATE SET preferences = user_preferences.preferences
+RETURNING theme, terminal_font;
+
+-- name: SetUserAppearance :one
+-- Null keeps a field.
+UPDATE user_preferences SET theme = COALESCE(sqlc.narg(theme), theme), terminal_font = COALESCE(sqlc.narg(terminal_font), terminal_font)
+WHERE user_id = $1 RETURNING theme, terminal_font;
 
 -- name: GetUserPreferences :one
 SELECT preferences FROM user_preferences WHERE user_id = $1;

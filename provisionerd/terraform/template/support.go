@@ -16,12 +16,6 @@ var Without = map[string]string{
 	"data.coder_task":      "this server has no tasks, so enabled is false and prompt is empty",
 }
 
-// WithoutBlocks lists the nested blocks that this server ignores, by the kind of block that contains them.
-var WithoutBlocks = map[string]struct{ Name, Reason string }{
-	"coder_agent":                 {"resources_monitoring", "it does not watch the memory and disks of workspaces. Show them with metadata blocks and coder stat"},
-	"data.coder_workspace_preset": {"prebuilds", "it builds a workspace when a user creates it"},
-}
-
 // readSupport records which features in a block of the root module this server does not support. Terraform knows more about them after a
 // plan.
 func (t *Source) readSupport(block *hcl.Block) {
@@ -33,12 +27,6 @@ func (t *Source) readSupport(block *hcl.Block) {
 	t.places[address] = place
 	if reason := Without[kind]; reason != "" {
 		t.Ignored[address] = Ignored(place, kind, reason)
-	}
-	if inner := WithoutBlocks[kind]; inner.Name != "" {
-		content, _, _ := block.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: inner.Name}}}) // Terraform reports what is wrong
-		for _, b := range content.Blocks {
-			t.Ignored[address+"."+inner.Name] = Ignored(placeOf(b), inner.Name+" of "+address, inner.Reason)
-		}
 	}
 	attrs, _ := bodyAttributes(block.Body, "os", "auth", "count", "for_each")
 	if kind != "coder_agent" || t.Impossible != nil {

@@ -144,7 +144,8 @@ export const queries = {
     ask<{ ports: t.ListeningPort[] }>(["ports", agent], `workspaceagents/${agent}/listening-ports`),
   containers: (agent: string) => ask<t.AgentContainers>(["containers", agent], `workspaceagents/${agent}/containers`),
 
-  templates: () => ask<t.Template[]>(["templates", "list"], "templates"),
+  templates: (sort: t.TemplateOrder | "" = "") =>
+    ask<t.Template[]>(["templates", "list", sort], `templates${sort && `?sort=${sort}`}`),
   // The template with a reference in an address: its name in the default organization, or its id.
   template: (ref: string) =>
     ask<t.Template>(["templates", "one", ref], isID(ref) ? `templates/${ref}` : `${org}/templates/${segment(ref)}`),
@@ -162,8 +163,15 @@ export const queries = {
     ask<t.TemplateVersionVariable[]>(["templates", "variables", id], `templateversions/${id}/variables`),
   parameters: (id: string) =>
     ask<t.TemplateVersionParameter[]>(["templates", "parameters", id], `templateversions/${id}/rich-parameters`),
+  autofill: (user: string, template: string) =>
+    ask<t.ParameterValue[]>(
+      ["templates", "autofill", user, template],
+      `users/${segment(user)}/autofill-parameters?template_id=${template}`,
+    ),
   presets: (id: string) => ask<t.Preset[]>(["templates", "presets", id], `templateversions/${id}/presets`),
   templateByID: (id: string) => ask<t.Template>(["templates", "id", id], `templates/${id}`),
+  templatePrebuilds: (template: string) =>
+    ask<t.TemplatePrebuilds[]>(["templates", "prebuilds", template], `templates/${template}/prebuilds`),
   templateInsights: (template: string, since: string, until: string) =>
     ask<t.TemplateInsightsResponse>(
       ["insights", template, since],
@@ -236,12 +244,14 @@ export const queries = {
       ),
     ),
 
-  users: () => ask<t.UsersResponse>(["users", "list"], "users?limit=1000"),
+  users: (sort: t.UserOrder = "username") =>
+    ask<t.UsersResponse>(["users", "list", sort], `users?limit=1000&sort=${sort}`),
   siteRoles: () => ask<t.AssignableRole[]>(["users", "roles"], "users/roles"),
   tokens: (expired: boolean) =>
     ask<t.APIKey[]>(["tokens", expired], `users/me/keys/tokens${expired ? "?include_expired=true" : ""}`),
   connectionTypes: () => ask<t.ConnectionTypes>(["connection-types"], "users/me/connection-types"),
   preferences: () => ask<t.UserPreferences>(["preferences"], "users/me/preferences"),
+  userAppearance: () => ask<t.UserAppearance>(["user-appearance"], "users/me/appearance"),
   quietHours: () => ask<t.QuietHours>(["quiet-hours"], "users/me/quiet-hours"),
   tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
   secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),

@@ -37,7 +37,21 @@ export interface WorkspaceAgent {
   startup_script_behavior: StartupBehavior;
   connections?: AgentConnections | null; // nil until the agent has reported them
   external: boolean; // a user starts it by hand: see ExternalAgentCredentials
+  monitors: AgentMonitor[];
 }
+
+// AgentMonitor is a resource that the agent watches, because its template asks for that.
+export interface AgentMonitor {
+  resource: MonitorResource;
+  path?: string; // of the volume
+  threshold: number; // percent
+  over: boolean; // the threshold was passed
+  percent: number; // in use when Over changed; 0 before
+  changed_at?: string | null;
+}
+
+// MonitorResource is what a monitor watches.
+export type MonitorResource = "memory" | "volume";
 
 // ExternalAgentCredentials tell how to start an external agent on its machine.
 export interface ExternalAgentCredentials {
@@ -579,6 +593,16 @@ export interface TasksResponse {
   count: number;
 }
 
+// HealthSettings name the health checks that are dismissed. This server dismisses none.
+export interface HealthSettings {
+  dismissed_healthchecks: string[];
+}
+
+// WorkspaceSharingSettings has the rule for sharing an organization's workspaces. On this server, owners may always share theirs.
+export interface WorkspaceSharingSettings {
+  sharing_disabled: boolean;
+}
+
 // AvailableExperiments is the list of experiments that can be enabled. It is empty: this server has none.
 export interface AvailableExperiments {
   safe: string[];
@@ -630,6 +654,18 @@ export type WorkspaceStatus = "pending" | "starting" | "running" | "stopping" | 
 
 // WorkspaceOrder is an order of lists of workspaces.
 export type WorkspaceOrder = "name" | "used" | "created" | "status" | "owner" | "template";
+
+// Theme is a choice of colors for the dashboard.
+export type Theme = "" | "auto" | "light" | "dark";
+
+// TerminalFont is a font of web terminals. Browsers use it if the computer has it.
+export type TerminalFont = "" | "fira-code" | "ibm-plex-mono" | "jetbrains-mono" | "source-code-pro";
+
+// UserOrder is an order of lists of users.
+export type UserOrder = "username" | "seen" | "created";
+
+// TemplateOrder is an order of lists of templates.
+export type TemplateOrder = "name" | "users" | "updated";
 
 export type Transition = "start" | "stop" | "delete";
 
@@ -1222,6 +1258,21 @@ export interface DeletePortShareRequest {
   port: number;
 }
 
+// PrebuildsSettings are the deployment's settings of prebuilt workspaces.
+export interface PrebuildsSettings {
+  reconciliation_paused: boolean;
+}
+
+// TemplatePrebuilds describes the prebuilt workspaces of one preset of a template's active version.
+export interface TemplatePrebuilds {
+  preset_id: string;
+  preset_name: string;
+  desired: number;
+  running: number; // started
+  eligible: number; // started, with agents that are ready for a user
+  explanation: string;
+}
+
 // ProvisionerJob is one unit of work for a provisioner: a template import, a dry run or a workspace build.
 export interface ProvisionerJob {
   id: string;
@@ -1317,6 +1368,12 @@ export interface ProvisionerKey {
   organization: string;
   name: string;
   tags: Record<string, string>;
+}
+
+// ProvisionerKeyDaemons are a key and the provisioners that joined with it.
+export interface ProvisionerKeyDaemons {
+  key: ProvisionerKey;
+  daemons: ProvisionerDaemon[];
 }
 
 export interface CreateProvisionerKeyRequest {
@@ -1834,6 +1891,18 @@ export interface ValidatePasswordResponse {
   details: string; // what is wrong with it, "" if nothing is
 }
 
+// UserAppearance is the look that a user has chosen for the dashboard, on every computer. Empty fields are no choice.
+export interface UserAppearance {
+  theme_preference: Theme;
+  terminal_font: TerminalFont;
+}
+
+// UpdateUserAppearanceRequest changes what it names.
+export interface UpdateUserAppearanceRequest {
+  theme_preference?: Theme | null;
+  terminal_font?: TerminalFont | null;
+}
+
 // UserPreferences are what a user has chosen for the dashboard, on every computer.
 export interface UserPreferences {
   task_notification_alert_dismissed: boolean;
@@ -1963,6 +2032,7 @@ export interface Preset {
   Icon: string;
   Default: boolean;
   Parameters: PresetParameter[];
+  DesiredPrebuildInstances?: number | null;
 }
 
 export interface PresetParameter {

@@ -72,6 +72,7 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
             )}
           </p>
         )}
+        {agent.status === "connected" && <Monitors agent={agent} />}
         {agent.external && me === workspace.owner_id && running && agent.status !== "connected" && (
           <ExternalAgent workspace={workspace} agent={agent} />
         )}
@@ -85,6 +86,23 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
         <AgentTabs workspace={workspace} agent={agent} up={up} mine={mine} />
       </div>
     </Card>
+  );
+}
+
+// Monitors shows what has passed its threshold.
+function Monitors({ agent }: { agent: WorkspaceAgent }) {
+  const over = agent.monitors.filter((m) => m.over);
+  if (over.length === 0) return null;
+  return (
+    <ul aria-label={`Warnings of ${agent.name}`} className="text-[13px] break-words text-warn">
+      {over.map((m) => (
+        <li key={m.path ?? ""}>
+          {m.resource === "memory" ? "Memory" : `Volume ${m.path}`} is low: {m.percent}% were in use{" "}
+          <Ago at={m.changed_at} />, and the threshold is {m.threshold}%.{" "}
+          <DocsLink to="agent#memory-and-volumes">Memory and volumes</DocsLink>
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -32,7 +32,7 @@ import { InboxMenu } from "./inbox";
 import { Item, Menu, MenuLabel, Separator } from "./menu";
 import type { PaletteProps } from "./palette";
 import { Toasts } from "./toasts";
-import { setTheme, type Theme, useTheme } from "./theme";
+import { adoptTheme, setTheme, type Theme, useTheme } from "./theme";
 import { Avatar, cx, Icon, IconButton } from "./ui";
 import { isOwner, mayReadLogs, mayReadUsers, useMe } from "./user";
 
@@ -213,6 +213,8 @@ const themes: { theme: Theme; label: string; icon: ReactNode }[] = [
 
 function ThemeMenu() {
   const theme = useTheme();
+  const stored = useQuery(queries.userAppearance()).data?.theme_preference;
+  useEffect(() => adoptTheme(stored), [stored]);
   return (
     <Menu trigger={<IconButton label="Theme">{themes.find((t) => t.theme === theme)?.icon}</IconButton>}>
       {themes.map((t) => (

@@ -8,6 +8,7 @@ interface Column<T> {
   name: string;
   cell: (row: T) => ReactNode;
   className?: string; // of the cells
+  sort?: { on: boolean; by: () => void }; // its heading is a button that sorts the rows by it
   action?: boolean; // holds the row's buttons: the name is for screen readers only
 }
 
@@ -40,9 +41,10 @@ export function Table<T>({ label, columns, rows, id, row }: TableProps<T>) {
                 key={c.name}
                 scope="col"
                 role="columnheader"
+                aria-sort={c.sort?.on ? "other" : undefined}
                 className="px-4 py-2 text-left text-xs font-medium whitespace-nowrap text-muted"
               >
-                {c.action ? <span className="sr-only">{c.name}</span> : c.name}
+                {c.action ? <span className="sr-only">{c.name}</span> : c.sort ? <Sorter of={c} /> : c.name}
               </th>
             ))}
           </tr>
@@ -66,6 +68,20 @@ export function Table<T>({ label, columns, rows, id, row }: TableProps<T>) {
         </tbody>
       </table>
     </div>
+  );
+}
+
+function Sorter({ of: { name, sort } }: { of: Pick<Column<never>, "name" | "sort"> }) {
+  return (
+    <button
+      type="button"
+      title={`Sort by ${name.toLowerCase()}`}
+      className={cx("hover:text-ink", sort?.on && "font-semibold text-ink")}
+      onClick={sort?.by}
+    >
+      {name}
+      {sort?.on && <span aria-hidden> ↓</span>}
+    </button>
   );
 }
 

@@ -1,4 +1,6 @@
 import { useSyncExternalStore } from "react";
+import { send } from "~/api/client";
+import type { Theme as Stored, UpdateUserAppearanceRequest, UserAppearance } from "~/api/types";
 
 export type Theme = "light" | "dark" | "system";
 
@@ -22,7 +24,7 @@ function show() {
 
 system.addEventListener("change", show);
 
-export function setTheme(theme: Theme) {
+function keep(theme: Theme) {
   try {
     if (theme === "system") localStorage.removeItem("theme");
     else localStorage.setItem("theme", theme);
@@ -30,6 +32,26 @@ export function setTheme(theme: Theme) {
     // Without storage the choice holds for this page.
   }
   show();
+}
+
+let chosen = false; // on this page, so that an answer that is older does not undo it
+
+// setTheme shows a theme, keeps it in the browser for the pages before sign-in, and stores it for the user's other
+// browsers. Without a server the choice holds for this browser.
+export function setTheme(theme: Theme) {
+  chosen = true;
+  keep(theme);
+  void send<UserAppearance>("PUT", "users/me/appearance", {
+    theme_preference: theme === "system" ? "auto" : theme,
+  } satisfies UpdateUserAppearanceRequest).catch(() => {});
+}
+
+// adoptTheme shows the theme that the user has chosen in any browser. If there is none, the choice of this browser is
+// stored.
+export function adoptTheme(stored: Stored | undefined) {
+  if (chosen || stored === undefined) return;
+  if (stored) keep(stored === "auto" ? "system" : stored);
+  else if (read() !== "system") setTheme(read());
 }
 
 const subscribe = (listener: () => void) => {

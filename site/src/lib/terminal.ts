@@ -39,14 +39,32 @@ const dark: ITheme = {
 
 export const themeOf = (isDark: boolean) => (isDark ? dark : light);
 
+const families: Record<string, string> = {
+  "fira-code": "Fira Code",
+  "ibm-plex-mono": "IBM Plex Mono",
+  "jetbrains-mono": "JetBrains Mono",
+  "source-code-pro": "Source Code Pro",
+};
+
+// familyOf returns the fonts to try for a user's choice: the chosen one if this computer has it, then the page's.
+function familyOf(choice = ""): string {
+  const usual = getComputedStyle(document.body).getPropertyValue("--font-mono") || "monospace";
+  const family = Object.hasOwn(families, choice) && families[choice];
+  return family ? `"${family}", ${usual}` : usual;
+}
+
 // openTerminal draws a terminal in place. close removes it.
-export function openTerminal(place: HTMLElement): { terminal: Terminal; close: () => void } {
+export function openTerminal(place: HTMLElement): {
+  terminal: Terminal;
+  setFont: (choice: string) => void;
+  close: () => void;
+} {
   const terminal = new Terminal({
     allowProposedApi: true,
     cursorBlink: true,
     scrollback: 10_000,
     fontSize: 14,
-    fontFamily: getComputedStyle(document.body).getPropertyValue("--font-mono") || "monospace",
+    fontFamily: familyOf(),
     macOptionIsMeta: true,
     screenReaderMode: false,
   });
@@ -70,7 +88,11 @@ export function openTerminal(place: HTMLElement): { terminal: Terminal; close: (
     observer.disconnect();
     terminal.dispose();
   };
-  return { terminal, close };
+  const setFont = (choice: string) => {
+    terminal.options.fontFamily = familyOf(choice);
+    fit.fit(); // letters of another width
+  };
+  return { terminal, setFont, close };
 }
 
 // copies handles Ctrl+Shift+C as other terminals do. The browser's own Ctrl+V pastes.

@@ -17,6 +17,7 @@ import { DocsLink } from "~/components/docs-link";
 import { CopyLine } from "~/components/copy";
 import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
 import { Checkbox, Field, Form, Select, TextField, useFields } from "~/components/form";
+import { Look } from "~/components/look";
 import { QuietHours } from "~/components/quiet-hours";
 import { AccountQuota } from "~/components/quota";
 import { NotificationPreferences } from "~/components/notification-preferences";
@@ -49,6 +50,7 @@ export default function Account() {
       <div className="grid items-start gap-4 lg:grid-cols-2">
         <Profile />
         {me.login_type === "password" ? <Password /> : <LoginType type={me.login_type} />}
+        <Look />
         <QuietHours />
         <AccountQuota />
       </div>

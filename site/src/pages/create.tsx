@@ -9,7 +9,7 @@ import { Field, Form, Select, TextField } from "~/components/form";
 import { Logins, useLogins } from "~/components/logins";
 import { ParameterForm, useParameters, useSubmit } from "~/components/parameters";
 import { Cost } from "~/components/quota";
-import { Card, Empty, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
+import { Button, Card, Empty, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
@@ -36,6 +36,7 @@ function NewWorkspace({ template }: { template: Template }) {
   const [name, setName] = useState(params.get("name") ?? "");
   const [owner, setOwner] = useState(me.id);
   const [preset, setPreset] = useState("");
+  const earlier = useQuery(queries.autofill(owner, template.id)).data ?? [];
   const form = useParameters(version, owner);
   const logins = useLogins(version, owner === me.id);
   const choose = (chosen: Preset | undefined) => {
@@ -143,6 +144,13 @@ function NewWorkspace({ template }: { template: Template }) {
               <span className="flex items-center gap-2">
                 <Icon src={template.icon} name={template.name} /> Parameters
               </span>
+            }
+            actions={
+              earlier.length > 0 && (
+                <Button onClick={() => form.setAll(Object.fromEntries(earlier.map((p) => [p.name, p.value])))}>
+                  Use earlier values
+                </Button>
+              )
             }
           >
             <ParameterForm form={form} />

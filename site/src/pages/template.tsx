@@ -38,6 +38,7 @@ import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
+const TemplatePrebuilds = lazy(() => import("~/components/template-prebuilds"));
 const TemplateInsights = lazy(() => import("~/components/template-insights"));
 
 export default function TemplatePage({ name, tab = "" }: { name: string; tab: string | undefined }) {
@@ -163,32 +164,37 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
           <Card title="README">
             <Readme text={version.readme} />
           </Card>
-          <Card title="Details">
-            <Facts
-              of={[
-                ["Name", <code key="n">{t.name}</code>],
-                [
-                  "Active version",
-                  <Link
-                    key="v"
-                    className="font-mono text-accent hover:underline"
-                    href={paths.version(ref(t), version.name)}
-                  >
-                    {version.name}
-                  </Link>,
-                ],
-                ["Updated", <Ago key="u" at={version.created_at} />],
-                ["By", version.created_by.username],
-                ["Active users", t.active_user_count < 0 ? "–" : plural(t.active_user_count, "user")],
-                [
-                  "Median start",
-                  t.build_time_stats?.["start"]?.P50 != null ? duration(t.build_time_stats["start"].P50) : "–",
-                ],
-                ["Provisioner", <Tags key="t" of={version.job.tags} none="Any without tags" />],
-                ["Available to", <Rights key="r" template={t.id} />],
-              ]}
-            />
-          </Card>
+          <div className="grid gap-4">
+            <Card title="Details">
+              <Facts
+                of={[
+                  ["Name", <code key="n">{t.name}</code>],
+                  [
+                    "Active version",
+                    <Link
+                      key="v"
+                      className="font-mono text-accent hover:underline"
+                      href={paths.version(ref(t), version.name)}
+                    >
+                      {version.name}
+                    </Link>,
+                  ],
+                  ["Updated", <Ago key="u" at={version.created_at} />],
+                  ["By", version.created_by.username],
+                  ["Active users", t.active_user_count < 0 ? "–" : plural(t.active_user_count, "user")],
+                  [
+                    "Median start",
+                    t.build_time_stats?.["start"]?.P50 != null ? duration(t.build_time_stats["start"].P50) : "–",
+                  ],
+                  ["Provisioner", <Tags key="t" of={version.job.tags} none="Any without tags" />],
+                  ["Available to", <Rights key="r" template={t.id} />],
+                ]}
+              />
+            </Card>
+            <Suspense fallback={null}>
+              <TemplatePrebuilds template={t} />
+            </Suspense>
+          </div>
         </div>
       );
   }

@@ -1,10 +1,11 @@
-import { useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Boxes, Plus } from "lucide-react";
 import { useState } from "react";
 import { Link } from "wouter";
 import { queries } from "~/api/queries";
+import type { TemplateOrder } from "~/api/types";
 import { DocsLink } from "~/components/docs-link";
-import { SearchInput } from "~/components/form";
+import { SearchInput, Select } from "~/components/form";
 import { Ago, Badge, Card, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui";
 import { mayEditTemplates, useMe } from "~/components/user";
 import { duration, plural } from "~/lib/format";
@@ -15,7 +16,8 @@ import { useTemplateRef } from "~/lib/template-ref";
 export default function Templates() {
   useTitle("Templates");
   const editor = mayEditTemplates(useMe());
-  const list = useQuery(queries.templates());
+  const [sort, setSort] = useState<TemplateOrder>("name");
+  const list = useQuery({ ...queries.templates(sort === "name" ? "" : sort), placeholderData: keepPreviousData });
   const ref = useTemplateRef();
   const several = new Set(list.data?.map((t) => t.organization_id)).size > 1;
   const [search, setSearch] = useState("");
@@ -60,9 +62,25 @@ export default function Templates() {
           </Empty>
         </Card>
       )}
-      {(list.data?.length ?? 0) > 5 && (
-        <SearchInput label="Search templates" placeholder="Search" value={search} onChange={setSearch} />
-      )}
+      <div className="flex flex-wrap items-center gap-3">
+        {(list.data?.length ?? 0) > 5 && (
+          <SearchInput label="Search templates" placeholder="Search" value={search} onChange={setSearch} />
+        )}
+        {(list.data?.length ?? 0) > 1 && (
+          <label className="ml-auto flex items-center gap-2 text-muted">
+            Sort
+            <Select
+              className="h-7! w-auto! text-[13px]"
+              value={sort}
+              onChange={(e) => setSort(e.target.value as TemplateOrder)}
+            >
+              <option value="name">Name</option>
+              <option value="users">Most users</option>
+              <option value="updated">Last updated</option>
+            </Select>
+          </label>
+        )}
+      </div>
       {list.data && list.data.length > 0 && (
         <ul className="grid gap-3 md:grid-cols-2" aria-label="Templates">
           {shown.map((t) => (

@@ -66,9 +66,11 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
     region: "",
   });
   const isDark = useDark();
+  const font = useQuery(queries.userAppearance()).data?.terminal_font ?? "";
+  const setFont = useRef<(choice: string) => void>(() => {});
 
   useEffect(() => {
-    const { terminal, close } = openTerminal(place.current!);
+    const { terminal, setFont: change, close } = openTerminal(place.current!);
     const session = attach(terminal, agent.id, (state, reason, region) =>
       setState((old) =>
         old.state === state && old.reason === reason && old.region === region ? old : { state, reason, region },
@@ -76,6 +78,7 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
     );
     shown.current = terminal;
     again.current = session.again;
+    setFont.current = change;
     return () => {
       session.close();
       close();
@@ -85,6 +88,8 @@ function Session({ agent }: { agent: WorkspaceAgent }) {
   useEffect(() => {
     if (shown.current) shown.current.options.theme = themeOf(isDark);
   }, [isDark]);
+
+  useEffect(() => setFont.current(font), [font, agent.id]);
 
   const waits = state === "connecting" && agent.status !== "connected";
   return (

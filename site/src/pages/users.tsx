@@ -1,9 +1,17 @@
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { Plus } from "lucide-react";
 import { useState } from "react";
+import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { CreateUserRequest, LoginType, UpdateRolesRequest, UpdateUserPasswordRequest, User } from "~/api/types";
+import type {
+  CreateUserRequest,
+  LoginType,
+  UpdateRolesRequest,
+  UpdateUserPasswordRequest,
+  User,
+  UserOrder,
+} from "~/api/types";
 import { Confirm, FormDialog } from "~/components/dialog";
 import { Checkbox, Field, SearchInput, Select, TextField, useFields } from "~/components/form";
 import { Item, MoreMenu, Separator } from "~/components/menu";
@@ -20,13 +28,22 @@ const aboutRoles: Record<string, string> = {
   auditor: "Read the audit log, the connection log, users, groups and templates",
 };
 
+const orders: UserOrder[] = ["username", "seen", "created"];
+
 type Question = "roles" | "password" | "suspend" | "activate" | "delete";
 type Asking = { what: Question; user: User } | { what: "create" } | null;
 
 export default function Users() {
   useTitle("Users");
   const me = useMe();
-  const users = useQuery(queries.users());
+  const [, navigate] = useLocation();
+  const wanted = new URLSearchParams(useSearch()).get("sort");
+  const sort = orders.find((o) => o === wanted) ?? "username";
+  const users = useQuery({ ...queries.users(sort), placeholderData: keepPreviousData });
+  const sorted = (by: UserOrder) => ({
+    on: sort === by,
+    by: () => navigate(by === "username" ? "/users" : `/users?sort=${by}`, { replace: true }),
+  });
   const [search, setSearch] = useState("");
   const [asking, ask] = useState<Asking>(null);
   const shown = (users.data?.users ?? []).filter((u) =>
@@ -59,6 +76,7 @@ export default function Users() {
               columns={[
                 {
                   name: "User",
+                  sort: sorted("username"),
                   cell: (u) => (
                     <span className="flex items-center gap-2.5">
                       <Avatar name={u.username} />
@@ -81,7 +99,8 @@ export default function Users() {
                     </Badge>
                   ),
                 },
-                { name: "Last seen", cell: (u) => <Ago at={u.last_seen_at} /> },
+                { name: "Last seen", sort: sorted("seen"), cell: (u) => <Ago at={u.last_seen_at} /> },
+                { name: "Created", sort: sorted("created"), cell: (u) => <Ago at={u.created_at} /> },
                 {
                   name: "Actions",
                   action: true,

@@ -110,14 +110,15 @@ func roleNames(roles []sdk.Role) string {
 
 func usersListCmd(g *global.Flags) *cobra.Command {
 	out := output.List[sdk.User]{Columns: userColumns, Initial: []string{"username", "email", "roles", "status", "created at"}}
-	var search string
+	var search, sort string
 	var github int64
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List users",
-		Example: `  coder users list -o json`,
-		Args:    cobra.NoArgs,
+		Example: `  coder users list -o json
+  coder users list --sort seen`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := g.Client(cmd.Context())
 			if err != nil {
@@ -128,7 +129,7 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 			}
 			var users []sdk.User
 			for {
-				page, err := client.Users(cmd.Context(), sdk.UsersQuery{Q: search, Limit: 100, Offset: len(users)})
+				page, err := client.Users(cmd.Context(), sdk.UsersQuery{Q: search, Sort: sdk.UserOrder(sort), Limit: 100, Offset: len(users)})
 				if err != nil {
 					return err
 				}
@@ -141,6 +142,7 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 	}
 	out.Flags(cmd)
 	cmd.Flags().StringVar(&search, "search", "", "filter, such as status:active or login_type:oidc")
+	cmd.Flags().StringVar(&sort, "sort", "", "order: username, seen or created (default: username)")
 	cmd.Flags().Int64Var(&github, "github-user-id", 0, "show only the user with this id at github.com")
 	return cmd
 }

@@ -17,7 +17,7 @@ func wsproxyCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wsproxy", Aliases: []string{"workspace-proxy"}, Short: "Manage region proxies",
 		Long: `Manage region proxies: relays near the workspaces and users of a region. A proxy dials out to the server with a token. While it is
-connected, nodes of the mesh that are near it use its relay instead of the server's. The full program runs a proxy with "coder wsproxy server".
+connected, nodes of the mesh that are near it use its relay instead of the server's. "coder wsproxy server" runs a proxy.
 Only owners manage proxies.`,
 		Example: "  coder wsproxy create eu --display-name Frankfurt",
 	}

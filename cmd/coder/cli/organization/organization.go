@@ -107,7 +107,7 @@ func (f *Flag) Template(ctx context.Context, client *sdk.Client, name string) (s
 
 // nearestTemplate returns the template that is spelled almost like the name, "" if there is none or that cannot be found out.
 func (f *Flag) nearestTemplate(ctx context.Context, client *sdk.Client, name string) string {
-	list, err := f.Templates(ctx, client)
+	list, err := f.Templates(ctx, client, "")
 	if err != nil {
 		return ""
 	}
@@ -123,7 +123,7 @@ func (f *Flag) templates(ctx context.Context, client *sdk.Client, name string) (
 		if name == "" || strings.Contains(name, `"`) {
 			return nil, nil // no template has such a name, and the search could not express it
 		}
-		return client.Templates(ctx, fmt.Sprintf(`exact_name:"%s"`, name))
+		return client.Templates(ctx, fmt.Sprintf(`exact_name:"%s"`, name), "")
 	}
 	t, err := client.TemplateByName(ctx, f.name, name)
 	if fault.CodeOf(err) == fault.NotFound {
@@ -133,16 +133,16 @@ func (f *Flag) templates(ctx context.Context, client *sdk.Client, name string) (
 	return []sdk.Template{t}, err
 }
 
-// Templates returns the templates of the organization that is named, or else all that the user sees.
-func (f *Flag) Templates(ctx context.Context, client *sdk.Client) ([]sdk.Template, error) {
+// Templates returns the templates of the organization that is named, or else all that the user sees, in an order; "" means by name.
+func (f *Flag) Templates(ctx context.Context, client *sdk.Client, order sdk.TemplateOrder) ([]sdk.Template, error) {
 	if !f.Given() {
-		return client.Templates(ctx, "")
+		return client.Templates(ctx, "", order)
 	}
 	org, err := f.Find(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	return client.OrganizationTemplates(ctx, org.ID.String())
+	return client.OrganizationTemplates(ctx, org.ID.String(), order)
 }
 
 func names(all []sdk.Organization) string {

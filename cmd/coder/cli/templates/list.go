@@ -34,19 +34,20 @@ func templatesListCmd(g *global.Flags) *cobra.Command {
 		output.Col("active version id", func(t sdk.Template) string { return t.ActiveVersionID.String() }),
 	}, Initial: []string{"name", "description", "last updated", "used by"}}
 	var org organization.Flag
+	var sort string
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List templates",
 		Long:    `List templates. The column "organization name" is shown if they belong to several organizations.`,
-		Example: "  coder templates list\n  coder templates list --org east",
+		Example: "  coder templates list\n  coder templates list --org east\n  coder templates list --sort users",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := g.Client(cmd.Context())
 			if err != nil {
 				return err
 			}
-			templates, err := org.Templates(cmd.Context(), client)
+			templates, err := org.Templates(cmd.Context(), client, sdk.TemplateOrder(sort))
 			if err != nil {
 				return err
 			}
@@ -61,6 +62,7 @@ func templatesListCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	out.Flags(cmd)
+	cmd.Flags().StringVar(&sort, "sort", "", "order: name, users or updated (default: name)")
 	org.AddFilter(cmd)
 	return cmd
 }

@@ -218,7 +218,7 @@ func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, or
 	if name != "" {
 		return org.Template(ctx, client, name)
 	}
-	templates, err := org.Templates(ctx, client)
+	templates, err := org.Templates(ctx, client, "")
 	if err != nil {
 		return sdk.Template{}, err
 	}

@@ -112,6 +112,9 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 				fmt.Fprintf(out, "See %s\n", agent.TroubleshootingURL)
 			}
 		}
+		for _, m := range agent.Over() {
+			fmt.Fprintf(out, "\n%s: %s\n", agent.Name, tty.Clean(m.Text()))
+		}
 		if c := agent.Connections; c != nil && c.Any() > 0 {
 			fmt.Fprintf(out, "\n%s is used by: %s\n", agent.Name, connectionsText(*c))
 		}

@@ -1,0 +1,467 @@
+package workspaces_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// prebuilding is the import of a template with a preset "big" that has prebuilt workspaces.
+func prebuilding(p *provisionerpb.Prebuilds) *provisionerpb.ImportResult {
+	found := process()
+	found.Presets[0].Prebuilds = p
+	return found
+}
+
+// pool is a server with a template that has prebuilt workspaces.
+type pool struct {
+	*coderdtest.Server
+	template sdk.Template
+	preset   uuid.UUID
+	now      time.Time
+}
+
+func newPool(t *testing.T, p *provisionerpb.Prebuilds) *pool {
+	t.Helper()
+	w := &pool{Server: coderdtest.New(t), now: time.Now()}
+	w.template = w.Template("process", prebuilding(p))
+	w.preset = w.presetOf(w.template.ActiveVersionID)
+	return w
+}
+
+func (w *pool) presetOf(version uuid.UUID) uuid.UUID {
+	w.T.Helper()
+	presets, err := w.As("tom").TemplateVersionPresets(w.T.Context(), version)
+	if err != nil || len(presets) != 1 || presets[0].DesiredPrebuildInstances == nil {
+		w.T.Fatalf("presets: %+v, %v", presets, err)
+	}
+	return presets[0].ID
+}
+
+// prebuilt lists the prebuilt workspaces as an owner of the deployment sees them.
+func (w *pool) prebuilt() []sdk.Workspace {
+	w.T.Helper()
+	got, err := w.As("olga").Workspaces(w.T.Context(), sdk.WorkspacesQuery{Q: "owner:prebuilds"})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return got.Workspaces
+}
+
+// run reconciles, and fails the test unless there are then n prebuilt workspaces.
+func (w *pool) run(n int) {
+	w.T.Helper()
+	schedule(w.T.(*testing.T), w.Server, w.now)
+	if got := w.prebuilt(); len(got) != n {
+		w.T.Fatalf("%d prebuilt workspaces, want %d", len(got), n)
+	}
+}
+
+// start finishes the next job, with an agent that has run its start scripts.
+func (w *pool) start() (*coderdtest.Job, uuid.UUID) {
+	w.T.Helper()
+	job, agent := w.Daemon().Next(), uuid.New()
+	job.Finish(coderdtest.Built("state of "+agent.String(), coderdtest.Resource(agent)))
+	w.ready(agent)
+	return job, agent
+}
+
+func (w *pool) ready(agent uuid.UUID) {
+	w.T.Helper()
+	w.Exec("UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now(), disconnected_at = NULL, lifecycle_state = 'ready' WHERE id = $1", agent)
+}
+
+// create creates a workspace from the preset.
+func (w *pool) create(user, name string, edit ...func(*sdk.CreateWorkspaceRequest)) (sdk.Workspace, error) {
+	req := sdk.CreateWorkspaceRequest{TemplateID: w.template.ID, Name: name, TemplateVersionPresetID: w.preset}
+	for _, edit := range edit {
+		edit(&req)
+	}
+	return w.As(user).CreateWorkspace(w.T.Context(), sdk.Me, req)
+}
+
+// TestPrebuilds follows a prebuilt workspace from its creation to its user.
+func TestPrebuilds(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 2})
+	w.run(2)
+	w.run(2)
+	job, _ := w.start()
+	m := job.GetWorkspaceBuild().GetMetadata()
+	if !m.GetPrebuild() || m.GetPrebuildClaim() || m.GetOwnerName() != sdk.PrebuildsOwner || m.GetOwnerSshPublicKey() != "" || m.GetOwnerSessionToken() != "" {
+		t.Errorf("the job of a prebuilt workspace gets %v", m)
+	}
+	w.start()
+	all := w.prebuilt()
+	for _, ws := range all {
+		if !ws.IsPrebuild || ws.LatestBuild.Deadline != nil || len(ws.Consequences) > 0 || ws.OwnerName != sdk.PrebuildsOwner {
+			t.Errorf("prebuilt workspace: %+v", ws)
+		}
+	}
+	counts, err := w.As("ann").TemplatePrebuilds(t.Context(), w.template.ID)
+	if want := (sdk.TemplatePrebuilds{PresetID: w.preset, PresetName: "big", Desired: 2, Running: 2, Eligible: 2}); err != nil || len(counts) != 1 || counts[0] != want {
+		t.Errorf("counts: %+v, %v", counts, err)
+	}
+
+	ttl := hour
+	got, err := w.create("ann", "mine", func(r *sdk.CreateWorkspaceRequest) { r.TTLMillis = &ttl })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(all, func(ws sdk.Workspace) bool { return ws.ID == got.ID }) || got.Name != "mine" || got.OwnerName != "ann" || got.IsPrebuild || got.LatestBuild.BuildNumber != 2 {
+		t.Fatalf("ann got %s/%s, build %d, prebuilt %t", got.OwnerName, got.Name, got.LatestBuild.BuildNumber, got.IsPrebuild)
+	}
+	claim := w.Daemon().Next()
+	m = claim.GetWorkspaceBuild().GetMetadata()
+	state := string(claim.GetWorkspaceBuild().GetState())
+	agent, err := uuid.Parse(strings.TrimPrefix(state, "state of "))
+	if m.GetPrebuild() || !m.GetPrebuildClaim() || m.GetOwnerName() != "ann" || m.GetWorkspaceName() != "mine" || m.GetOwnerSshPublicKey() == "" || err != nil {
+		t.Errorf("the job of the claim gets %v and the state %q", m, state)
+	}
+	claim.Finish(coderdtest.Built(state, coderdtest.Resource(agent)))
+	ws := w.Get(got.ID)
+	if a := ws.LatestBuild.Resources[0].Agents[0]; ws.LatestBuild.Status != sdk.WorkspaceRunning || a.ID != agent || a.Status != sdk.AgentConnected {
+		t.Errorf("after the claim: %s, agent %s %s, want %s", ws.LatestBuild.Status, a.ID, a.Status, agent)
+	}
+	if d := ws.LatestBuild.Deadline; d == nil || time.Until(*d) > time.Hour {
+		t.Errorf("the user's workspace stops at %v", d)
+	}
+
+	// A restart is a normal build, and the pool is filled again.
+	w.run(2)
+	w.start()
+	w.Build("ann", ws.ID, sdk.TransitionStart)
+	if m := w.Daemon().Next().GetWorkspaceBuild().GetMetadata(); m.GetPrebuild() || m.GetPrebuildClaim() {
+		t.Errorf("a later start is a claim: %v", m)
+	}
+	var audited int
+	if err := w.DB.Pool.QueryRow(t.Context(), `SELECT count(*) FROM audit_logs WHERE resource_id = $1 AND action = 'create'
+		AND (additional_fields->>'prebuilt' = 'true' OR additional_fields->>'claimed_prebuilt' LIKE 'prebuild-%')`, ws.ID).Scan(&audited); err != nil || audited != 2 {
+		t.Errorf("%d audit rows about the creation and the claim, %v", audited, err)
+	}
+}
+
+// TestOnlyExactRequestsClaim checks that requests that differ from the preset make a workspace of their own.
+func TestOnlyExactRequestsClaim(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1, TtlSeconds: 3600})
+	w.run(1)
+	_, agent := w.start()
+	old := w.template.ActiveVersionID
+	for name, edit := range map[string]func(*sdk.CreateWorkspaceRequest){
+		"no-preset": func(r *sdk.CreateWorkspaceRequest) { r.TemplateVersionPresetID = uuid.Nil },
+		"region": func(r *sdk.CreateWorkspaceRequest) {
+			r.RichParameterValues = []sdk.ParameterValue{{Name: "region", Value: "us"}}
+		},
+		"cpus": func(r *sdk.CreateWorkspaceRequest) {
+			r.RichParameterValues = []sdk.ParameterValue{{Name: "cpus", Value: "4"}}
+		},
+		"tags": func(r *sdk.CreateWorkspaceRequest) { r.ProvisionerTags = map[string]string{"gpu": "yes"} },
+	} {
+		if ws, err := w.create("ann", name, edit); err != nil || ws.LatestBuild.BuildNumber != 1 {
+			t.Errorf("%s: build %d, %v", name, ws.LatestBuild.BuildNumber, err)
+		}
+	}
+	for state, sql := range map[string]string{
+		"connecting":   "UPDATE workspace_agents SET last_connected_at = NULL WHERE id = $1",
+		"disconnected": "UPDATE workspace_agents SET disconnected_at = now() WHERE id = $1",
+		"starting":     "UPDATE workspace_agents SET lifecycle_state = 'starting' WHERE id = $1",
+		"failed":       "UPDATE workspace_agents SET lifecycle_state = 'start_error' WHERE id = $1",
+	} {
+		w.Exec(sql, agent)
+		if ws, err := w.create("ann", state); err != nil || ws.LatestBuild.BuildNumber != 1 {
+			t.Errorf("agent %s: build %d, %v", state, ws.LatestBuild.BuildNumber, err)
+		}
+		w.ready(agent)
+	}
+	w.Exec("UPDATE prebuilt_workspaces SET created_at = now() - interval '2 hours'")
+	if ws, err := w.create("ann", "expired"); err != nil || ws.LatestBuild.BuildNumber != 1 {
+		t.Errorf("expired: build %d, %v", ws.LatestBuild.BuildNumber, err)
+	}
+	w.Exec("UPDATE prebuilt_workspaces SET created_at = now()")
+	if _, err := w.create("ann", "no-preset"); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	if n := len(w.prebuilt()); n != 1 {
+		t.Fatalf("%d prebuilt workspaces are left, want 1", n)
+	}
+	// The default values may be given, too.
+	ws, err := w.create("ann", "same", func(r *sdk.CreateWorkspaceRequest) {
+		r.TemplateVersionID, r.RichParameterValues = old, []sdk.ParameterValue{{Name: "region", Value: "eu"}, {Name: "cpus", Value: "8"}}
+	})
+	if err != nil || ws.LatestBuild.BuildNumber != 2 {
+		t.Errorf("the same values: build %d, %v", ws.LatestBuild.BuildNumber, err)
+	}
+}
+
+// TestClaimsOfTwoServers checks that two servers create no more prebuilt workspaces than asked for, and give each to one user.
+func TestClaimsOfTwoServers(t *testing.T) {
+	t.Parallel()
+	const n, users = 6, 9
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: n})
+	second := coderdtest.New(t, func(o *coderd.Options) { o.DB, o.States = w.DB, w.States })
+	both := []*coderdtest.Server{w.Server, second}
+	for range 3 {
+		var wg sync.WaitGroup
+		for _, s := range both {
+			wg.Go(func() {
+				if err := s.Workspaces.RunSchedule(t.Context(), w.now); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if got := len(w.prebuilt()); got != n {
+		t.Fatalf("two servers created %d prebuilt workspaces, want %d", got, n)
+	}
+	for range n {
+		w.start()
+	}
+	second.User("ann")
+	w.User("ann")
+	var wg sync.WaitGroup
+	made := make([]sdk.Workspace, users)
+	for i := range users {
+		client := both[i%2].As("ann")
+		wg.Go(func() {
+			var err error
+			if made[i], err = client.CreateWorkspace(t.Context(), sdk.Me, sdk.CreateWorkspaceRequest{
+				TemplateID: w.template.ID, Name: fmt.Sprintf("ws-%d", i), TemplateVersionPresetID: w.preset,
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	ids, claimed := map[uuid.UUID]bool{}, 0
+	for _, ws := range made {
+		ids[ws.ID] = true
+		if ws.LatestBuild.BuildNumber == 2 {
+			claimed++
+		}
+	}
+	if len(ids) != users || claimed != n || len(w.prebuilt()) != 0 {
+		t.Errorf("%d users got %d workspaces, %d of them prebuilt (want %d); %d are left", users, len(ids), claimed, n, len(w.prebuilt()))
+	}
+}
+
+// TestPrebuildsOfOldVersions checks that the pool follows the active version, and that a template with prebuilt workspaces can be deleted.
+func TestPrebuildsOfOldVersions(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
+	w.run(1)
+	w.start()
+	old := w.prebuilt()[0].ID
+	v := w.Version(&w.template.ID, prebuilding(&provisionerpb.Prebuilds{Instances: 1}))
+	w.run(1) // the version is not active
+	if err := w.As("tom").UpdateActiveVersion(t.Context(), w.template.ID, sdk.UpdateActiveVersionRequest{ID: v.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if ws, err := w.create("ann", "late", func(r *sdk.CreateWorkspaceRequest) { r.TemplateVersionID = w.template.ActiveVersionID }); err != nil || ws.ID == old {
+		t.Errorf("an old version's workspace was claimed: %v", err)
+	}
+	w.run(2)
+	for range 3 { // ann's workspace, the deletion and the new one
+		job := w.Daemon().Next()
+		job.Finish(coderdtest.Built("state"))
+	}
+	got := w.prebuilt()
+	if len(got) != 1 || got[0].ID == old || got[0].LatestBuild.TemplateVersionID != v.ID {
+		t.Fatalf("prebuilt workspaces after the change: %+v", got)
+	}
+
+	if err := w.As("tom").DeleteTemplate(t.Context(), w.template.ID); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("a template with workspaces was deleted: %v", err)
+	}
+	w.Exec("UPDATE workspaces SET deleted_at = now() WHERE name = 'late'")
+	if err := w.As("tom").DeleteTemplate(t.Context(), w.template.ID); fault.CodeOf(err) != fault.Conflict || !strings.Contains(fault.As(err).Detail, "Deprecate the template") {
+		t.Errorf("a template with prebuilt workspaces was deleted: %v", err)
+	}
+	reason := "replaced"
+	edit(t, w.Server, w.template.ID, sdk.TemplatePolicy{}, func(r *sdk.UpdateTemplateRequest) { r.DeprecationMessage = &reason })
+	w.run(1)
+	w.Daemon().Next().Finish(coderdtest.Built("state"))
+	w.run(0)
+	if err := w.As("tom").DeleteTemplate(t.Context(), w.template.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFailingPrebuilds checks that a template that cannot be built does not fill the queue, and that an administrator can try again.
+func TestFailingPrebuilds(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 3})
+	fail := func() {
+		t.Helper()
+		result := coderdtest.Built("state")
+		result.Error = "no capacity"
+		w.Daemon().Next().Finish(result)
+	}
+	explained := func(want string) {
+		t.Helper()
+		got, err := w.As("ann").TemplatePrebuilds(t.Context(), w.template.ID)
+		if err != nil || len(got) != 1 || !strings.Contains(got[0].Explanation, want) {
+			t.Errorf("explained with %+v, %v; want %q", got, err, want)
+		}
+	}
+	w.run(3)
+	fail()
+	fail()
+	fail()
+	explained("coder prebuilds resume")
+	w.run(3) // they are being deleted, and none is created
+	for range 3 {
+		w.Daemon().Next().Finish(coderdtest.Built(""))
+	}
+	w.now = w.now.Add(24 * time.Hour)
+	w.run(0)
+
+	w.now = time.Now()
+	if err := w.As("ann").UpdatePrebuildsSettings(t.Context(), sdk.PrebuildsSettings{}); fault.CodeOf(err) != fault.Forbidden {
+		t.Errorf("a member resumed prebuilt workspaces: %v", err)
+	}
+	for _, paused := range []bool{true, false} {
+		if err := w.As("olga").UpdatePrebuildsSettings(t.Context(), sdk.PrebuildsSettings{ReconciliationPaused: paused}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := w.As("olga").PrebuildsSettings(t.Context()); err != nil || got.ReconciliationPaused != paused {
+			t.Errorf("settings: %+v, %v", got, err)
+		}
+		w.run(map[bool]int{true: 0, false: 3}[paused])
+	}
+	explained("")
+}
+
+// TestImpossiblePrebuilds checks that a preset without a value for a parameter is reported.
+func TestImpossiblePrebuilds(t *testing.T) {
+	t.Parallel()
+	w := &pool{Server: coderdtest.New(t), now: time.Now()}
+	found := prebuilding(&provisionerpb.Prebuilds{Instances: 1})
+	found.Parameters = append(found.Parameters, &provisionerpb.Parameter{Name: "project", Type: "string", Required: true})
+	w.template = w.Template("process", found)
+	w.run(0)
+	got, err := w.As("ann").TemplatePrebuilds(t.Context(), w.template.ID)
+	if err != nil || len(got) != 1 || got[0].Explanation == "" {
+		t.Errorf("explained with %+v, %v", got, err)
+	}
+	w.run(0)
+}
+
+// TestNobodyUsesUnclaimedWorkspaces checks that neither members nor administrators can enter or change a prebuilt workspace, or act as its owner.
+func TestNobodyUsesUnclaimedWorkspaces(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
+	w.run(1)
+	_, agent := w.start()
+	ws := w.prebuilt()[0]
+	path := "/api/v2/workspaces/" + ws.ID.String()
+	for _, c := range []struct {
+		user, method, path, body string
+		status                   int
+	}{
+		{"ann", "GET", path, "", 404},
+		{"ann", "GET", "/api/v2/users/prebuilds/workspace/" + ws.Name, "", 404},
+		{"ann", "GET", "/api/v2/users/prebuilds", "", 404},
+		{"ann", "DELETE", path + "/acl", "", 404},
+		{"ann", "POST", path + "/builds", `{"transition":"delete"}`, 404},
+		{"ann", "PATCH", path, `{"name":"mine"}`, 404},
+		{"olga", "GET", path, "", 200},
+		{"olga", "GET", "/api/v2/users/prebuilds/workspace/" + ws.Name, "", 200},
+		{"olga", "PATCH", path, `{"name":"mine"}`, 409},
+		{"olga", "PATCH", path + "/acl", `{"user_roles":{"` + w.User("olga").String() + `":"use"}}`, 409},
+		{"olga", "PUT", path + "/ttl", `{"ttl_ms":3600000}`, 409},
+		{"olga", "PUT", path + "/dormant", `{"dormant":true}`, 409},
+		{"olga", "POST", path + "/builds", `{"transition":"stop"}`, 409},
+		{"olga", "POST", path + "/builds", `{"transition":"start"}`, 409},
+		{"olga", "POST", path + "/restart", `{}`, 409},
+		{"olga", "GET", "/api/v2/users/prebuilds", "", 404},
+		{"olga", "POST", "/api/v2/users/prebuilds/keys", `{}`, 404},
+		{"olga", "POST", "/api/v2/users/" + sdk.PrebuildsOwnerID.String() + "/keys/tokens", `{"token_name":"x"}`, 404},
+		{"olga", "PUT", "/api/v2/users/" + sdk.PrebuildsOwnerID.String() + "/password", `{"password":"SomePassword1!"}`, 404},
+		{"olga", "POST", "/api/v2/users/prebuilds/workspaces", `{"name":"x","template_id":"` + w.template.ID.String() + `"}`, 404},
+		{"olga", "POST", "/api/v2/users", `{"username":"prebuilds","email":"p@example.com","password":"SomePassword1!","login_type":"password"}`, 400},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), c.method, w.URL.String()+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(sdk.SessionHeader, w.Token(c.user))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != c.status {
+			t.Errorf("%s %s %s %s: %d, want %d", c.user, c.method, c.path, c.body, resp.StatusCode, c.status)
+		}
+	}
+	if got, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{}); err != nil || got.Count != 0 {
+		t.Errorf("ann sees %d workspaces, %v", got.Count, err)
+	}
+	users, err := w.As("olga").Users(t.Context(), sdk.UsersQuery{})
+	if err != nil || slices.ContainsFunc(users.Users, func(u sdk.User) bool { return u.Username == sdk.PrebuildsOwner }) {
+		t.Errorf("users: %+v, %v", users, err)
+	}
+	reach := func(user string) bool {
+		t.Helper()
+		ids, err := w.Agents.Reachable(t.Context(), w.User(user), agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(ids) == 1
+	}
+	if reach("ann") || reach("olga") || reach("tom") {
+		t.Error("an unclaimed workspace's agent can be reached")
+	}
+	// The policies of the template do not stop or delete it.
+	schedule(t, w.Server, w.now.Add(365*24*time.Hour))
+	if got := w.Get(ws.ID).LatestBuild; got.BuildNumber != 1 {
+		t.Errorf("policy built it: %s", got.Transition)
+	}
+
+	got, err := w.create("ann", "mine")
+	if err != nil || got.ID != ws.ID {
+		t.Fatalf("claim: %v", err)
+	}
+	if !reach("ann") || reach("olga") || reach("tom") || reach("bob") {
+		t.Error("a claimed workspace must be reached by its owner only")
+	}
+}
+
+// TestPrebuildsAndQuotas checks that prebuilt workspaces count against no quota, and that no user claims what exceeds theirs.
+func TestPrebuildsAndQuotas(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
+	allowance := 1
+	if _, err := w.As("olga").PatchGroup(t.Context(), w.Org, sdk.PatchGroupRequest{QuotaAllowance: &allowance}); err != nil {
+		t.Fatal(err)
+	}
+	w.run(1)
+	w.start() // costs 2
+	if ws := w.prebuilt()[0]; ws.LatestBuild.Status != sdk.WorkspaceRunning {
+		t.Fatalf("the prebuilt workspace is %s", ws.LatestBuild.Status)
+	}
+	if ws, err := w.create("ann", "dear"); err != nil || ws.LatestBuild.BuildNumber != 1 {
+		t.Errorf("over quota: build %d, %v", ws.LatestBuild.BuildNumber, err)
+	}
+	allowance = 4
+	if _, err := w.As("olga").PatchGroup(t.Context(), w.Org, sdk.PatchGroupRequest{QuotaAllowance: &allowance}); err != nil {
+		t.Fatal(err)
+	}
+	if ws, err := w.create("ann", "cheap"); err != nil || ws.LatestBuild.BuildNumber != 2 {
+		t.Errorf("within quota: build %d, %v", ws.LatestBuild.BuildNumber, err)
+	}
+}
