@@ -12,6 +12,7 @@ import (
 
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/tailnet"
 )
 
 // across returns an agent at the first server and a client at the second that were introduced to each other and have read everything.
@@ -202,6 +203,33 @@ func TestBrokenLinkStaysBroken(t *testing.T) {
 		cl.expect(two, "gone agent 1")
 		c.join(0, 1)
 		cl.expect(two, "peer agent 1 #1")
+	})
+}
+
+// TestLostTwice checks that a participant that returned and was lost again while a link was broken stays as long as its server keeps it.
+func TestLostTwice(t *testing.T) {
+	bubble(t, 2, nil, func(t *testing.T, c *cluster) {
+		connect(t, c.servers[0], client(1), key(1)).cut()
+		synctest.Wait()
+		time.Sleep(coordinator.DefaultLostTimeout - time.Minute)
+		c.cut(0, 1)
+		synctest.Wait()
+		connect(t, c.servers[0], client(1), key(1)).cut()
+		synctest.Wait()
+		c.join(0, 1)
+		check := func(known bool) {
+			t.Helper()
+			synctest.Wait()
+			for i, s := range c.servers {
+				if _, ok := s.Lookup(tailnet.Addr(client(1).ID)); ok != known {
+					t.Errorf("server %d: the client is found by its address: %v", i, ok)
+				}
+			}
+		}
+		time.Sleep(coordinator.DefaultLostTimeout - time.Second)
+		check(true)
+		time.Sleep(2 * time.Second)
+		check(false)
 	})
 }
 

@@ -194,7 +194,7 @@ func (s *Server) place(r *replica, p *peer, m *Present) {
 	switch {
 	case p.state == online:
 		p.since = m.Since
-	case was != lost:
+	case was != lost || attached: // it may have returned, and been lost again, while this server had no link to that one
 		p.since = time.Now()
 		s.awaitReturn(p)
 	}
