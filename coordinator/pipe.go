@@ -12,7 +12,7 @@ import (
 )
 
 // pipeDepth is how many messages one direction of a pipe holds before writes wait.
-const pipeDepth = 64
+const pipeDepth = 16
 
 // pipeEnd is one end of a connection inside the process.
 type pipeEnd struct {

@@ -29,15 +29,18 @@ const (
 	// WireGuard itself retransmits a handshake after 5 seconds. A single message lost while the two sides are still being
 	// introduced to each other, or while a relay connection is being established, would cost that much.
 	firstBudget = 400 * time.Millisecond
-	// silentBudget is how long a session that already existed may leave a new connection unanswered before it is considered
-	// dead. A session established for the connection gets firstBudget. Both double with each try.
+	// silentBudget is how long a session may leave a new connection unanswered before it is considered dead. It doubles with
+	// each try.
 	silentBudget = time.Second
 	maxBudget    = 5 * time.Second
 	// Once a path has answered a ping, the handshake gets another pathTrips round trips of that ping, but at least
-	// pathGrace. Both double with each try. A handshake takes one round trip on its own path, the relay's; the ping may
-	// have taken a direct path half as long.
-	pathGrace = 25 * time.Millisecond
-	pathTrips = 2
+	// pathGrace; then its first message is repeated. A handshake takes one round trip on its own path, the relay's; the
+	// ping may have taken a direct path half as long. If the copy is not answered either, the peer is probably busy, and a
+	// dial waits busyBudget before it restarts the handshake, which doubles with each try: a restart voids the work that
+	// the peer has done for the handshake.
+	pathGrace  = 25 * time.Millisecond
+	pathTrips  = 2
+	busyBudget = 500 * time.Millisecond
 	// firstGap is the gap between the first two pings. It doubles with each.
 	firstGap = 25 * time.Millisecond
 )
@@ -130,13 +133,9 @@ func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, seen 
 	defer cancel()
 	verdict := make(chan bool, 1)
 	go func() {
-		patience := silentBudget
-		if established, _ := p.live.established(); !established {
-			patience = firstBudget
-		}
-		stuck := n.stalled(attempt, p, try)
+		stuck := n.stalled(attempt, p, try, busyBudget)
 		restarts, _ := p.live.handshakes()
-		stuck = stuck || restarts != seen || n.silent(attempt, p, min(grown(patience, try), maxBudget))
+		stuck = stuck || restarts != seen || n.silent(attempt, p, min(grown(silentBudget, try), maxBudget))
 		if stuck {
 			cancel()
 		}
@@ -154,7 +153,7 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 		}
 		seen, futile := p.live.handshakes()
 		n.engine.Echo(p.addr, nil) // any packet starts the handshake
-		if n.stalled(ctx, p, max(try, futile)) {
+		if n.stalled(ctx, p, max(try, futile), busyBudget) {
 			n.restart(p, seen)
 		}
 		if ctx.Err() != nil {
@@ -174,15 +173,16 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 
 // stalled watches the WireGuard handshake underlying an attempt to reach p. It returns false when there is a session or ctx
 // ends, and true when the handshake has used up its time. Meanwhile it pings the peer's paths, which also starts the search
-// for a direct one: once a path has answered, stalled can distinguish a lost handshake from a slow one.
-func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
+// for a direct one: once a path has answered, stalled repeats the handshake's first message, which was perhaps sent too early
+// for that path, and leaves the peer the time busy, which doubles with each try.
+func (n *Node) stalled(ctx context.Context, p *peer, try int, busy time.Duration) bool {
 	established, changed := p.live.established()
 	if established {
 		return false
 	}
-	deadline := time.Now().Add(min(grown(firstBudget, try), maxBudget))
-	timer := time.NewTimer(time.Until(deadline))
+	timer := time.NewTimer(min(grown(firstBudget, try), maxBudget))
 	defer timer.Stop()
+	answered, repeated := false, false
 	pongs := make(chan time.Duration, 1)
 	gap := firstGap
 	probe := time.NewTimer(0)
@@ -192,17 +192,21 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int) bool {
 		case <-ctx.Done():
 			return false
 		case <-timer.C:
-			established, _ = p.live.established()
-			return !established
+			if established, _ = p.live.established(); established || !answered || repeated {
+				return !established
+			}
+			repeated = true
+			n.engine.RepeatHandshake(p.Key)
+			timer.Reset(min(grown(busy, try), maxBudget))
 		case <-changed:
 			if established, changed = p.live.established(); established {
 				return false
 			}
 		case latency := <-pongs:
 			probe.Stop()
-			if sure := time.Now().Add(grown(max(pathGrace, pathTrips*latency), try)); sure.Before(deadline) {
-				deadline = sure
-				timer.Reset(time.Until(sure))
+			if !answered {
+				answered = true
+				timer.Reset(max(pathGrace, pathTrips*latency))
 			}
 		case <-probe.C:
 			if p.WireGuardOnly {

@@ -58,11 +58,7 @@ func (n *Node) awaitStream(ctx context.Context, p *peer, raw engine.Stream) erro
 		defer close(done)
 		for try := 0; wait.Err() == nil; try++ {
 			seen, futile := p.live.handshakes()
-			patience := silentBudget
-			if established, _ := p.live.established(); !established {
-				patience = firstBudget
-			}
-			if n.stalled(wait, p, max(try, futile)) || n.silent(wait, p, min(grown(patience, try), maxBudget)) {
+			if n.stalled(wait, p, max(try, futile), busyBudget) || n.silent(wait, p, min(grown(silentBudget, try), maxBudget)) {
 				n.restart(p, seen)
 				raw.Again()
 			}

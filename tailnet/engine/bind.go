@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tailscale/wireguard-go/conn"
+	"github.com/tailscale/wireguard-go/device"
 	"tailscale.com/net/packet"
 	"tailscale.com/tailcfg"
 	"tailscale.com/types/ipproto"
@@ -45,6 +46,8 @@ type route struct {
 	direct   bool       // magicsock last used a direct path
 	reported way        // the way last reported to the streams
 	probed   time.Time
+	// initiation is the latest handshake initiation that WireGuard sent to the peer: see Engine.RepeatHandshake.
+	initiation [device.MessageInitiationSize]byte
 }
 
 // received is a WireGuard packet from a relay.
@@ -191,10 +194,18 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	if r == nil {
 		return b.Bind.Send(bufs, ep, offset)
 	}
+	return b.sendBy(r, bufs, ep, offset)
+}
+
+// sendBy sends packets to the peer of r.
+func (b *bind) sendBy(r *row, bufs [][]byte, ep conn.Endpoint, offset int) error {
 	route := r.route
 	route.mu.Lock()
 	defer route.mu.Unlock()
 	defer b.report(route, r.Addr)
+	if first := bufs[0][offset:]; len(first) == device.MessageInitiationSize && first[0] == device.MessageInitiationType {
+		copy(route.initiation[:], first)
+	}
 	if route.relayed == 0 {
 		route.direct = false
 		return b.Bind.Send(bufs, ep, offset)
@@ -219,6 +230,19 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 		link.send(route.peer, buf[offset:])
 	}
 	return nil
+}
+
+// repeat sends the latest handshake initiation to a peer again.
+func (b *bind) repeat(r *row) {
+	buf := make([]byte, packet.GeneveFixedHeaderLength+device.MessageInitiationSize)
+	r.route.mu.Lock()
+	n := copy(buf[packet.GeneveFixedHeaderLength:], r.route.initiation[:])
+	r.route.mu.Unlock()
+	if ep := b.endpoint(keyOf(r.Key)); ep != nil && buf[packet.GeneveFixedHeaderLength] == device.MessageInitiationType {
+		if err := b.sendBy(r, [][]byte{buf[:packet.GeneveFixedHeaderLength+n]}, ep, packet.GeneveFixedHeaderLength); err != nil {
+			b.engine.logf("cannot repeat handshake with %s: %v", r.Name, err)
+		}
+	}
 }
 
 // way is how packets to a peer travel.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -275,4 +276,43 @@ func TestContractTrafficIsNoticed(t *testing.T) {
 			t.Errorf("after an exchange: idle for %s", idle)
 		}
 	}
+}
+
+// TestContractSilentSTUN checks that measuring the network keeps direct paths where no relay has a STUN server. magicsock
+// forgets them if its previous measurement could not send anything.
+func TestContractSilentSTUN(t *testing.T) {
+	t.Parallel()
+	var rebinds atomic.Int64
+	watch := logged(func(line string) {
+		if strings.Contains(line, "Rebinding") {
+			rebinds.Add(1)
+		}
+	})
+	a, _ := direct(t, func(o *Options) { o.Log = slog.New(watch) })
+	a.SetRelays([]Relay{newRelay(t)}, 1)
+	for range 2 {
+		before, _ := a.Measured(t.Context())
+		await(t, "the network is measured", func() bool {
+			a.Measure("test")
+			now, ok := a.Measured(t.Context())
+			return ok && now.At.After(before.At)
+		})
+	}
+	if n := rebinds.Load(); n > 0 {
+		t.Errorf("magicsock opened new sockets %d times", n)
+	}
+}
+
+// logged is a slog.Handler that passes on the lines that the libraries log.
+type logged func(line string)
+
+func (l logged) Enabled(context.Context, slog.Level) bool { return true }
+func (l logged) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l logged) WithGroup(string) slog.Handler            { return l }
+func (l logged) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		l(a.Value.String())
+		return true
+	})
+	return nil
 }

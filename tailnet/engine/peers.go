@@ -128,6 +128,14 @@ func (e *Engine) ResetSession(k Key) {
 	e.device.RemovePeer(device.NoisePublicKey(k))
 }
 
+// RepeatHandshake sends the latest handshake initiation to a peer once more, in case it was lost. A peer that has received
+// it ignores the copy, so this delays no handshake in progress, which ResetSession would void.
+func (e *Engine) RepeatHandshake(k Key) {
+	if r := e.peers.byKey(k); r != nil {
+		e.bind.repeat(r)
+	}
+}
+
 // lookup configures a peer for WireGuard when its first packet is sent or received. It is called with WireGuard's locks
 // held.
 func (e *Engine) lookup(k device.NoisePublicKey) (*device.NewPeerConfig, bool) {

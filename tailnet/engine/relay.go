@@ -32,8 +32,8 @@ const (
 	// The first of several attempts to succeed replaces a connection. Attempts start renewGap apart: the kernel retransmits
 	// the first packet of an attempt only after a second, so an attempt that started just before the network came back
 	// would take that long.
-	renewGap   = 250 * time.Millisecond
-	renewTries = 5                            // after each call to renew
+	renewGap   = 100 * time.Millisecond
+	renewTries = 10                           // after each call to renew
 	maxTries   = int(relayTimeout / renewGap) // at a time: one may start every renewGap, however long each takes
 
 	// linger is how long a connection is kept after magicsock gives it up: after a rebind, magicsock wants it again at

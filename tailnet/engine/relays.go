@@ -184,14 +184,20 @@ func (e *Engine) relayMap(bridged bool) *tailcfg.DERPMap {
 	e.relaysMu.Lock()
 	relays, links := e.relays, maps.Clone(e.links)
 	e.relaysMu.Unlock()
+	// magicsock takes a measurement that sent nothing for a broken socket: before the next one it opens a new socket and forgets all
+	// direct paths. So if no relay has a STUN server, it sends to ports that do not answer.
+	silent := !slices.ContainsFunc(relays, func(r Relay) bool { return r.STUNPort != 0 })
 	for _, r := range relays {
 		region := &tailcfg.DERPRegion{RegionID: r.Region, RegionCode: r.Code, RegionName: r.Name}
 		own := relayNode(r)
 		if bridged {
 			own.STUNOnly = true
+			if silent {
+				own.STUNPort = own.DERPPort
+			}
 			region.Nodes = append(region.Nodes, e.bridge.node(links[r.Region]))
 		}
-		if !bridged || r.STUNPort != 0 {
+		if !bridged || own.STUNPort > 0 {
 			region.Nodes = append([]*tailcfg.DERPNode{own}, region.Nodes...)
 		}
 		m.Regions[r.Region] = region

@@ -119,16 +119,17 @@ var environment sync.Mutex
 // timeout or a limit on concurrent requests. Close ends these requests; http.Server.Shutdown does not.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// hijackable finds the Hijacker behind any middleware that wraps the ResponseWriter. A node's connection gets a larger send buffer: when a
-// lost packet is repaired on one node's connection, all that waited behind it goes into the other's at once.
+// hijackable finds the Hijacker behind any middleware that wraps the ResponseWriter. A node's connection gets a larger send buffer and a
+// backlog: when a lost packet is repaired on one node's connection, all that waited behind it goes into the other's at once.
 type hijackable struct{ http.ResponseWriter }
 
 func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil {
-		sendbuffer.Enlarge(c)
+	if err != nil {
+		return nil, nil, err
 	}
-	return c, buffered, err
+	sendbuffer.Enlarge(c)
+	return &backlog{Conn: c}, buffered, nil
 }
 
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -21,7 +21,7 @@ const (
 	// relayFlight is firstFlight on a path through a relay: the connections to it have their own congestion control and start slowly
 	// enough. maxRelayFlight bounds the bytes in flight there: it is what the relay and the system's buffers before and after it hold.
 	relayFlight    = 2 << 20
-	maxRelayFlight = 8 << 20
+	maxRelayFlight = 12 << 20
 	// unheardFlight is how many bytes may be in flight before anything has come back.
 	unheardFlight = 32 * basePacket
 	leastFlight   = 8 * basePacket
@@ -183,9 +183,13 @@ func (c *congestion) pace() float64 {
 	return cycle[c.step] * rate
 }
 
-// sprints reports whether startup may grow faster: no packet has waited on the path in this round.
+// sprints reports whether startup may grow faster: no packet has waited on the path in this round. Through a relay, packets wait while the
+// connections to it are still slow; the rate tells whether these still grow, and the relay holds what waits.
 func (c *congestion) sprints() bool {
-	return c.heard && !c.relayed && c.trip > shortRound && c.lost == 0 && c.longest <= c.trip+c.trip/8+2*time.Millisecond
+	if c.relayed {
+		return c.heard && c.flat == 0 && c.lost == 0 && c.overflow == 0
+	}
+	return c.heard && c.trip > shortRound && c.lost == 0 && c.longest <= c.trip+c.trip/8+2*time.Millisecond
 }
 
 // maySend reports whether another packet may be sent now. If not, when is the time it may be, or 0 if that depends on an acknowledgement.
