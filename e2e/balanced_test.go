@@ -28,6 +28,7 @@ type balanced struct {
 	servers     []*deployment
 	front       *exec.Cmd
 	program     string // of front
+	region      string // the address of its region proxy, if it has one
 	turn        int    // how many servers the list in its configuration is rotated by
 }
 

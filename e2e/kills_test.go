@@ -96,7 +96,7 @@ func (f *flow) finish() {
 func TestServersAreKilled(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, "--provisioner-daemons=0")
-	l := f.load()
+	l := f.load().withRegion()
 	for i, victim := range f.servers {
 		l.during(fmt.Sprint("kill ", i), func() {
 			killed := time.Now()
@@ -119,6 +119,7 @@ type load struct {
 	f               *fleet
 	direct, relayed *flow
 	terminal        *terminalPage
+	regional        *terminalPage // at a region proxy, which no server's end may cut; nil without one
 	events          *eventsPage
 	released        *eventsMark // when the build was released; nil before
 	builds          int
@@ -139,6 +140,12 @@ func (f *fleet) load() *load {
 	l.stop, l.asked = make(chan struct{}), make(chan error, 1)
 	l.terminal, l.events = f.terminalPage("dev"), f.eventsPage()
 	f.front.pin("")
+	return l
+}
+
+// withRegion also opens a terminal at a region proxy.
+func (l *load) withRegion() *load {
+	l.regional = l.f.regionTerminalPage("dev")
 	return l
 }
 
@@ -187,6 +194,9 @@ func (l *load) during(what string, change func()) {
 	change()
 	f.t.Logf("%s: the direct session was silent for %s, the relayed one for %s", what, l.direct.quiet(), l.relayed.quiet())
 	l.terminal.lives(strings.ReplaceAll(what, " ", "-"))
+	if l.regional != nil {
+		l.regional.stays(strings.ReplaceAll(what, " ", "-"))
+	}
 	if l.released == nil {
 		l.release()
 	}
@@ -236,7 +246,7 @@ func (f *fleet) restart(s *server) {
 func TestServersAreRestarted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, "--provisioner-daemons=0", "--drain-delay=1s")
-	l := f.load().requests()
+	l := f.load().withRegion().requests()
 	for i, s := range f.servers {
 		l.during(fmt.Sprint("restart ", i), func() { f.restart(s) })
 	}

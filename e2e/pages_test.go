@@ -36,6 +36,19 @@ func (f *fleet) terminalPage(workspace string) *terminalPage {
 	return p
 }
 
+// regionTerminalPage opens a terminal in a workspace at a new region.
+func (f *fleet) regionTerminalPage(workspace string) *terminalPage {
+	f.t.Helper()
+	at, _ := f.runRegion("eu")
+	p := &terminalPage{f: f, agent: uuid.MustParse(f.workspace(workspace).agentID()), terminal: uuid.New()}
+	opened, _ := f.openAtRegion(at, p.agent, p.terminal)
+	p.ws = opened.ws
+	if err := p.exchange(`kept=this-very-shell; echo ma''rked`, "marked"); err != nil {
+		f.t.Fatal(err)
+	}
+	return p
+}
+
 // exchange types a command and waits for what it prints.
 func (p *terminalPage) exchange(command, want string) error {
 	ctx, cancel := context.WithTimeout(p.f.t.Context(), settle)

@@ -54,6 +54,7 @@ func TestEveryPlacement(t *testing.T) {
 	b.everywhere("the provisioner", provisionerJoined, at, func(int) { agentAt = b.rebuild() })
 	watched.see(b)
 
+	b.region, _ = b.runRegion("eu")
 	b.reach(app, agentAt)
 	b.reach(app, b.arrives(agentJoined, func() { b.balance("haproxy") }))
 	b.records()
@@ -302,13 +303,30 @@ func (b *balanced) reach(app *httptest.Server, at int) {
 	b.everywhere("the agent", agentJoined, at, func(at int) {
 		b.parallel(fmt.Sprintf("agent at server %d", at), func(s *deployment, _ int) error { return s.visit(agent, app) })
 		for i, s := range b.servers {
-			page := s.open(agent, terminal)
-			page.types(fmt.Sprintf("echo \"$kept seen %d-%d\"\r", at, i))
-			page.sees(fmt.Sprintf("one-shell seen %d-%d", at, i))
-			page.ws.CloseNow()
+			for where, page := range map[string]*browser{"server": s.open(agent, terminal), "region": b.openAtRegion(s, agent, terminal)} {
+				page.types(fmt.Sprintf("echo \"$kept seen %s-%d-%d\"\r", where, at, i))
+				page.sees(fmt.Sprintf("one-shell seen %s-%d-%d", where, at, i))
+				page.ws.CloseNow()
+			}
 		}
 		b.forwards(app)
 	})
+}
+
+// openAtRegion opens a terminal at the region, with a token that the given server makes. The region asks other servers about it, as the balancer
+// leads it. The token works once: no server accepts it again.
+func (b *balanced) openAtRegion(by *deployment, agent, terminal uuid.UUID) *browser {
+	b.t.Helper()
+	opened, token := by.openAtRegion(b.region, agent, terminal)
+	for range b.servers {
+		if ws, err := b.dialRegion(b.region, agent, terminal, token); fault.CodeOf(err) != fault.Forbidden {
+			b.t.Errorf("a used token: %v, want forbidden", err)
+			if err == nil {
+				ws.CloseNow()
+			}
+		}
+	}
+	return opened
 }
 
 // visit uses the workspace through a server in every way that needs its agent.
@@ -385,9 +403,9 @@ func (d *deployment) shows(path, host, want string) error {
 	return nil
 }
 
-// browseApp opens an app by its path as a signed-in browser does, which has no session at the app's host yet. It is redirected to that host,
-// back to the dashboard's for a token of the app, and to the app again: each of these requests is led to another server.
-func (b *balanced) browseApp(path, want string) {
+// browseApp opens an app by its address as a signed-in browser does, which has no session at the app's host or region yet. It is redirected
+// there, back to the dashboard's host for a token of the app, and to the app again: each of the servers' answers is of another server.
+func (b *balanced) browseApp(address, want string) {
 	t := b.t
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -401,14 +419,17 @@ func (b *balanced) browseApp(path, want string) {
 	jar.SetCookies(access, []*http.Cookie{{Name: "coder_session_token", Value: b.token, Path: "/"}})
 	var hosts []string
 	browser := &http.Client{Jar: jar, Timeout: settle, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, access.Host) // all hosts are the balancer's
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if _, port, err := net.SplitHostPort(addr); err == nil && port == access.Port() {
+				addr = access.Host // the hosts of apps, too, are the balancer's
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
 		},
 	}, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
 		hosts = append(hosts, r.URL.Hostname())
 		return nil
 	}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url()+path, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +441,7 @@ func (b *balanced) browseApp(path, want string) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK || string(text) != want || len(hosts) < 3 {
-		t.Errorf("%s in a browser: %s after redirects to %q: %q, %v", path, resp.Status, hosts, text, err)
+		t.Errorf("%s in a browser: %s after redirects to %q: %q, %v", address, resp.Status, hosts, text, err)
 	}
 }
 
@@ -446,7 +467,9 @@ func (b *balanced) forwards(app *httptest.Server) {
 	})
 	cancel()
 	_ = forward.Wait() // it was killed
-	b.browseApp("/@ada/dev.main/apps/web/page", "app at /page")
+	for _, at := range []string{b.url(), b.region} {
+		b.browseApp(at+"/@ada/dev.main/apps/web/page", "app at /page")
+	}
 	if out := b.coder("ssh", "dev", "--", "echo through"); out != "through\n" {
 		t.Errorf("ssh: %q", out)
 	}
@@ -455,22 +478,27 @@ func (b *balanced) forwards(app *httptest.Server) {
 	}
 }
 
-// records checks that all servers show the same log of changes and of connections.
+// records waits until all servers show the same log of changes and of connections. Agents report connections a moment after they began.
 func (b *balanced) records() {
-	t, ctx := b.t, b.t.Context()
-	t.Helper()
-	counts := make([][2]int, len(b.servers))
-	b.parallel("audit log", func(s *deployment, i int) error {
-		changes, err := s.client().AuditLogs(ctx, sdk.LogQuery{Q: "resource_type:workspace", Limit: 100})
-		if err != nil {
-			return err
+	ctx := b.t.Context()
+	b.t.Helper()
+	var counts [3][2]int
+	defer func() {
+		if b.t.Failed() {
+			b.t.Logf("changes and terminals by server: %v", counts)
 		}
-		connections, err := s.client().ConnectionLogs(ctx, sdk.LogQuery{Q: "type:reconnecting_pty", Limit: 100})
-		counts[i] = [2]int{changes.Count, connections.Count}
-		return err
+	}()
+	await(b.t, "the servers show the same changes and terminals", func() bool {
+		b.parallel("audit log", func(s *deployment, i int) error {
+			changes, err := s.client().AuditLogs(ctx, sdk.LogQuery{Q: "resource_type:workspace", Limit: 100})
+			if err != nil {
+				return err
+			}
+			connections, err := s.client().ConnectionLogs(ctx, sdk.LogQuery{Q: "type:reconnecting_pty", Limit: 100})
+			counts[i] = [2]int{changes.Count, connections.Count}
+			return err
+		})
+		// The name changed at each server and back.
+		return counts[0][0] >= 5 && counts[0][1] >= 6 && counts[1] == counts[0] && counts[2] == counts[0]
 	})
-	// The name changed at each server and back.
-	if counts[0][0] < 5 || counts[0][1] < 6 || counts[1] != counts[0] || counts[2] != counts[0] {
-		t.Errorf("changes and terminals by server: %v", counts)
-	}
 }

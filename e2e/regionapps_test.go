@@ -12,8 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/websock"
 )
 
 // TestAppThroughRegion opens a port of a workspace through a region proxy of the slim binary, as its owner and as another user. When the proxy is killed, the
@@ -30,35 +37,7 @@ func TestAppThroughRegion(t *testing.T) {
 	app := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprintf(rw, "app %s", r.URL.RequestURI()) }))
 	defer app.Close()
 
-	address := "127.0.0.1:" + freePort()
-	at := "http://" + strings.Replace(address, "127.0.0.1", "localhost", 1) // another host than the server's
-	proxy := d.command(context.Background(), "wsproxy", "server", "--primary-access-url", d.url(), "--access-url", at, "--http-address", address, "--stun-address", "off")
-	proxy.Path, proxy.Args[0] = slim, slim
-	proxy.Env = append(proxy.Env, "CODER_PROXY_SESSION_TOKEN="+strings.TrimSpace(d.coder("wsproxy", "create", "eu")))
-	log, err := os.Create(filepath.Join(d.dir, "proxy.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	proxy.Stdout, proxy.Stderr = log, log
-	if err := proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- proxy.Wait() }()
-	kill := func() {
-		signal(t, proxy.Process.Pid, syscall.SIGKILL)
-		<-ended
-	}
-	running := true
-	defer func() {
-		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("the proxy:\n%s", text)
-		}
-		if running {
-			kill()
-		}
-	}()
+	at, kill := d.runRegion("eu")
 	regionURL := func() string {
 		var list struct {
 			Regions []struct {
@@ -109,7 +88,75 @@ func TestAppThroughRegion(t *testing.T) {
 	if status, body, _ := open(at, bob); status != http.StatusNotFound {
 		t.Errorf("another user at the region: %d %s", status, body)
 	}
-	running = false
 	kill()
 	await(t, "the server's own address", func() bool { return regionURL() == d.url() })
+}
+
+// runRegion runs a region proxy of the slim binary at an address with another host than the server's. kill kills it; it ends with the test.
+func (d *deployment) runRegion(name string) (at string, kill func()) {
+	t := d.t
+	t.Helper()
+	port := freePort()
+	at = "http://localhost:" + port
+	proxy := d.command(context.Background(), "wsproxy", "server", "--primary-access-url", d.url(), "--access-url", at, "--http-address", "127.0.0.1:"+port, "--stun-address", "off")
+	proxy.Path, proxy.Args[0] = slim, slim
+	proxy.Env = append(proxy.Env, "CODER_PROXY_SESSION_TOKEN="+strings.TrimSpace(d.coder("wsproxy", "create", name)))
+	log, err := os.Create(filepath.Join(d.dir, "proxy.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Stdout, proxy.Stderr = log, log
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		signal(t, proxy.Process.Pid, syscall.SIGKILL)
+		_ = proxy.Wait() // it was killed
+		log.Close()
+	})
+	t.Cleanup(func() {
+		kill()
+		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			t.Logf("the region proxy:\n%s", text)
+		}
+	})
+	return at, kill
+}
+
+// terminalAt returns the address of an agent's terminals at a region.
+func terminalAt(at string, agent uuid.UUID) string {
+	return strings.Replace(at, "http", "ws", 1) + "/api/v2/workspaceagents/" + agent.String() + "/pty"
+}
+
+// openAtRegion opens a terminal at a region as a page does, with a token that it returns, too. It tries again while the region is not available.
+func (d *deployment) openAtRegion(at string, agent, terminal uuid.UUID) (opened *browser, token string) {
+	t := d.t
+	t.Helper()
+	await(t, "a terminal at the region", func() bool {
+		var made sdk.TerminalTokenResponse
+		req := sdk.TerminalTokenRequest{URL: terminalAt(at, agent), AgentID: agent}
+		if err := call(http.MethodPost, d.url()+"/api/v2/applications/reconnecting-pty-signed-token", d.token, req, &made); err != nil {
+			return false
+		}
+		token = made.SignedToken
+		ws, err := d.dialRegion(at, agent, terminal, token)
+		if fault.CodeOf(err) == fault.Forbidden {
+			t.Fatalf("a new token: %v", err)
+		}
+		opened = &browser{t: t, ws: ws}
+		return err == nil
+	})
+	t.Cleanup(func() { opened.ws.CloseNow() })
+	return opened, token
+}
+
+// dialRegion opens a terminal at a region with a token.
+func (d *deployment) dialRegion(at string, agent, terminal uuid.UUID, token string) (*websock.Conn, error) {
+	d.t.Helper()
+	target, err := url.Parse(terminalAt(at, agent))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	target.RawQuery = url.Values{"reconnect": {terminal.String()}, "height": {"30"}, "width": {"90"}, sdk.TerminalTokenParam: {token}}.Encode()
+	return websock.Dial(d.t.Context(), target, websock.DialOptions{ReadLimit: 1 << 20})
 }

@@ -120,6 +120,9 @@ func TestServerRefusesToStart(t *testing.T) {
 		"old PostgreSQL":            {args: external(dbtest.OldPostgres(t)), want: []string{"PostgreSQL 9.6 is not supported: version 13 or newer is required", "upgrade it"}},
 		"newer schema":              {args: external(dbtest.NewerURL(t)), want: []string{"This database belongs to a newer release: its schema has migration 9999", "start the newer release again, or restore a backup"}},
 
+		"another clock":          {args: external(dbtest.SkewedURL(t, "90 seconds")), want: []string{"This machine's clock and the database's differ by 1m", "Synchronize both clocks, for example with chrony"}},
+		"a newer server":         {args: external(dbtest.NewerServerURL(t)), want: []string{"The server at http://192.0.2.1:3000 runs version v9.0.0, which does not understand this one", "Upgrade through a release that understands both"}},
+		"another state key":      {args: external(database), begun: true, want: []string{"uses another state-encryption key", "copy that server's file to --state-encryption-key-file"}},
 		"bad state key":          {config: filepath.Dir(file("badkey/state-encryption.key", "short", 0o600)), want: []string{"state-encryption.key", "openssl rand -base64 32"}},
 		"public state key":       {config: filepath.Dir(openStates), want: []string{openStates + " can be read or replaced by every account", "run: chmod 600 " + openStates}},
 		"no state key":           {args: []string{"--state-encryption-key-file", "none.key"}, want: []string{"none.key: no such file", "name a file that the server's account can read"}},

@@ -47,11 +47,20 @@ type world struct {
 	proxy            *url.URL
 	addr             string // where the proxy listens
 	ended            chan error
+	way              *way // of the proxy to the server; nil if it is a direct one
 }
 
 func newWorld(t *testing.T, wildcard string) *world {
 	t.Helper()
 	w := &world{Server: coderdtest.Start(t), t: t}
+	w.build(wildcard)
+	return w
+}
+
+// build starts the rest of a world that has a server.
+func (w *world) build(wildcard string) {
+	t := w.t
+	t.Helper()
 	w.app = httptest.NewServer(http.HandlerFunc(serveApp))
 	t.Cleanup(func() {
 		w.app.CloseClientConnections()
@@ -64,7 +73,6 @@ func newWorld(t *testing.T, wildcard string) *world {
 	}
 	w.runAgent(w.agent)
 	w.token, w.proxy, w.addr, w.ended = w.runProxy("eu", wildcard)
-	return w
 }
 
 // serveApp is the program in the workspace. It echoes on upgraded connections.
@@ -117,9 +125,13 @@ func (w *world) runProxy(name, wildcard string) (token secret.Token, at *url.URL
 	ctx, cancel := context.WithCancel(context.Background())
 	ended = make(chan error, 1)
 	synced := make(chan struct{}, 10)
+	server := w.URL
+	if w.way != nil {
+		server = w.way.url
+	}
 	go func() {
 		err := region.Run(ctx, region.Options{
-			Logger: w.Log, Server: w.URL, Token: secret.Token(made.Token), URL: at, Listener: l, Apps: true, WildcardHost: wildcard, Synced: func() { synced <- struct{}{} },
+			Logger: w.Log, Server: server, Token: secret.Token(made.Token), URL: at, Listener: l, Apps: true, WildcardHost: wildcard, Synced: func() { synced <- struct{}{} },
 		})
 		ended <- err
 		close(ended)
@@ -358,6 +370,46 @@ func TestVisitsEndWithRights(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVisitsOutliveServers cuts a region off from the servers, for longer than a minute. What is open at the region goes on, until the servers
+// are there again and refuse it.
+func TestVisitsOutliveServers(t *testing.T) {
+	t.Parallel()
+	w := &world{Server: coderdtest.Start(t), t: t}
+	w.way = newWay(t, w.URL.Host)
+	w.build(wildcard)
+	ann := w.browser("ann")
+	ann.open(host("code") + "/")
+	conn, r := ann.upgraded("code")
+	terminal := w.terminal(uuid.New())
+	use := func(when string) {
+		t.Helper()
+		fmt.Fprintln(conn, when)
+		if line, err := r.ReadString('\n'); err != nil || line != when+"\n" {
+			t.Fatalf("%s: echo %q, %v", when, line, err)
+		}
+		w.types(terminal, "echo "+when+" $((6*7))\r", when+" 42")
+	}
+	use("before")
+	w.way.cut()
+	for n := range 10 {
+		time.Sleep(8 * time.Second)
+		use(fmt.Sprint("cut ", n))
+	}
+	// With the servers, their word counts again.
+	if _, err := w.As("olga").SuspendUser(t.Context(), "ann"); err != nil {
+		t.Fatal(err)
+	}
+	use("suspended")
+	w.way.open()
+	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ReadByte(); err == nil || isTimeout(err) {
+		t.Errorf("the app of a suspended user has not ended: %v", err)
+	}
+	w.closed(terminal)
 }
 
 func isTimeout(err error) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -22,7 +23,10 @@ import (
 const (
 	// A code is part of an address, and expires before it could be used elsewhere.
 	codeLifetime = time.Minute
-	renewAfter   = appproxy.TokenLifetime / 2
+	// spentLifetime is how long a used code is remembered. Servers accept a code for seal.Leeway after its end by their clocks, and the clocks of the
+	// server that made it and of the one that is asked may differ by that much again.
+	spentLifetime = codeLifetime + 2*seal.Leeway
+	renewAfter    = appproxy.TokenLifetime / 2
 	// A token in a path cannot be renewed, because the page's address cannot change.
 	pathLifetime = 12 * time.Hour
 )
@@ -203,7 +207,7 @@ func (s *Service) redeem(ctx context.Context, at site, x appproxy.Exchange) (sec
 // spend marks a code as used, and reports whether it was not used before.
 func (s *Service) spend(ctx context.Context, code secret.Token) (bool, error) {
 	sum := sha256.Sum256([]byte(code.Reveal()))
-	first, err := s.opts.DB.RedeemAppCode(ctx, dbsqlc.RedeemAppCodeParams{Hash: sum[:], LifeSeconds: codeLifetime.Seconds()})
+	first, err := s.opts.DB.RedeemAppCode(ctx, dbsqlc.RedeemAppCodeParams{Hash: sum[:], LifeSeconds: spentLifetime.Seconds()})
 	if err != nil {
 		return false, fmt.Errorf("redeem code: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -80,7 +81,7 @@ func TestExpiredState(t *testing.T) {
 		lifetime      time.Duration
 		good          bool
 	}{
-		{"expired", "external auth", -time.Second, false},
+		{"expired", "external auth", -seal.Leeway - time.Second, false},
 		{"a token of the server's for something else", "app", time.Minute, false},
 		{"the same, but for that", "external auth", time.Minute, true},
 	} {

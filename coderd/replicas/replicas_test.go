@@ -8,11 +8,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/replicas"
@@ -133,18 +131,20 @@ func TestCheck(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit func(*replicas.Options)
 		want string // "": it starts
+		todo string
 	}{
-		"the same":                      {func(*replicas.Options) {}, ""},
-		"while keys are rotated":        {func(o *replicas.Options) { o.StateKeys = []string{"old", "one"} }, ""},
-		"without the other's first key": {func(o *replicas.Options) { o.StateKeys = []string{"old"} }, "state-encryption key"},
-		"a first key of its own":        {func(o *replicas.Options) { o.StateKeys = []string{"new", "one"} }, "state-encryption key"},
-		"a newer version":               {func(o *replicas.Options) { o.LinkVersion, o.MinLinkVersion = 3, 2 }, ""},
-		"a version that is too new":     {func(o *replicas.Options) { o.LinkVersion, o.MinLinkVersion = 4, 3 }, "version v1"},
-		"a version that is too old":     {func(o *replicas.Options) { o.LinkVersion, o.MinLinkVersion = 0, 0 }, "version v1"},
+		"the same":                      {edit: func(*replicas.Options) {}},
+		"while keys are rotated":        {edit: func(o *replicas.Options) { o.StateKeys = []string{"old", "one"} }},
+		"without the other's first key": {func(o *replicas.Options) { o.StateKeys = []string{"old"} }, "state-encryption key", "copy that server's file to --state-encryption-key-file"},
+		"a first key of its own":        {func(o *replicas.Options) { o.StateKeys = []string{"new", "one"} }, "state-encryption key", "copy that server's file to --state-encryption-key-file"},
+		"a newer version":               {edit: func(o *replicas.Options) { o.LinkVersion, o.MinLinkVersion = 3, 2 }},
+		"a version that is too new":     {func(o *replicas.Options) { o.LinkVersion, o.MinLinkVersion = 4, 3 }, "version v1", "Upgrade through a release that understands both"},
+		"a version that is too old":     {func(o *replicas.Options) { o.LinkVersion, o.MinLinkVersion = 0, 0 }, "version v1", "Upgrade through a release that understands both"},
 	} {
 		err := newServer(t, db, test.edit).Check(t.Context())
-		if test.want == "" && err != nil || test.want != "" && (fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("%s: %v, want %q", name, err, test.want)
+		if test.want == "" && err != nil ||
+			test.want != "" && (fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), test.want) || !strings.Contains(fault.As(err).Detail, test.todo)) {
+			t.Errorf("%s: %v, want %q, and what to do: %q", name, err, test.want, test.todo)
 		}
 	}
 }
@@ -152,34 +152,23 @@ func TestCheck(t *testing.T) {
 // TestClocks checks that a server refuses to start beside a database whose clock differs.
 func TestClocks(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
 	skewed := func(interval string) error {
 		t.Helper()
-		// A function of this name in a schema that comes first replaces the database's clock.
-		for _, sql := range []string{
-			"CREATE SCHEMA IF NOT EXISTS skew",
-			"CREATE OR REPLACE FUNCTION skew.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.now() + interval '" + interval + "' $$",
-		} {
-			if _, err := db.Pool.Exec(t.Context(), sql); err != nil {
-				t.Fatal(err)
-			}
-		}
-		config := db.Pool.Config()
-		config.ConnConfig.RuntimeParams["search_path"] = "skew,pg_catalog,public"
-		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		db, err := database.Open(t.Context(), dbtest.SkewedURL(t, interval), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer pool.Close()
-		s := newServer(t, db, func(o *replicas.Options) { o.DB = &database.DB{Queries: dbsqlc.New(pool), Pool: pool} })
-		return s.Check(t.Context())
+		defer db.Close()
+		return newServer(t, db, nil).Check(t.Context())
 	}
 	for _, interval := range []string{"90 seconds", "-90 seconds"} {
-		if err := skewed(interval); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "clock") {
+		if err := skewed(interval); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "clock") || !strings.Contains(fault.As(err).Detail, "Synchronize both clocks") {
 			t.Errorf("%s: %v", interval, err)
 		}
 	}
-	if err := skewed("5 seconds"); err != nil {
-		t.Errorf("5 seconds: %v", err)
+	for _, interval := range []string{"5 seconds", "50 seconds", "-50 seconds"} {
+		if err := skewed(interval); err != nil {
+			t.Errorf("%s: %v", interval, err)
+		}
 	}
 }

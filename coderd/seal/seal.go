@@ -24,6 +24,10 @@ const setting = "signing_key"
 
 const keyLength = 32
 
+// Leeway is how much longer a token is accepted than its lifetime says: the clock of the server that sealed it may be a minute ahead of or
+// behind the database's (package replicas), and that of the server that opens it a minute the other way.
+const Leeway = 2 * time.Minute
+
 // maxToken bounds the tokens that Open reads, in bytes.
 const maxToken = 4096
 
@@ -61,7 +65,7 @@ type envelope struct {
 	Data    json.RawMessage `json:"d"`
 }
 
-// Seal returns a token that contains v, for one purpose and a lifetime. It fails only if JSON cannot encode v.
+// Seal returns a token that contains v, for one purpose and a lifetime, which Open prolongs by Leeway. It fails only if JSON cannot encode v.
 func (s *Sealer) Seal(purpose string, v any, lifetime time.Duration) (secret.Token, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -95,7 +99,7 @@ func (s *Sealer) Open(purpose string, token secret.Token, v any) error {
 		return ErrInvalid
 	}
 	var e envelope
-	if json.Unmarshal(payload, &e) != nil || time.Now().Unix() >= e.Expires || json.Unmarshal(e.Data, v) != nil {
+	if json.Unmarshal(payload, &e) != nil || time.Now().Add(-Leeway).Unix() >= e.Expires || json.Unmarshal(e.Data, v) != nil {
 		return ErrInvalid
 	}
 	return nil

@@ -25,8 +25,9 @@ import (
 )
 
 const (
-	// Lifetime is how long a visa is valid, and so how long a visit that the servers do not confirm goes on.
-	Lifetime = time.Minute
+	// Lifetime is how long a visa is valid, and so how long a visit goes on while its region cannot ask the servers. A region's relay forwards for
+	// as long without them.
+	Lifetime = 5 * time.Minute
 	// Leeway is how far the clocks of server and agent may differ.
 	Leeway = time.Minute
 

@@ -84,6 +84,30 @@ func NewerURL(t testing.TB) string {
 	return url
 }
 
+// SkewedURL returns the URL of a database whose clock differs from this machine's by an interval, for example "-90 seconds".
+func SkewedURL(t testing.TB, interval string) string {
+	t.Helper()
+	url := URL(t)
+	// A function of this name in a schema that comes first replaces the database's clock.
+	if err := run(t.Context(), url, `CREATE SCHEMA skew;
+		CREATE FUNCTION skew.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.now() + interval '`+interval+`' $$;
+		DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = skew, pg_catalog, public', current_database()); END $$`); err != nil {
+		t.Fatalf("change the clock of the test database: %v", err)
+	}
+	return url
+}
+
+// NewerServerURL returns the URL of a database that a server of a newer release is using, which does not understand this program.
+func NewerServerURL(t testing.TB) string {
+	t.Helper()
+	url := URL(t)
+	if err := run(t.Context(), url, `INSERT INTO servers (id, url, version, link_version, min_link_version, state_keys, schema)
+		VALUES (gen_random_uuid(), 'http://192.0.2.1:3000', 'v9.0.0', 999, 999, '{}', 0)`); err != nil {
+		t.Fatalf("add a server to the test database: %v", err)
+	}
+	return url
+}
+
 func create(t testing.TB, from string) string {
 	t.Helper()
 	pg, err := server()
