@@ -1,6 +1,10 @@
 package templates_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -115,6 +119,69 @@ func TestImport(t *testing.T) {
 	next := w.Daemon().Next().GetTemplateImport()
 	if len(next.GetVariables()) != 1 || next.GetVariables()[0].GetValue() != "hush" || next.GetMetadata().GetTemplateName() != "rich" {
 		t.Errorf("next import: %v", next)
+	}
+}
+
+// TestFilesWithVariables: the source's own files set variables. A request overrides them, and they override what the active version was given.
+func TestFilesWithVariables(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	w.Daemon()
+	tom := w.As("tom")
+	pack := func(files ...string) (file uuid.UUID) {
+		var out bytes.Buffer
+		packed := tar.NewWriter(&out)
+		for i := 0; i < len(files); i += 2 {
+			err := packed.WriteHeader(&tar.Header{Name: files[i], Mode: 0o644, Size: int64(len(files[i+1]))})
+			if _, werr := io.WriteString(packed, files[i+1]); errors.Join(err, werr) != nil {
+				t.Fatal(err, werr)
+			}
+		}
+		if err := packed.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.Archive = out.Bytes()
+		return w.File("tom")
+	}
+	imported := func(req sdk.CreateTemplateVersionRequest) (sdk.TemplateVersion, map[string]string) {
+		t.Helper()
+		v, err := tom.CreateTemplateVersion(t.Context(), "default", req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := w.Daemon().Next()
+		given := map[string]string{}
+		for _, v := range job.GetTemplateImport().GetVariables() {
+			given[v.GetName()] = v.GetValue()
+		}
+		result := found()
+		result.Variables = []*provisionerpb.TemplateVariable{{Name: "image", Type: "string", Required: true}, {Name: "secret", Type: "string", Sensitive: true}}
+		job.Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateImport{TemplateImport: result}})
+		return v, given
+	}
+	file := pack("terraform.tfvars", "image = \"debian\"\nsecret = \"hush\"\n", "z.auto.tfvars", "image = \"alpine\"\n")
+	v, given := imported(sdk.CreateTemplateVersionRequest{FileID: file})
+	if diff := cmp.Diff(map[string]string{"image": "alpine", "secret": "hush"}, given); diff != "" {
+		t.Errorf("values from files (-want +got):\n%s", diff)
+	}
+	variables, err := tom.TemplateVersionVariables(t.Context(), v.ID)
+	if err != nil || len(variables) != 2 || variables[0].Value != "alpine" || variables[1].Value != "" {
+		t.Errorf("variables: %+v, %v", variables, err)
+	}
+	template, err := tom.CreateTemplate(t.Context(), "default", sdk.CreateTemplateRequest{Name: "files", VersionID: v.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, given = imported(sdk.CreateTemplateVersionRequest{TemplateID: &template.ID, FileID: file, UserVariableValues: []sdk.VariableValue{{Name: "image", Value: "fedora"}}}); given["image"] != "fedora" {
+		t.Errorf("with a value in the request: %v", given)
+	}
+	file = pack("terraform.tfvars", "image = \"arch\"\n")
+	if _, given = imported(sdk.CreateTemplateVersionRequest{TemplateID: &template.ID, FileID: file}); given["image"] != "arch" || given["secret"] != "hush" {
+		t.Errorf("with another file: %v", given)
+	}
+	file = pack("terraform.tfvars", "image = \"arch\"\nimage = = 2\n")
+	if _, err := tom.CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{FileID: file}); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "terraform.tfvars:2: ") {
+		t.Errorf("with a file that is not Terraform's: %v", err)
 	}
 }
 

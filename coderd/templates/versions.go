@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/templates/tfvars"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -130,7 +132,10 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	if err != nil {
 		return uuid.Nil, err
 	}
-	values := req.UserVariableValues
+	values, err := withFileValues(ctx, q, req.FileID, req.UserVariableValues)
+	if err != nil {
+		return uuid.Nil, err
+	}
 	if req.TemplateID != nil {
 		t, err := q.GetTemplate(ctx, *req.TemplateID)
 		if database.IsNotFound(err) {
@@ -171,6 +176,25 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 // importInput is what an import job keeps in addition to its version's rows.
 type importInput struct {
 	TemplateVersionID uuid.UUID `json:"template_version_id"`
+}
+
+// withFileValues adds the values in the source's own files, such as terraform.tfvars.
+func withFileValues(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID, given []sdk.VariableValue) ([]sdk.VariableValue, error) {
+	source, err := q.GetFile(ctx, file)
+	if err != nil {
+		return nil, fmt.Errorf("read template: %w", err)
+	}
+	found, err := tfvars.Parse(source.Data)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Clone(given)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if !slices.ContainsFunc(given, func(v sdk.VariableValue) bool { return v.Name == name }) {
+			out = append(out, sdk.VariableValue{Name: name, Value: found[name]})
+		}
+	}
+	return out, nil
 }
 
 // withActiveValues adds the values that the active version was given: users cannot read the sensitive ones and so cannot

@@ -66,6 +66,7 @@ var law = map[string]rule{
 	"coderd/slim":               {},
 	"coderd/templates/tagexpr":  {},
 	"coderd/templates/formdeps": {},
+	"coderd/templates/tfvars":   {},
 	"coderd/httpapi":            {imports: []string{"coderd/rbac"}},
 	"coderd/audit":              {imports: []string{"coderd/database", "coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/lookup":             {imports: []string{"coderd/database", "coderd/rbac"}},
@@ -112,7 +113,7 @@ var law = map[string]rule{
 	"coderd/templates": {
 		imports: []string{
 			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/rbac",
-			"coderd/policy", "coderd/templates/formdeps", "coderd/templates/tagexpr", "provisionerd/provisionerpb",
+			"coderd/policy", "coderd/templates/formdeps", "coderd/templates/tagexpr", "coderd/templates/tfvars", "provisionerd/provisionerpb",
 		},
 	},
 	"coderd/workspaces": {

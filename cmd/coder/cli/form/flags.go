@@ -15,6 +15,7 @@ type Flags struct {
 	values    []string // name=value
 	defaults  []string
 	ephemeral []string
+	build     []string // their older name
 	file      string
 	// UseDefaults takes the default of each parameter that has one instead of asking.
 	UseDefaults bool
@@ -25,6 +26,8 @@ func (p *Flags) Add(cmd *cobra.Command) {
 	f.StringArrayVar(&p.values, "parameter", nil, "parameter as name=value; may be repeated")
 	f.StringArrayVar(&p.defaults, "parameter-default", nil, "default of a parameter as name=value, which replaces the template's; may be repeated")
 	f.StringArrayVar(&p.ephemeral, "ephemeral-parameter", nil, "parameter for this build only, as name=value; may be repeated")
+	f.StringArrayVar(&p.build, "build-option", nil, "older name of --ephemeral-parameter")
+	f.Lookup("build-option").Hidden = true
 	f.StringVar(&p.file, "rich-parameter-file", "", "YAML or JSON file with a value per parameter")
 	f.BoolVar(&p.UseDefaults, "use-parameter-defaults", false, "take the default of each parameter that has one instead of asking")
 	flags.SetEnv(f.Lookup("use-parameter-defaults"), "CODER_USE_PARAMETER_DEFAULTS", "CODER_WORKSPACE_USE_PARAMETER_DEFAULTS")
@@ -49,7 +52,7 @@ func (p *Flags) Given() (values, defaults map[string]string, err error) {
 	for _, list := range []struct {
 		flag  string
 		pairs []string
-	}{{"parameter", p.values}, {"ephemeral-parameter", p.ephemeral}} {
+	}{{"parameter", p.values}, {"build-option", p.build}, {"ephemeral-parameter", p.ephemeral}} {
 		pairs, err := flags.Pairs(list.flag, list.pairs)
 		if err != nil {
 			return nil, nil, err
@@ -61,5 +64,5 @@ func (p *Flags) Given() (values, defaults map[string]string, err error) {
 }
 
 func (p *Flags) Empty() bool {
-	return len(p.values) == 0 && len(p.ephemeral) == 0 && p.file == "" && len(p.defaults) == 0
+	return len(p.values) == 0 && len(p.ephemeral) == 0 && len(p.build) == 0 && p.file == "" && len(p.defaults) == 0
 }

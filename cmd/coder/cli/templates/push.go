@@ -12,9 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
@@ -39,6 +41,34 @@ type pushOptions struct {
 	ignoreLock    bool
 	yes           bool
 	org           organization.Flag
+	settings      createSettings // of a new template
+}
+
+// createSettings are the flags of create that push does not have: settings of a template, which edit changes later.
+type createSettings struct {
+	private, active                         bool
+	ttl, failureTTL, dormancy, autoDeletion flags.Days
+}
+
+func (o *createSettings) flags(f *pflag.FlagSet) {
+	f.BoolVar(&o.private, "private", false, "do not share a new template with the group Everyone")
+	f.BoolVar(&o.active, "require-active-version", false, "let workspaces of a new template start with the active version only")
+	f.Var(&o.ttl, "default-ttl", "time after each start until workspaces of a new template stop, such as 8h")
+	f.Var(&o.failureTTL, "failure-ttl", "time after a failed start until a workspace of a new template is stopped, such as 1h")
+	f.Var(&o.dormancy, "dormancy-threshold", "time without use until a workspace of a new template becomes dormant, such as 30d")
+	f.Var(&o.autoDeletion, "dormancy-auto-deletion", "time until a dormant workspace of a new template is deleted, such as 60d")
+}
+
+func (o *createSettings) apply(req *sdk.CreateTemplateRequest) {
+	req.DisableEveryoneGroupAccess, req.RequireActiveVersion = o.private, o.active
+	for into, from := range map[**int64]flags.Days{
+		&req.DefaultTTLMillis: o.ttl, &req.FailureTTLMillis: o.failureTTL, &req.TimeTilDormantMillis: o.dormancy, &req.TimeTilDormantDeleteMillis: o.autoDeletion,
+	} {
+		if from != 0 {
+			ms := time.Duration(from).Milliseconds()
+			*into = &ms
+		}
+	}
 }
 
 // templatesPushCmd returns push, or create, its older name.
@@ -48,7 +78,10 @@ func templatesPushCmd(g *global.Flags, verb string) *cobra.Command {
 		Use:   verb + " [template]",
 		Short: "Upload a folder as a template, or as a new version of one",
 		Long: `Upload a folder as a new version of a template and follow its import. A template that does not exist is created. Version control folders, .terraform
-and state files are left out. "-d -" reads a tar archive from standard input. An interrupt cancels the import.`,
+and state files are left out. "-d -" reads a tar archive from standard input. An interrupt cancels the import.
+
+terraform.tfvars, *.auto.tfvars and their .json forms in the folder set variables as they do in Terraform. --variables-file overrides them, and
+--variable overrides both. A variable that none of them sets keeps the value of the active version.`,
 		Example: `  coder templates push docker -d ./docker -y
   coder templates push docker --org east
   coder templates push docker --variable region=eu -m "newer image"`,
@@ -66,6 +99,9 @@ and state files are left out. "-d -" reads a tar archive from standard input. An
 	f.BoolVar(&opts.activate, "activate", true, "activate the version")
 	f.BoolVar(&opts.ignoreLock, "ignore-lockfile", false, "do not warn if .terraform.lock.hcl is missing")
 	opts.org.Add(cmd)
+	if verb == "create" {
+		opts.settings.flags(f)
+	}
 	flags.Yes(cmd, &opts.yes)
 	return cmd
 }
@@ -108,7 +144,7 @@ func runPush(g *global.Flags, cmd *cobra.Command, args []string, opts *pushOptio
 	if err != nil {
 		return err
 	}
-	return publish(ctx, g, client, org.ID, name, template, version, opts.activate)
+	return publish(ctx, g, client, org.ID, name, template, version, opts)
 }
 
 // values parses the variables and the tags of the flags.
@@ -230,7 +266,7 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 	}
 	var missing []sdk.TemplateVersionVariable
 	for _, v := range known {
-		if _, given := variables[v.Name]; v.Required && !given {
+		if _, given := variables[v.Name]; v.Required && !given && v.Value == "" { // one with a value has it from the folder
 			missing = append(missing, v)
 		}
 	}
@@ -260,17 +296,19 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 }
 
 // publish creates the template of an imported version, or makes the version the template's active one.
-func publish(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.UUID, name string, template *sdk.Template, version sdk.TemplateVersion, activate bool) error {
+func publish(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.UUID, name string, template *sdk.Template, version sdk.TemplateVersion, opts *pushOptions) error {
 	s := g.Streams()
 	if template == nil {
-		t, err := client.CreateTemplate(ctx, org.String(), sdk.CreateTemplateRequest{Name: name, VersionID: version.ID})
+		req := sdk.CreateTemplateRequest{Name: name, VersionID: version.ID}
+		opts.settings.apply(&req)
+		t, err := client.CreateTemplate(ctx, org.String(), req)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(s.Err, "Created the template %s. Next: coder create NAME --template %s\n", t.Name, t.Name)
 		return nil
 	}
-	if !activate {
+	if !opts.activate {
 		fmt.Fprintf(s.Err, "Version %s of %s is ready but not active. Activate it: coder templates versions promote --template %s --template-version %s\n",
 			version.Name, name, name, version.Name)
 		return nil
