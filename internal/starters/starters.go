@@ -22,7 +22,7 @@ type Starter struct {
 var all = []Starter{
 	{
 		Name: "devcontainer", DisplayName: "Dev containers", Icon: "/icon/devcontainer.svg", Tags: []string{"docker", "container", "devcontainer"},
-		Description: "Workspaces are dev containers, built from the devcontainer.json of a Git repository on the provisioner's Docker host.",
+		Description: "Workspaces clone a Git repository and run the dev container that its devcontainer.json describes, on the provisioner's Docker host.",
 	},
 	{
 		Name: "docker", DisplayName: "Docker containers", Icon: "/icon/docker.svg", Tags: []string{"docker", "container"},

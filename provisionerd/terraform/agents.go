@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// The attributes types hold what is read of the coder provider's objects. TestReference compares them with the provider's schema.
+// The attributes types hold what is read of the coder provider's objects. TestReference checks that nothing is left out.
 
 type agentAttributes struct {
 	ID                    string             `json:"id"`

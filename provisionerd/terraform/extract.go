@@ -23,8 +23,8 @@ const (
 
 // extract unpacks a tar into root: regular files and folders, and links that stay inside. It creates links last, and only
 // if all of them are allowed, so nothing is written through one. It drops what would change the meaning of a build if it
-// came from a template: state files, .terraform folders and the author's own variable values. The caller's limits on size
-// and count are maxSourceBytes and maxSourceFiles.
+// came from a template: state files, .terraform folders and files with values of variables, which the server has read when the
+// version was created. The caller's limits on size and count are maxSourceBytes and maxSourceFiles.
 func extract(root *os.Root, r io.Reader) error {
 	tr := tar.NewReader(r)
 	var files int

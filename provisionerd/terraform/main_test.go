@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -140,7 +139,7 @@ func appear(tb testing.TB, mark string, n int) []string {
 		if found = processes(tb, mark); len(found) >= n {
 			return found
 		}
-		runtime.Gosched()
+		time.Sleep(20 * time.Millisecond)
 	}
 	tb.Fatalf("%d of %d processes with the mark %s started", len(found), n, mark)
 	return nil
@@ -158,7 +157,7 @@ func vanish(tb testing.TB, mark string) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("processes with the mark %s still run: %v", mark, found)
 		}
-		runtime.Gosched()
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

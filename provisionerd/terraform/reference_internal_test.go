@@ -1,18 +1,22 @@
 package terraform
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/coder/terraform-provider-coder/v2/provider"
 	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
@@ -23,23 +27,159 @@ const referenceIntro = `# The coder provider
 Templates use the Terraform provider ` + "`coder/coder`" + `, which is built into provisioners: they ignore the ` + "`version`" + ` that a template asks for. This page lists all of its
 resources and data sources, with what this server does with each attribute. What has no effect is reported in the log of the import, with file and line.
 
-Generated from the provider's schema. Regenerate it with ` + "`go test ./provisionerd/terraform -run TestReference -update`" + `, which fails if an attribute is neither
-honored nor reported.
+Generated from the provider's schema. Regenerate it with ` + "`go test ./provisionerd/terraform -run TestReference -update`" + `. An attribute is honored if the server learns
+of a change of its value; the tests ` + "`TestEveryFieldArrives`" + ` check that users or agents see the difference.
 `
 
-// readTypes holds the types that the objects of a kind are decoded into.
-var readTypes = map[string][]any{
-	"coder_agent":                 {agentAttributes{}},
-	"coder_app":                   {belonging{}, appAttributes{}},
-	"coder_script":                {belonging{}, scriptAttributes{}},
-	"coder_env":                   {belonging{}, agentEnv{}},
-	"coder_devcontainer":          {belonging{}, devcontainerAttributes{}},
-	"coder_external_agent":        {belonging{}},
-	"coder_metadata":              {metadataAttributes{}},
-	"data.coder_parameter":        {parameterAttributes{}},
-	"data.coder_workspace_preset": {presetAttributes{}},
-	"data.coder_external_auth":    {authAttributes{}},
-	"data.coder_workspace_tags":   {tagsAttributes{}},
+// Ids in examples.
+const (
+	mainAgent  = "11111111-1111-4111-8111-111111111111"
+	otherAgent = "22222222-2222-4222-8222-222222222222"
+	container  = "33333333-3333-4333-8333-333333333333"
+	inside     = "44444444-4444-4444-8444-444444444444"
+)
+
+// examples has an object of each kind, in which every attribute that this server reads has a value.
+var examples = map[string]string{
+	"coder_agent": `{
+		"id": "` + mainAgent + `", "token": "t", "os": "linux", "arch": "amd64", "auth": "token", "api_key_scope": "all", "dir": "/src", "env": {"A": "1"},
+		"startup_script": "up", "shutdown_script": "down", "startup_script_behavior": "blocking", "motd_file": "/etc/motd",
+		"troubleshooting_url": "https://example.com", "connection_timeout": 60, "order": 1,
+		"display_apps": [{"vscode": true, "vscode_insiders": false, "web_terminal": true, "ssh_helper": true, "port_forwarding_helper": true}],
+		"metadata": [{"key": "k", "display_name": "K", "script": "true", "interval": 5, "timeout": 1, "order": 1}],
+		"resources_monitoring": [{"memory": [{"enabled": true, "threshold": 80}], "volume": [{"path": "/", "enabled": true, "threshold": 90}]}]
+	}`,
+	"coder_app": `{
+		"id": "55555555-5555-4555-8555-555555555555", "agent_id": "` + mainAgent + `", "slug": "web", "display_name": "Web", "url": "http://localhost:1",
+		"icon": "/icon/x.svg", "command": "", "external": false, "subdomain": false, "share": "owner", "order": 1, "hidden": false, "group": "g",
+		"open_in": "tab", "tooltip": "t", "healthcheck": [{"url": "http://localhost:1/up", "interval": 5, "threshold": 6}]
+	}`,
+	"coder_script": `{
+		"id": "66666666-6666-4666-8666-666666666666", "agent_id": "` + mainAgent + `", "display_name": "S", "icon": "/icon/x.svg", "script": "true",
+		"cron": "0 0 * * * *", "start_blocks_login": false, "run_on_start": true, "run_on_stop": false, "timeout": 5, "log_path": "s.log"
+	}`,
+	"coder_env":            `{"agent_id": "` + mainAgent + `", "name": "A", "value": "2", "merge_strategy": "append"}`,
+	"coder_devcontainer":   `{"id": "` + container + `", "agent_id": "` + mainAgent + `", "workspace_folder": "/w", "config_path": "/c", "subagent_id": "` + inside + `"}`,
+	"coder_external_agent": `{"id": "e", "agent_id": "` + mainAgent + `"}`,
+	"coder_metadata": `{
+		"resource_id": "vm", "hide": false, "icon": "/icon/x.svg", "daily_cost": 1,
+		"item": [{"key": "k", "value": "v", "sensitive": false, "is_null": false}]
+	}`,
+	"data.coder_parameter": `{
+		"name": "n", "display_name": "N", "description": "d", "type": "number", "form_type": "input", "styling": "{}", "mutable": false, "ephemeral": false,
+		"optional": true, "default": "1", "icon": "/icon/x.svg", "order": 1, "option": [{"name": "o", "description": "d", "value": "1", "icon": "/icon/x.svg"}],
+		"validation": [{"min": 1, "min_disabled": false, "max": 9, "max_disabled": false, "monotonic": "increasing", "regex": "1", "error": "e"}]
+	}`,
+	"data.coder_workspace_preset": `{
+		"name": "p", "description": "d", "icon": "/icon/x.svg", "default": false, "parameters": {"n": "1"},
+		"prebuilds": [{
+			"instances": 1, "expiration_policy": [{"ttl": 60}],
+			"scheduling": [{"timezone": "UTC", "schedule": [{"cron": "* 8-18 * * 1-5", "instances": 2}]}]
+		}]
+	}`,
+	"data.coder_external_auth":  `{"id": "github", "optional": false}`,
+	"data.coder_workspace_tags": `{"tags": {"a": "b"}}`,
+}
+
+// others has other values of attributes, where not every value can stand for another one.
+var others = map[string]any{
+	"coder_app.agent_id":             otherAgent,
+	"coder_script.agent_id":          otherAgent,
+	"coder_env.agent_id":             otherAgent,
+	"coder_devcontainer.agent_id":    otherAgent,
+	"coder_external_agent.agent_id":  otherAgent,
+	"coder_devcontainer.subagent_id": "77777777-7777-4777-8777-777777777777",
+	"coder_agent.api_key_scope":      "no_user_data",
+	"coder_metadata.resource_id":     "volume",
+}
+
+// reportOf returns what the provisioner tells the server about the examples, with attributes of one kind instead of its example's.
+func reportOf(t *testing.T, kind string, attributes any) []byte {
+	t.Helper()
+	text, err := json.Marshal(attributes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	managed := []node{
+		{typ: "null_resource", name: "vm", attrs: json.RawMessage(`{"id": "vm"}`), deps: []string{"coder_agent.main", "coder_agent.other"}},
+		{typ: "null_resource", name: "volume", attrs: json.RawMessage(`{"id": "volume"}`)},
+		{typ: "coder_agent", name: "other", attrs: json.RawMessage(`{"id": "` + otherAgent + `"}`)},
+	}
+	var data []node
+	for _, of := range slices.Sorted(maps.Keys(examples)) {
+		n := node{name: "main", attrs: json.RawMessage(examples[of])}
+		if of == kind {
+			n.attrs = text
+		}
+		var isData bool
+		if n.typ, isData = strings.CutPrefix(of, "data."); isData {
+			data = append(data, n)
+			continue
+		}
+		if of == devcontainer {
+			n.name = "box"
+		}
+		managed = append(managed, n)
+	}
+	resources, err := deriveResources(managed)
+	if err != nil {
+		t.Fatalf("%s %s: %v", kind, text, err)
+	}
+	found, err := readDeclared(data)
+	if err != nil {
+		t.Fatalf("%s %s: %v", kind, text, err)
+	}
+	out, err := proto.MarshalOptions{Deterministic: true}.Marshal(&provisionerpb.ImportResult{
+		StartResources: resources, Parameters: found.sorted(), Presets: found.presets, ExternalAuth: found.auths, WorkspaceTags: found.tags,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// example returns the attributes of a kind's example, or nil if it has none.
+func example(t *testing.T, kind string) (attributes map[string]any) {
+	t.Helper()
+	if text := examples[kind]; text != "" {
+		if err := json.Unmarshal([]byte(text), &attributes); err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+	}
+	return attributes
+}
+
+// alter gives the attribute at a path another value, in the first of repeated blocks. It returns false if the attribute has no value.
+func alter(attributes map[string]any, path string, other any) bool {
+	name, rest, nested := strings.Cut(path, ".")
+	old, found := attributes[name]
+	if !found {
+		return false
+	}
+	if blocks, ok := old.([]any); nested && ok {
+		block, _ := blocks[0].(map[string]any)
+		return alter(block, rest, other)
+	}
+	switch old := old.(type) {
+	case string:
+		attributes[name] = cmp.Or(other, any(old+"-other"))
+	case float64:
+		attributes[name] = old + 1
+	case bool:
+		attributes[name] = !old
+	case map[string]any:
+		old["other"] = "x"
+	default:
+		return false
+	}
+	return true
+}
+
+// honored reports whether the server learns of another value of an attribute.
+func honored(t *testing.T, kind, path string) bool {
+	t.Helper()
+	before, after := example(t, kind), example(t, kind)
+	return alter(after, path, others[kind+"."+path]) && !bytes.Equal(reportOf(t, kind, before), reportOf(t, kind, after))
 }
 
 // given describes the values that templates get from the server, which TestGivenFacts checks.
@@ -97,7 +237,9 @@ var limits = map[string]string{
 	"data.coder_workspace_tags.tags":                    "See [tags that depend on parameters](provisioners.md#tags-that-depend-on-parameters).",
 }
 
-// TestReference checks that every attribute of the coder provider is honored or reported, and that docs/templates-reference.md says so.
+// TestReference checks that every attribute of the coder provider is honored or reported, and that docs/templates-reference.md says so. An
+// attribute is honored if another value of it changes what the provisioner tells the server; TestEveryFieldArrives of coderd/agents and
+// coderd/templates check that each field of that changes what users or agents get.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	p := provider.New()
@@ -119,19 +261,12 @@ func TestReference(t *testing.T) {
 			continue
 		}
 		page.WriteString("| attribute | here |\n|---|---|\n")
-		read := map[string]bool{}
-		for _, v := range readTypes[kind] {
-			jsonPaths(reflect.TypeOf(v), "", read)
-		}
-		for _, name := range displayApps {
-			read["display_apps."+name] = kind == "coder_agent"
-		}
 		for _, a := range leaves(kinds[kind].Schema, "") {
 			path := kind + "." + a.path
 			used[path] = true
 			what, described := "", false
 			switch {
-			case read[a.path]:
+			case honored(t, kind, a.path):
 				what = strings.TrimSpace("Honored. " + limits[path])
 			case a.computed:
 				if what, described = given[path]; !described {
@@ -139,7 +274,7 @@ func TestReference(t *testing.T) {
 				}
 				what = strings.TrimSpace("Provided. " + what)
 			default:
-				t.Errorf("%s is neither read nor in template.Without", path)
+				t.Errorf("%s changes nothing, and is not in template.Without", path)
 			}
 			fmt.Fprintf(&page, "| `%s` | %s |\n", a.path, what)
 		}
@@ -182,17 +317,18 @@ func leaves(of map[string]*schema.Schema, prefix string) (all []leaf) {
 	return all
 }
 
-// jsonPaths adds the names of all fields of a type, as JSON has them.
-func jsonPaths(typ reflect.Type, prefix string, into map[string]bool) {
-	for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
-		typ = typ.Elem()
+// TestMetadataIsSorted: the server and the agent keep the order in which the provisioner reports metadata.
+func TestMetadataIsSorted(t *testing.T) {
+	t.Parallel()
+	a, err := newAgent(&node{typ: "coder_agent", name: "main", attrs: json.RawMessage(`{"metadata": [{"key": "b", "order": 1}, {"key": "c"}, {"key": "a", "order": 1}]}`)})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if typ.Kind() != reflect.Struct {
-		return
+	var keys []string
+	for _, m := range a.GetMetadata() {
+		keys = append(keys, m.GetKey())
 	}
-	for field := range typ.Fields() {
-		name := prefix + field.Tag.Get("json")
-		into[name] = true
-		jsonPaths(field.Type, name+".", into)
+	if want := []string{"c", "a", "b"}; !slices.Equal(keys, want) {
+		t.Errorf("order %v, want %v", keys, want)
 	}
 }

@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -402,20 +403,16 @@ func readProcess(name string) (sandbox.Process, error) {
 		return sandbox.Process{}, fmt.Errorf("read process note: %w", err)
 	}
 	defer file.Close()
-	// The note holds our record and bubblewrap's, in either order; while the process starts it holds only one, or half of one.
+	// The note holds our record, then bubblewrap's. While the process starts, the second is missing or half there.
 	var all struct {
 		sandbox.Process
 		Child int `json:"child-pid"`
 	}
 	notes := json.NewDecoder(io.LimitReader(file, 1<<16))
-	for range 2 {
-		if err := notes.Decode(&all); err != nil {
-			break
-		}
+	if err := notes.Decode(&all); err != nil || all.PID == 0 {
+		return sandbox.Process{}, fmt.Errorf("read process note %s: %w", name, cmp.Or(err, errors.New("it names no process")))
 	}
-	if all.PID == 0 {
-		return sandbox.Process{}, errors.New("read process note: it is not complete")
-	}
+	_ = notes.Decode(&all) // without it, the number of process 1 is not known yet
 	all.Init = all.Child
 	return all.Process, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -228,10 +229,15 @@ func (s spaces) stop(id uuid.UUID) error {
 	}
 	p, err := readProcess(name)
 	if owner != os.Geteuid() || err != nil {
-		p, err = readOldProcess(name, owner) // our own notes lie in a folder of ours
-	}
-	if err != nil {
-		return nil
+		old, oldErr := readOldProcess(name, owner) // our own notes lie in a folder of ours
+		switch {
+		case oldErr == nil:
+			p = old
+		case owner != os.Geteuid() || errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF):
+			return nil // no process was started
+		default:
+			return fmt.Errorf("find the workspace's process: %w: end it, and remove that file", err)
+		}
 	}
 	ask := func() bool {
 		if p.Namespaces {

@@ -6,11 +6,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclwrite"
 
 	"github.com/codermesh/codermesh/internal/starters"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -234,25 +238,75 @@ resource "terraform_data" "process" {
 	vanish(t, "CODER_AGENT_TOKEN="+report["token"])
 }
 
-// TestDevcontainerStarter reads the starter's form, which needs no provider: its rule refuses what is no address of a repository.
+// withoutDocker removes from a template what needs the Docker provider, which tests cannot install.
+func withoutDocker(t *testing.T, text string) string {
+	t.Helper()
+	file, diags := hclwrite.ParseConfig([]byte(text), "main.tf", hcl.InitialPos)
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	body, removed := file.Body(), 0
+	for _, block := range body.Blocks() {
+		labels := block.Labels()
+		if block.Type() == "terraform" {
+			block.Body().FirstMatchingBlock("required_providers", nil).Body().RemoveAttribute("docker")
+		}
+		if len(labels) > 0 && (labels[0] == "docker" || strings.HasPrefix(labels[0], "docker_")) {
+			body.RemoveBlock(block)
+			removed++
+		}
+	}
+	if removed < 3 {
+		t.Fatalf("%d blocks of the Docker provider", removed)
+	}
+	return string(file.Bytes())
+}
+
+// TestDevcontainerStarter imports and builds the starter without its containers: the agent in the dev container is an agent of the workspace,
+// and works in the repository that the owner has chosen.
 func TestDevcontainerStarter(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
 	template := starter(t, "devcontainer")
-	template["terraform.tfvars"] = `builder_image = "builder"` // it has no default
-	answer, err := ask(t.Context(), t, e, template, nil)
-	if err != nil || len(answer.Parameters) != 2 {
-		t.Fatalf("%d parameters, %v", len(answer.Parameters), err)
+	template["main.tf"] = withoutDocker(t, template["main.tf"])
+	j := newTrial(t, template)
+	imported := j.importIt(e, &provisionerpb.TemplateImport{})
+	if imported.GetError() != "" || strings.Contains(j.sink.text(), "no effect") {
+		t.Fatalf("import: %s\n%s", imported.GetError(), j.sink.text())
 	}
-	rule, err := regexp.Compile(answer.Parameters[0].GetValidation().GetRegex())
+	parameters := imported.GetTemplateImport().GetParameters()
+	if len(parameters) != 2 {
+		t.Fatalf("parameters %v", parameters)
+	}
+	rule, err := regexp.Compile(parameters[0].GetValidation().GetRegex())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for repository, valid := range map[string]bool{
-		answer.Parameters[0].GetDefaultValue(): true, "git@git.example.com:team/project": true, "/etc": false, "project": false, "file:///etc": false,
+		parameters[0].GetDefaultValue(): true, "git@git.example.com:team/project": true, "ssh://git@git.example.com/project.git": true,
+		"/etc": false, "project": false, "file:///etc": false, "https://x/'; id; '": false, "https://x/a b": false, "a@b:c\nd": false,
 	} {
 		if got := rule.MatchString(repository); got != valid {
-			t.Errorf("%s: accepted %t", repository, got)
+			t.Errorf("%q: accepted %t", repository, got)
+		}
+	}
+	for repository, folder := range map[string]string{
+		"https://git.example.com/team/project.git": "/home/coder/project", "git@git.example.com:team/project": "/home/coder/project",
+		"git@git.example.com:project": "/home/coder/project", "https://git.example.com/team/project/": "/home/coder/project",
+	} {
+		j := newTrial(t, template)
+		built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Parameters: []*provisionerpb.ParameterValue{{Name: "repository", Value: repository}}}))
+		all := agentsOf(built.GetResources())
+		if len(all) != 1 || len(all[0].GetDevcontainers()) != 1 {
+			t.Fatalf("%s: agents %v", repository, all)
+		}
+		c := all[0].GetDevcontainers()[0]
+		if c.GetWorkspaceFolder() != folder || c.GetAgent().GetName() != "project" {
+			t.Errorf("%s: dev container %v, want the folder %s", repository, c, folder)
+		}
+		script := all[0].GetScripts()[0].GetScript()
+		if out, err := exec.CommandContext(t.Context(), "sh", "-n", "-c", script).CombinedOutput(); err != nil || !strings.Contains(script, "git clone -- '"+repository+"' 'project'") {
+			t.Errorf("%s: start script: %v %s\n%s", repository, err, out, script)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func Exec(args []string) error {
 	return p.become(note, nil, func(string, string) []string { return append([]string{p.Exec}, args[1:]...) })
 }
 
-// note records a process in the policy's file. Bubblewrap, if used, adds the number of process 1.
+// note records a process in the policy's file. Bubblewrap, if used, adds the number of process 1 after it.
 func (p Policy) note(file *os.File, pid int) error {
 	of, err := Identify(pid)
 	if err != nil {
@@ -138,11 +138,27 @@ func (p Policy) become(note *os.File, files []*os.File, argv func(first, second 
 	line := argv(numbers[0], numbers[1])
 	env := os.Environ()
 	if p.Outlive {
+		// Bubblewrap writes its record piece by piece, so it does not share the file with this process, whose record comes first.
+		r, w, err := os.Pipe()
+		if err != nil {
+			return fmt.Errorf("note process: %w", err)
+		}
+		for n, file := range files {
+			if file == note {
+				inherited[3+n] = w.Fd()
+			}
+		}
 		pid, err := syscall.ForkExec(line[0], line, &syscall.ProcAttr{Env: env, Files: inherited, Sys: &syscall.SysProcAttr{Setsid: true}})
 		if err != nil {
 			return fmt.Errorf("run %s: %w", line[0], err)
 		}
-		return p.note(note, pid)
+		if err := errors.Join(w.Close(), p.note(note, pid)); err != nil {
+			return err
+		}
+		if _, err := io.Copy(note, r); err != nil { // bubblewrap closes it before it runs anything
+			return fmt.Errorf("note process: %w", err)
+		}
+		return nil
 	}
 	if len(p.Bwrap) == 0 { // otherwise process 1 does it
 		var err error

@@ -1,0 +1,130 @@
+package agents_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// elsewhere has the fields of a build's resources that change neither the API's objects nor the agent's manifest, and what uses them.
+var elsewhere = map[string]string{
+	"Resource.instance_type": "no attribute of the coder provider",
+	"Agent.token":            "the agent signs in with it: TestAuthenticateAgent",
+	"Agent.auth":             "the import refuses all but token: TestImpossibleAgents in provisionerd/terraform",
+	"Agent.complete":         "TestManifestIsWholeOrWithheld",
+	"AgentMetadata.order":    "the provisioner sorts by it: TestMetadataIsSorted in provisionerd/terraform",
+}
+
+// TestEveryFieldArrives changes each field of a build's resources: users or the agent must see the difference. The provisioner's TestReference
+// checks that these fields have all attributes of the coder provider.
+func TestEveryFieldArrives(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.opts.Secrets = fakeSecrets{} // which an agent without its owner's data does not get
+	w.opts.Mesh = &fakeMesh{dial: func(context.Context, uuid.UUID, uint16) (net.Conn, error) { return nil, errors.New("no agent") }}
+	s := agents.New(w.opts)
+	sv, u, token := serve(t, s), w.Serve(s), w.Token("ann")
+	id := func(n byte) []byte { return bytes.Repeat([]byte{n}, 16) }
+	example := &provisionerpb.Resource{
+		Name: "vm", Type: "null_resource", Icon: "/icon/x.svg", DailyCost: 1, InstanceType: "small",
+		Metadata: []*provisionerpb.ResourceMetadata{{Key: "k", Value: "v"}},
+		Agents: []*provisionerpb.Agent{
+			{
+				Id: id(1), Name: "main", Token: "token", Os: "linux", Arch: "amd64", Directory: "/src", Env: map[string]string{"A": "1"},
+				StartupScriptBehavior: "blocking", MotdFile: "/etc/motd", TroubleshootingUrl: "https://example.com", ConnectionTimeoutSeconds: 60, Order: 1,
+				DisplayApps: []string{"vscode"}, Auth: "token",
+				Apps: []*provisionerpb.App{
+					{
+						Id: id(2), Slug: "web", DisplayName: "Web", Url: "http://localhost:1", Icon: "/icon/x.svg", Share: "owner", HealthcheckUrl: "http://localhost:1/up",
+						HealthcheckInterval: 5, HealthcheckThreshold: 6, Order: 1, Group: "g", OpenIn: "slim-window", Tooltip: "t",
+					},
+					{Id: id(3), Slug: "code", Order: 2},
+				},
+				Scripts: []*provisionerpb.Script{{
+					Id: id(4), DisplayName: "S", Icon: "/icon/x.svg", Script: "true", Cron: "0 0 * * * *", RunOnStart: true, TimeoutSeconds: 5, LogPath: "s.log",
+				}},
+				Metadata:      []*provisionerpb.AgentMetadata{{Key: "k", DisplayName: "K", Script: "true", Interval: 5, Timeout: 1, Order: 1}},
+				Devcontainers: []*provisionerpb.Devcontainer{{Id: id(5), WorkspaceFolder: "/w", ConfigPath: "/c", Agent: &provisionerpb.Agent{Id: id(6), Name: "box"}}},
+				Monitors:      []*provisionerpb.AgentMonitor{{Volume: "/", ThresholdPercent: 80}},
+			},
+			{Id: id(7), Name: "other", Token: "other", Order: 2},
+		},
+	}
+	workspace := w.WorkspaceRow("ann", "dev")
+	shown := func(r *provisionerpb.Resource) string {
+		t.Helper()
+		w.store(w.BuildRow(workspace, sdk.TransitionStart, sdk.JobSucceeded), true, r)
+		ws, err := w.As("ann").Workspace(t.Context(), workspace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resources := ws.LatestBuild.Resources
+		for i := range resources { // what differs between builds
+			r := &resources[i]
+			r.ID, r.JobID, r.CreatedAt = uuid.Nil, uuid.Nil, time.Time{}
+			for j := range r.Agents {
+				a := &r.Agents[j]
+				a.ResourceID, a.CreatedAt, a.UpdatedAt = uuid.Nil, time.Time{}, time.Time{}
+				for k := range a.LogSources {
+					a.LogSources[k].CreatedAt = time.Time{}
+				}
+			}
+		}
+		agent := uuid.UUID(r.GetAgents()[0].GetId())
+		var metadata struct {
+			Data []struct {
+				Description sdk.AgentMetadataDescription `json:"description"`
+			} `json:"data"`
+		}
+		ws2 := dialWS(t, u, token, agent.String()+"/watch-metadata-ws")
+		defer ws2.CloseNow()
+		if err := ws2.ReadJSON(t.Context(), &metadata); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal([]any{resources, metadata})
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := sv.client(agent).Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest.Msg.Incarnation = 0
+		wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(manifest.Msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text) + string(wire)
+	}
+	before := shown(example)
+	others := map[string]string{"App.share": "public", "App.open_in": "tab", "Agent.startup_script_behavior": "non-blocking"}
+	tried := map[string]bool{}
+	for field, altered := range coderdtest.Altered(example, others) {
+		tried[field] = true
+		if reason, arrives := elsewhere[field], shown(altered) != before; arrives == (reason != "") {
+			t.Errorf("%s: shown %t, and in elsewhere: %q", field, arrives, reason)
+		}
+	}
+	for field := range elsewhere {
+		if !tried[field] {
+			t.Errorf("%s: the messages do not have it", field)
+		}
+	}
+	if len(tried) < 60 {
+		t.Errorf("%d fields", len(tried))
+	}
+}
