@@ -220,6 +220,28 @@ func TestStockCLI(t *testing.T) {
 	}
 }
 
+// TestNewerClient sends requests as a client of a later release may: fields that this server does not know are ignored, and for values that it
+// does not know it says which it knows.
+func TestNewerClient(t *testing.T) {
+	t.Parallel()
+	s, known := clientWorld(t)
+	known["file"] = s.File("tom").String()
+	const more = `,"invented_since":{"colour":["blue"]}}`
+	replay(t, s, known, []step{
+		{method: "POST", path: "users", body: `{"username":"newer","email":"newer@example.com","password":"Correct-Horse-9-Battery","organization_ids":["{org}"]` + more, status: 201, want: `{"username":"newer"}`},
+		{as: "ann", method: "PUT", path: "workspaces/{ws}/ttl", body: `{"ttl_ms":28800000` + more, status: 204},
+		{as: "ann", method: "PATCH", path: "workspaces/{ws}", body: `{"name":"dev2"` + more, status: 204},
+		{as: "ann", method: "POST", path: "templateversions/{version}/dynamic-parameters/evaluate", body: `{"id":1,"inputs":{}` + more, status: 200, want: `{"id":1}`},
+		{as: "tom", method: "POST", path: "organizations/{org}/templateversions", body: `{"template_id":"{template}","storage_method":"file","file_id":"{file}","provisioner":"terraform"` + more, status: 201},
+		{as: "ann", method: "POST", path: "workspaces/{ws}/builds", body: `{"transition":"stop","reason":"sunset"` + more, status: 400, text: "reason"},
+		{as: "ann", method: "POST", path: "workspaces/{ws}/builds", body: `{"transition":"hibernate"` + more, status: 400, text: "must be start, stop or delete"},
+		{as: "ann", method: "PUT", path: "workspaces/{ws}/autoupdates", body: `{"automatic_updates":"sometimes"` + more, status: 400, text: "must be always or never"},
+		{as: "ann", method: "POST", path: "workspaces/{ws}/port-share", body: `{"agent_name":"main","port":8080,"share_level":"planet"` + more, status: 400, text: "authenticated"},
+		{method: "POST", path: "users", body: `{"username":"later","email":"later@example.com","login_type":"telepathy"` + more, status: 400, text: "password"},
+		{as: "ann", method: "POST", path: "workspaces/{ws}/builds", body: `{"transition":"stop"` + more, status: 201, want: `{"transition":"stop"}`},
+	})
+}
+
 // TestPreviousVersion checks which version precedes another, archived ones included, and that only those who may use the template learn it.
 func TestPreviousVersion(t *testing.T) {
 	t.Parallel()
@@ -294,6 +316,9 @@ func TestSmallAnswers(t *testing.T) {
 		{as: "ann", method: "GET", path: "organizations/{org}/settings/workspace-sharing", status: 200, want: `{"sharing_disabled":false}`},
 		{method: "PATCH", path: "organizations/{org}/settings/workspace-sharing", body: `{"sharing_disabled":true}`, status: 404, text: "may always share"},
 		{method: "GET", path: "insights/user-latency", status: 404, text: "mesh/peers"},
+		{as: "ann", method: "POST", path: "users/me/webpush/subscription", body: `{"endpoint":"https://push.example.com"}`, status: 404, text: "dispatch-methods"},
+		{as: "ann", method: "GET", path: "workspace-quota/me", status: 404, text: "members/{user}/workspace-quota"},
+		{as: "ann", method: "GET", path: "workspaceagents/{agent}/startup-logs", status: 404, text: "/logs"},
 		{as: "ann", method: "GET", path: "external-auth/github/device", status: 404, text: "{url}/external-auth/"},
 		{as: "ann", method: "GET", path: "templateversions/{version}/dynamic-parameters", status: 404, text: "dynamic-parameters/evaluate"},
 	})

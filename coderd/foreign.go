@@ -59,6 +59,7 @@ func (s *Server) foreignRefusals() map[string]refusal {
 	task := refusal{"This server has no tasks.", "Create a workspace instead: coder create"}
 	mesh := refusal{"This server's mesh has no such debug page.", "Read the peers and their paths instead: GET /api/v2/mesh/peers"}
 	reports := refusal{"This server collects no reports of content security policies: its pages do not ask browsers to send any.", ""}
+	push := refusal{"This server sends no messages to browsers that are closed.", "Notifications arrive in the inbox, by mail and at webhooks: GET /api/v2/notifications/dispatch-methods"}
 	device := refusal{"Accounts are linked in the browser only.", "Open " + s.opts.AccessURL.String() + "/external-auth/<id> and link the account there."}
 	return map[string]refusal{
 		"GET /api/v2/workspaceagents/{workspaceagent}/coordinate":               connect,
@@ -69,6 +70,11 @@ func (s *Server) foreignRefusals() map[string]refusal {
 		"GET /api/v2/organizations/{organization}/provisionerdaemons/serve":     provisioner,
 		"POST /api/v2/licenses":                                                 license,
 		"DELETE /api/v2/licenses/{id}":                                          license,
+		"POST /api/v2/licenses/refresh-entitlements":                            license,
+		"POST /api/v2/users/{user}/webpush/subscription":                        push,
+		"DELETE /api/v2/users/{user}/webpush/subscription":                      push,
+		"POST /api/v2/users/{user}/webpush/test":                                push,
+		"GET /api/v2/debug/derp/traffic":                                        mesh,
 		"POST /api/v2/tasks/{user}":                                             task,
 		"GET /api/v2/tasks/{user}/{task}":                                       task,
 		"DELETE /api/v2/tasks/{user}/{task}":                                    task,
@@ -78,6 +84,10 @@ func (s *Server) foreignRefusals() map[string]refusal {
 		"POST /api/v2/csp/reports":                                              reports,
 		"GET /api/v2/external-auth/{externalauth}/device":                       device,
 		"POST /api/v2/external-auth/{externalauth}/device":                      device,
+		"GET /api/v2/workspace-quota/{user}":                                    {"Each organization has quotas of its own.", "Use GET /api/v2/organizations/{organization}/members/{user}/workspace-quota."},
+		"GET /api/v2/workspaceagents/{workspaceagent}/startup-logs":             {"Scripts and other sources share one log.", "Use GET /api/v2/workspaceagents/{workspaceagent}/logs."},
+		"POST /api/v2/templates/{template}/prebuilds/invalidate":                {"Prebuilt workspaces are replaced when the template has a new active version.", "Upload its source again: coder templates push"},
+		"POST /api/v2/audit/testgenerate":                                       {"The audit log has only what has happened.", ""},
 		"PUT /api/v2/debug/health/settings":                                     {"Health checks cannot be dismissed.", "Remove the cause: the report says how."},
 		"GET /api/v2/insights/user-latency":                                     {"Latencies are not stored, so there is no report of a period.", "Read the present ones: GET /api/v2/mesh/peers, or the metric coderd_agents_connection_latencies_seconds."},
 		"GET /api/v2/insights/user-status-counts":                               {"The number of users by status is not stored.", "The audit log has each change: GET /api/v2/audit?q=resource_type:user"},

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -310,9 +311,11 @@ func (l *lab) bytes(t *testing.T, host string, flags ...string) {
 	const size = 2 << 20
 	cmd := l.coder(ctx, host, append(append([]string{"ssh"}, flags...), "dev", "--", "cat")...)
 	cmd.Stdin = io.LimitReader(counting{new(uint32)}, size)
+	var said bytes.Buffer
+	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("ssh: %v", err)
+		t.Fatalf("ssh: %v\n%s", err, &said)
 	}
 	want, err := io.ReadAll(io.LimitReader(counting{new(uint32)}, size))
 	if err != nil || string(out) != string(want) {

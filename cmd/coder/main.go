@@ -22,5 +22,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "coder:", err)
 		os.Exit(1)
 	}
-	os.Exit(cli.Main(append(provisionerCmds(), serverCmd(), wsproxy.Command())...))
+	reset := resetPasswordCmd() // also below server; scripts know it by this name
+	reset.Hidden = true
+	os.Exit(cli.Main(append(provisionerCmds(), serverCmd(), reset, wsproxy.Command())...))
 }

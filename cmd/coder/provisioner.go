@@ -100,6 +100,10 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could 
 	opts.logs.Flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_PROVISIONER_DAEMON_")
 	opts.settings = settings.New(cmd, withJobKeys(provisionerKeys), "CODER_PROVISIONER_DAEMON_CONFIG_PATH")
+	for _, name := range []string{"poll-interval", "poll-jitter"} { // scripts pass them
+		f.Duration(name, 0, "has no effect: the server sends jobs as they come")
+		f.Lookup(name).Hidden = true
+	}
 	return cli.Daemon(cmd)
 }
 

@@ -211,7 +211,10 @@ func TestSweepOfInterruptedSweep(t *testing.T) {
 	if !exists(half) {
 		t.Error("a folder that another sweep is removing was removed")
 	}
-	dir.Close()
+	// Closing dir is not enough: until it executes its program, a process that another test has just forked shares the lock.
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
 	sweep(t, tmp)
 	if exists(half) {
 		t.Error("the rest of an interrupted sweep is still there")

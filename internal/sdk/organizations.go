@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/google/uuid"
@@ -201,4 +202,14 @@ func (c *Client) DeleteOrganizationRole(ctx context.Context, organization, name 
 // AuthCheck answers what the caller may do.
 func (c *Client) AuthCheck(ctx context.Context, req AuthorizationRequest) (AuthorizationResponse, error) {
 	return send[AuthorizationResponse](ctx, c, http.MethodPost, "authcheck", req)
+}
+
+// WorkspaceSharing returns the rule for sharing an organization's workspaces.
+func (c *Client) WorkspaceSharing(ctx context.Context, organization string) (WorkspaceSharingSettings, error) {
+	return get[WorkspaceSharingSettings](ctx, c, "organizations/"+url.PathEscape(organization)+"/settings/workspace-sharing")
+}
+
+// SetWorkspaceSharing is refused with a sentence: on this server the rule is fixed.
+func (c *Client) SetWorkspaceSharing(ctx context.Context, organization string, s WorkspaceSharingSettings) (WorkspaceSharingSettings, error) {
+	return send[WorkspaceSharingSettings](ctx, c, http.MethodPatch, "organizations/"+url.PathEscape(organization)+"/settings/workspace-sharing", s)
 }

@@ -34,7 +34,7 @@ func openWorkspace() sdk.Workspace {
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	srv := newAPI(t, map[string]any{
-		"GET users/me/workspace/dev": openWorkspace(), "GET applications/host": sdk.ApplicationsHost{Host: "*.apps.example.com"},
+		"GET users/me/workspace/dev": openWorkspace(), "GET applications/host": sdk.ApplicationsHost{Host: "*.apps.example.com"}, "GET deployment/ssh": sdk.SSHConfig{HostnamePrefix: "coder."},
 		"POST users/me/keys": sdk.CreateTokenResponse{Key: "abcdefghij-0123456789012345678901"},
 	})
 	at := []string{"--url", srv.url, "--token", "t", "open"}
@@ -47,6 +47,7 @@ func TestOpen(t *testing.T) {
 		"vscode dev src --print --editor cursor": "cursor://coder.coder-remote/open?agent=main&folder=%2Fhome%2Fada%2Fsrc&openRecent=true&owner=ada&url=" + url.QueryEscape(srv.url) + "&workspace=dev",
 		"vscode dev.main /tmp --print":           "vscode://coder.coder-remote/open?agent=main&folder=%2Ftmp&openRecent=true&owner=ada&url=" + url.QueryEscape(srv.url) + "&workspace=dev",
 		"vscode dev --print --generate-token":    "vscode://coder.coder-remote/open?agent=main&folder=%2Fhome%2Fada&openRecent=true&owner=ada&token=abcdefghij-0123456789012345678901&url=" + url.QueryEscape(srv.url) + "&workspace=dev",
+		"vscode dev --print --editor zed":        "zed://ssh/coder.ada--dev.main/home/ada",
 		"app dev code --print":                   srv.url + "/@ada/dev.main/apps/code/",
 		"app dev own --print":                    "http://own--dev--ada.apps.example.com:" + server.Port() + "/",
 		"app dev docs --print":                   "https://docs.example.com",
@@ -159,6 +160,7 @@ func TestFlagsOfScripts(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{ws}, Count: 1})
 		}),
 		"GET users/me/organizations": []sdk.Organization{org}, "GET organizations": []sdk.Organization{org}, "GET organizations/default": org,
+		"GET organizations/{org}/settings/workspace-sharing": sdk.WorkspaceSharingSettings{},
 		"GET organizations/{org}/provisionerdaemons": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			queries <- r.URL.RawQuery
 			_, _ = w.Write([]byte("[]"))
@@ -169,7 +171,8 @@ func TestFlagsOfScripts(t *testing.T) {
 		{"autoupdate dev always -y", "", ""}, {"autoupdate dev always", "", ""},
 		{"schedule show --all", "ada/dev", ""}, {"schedule show --search status:running", "ada/dev", "status:running"},
 		{"provisioner list --status offline,busy --limit 3", "", "limit=3&status=offline%2Cbusy"},
-		{"task list -o json", "[]", ""},
+		{"task list -o json", "[]", ""}, {"licenses list -o json", "[]", ""},
+		{"show dev --details", "dev", ""}, {"organizations settings show workspace-sharing", `"sharing_disabled": false`, ""},
 	} {
 		r := run(t, "", "", append(at, strings.Fields(c.line)...)...)
 		if r.fault != nil || !strings.Contains(r.out, c.out) {
@@ -181,9 +184,72 @@ func TestFlagsOfScripts(t *testing.T) {
 			}
 		}
 	}
-	for line, want := range map[string]string{"schedule show": "give either", "schedule show dev --all": "give either", "task create": "no tasks"} {
+	for line, want := range map[string]string{"schedule show": "give either", "schedule show dev --all": "give either", "task create": "no tasks", "task status x -o json": "no tasks", "licenses add -f x": "no license",
+		"ssh -G dev": "cannot forward a GPG agent", "start dev --build-option x": "--build-option",
+		"speedtest dev --pcap-file x": "cannot capture packets", "users create --disable-login --login-type oidc": "cannot be combined"} {
 		if r := run(t, "", "", append(at, strings.Fields(line)...)...); r.fault == nil || !strings.Contains(r.fault.Error(), want) {
 			t.Errorf("%s: got %v, want %s", line, r.fault, want)
 		}
+	}
+}
+
+func TestUsersCreateDisableLogin(t *testing.T) {
+	t.Parallel()
+	srv := newAPI(t, map[string]any{"POST users": sdk.User{Username: "ci"}})
+	for _, line := range []string{"--disable-login", "--disable-login --login-type none", "--login-type none"} {
+		r := run(t, "", "", append([]string{"--url", srv.url, "--token", "t", "users", "create", "-u", "ci", "-e", "ci@example.com"}, strings.Fields(line)...)...)
+		if r.fault != nil || !strings.Contains(srv.calls[len(srv.calls)-1], `"login_type":"none"`) {
+			t.Errorf("%s: %v, calls %q", line, r.fault, srv.calls)
+		}
+	}
+}
+
+func TestConfigSSHPreviousOptions(t *testing.T) {
+	t.Parallel()
+	srv := newAPI(t, map[string]any{"GET deployment/ssh": sdk.SSHConfig{HostnamePrefix: "coder."}})
+	file := filepath.Join(t.TempDir(), "config")
+	dir := t.TempDir()
+	write := func(args ...string) string {
+		t.Helper()
+		if r := run(t, dir, "", append([]string{"--url", srv.url, "--token", "t", "config-ssh", "-y", "--ssh-config-file", file}, args...)...); r.fault != nil {
+			t.Fatalf("%q: %v", args, r.fault)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	plain := write("--use-previous-options") // there are none
+	if strings.Contains(plain, "--use-previous-options") || !strings.Contains(plain, "\tProxyCommand ") {
+		t.Errorf("without options:\n%s", plain)
+	}
+	first := write("-o", "ForwardAgent=yes", "-o", "SetEnv=A=b c", "--hostname-suffix", "dev", "--ssh-host-prefix", "my.", "--skip-proxy-command", "--wait", "no")
+	for _, want := range []string{"ForwardAgent yes\n", "SetEnv A=b c\n", "Host my.*\n", "Host *.dev\n"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("with options: no %q in\n%s", want, first)
+		}
+	}
+	if strings.Contains(first, "\tProxyCommand") {
+		t.Errorf("--skip-proxy-command: got\n%s", first)
+	}
+	if again := write("--use-previous-options"); again != first {
+		t.Errorf("--use-previous-options: got\n%swant\n%s", again, first)
+	}
+	// A flag replaces what was recorded for it.
+	other := write("--use-previous-options", "-o", "Compression=yes", "--skip-proxy-command=false")
+	if strings.Contains(other, "ForwardAgent") || !strings.Contains(other, "Compression yes\n") || !strings.Contains(other, "Host my.*\n") ||
+		!strings.Contains(other, `--wait=no --ssh-host-prefix my. %h`) {
+		t.Errorf("flags and previous options: got\n%s", other)
+	}
+	if last := write(); last != plain {
+		t.Errorf("without flags: got\n%swant\n%s", last, plain)
+	}
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(first, "--skip-proxy-command=true", "--skip-proxy-command=maybe")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, dir, "", "--url", srv.url, "--token", "t", "config-ssh", "-y", "--ssh-config-file", file, "--use-previous-options")
+	if r.fault == nil || !strings.Contains(r.fault.Error(), "skip-proxy-command=maybe") {
+		t.Errorf("a broken record: got %v", r.fault)
 	}
 }

@@ -21,7 +21,7 @@ var ownShapes = map[string]string{
 	"doctor": "findings about this machine: TestDoctor", "ping": "measurements: e2e", "speedtest": "measurements, in the shape that editors read: e2e",
 	"stat": "this workspace's use of resources: TestStat", "stat cpu": "the same", "stat disk": "the same", "stat mem": "the same",
 	"exp sync status": "a unit of this workspace", "version": "this program: TestVersion", "whoami": "the session: a list with url, username, id and roles",
-	"external-workspaces agent-instructions": "a command and a token: TestScripts/external", "sharing status": "users and groups in one list: kind, name and role", "task list": "an empty list",
+	"external-workspaces agent-instructions": "a command and a token: TestScripts/external", "sharing status": "users and groups in one list: kind, name and role", "task list": "an empty list", "licenses list": "an empty list",
 }
 
 // sample returns a T whose fields are all set, to a depth that the commands print.
@@ -103,7 +103,7 @@ func TestJSONIsTheAPIs(t *testing.T) {
 		"GET users/me/organizations": []sdk.Organization{organization},
 		"GET templates":              []sdk.Template{template},
 	}
-	one := map[string]bool{"show": true, "users show": true} // they print an object instead of a list
+	one := map[string]bool{"show": true, "users show": true, "features list": true, "users oidc-claims": true} // they print an object instead of a list
 	tests := map[string]struct {
 		args   string
 		path   string // of the API
@@ -120,6 +120,8 @@ func TestJSONIsTheAPIs(t *testing.T) {
 		"templates presets list":     {"docker", "templateversions/" + id + "/presets", []sdk.Preset{sample[sdk.Preset]()}, sample[sdk.Preset](), ""},
 		"users list":                 {"", "users", sdk.UsersResponse{Users: []sdk.User{user}, Count: 1}, user, ""},
 		"users show":                 {"ada", "users/ada", user, user, ""},
+		"users oidc-claims":          {"", "users/oidc-claims", sample[sdk.OIDCClaimsResponse](), sample[sdk.OIDCClaimsResponse](), ""},
+		"features list":              {"", "entitlements", sample[sdk.Entitlements](), sample[sdk.Entitlements](), ""},
 		"tokens list":                {"", "users/me/keys/tokens", []sdk.APIKey{sample[sdk.APIKey]()}, sample[sdk.APIKey](), ""},
 		"tokens view":                {"abcdefghij", "users/me/keys/abcdefghij", sample[sdk.APIKey](), sample[sdk.APIKey](), ""},
 		"organizations list":         {"", "organizations", []sdk.Organization{organization}, organization, ""},

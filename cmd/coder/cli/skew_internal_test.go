@@ -109,7 +109,7 @@ func TestListsAsJSON(t *testing.T) {
 		for _, sub := range cmd.Commands() {
 			walk(sub)
 		}
-		if cmd.Name() != "list" || cmd.Flags().Lookup("output") == nil {
+		if cmd.Name() != "list" || cmd.Flags().Lookup("output") == nil || cmd.Parent().Name() == "features" { // which prints an object
 			return
 		}
 		found++
@@ -136,10 +136,16 @@ func TestListsAsJSON(t *testing.T) {
 func TestDidYouMean(t *testing.T) {
 	t.Parallel()
 	const list = `{"workspaces":[{"id":"11111111-1111-1111-1111-111111111111","name":"backend","owner_name":"ada"}],"count":1}`
-	server := raw(t, map[string]string{"workspaces": list, "templates": `[{"name":"docker"}]`})
+	const org = `{"id":"22222222-2222-2222-2222-222222222222","name":"east","is_default":true}`
+	server := raw(t, map[string]string{
+		"workspaces": list, "templates": `[{"name":"docker"}]`, "users": `{"users":[{"username":"grace"}],"count":1}`,
+		"groups": `[{"name":"developers"}]`, "organizations": "[" + org + "]", "users/me/organizations": "[" + org + "]",
+	})
 	at := []string{"--url", server, "--token", "t"}
 	for line, want := range map[string]string{
 		"list --outptu json": "coder list --output", "show backed": "Did you mean backend?", "show zzzzzz": "coder list", "list --zzzzz": "coder list --help", "list -Q": "coder list --help",
+		"users show grase": "Did you mean grace?", "users suspend grase": "Did you mean grace?", "users delete zzzzzz": "coder users list",
+		"users edit-roles grase --roles owner": "Did you mean grace?", "groups delete develpers": "Did you mean developers?", "templates list --org eats": "--org east",
 		"lsit": "coder list", "ssh --wiat=no dev": "coder ssh --wait",
 	} {
 		r := run(t, "", "", append(at, strings.Fields(line)...)...)

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -25,6 +26,26 @@ The group Everyone contains all members of the organization.`,
 	}
 	cmd.AddCommand(groupsCreateCmd(g), groupsListCmd(g), groupsEditCmd(g), groupsDeleteCmd(g))
 	return cmd
+}
+
+// findGroup returns the named group. The error for an unknown one names the group that is spelled almost like that.
+func findGroup(ctx context.Context, client *sdk.Client, org sdk.Organization, name string) (sdk.Group, error) {
+	group, err := client.GroupByName(ctx, org.ID.String(), name)
+	if fault.CodeOf(err) != fault.NotFound {
+		return group, err
+	}
+	list, listErr := client.Groups(ctx, sdk.GroupsQuery{Organization: org.ID.String()})
+	if listErr != nil {
+		return group, exit.Try(err, "coder groups list")
+	}
+	var names []string
+	for _, g := range list {
+		names = append(names, g.Name)
+	}
+	if near := nearest.To(name, names); near != "" {
+		return group, exit.Try(err, "Did you mean %s? List groups with: coder groups list", near)
+	}
+	return group, exit.Try(err, "coder groups list")
 }
 
 func groupsCreateCmd(g *global.Flags) *cobra.Command {
@@ -118,9 +139,9 @@ func groupsEditCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			group, err := client.GroupByName(cmd.Context(), org.ID.String(), args[0])
+			group, err := findGroup(cmd.Context(), client, org, args[0])
 			if err != nil {
-				return exit.Try(err, "coder groups list")
+				return err
 			}
 			req := sdk.PatchGroupRequest{Name: name}
 			given := cmd.Flags().Changed
@@ -191,9 +212,9 @@ func groupsDeleteCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			group, err := client.GroupByName(cmd.Context(), org.ID.String(), args[0])
+			group, err := findGroup(cmd.Context(), client, org, args[0])
 			if err != nil {
-				return exit.Try(err, "coder groups list")
+				return err
 			}
 			if err := g.Confirm(cmd, yes, "Delete the group "+group.Name+"? Its members lose what is shared with it.", false); err != nil {
 				return err

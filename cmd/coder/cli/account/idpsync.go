@@ -55,6 +55,14 @@ var syncKinds = []syncKind{
 		},
 		example: `{"field": "teams", "organization_assign_default": true, "mapping": {"sales": ["4ad86302-94fd-4c69-b6ed-8bd8e3ba4b53"]}}`,
 	},
+	{
+		name: "workspace-sharing", aliases: []string{"workspacesharing"}, what: "setting whether members may share workspaces, which they always may",
+		show: func(ctx context.Context, c *sdk.Client, org string) (any, error) { return c.WorkspaceSharing(ctx, org) },
+		set: func(ctx context.Context, c *sdk.Client, org string, in io.Reader) (any, error) {
+			return setSync(ctx, c, org, in, (*sdk.Client).SetWorkspaceSharing)
+		},
+		example: `{"sharing_disabled": false}`,
+	},
 }
 
 func orgSettingsCmd(g *global.Flags) *cobra.Command {

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,13 +16,14 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
 func usersCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "users", Aliases: []string{"user"}, Short: "Manage users", Example: "  coder users create --username grace --email grace@example.com"}
-	cmd.AddCommand(usersCreateCmd(g), usersListCmd(g), usersShowCmd(g), usersStatusCmd(g, "suspend"), usersStatusCmd(g, "activate"),
+	cmd.AddCommand(usersCreateCmd(g), usersListCmd(g), usersShowCmd(g), oidcClaimsCmd(g), usersStatusCmd(g, "suspend"), usersStatusCmd(g, "activate"),
 		usersDeleteCmd(g), usersRolesCmd(g))
 	return cmd
 }
@@ -29,12 +31,19 @@ func usersCmd(g *global.Flags) *cobra.Command {
 func usersCreateCmd(g *global.Flags) *cobra.Command {
 	var req sdk.CreateUserRequest
 	var org organization.Flag
+	var noLogin bool
 	cmd := &cobra.Command{
 		Use:     "create",
 		Short:   "Create a user",
 		Example: `  coder users create --username grace --email grace@example.com --password "$PASSWORD"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if noLogin {
+				if req.LoginType != "" && req.LoginType != sdk.LoginNone {
+					return fault.New(fault.Invalid, "--disable-login cannot be combined with --login-type %s", req.LoginType)
+				}
+				req.LoginType = sdk.LoginNone
+			}
 			client, err := g.Client(cmd.Context())
 			if err != nil {
 				return err
@@ -83,6 +92,8 @@ func usersCreateCmd(g *global.Flags) *cobra.Command {
 	f.StringVarP(&req.Password, "password", "p", "", "password")
 	f.BoolVar(&req.ServiceAccount, "service-account", false, "create an account of a program, which acts with tokens and has neither email address nor password")
 	f.StringVar((*string)(&req.LoginType), "login-type", "", "how the user signs in: password, oidc, github, or none for users with tokens only (default password)")
+	f.BoolVar(&noLogin, "disable-login", false, "older name of --login-type none")
+	f.Lookup("disable-login").Hidden = true
 	return cmd
 }
 
@@ -147,6 +158,27 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
+// findUser returns the named user. The error for an unknown one names the user that is spelled almost like that.
+func findUser(ctx context.Context, client *sdk.Client, name string) (sdk.User, error) {
+	user, err := client.User(ctx, name)
+	if fault.CodeOf(err) != fault.NotFound {
+		return user, err
+	}
+	const most = 1000 // among more users, a name spelled alike means little
+	list, listErr := client.Users(ctx, sdk.UsersQuery{Limit: most})
+	if listErr != nil {
+		return user, err
+	}
+	var names []string
+	for _, u := range list.Users {
+		names = append(names, u.Username)
+	}
+	if near := nearest.To(name, names); near != "" {
+		return user, exit.Try(err, "Did you mean %s? List users with: coder users list", near)
+	}
+	return user, exit.Try(err, "coder users list")
+}
+
 func usersShowCmd(g *global.Flags) *cobra.Command {
 	out := output.List[sdk.User]{Columns: userColumns}
 	cmd := &cobra.Command{
@@ -159,7 +191,7 @@ func usersShowCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			user, err := client.User(cmd.Context(), args[0])
+			user, err := findUser(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -183,6 +215,9 @@ func usersStatusCmd(g *global.Flags, verb string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := g.Client(cmd.Context())
 			if err != nil {
+				return err
+			}
+			if _, err := findUser(cmd.Context(), client, args[0]); err != nil {
 				return err
 			}
 			if err := g.Confirm(cmd, yes || verb == "activate", "Suspend "+args[0]+"?", false); err != nil {
@@ -217,6 +252,9 @@ func usersDeleteCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if _, err := findUser(cmd.Context(), client, args[0]); err != nil {
+				return err
+			}
 			if err := g.Confirm(cmd, yes, "Delete "+args[0]+"?", false); err != nil {
 				return err
 			}
@@ -249,6 +287,9 @@ func usersRolesCmd(g *global.Flags) *cobra.Command {
 			}
 			// Every user is a "member": it is not a role to assign.
 			roles = slices.DeleteFunc(roles, func(r string) bool { return r == "member" || r == "" })
+			if _, err := findUser(cmd.Context(), client, args[0]); err != nil {
+				return err
+			}
 			if err := g.Confirm(cmd, yes, fmt.Sprintf("Set the roles of %s to %q?", args[0], roles), true); err != nil {
 				return err
 			}

@@ -33,7 +33,12 @@ type configSSHOptions struct {
 	binary     string
 	wait       string
 	noWildcard bool
+	noProxy    bool
+	previous   bool
 }
+
+// recordedFlags are the flags that the section records for --use-previous-options.
+var recordedFlags = []string{"ssh-option", "hostname-suffix", "ssh-host-prefix", "coder-binary-path", "wait", "no-wildcard", "skip-proxy-command"}
 
 func configSSHCmd(g *global.Flags) *cobra.Command {
 	var opts configSSHOptions
@@ -44,7 +49,8 @@ func configSSHCmd(g *global.Flags) *cobra.Command {
 file is left alone; running the command again replaces the section.`,
 		Example: `  coder config-ssh
   coder config-ssh --dry-run
-  coder config-ssh -o ForwardAgent=yes -y`,
+  coder config-ssh -o ForwardAgent=yes -y
+  coder config-ssh --use-previous-options -y`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runConfigSSH(g, cmd, &opts) },
 	}
@@ -57,6 +63,9 @@ file is left alone; running the command again replaces the section.`,
 	f.StringVar(&opts.binary, "coder-binary-path", "", "path of this program in the configuration (default the path it runs from)")
 	f.StringVar(&opts.wait, "wait", "auto", "wait for startup scripts in sessions: yes, no or auto")
 	f.BoolVar(&opts.noWildcard, "no-wildcard", false, "list each of your workspaces instead of using a pattern")
+	f.BoolVar(&opts.noProxy, "skip-proxy-command", false, "leave ProxyCommand out, for a configuration that sets its own")
+	f.BoolVar(&opts.previous, "use-previous-options", false, "use the options of the section in the file, except those given now")
+	flags.SetEnv(f.Lookup("use-previous-options"), "CODER_SSH_USE_PREVIOUS_OPTIONS")
 	flags.SetEnv(f.Lookup("ssh-config-file"), "CODER_SSH_CONFIG_FILE")
 	flags.SetEnv(f.Lookup("ssh-option"), "CODER_SSH_CONFIG_OPTS")
 	flags.Yes(cmd, &opts.yes)
@@ -65,8 +74,25 @@ file is left alone; running the command again replaces the section.`,
 
 func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) error {
 	ctx := cmd.Context()
+	path, err := realPath(opts.file)
+	if err != nil {
+		return err
+	}
+	before, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Invalid, "OpenSSH's configuration cannot be read: %w", err)
+	}
+	if opts.previous {
+		if err := restoreFlags(cmd.Flags(), string(before)); err != nil {
+			return exit.Try(fault.New(fault.Invalid, "the options in %s cannot be used: %w", path, err), "%s without --use-previous-options", cmd.CommandPath())
+		}
+	}
 	if opts.wait != "yes" && opts.wait != "no" && opts.wait != "auto" {
 		return fault.New(fault.Invalid, "--wait must be yes, no or auto, not %q", opts.wait)
+	}
+	record, err := recordFlags(cmd.Flags())
+	if err != nil {
+		return err
 	}
 	client, err := g.Client(ctx)
 	if err != nil {
@@ -76,15 +102,7 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	if err != nil {
 		return err
 	}
-	path, err := realPath(opts.file)
-	if err != nil {
-		return err
-	}
-	before, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.Invalid, "OpenSSH's configuration cannot be read: %w", err)
-	}
-	after, err := replaceSection(string(before), section)
+	after, err := replaceSection(string(before), record+section)
 	if err != nil {
 		return exit.Try(fault.New(fault.Invalid, "%s cannot be edited: %w", path, err), "Remove the marked lines by hand.")
 	}
@@ -111,6 +129,10 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	}
 	if err := config.WriteFile(path, []byte(after), mode); err != nil {
 		return err
+	}
+	if opts.noProxy {
+		fmt.Fprintf(g.Streams().Err, "Wrote %s without ProxyCommand.\n", path)
+		return nil
 	}
 	fmt.Fprintf(g.Streams().Err, "Wrote %s. Connect with: ssh %s\n", path, opts.example())
 	return nil
@@ -155,9 +177,11 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 		return "", fmt.Errorf("find the configuration folder: %w", err)
 	}
 	known := filepath.Join(full, session.FileKnownHosts)
-	proxy, err := proxyCommand(g, opts, full, known)
-	if err != nil {
-		return "", err
+	var proxy string
+	if !opts.noProxy {
+		if proxy, err = proxyCommand(g, opts, full, known); err != nil {
+			return "", err
+		}
 	}
 	options, err := sshOptionLines(sshDefaults(known), server.SSHConfigOptions, opts.options)
 	if err != nil {
@@ -166,7 +190,8 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 	return renderSection(opts.prefix, opts.suffix, names, opts.noWildcard, options, proxy), nil
 }
 
-// renderSection returns the section of host blocks. With listed, it lists names instead of using a pattern.
+// renderSection returns the section of host blocks. With listed, it lists names instead of using a pattern. An empty proxy leaves
+// ProxyCommand out.
 func renderSection(prefix, suffix string, names []string, listed bool, options []string, proxy string) string {
 	var b strings.Builder
 	block := func(host func(string) string, flag, value string) {
@@ -184,6 +209,9 @@ func renderSection(prefix, suffix string, names []string, listed bool, options [
 		b.WriteString("\n")
 		for _, line := range options {
 			b.WriteString("\t" + line + "\n")
+		}
+		if proxy == "" {
+			return
 		}
 		fmt.Fprintf(&b, "\tProxyCommand %s %s %s %%h\n", proxy, flag, value)
 	}

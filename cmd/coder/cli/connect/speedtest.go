@@ -23,6 +23,7 @@ type speedtestOptions struct {
 	direction string
 	direct    bool
 	format    string
+	pcap      string
 }
 
 func speedtestCmd(g *global.Flags) *cobra.Command {
@@ -40,6 +41,8 @@ func speedtestCmd(g *global.Flags) *cobra.Command {
 	f.StringVar(&opts.direction, "direction", "down", "direction of the transfer: down (from the workspace) or up")
 	f.BoolVarP(&opts.direct, "direct", "d", false, "wait for a direct path before measuring")
 	f.StringVarP(&opts.format, "output", "o", "table", "table or json")
+	f.StringVar(&opts.pcap, "pcap-file", "", "explain how to capture the packets of a test")
+	f.Lookup("pcap-file").Hidden = true // scripts pass it
 	return cmd
 }
 
@@ -53,6 +56,8 @@ type speedInterval struct {
 
 func runSpeedtest(ctx context.Context, g *global.Flags, text string, opts speedtestOptions) error {
 	switch {
+	case opts.pcap != "":
+		return exit.Try(fault.New(fault.Invalid, "coder speedtest cannot capture packets, but tcpdump can while it runs"), "sudo tcpdump -i any -w %q", opts.pcap)
 	case opts.direction != "down" && opts.direction != "up":
 		return fault.New(fault.Invalid, "--direction must be down or up, not %q", opts.direction)
 	case opts.duration <= 0 || opts.duration > speed.MaxSeconds*time.Second:

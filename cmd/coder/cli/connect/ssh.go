@@ -30,6 +30,7 @@ type sshOptions struct {
 	noWait        bool
 	noAutostart   bool
 	forwardAgent  bool
+	forwardGPG    bool
 	identityAgent string
 	env           []string
 	tty           bool
@@ -76,6 +77,8 @@ connection is lost or the agent restarts; the same name, here or on another comp
 	f.BoolVar(&opts.noWait, "no-wait", false, "do not wait for the startup scripts; same as --wait=no")
 	f.BoolVar(&opts.noAutostart, "disable-autostart", false, "do not start a stopped workspace")
 	f.BoolVarP(&opts.forwardAgent, "forward-agent", "A", false, "let the workspace use this machine's SSH agent")
+	f.BoolVarP(&opts.forwardGPG, "forward-gpg", "G", false, "explain how to let the workspace use this machine's GPG agent")
+	f.Lookup("forward-gpg").Hidden = true // scripts pass it
 	f.StringVar(&opts.identityAgent, "identity-agent", "", "socket of the SSH agent to forward (default $SSH_AUTH_SOCK)")
 	f.StringArrayVarP(&opts.env, "env", "e", nil, "environment variable NAME=value for the session; may be repeated")
 	f.BoolVarP(&opts.tty, "tty", "t", false, "allocate a terminal for a command")
@@ -106,6 +109,10 @@ func endSSH(ctx context.Context, err error) error {
 }
 
 func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOptions) (err error) {
+	if opts.forwardGPG {
+		return exit.Try(fault.New(fault.Invalid, "coder ssh cannot forward a GPG agent, but OpenSSH can"),
+			`coder config-ssh && ssh -R "$(ssh coder.%[1]s gpgconf --list-dirs agent-socket):$(gpgconf --list-dirs agent-extra-socket)" coder.%[1]s`, args[0])
+	}
 	name, err := target.ParseName(target.TrimHost(args[0], opts.hostPrefix, opts.hostSuffix))
 	if err != nil {
 		return err

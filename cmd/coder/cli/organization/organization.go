@@ -3,6 +3,7 @@
 package organization
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -78,7 +79,8 @@ func Named(ctx context.Context, client *sdk.Client, name string) (sdk.Organizati
 	if len(known) == 0 {
 		return org, exit.Try(unknown, "Ask an administrator to add you to an organization.")
 	}
-	return org, exit.Try(unknown.WithDetail("Your organizations: %s", names(known)), "--org %s", known[0].Name)
+	near := nearest.To(name, nameList(known))
+	return org, exit.Try(unknown.WithDetail("Your organizations: %s", names(known)), "--org %s", cmp.Or(near, known[0].Name))
 }
 
 // Template returns a template by name: of the organization that is named, or else the only one that the user sees in any organization.
@@ -145,10 +147,12 @@ func (f *Flag) Templates(ctx context.Context, client *sdk.Client, order sdk.Temp
 	return client.OrganizationTemplates(ctx, org.ID.String(), order)
 }
 
-func names(all []sdk.Organization) string {
-	var out []string
-	for _, o := range all {
-		out = append(out, o.Name)
+func names(all []sdk.Organization) string { return strings.Join(nameList(all), ", ") }
+
+func nameList(all []sdk.Organization) []string {
+	out := make([]string, len(all))
+	for i, o := range all {
+		out[i] = o.Name
 	}
-	return strings.Join(out, ", ")
+	return out
 }

@@ -45,7 +45,7 @@ func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.D
 		probe, cancel := context.WithTimeout(ctx, every)
 		pong, err := t.Mesh.Ping(probe, t.Agent.ID)
 		cancel()
-		// Readers require the latency of the relay that they see named. It is known when a ping was answered.
+		// The relay's latency is known when a ping was answered.
 		status, now := node.Status(), time.Now()
 		info, peer := describe(status, t, before, now.Sub(at))
 		before, at = peer, now
@@ -53,6 +53,7 @@ func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.D
 			info.P2P = pong.Direct
 			info.Latency = millis(pong.Latency)
 		}
+		info.complete()
 		data, err := json.Marshal(info)
 		if err == nil {
 			err = config.WriteFile(path, data, 0o600)
@@ -92,6 +93,14 @@ func describe(status tailnet.Status, t *target.Target, before tailnet.PeerStatus
 		return info, peer
 	}
 	return info, tailnet.PeerStatus{}
+}
+
+// complete gives the named relay a latency if none is known: JetBrains Toolbox fails on a name without one. That of the whole path, which
+// leads through the relay, is nearest.
+func (i *networkInfo) complete() {
+	if _, known := i.DERPLatency[i.PreferredDERP]; !known {
+		i.DERPLatency[i.PreferredDERP] = i.Latency
+	}
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

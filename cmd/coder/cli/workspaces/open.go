@@ -39,19 +39,23 @@ var editors = map[string]string{
 	"vscode": "vscode", "vscode-insiders": "vscode-insiders", "vscodium": "vscodium", "cursor": "cursor", "windsurf": "windsurf",
 }
 
+// editorZed is the one editor that connects by the hosts of the SSH configuration.
+const editorZed = "zed"
+
 func openVSCodeCmd(g *global.Flags) *cobra.Command {
 	var opts openEditorOptions
 	cmd := &cobra.Command{
 		Use:   "vscode WORKSPACE [FOLDER]",
 		Short: "Open a workspace in VS Code or an editor that derives from it",
 		Long: `Open a workspace in VS Code or an editor that derives from it. The editor needs the extension "Coder Remote", which asks you to
-sign in once; with --generate-token it gets a session of its own. FOLDER is relative to the agent's folder, which is the default.`,
+sign in once; with --generate-token it gets a session of its own. Zed needs "coder config-ssh" instead. FOLDER is relative to the agent's folder,
+which is the default.`,
 		Example: `  coder open vscode dev
   coder open vscode dev project --editor cursor`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error { return runOpenVSCode(cmd.Context(), g, args, opts) },
 	}
-	cmd.Flags().StringVar(&opts.scheme, "editor", "vscode", "editor: vscode, vscode-insiders, vscodium, cursor or windsurf")
+	cmd.Flags().StringVar(&opts.scheme, "editor", "vscode", "editor: vscode, vscode-insiders, vscodium, cursor, windsurf or zed")
 	cmd.Flags().BoolVar(&opts.generateToken, "generate-token", false, "create a session for the editor and pass it in the address")
 	cmd.Flags().BoolVar(&opts.printOnly, "print", false, "print the address instead of opening it")
 	return cmd
@@ -59,12 +63,15 @@ sign in once; with --generate-token it gets a session of its own. FOLDER is rela
 
 func runOpenVSCode(ctx context.Context, g *global.Flags, args []string, opts openEditorOptions) error {
 	scheme, ok := editors[opts.scheme]
-	if !ok {
-		return exit.Try(fault.New(fault.Invalid, "the editor %q is unknown", opts.scheme), "Use vscode, vscode-insiders, vscodium, cursor or windsurf.")
+	if !ok && opts.scheme != editorZed {
+		return exit.Try(fault.New(fault.Invalid, "the editor %q is unknown", opts.scheme), "Use vscode, vscode-insiders, vscodium, cursor, windsurf or zed.")
 	}
 	client, ws, agent, err := findAgent(ctx, g, args[0])
 	if err != nil {
 		return err
+	}
+	if opts.scheme == editorZed {
+		return openZed(ctx, g, client, ws, agent, args[1:], opts.printOnly)
 	}
 	query := url.Values{
 		"owner": {ws.OwnerName}, "workspace": {ws.Name}, "agent": {agent.Name}, "url": {client.URL().String()}, "openRecent": {"true"},
@@ -87,6 +94,24 @@ func runOpenVSCode(ctx context.Context, g *global.Flags, args []string, opts ope
 		query.Set("token", key.Key)
 	}
 	return openAddress(ctx, g, scheme+"://coder.coder-remote/open?"+query.Encode(), "the editor", opts.printOnly)
+}
+
+// openZed opens a folder on the agent's host in the SSH configuration.
+func openZed(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, agent sdk.WorkspaceAgent, folder []string, printOnly bool) error {
+	ssh, err := client.SSHConfig(ctx)
+	if err != nil {
+		return err
+	}
+	host := ssh.HostnamePrefix + ws.OwnerName + "--" + ws.Name + "." + agent.Name
+	if ssh.HostnameSuffix != "" {
+		host = agent.Name + "." + ws.Name + "." + ws.OwnerName + "." + ssh.HostnameSuffix
+	}
+	path, err := folderOf(agent, strings.Join(folder, ""))
+	if err != nil {
+		return err
+	}
+	address := url.URL{Scheme: editorZed, Host: "ssh", Path: "/" + host + path}
+	return openAddress(ctx, g, address.String(), "the editor", printOnly)
 }
 
 // folderOf returns the folder that the editor opens; "" if only the agent will know.

@@ -40,6 +40,8 @@ func showCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
+	cmd.Flags().Bool("details", true, "has no effect: details are always shown")
+	cmd.Flags().Lookup("details").Hidden = true // scripts pass it
 	return cmd
 }
 
