@@ -2,6 +2,7 @@ import { fileURLToPath } from "node:url";
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
+import { productIcons } from "./icons";
 
 // What the list of workspaces, the first page, needs beside the frame of every page.
 const first = [
@@ -15,7 +16,7 @@ const first = [
 const server = process.env["CODER_URL"] ?? "http://127.0.0.1:3000";
 
 export default defineConfig({
-  plugins: [react(), tailwindcss()],
+  plugins: [react(), tailwindcss(), productIcons()],
   resolve: { alias: { "~": fileURLToPath(new URL("src", import.meta.url)) } },
   build: {
     outDir: "build", // scripts/pack.mjs compresses it into dist
@@ -39,7 +40,7 @@ export default defineConfig({
   },
   server: {
     proxy: Object.fromEntries(
-      ["/api", "/bin", "/healthz", "/icon"].map((path) => [path, { target: server, ws: true, changeOrigin: true }]),
+      ["/api", "/bin", "/healthz"].map((path) => [path, { target: server, ws: true, changeOrigin: true }]),
     ),
   },
   test: { include: ["src/**/*.test.{ts,tsx}"] },

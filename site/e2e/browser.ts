@@ -11,6 +11,7 @@ import type { Place } from "./server";
 
 const executablePath = [
   process.env["CHROMIUM"],
+  "/usr/bin/chromium-headless-shell",
   "/usr/bin/chromium",
   "/usr/bin/chromium-browser",
   "/usr/bin/google-chrome",

@@ -17,7 +17,7 @@ terraform {
 data "coder_parameter" "region" {
   name         = "region"
   display_name = "Region"
-  description  = "Where it runs <b>now</b>."
+  description  = "Where it runs <b>now</b>: see [the map](https://example.com/map)."
   form_type    = "radio"
   default      = "eu"
   order        = 1
@@ -145,6 +145,9 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
   const { page } = await open(place, token);
   await page.goto("/templates/kinds/workspace");
   await page.getByRole("radio", { name: /Europe/ }).waitFor();
+  // Descriptions are Markdown, and markup in them is text.
+  await page.getByText("Where it runs <b>now</b>: see the map.").waitFor();
+  expect(await page.getByRole("link", { name: "the map" }).getAttribute("href")).toBe("https://example.com/map");
   await axe(page, "every kind of parameter");
   expect(await page.locator("main b").count()).toBe(0);
   await page.getByLabel("Name", { exact: true }).fill("kinds");

@@ -73,3 +73,39 @@ it("shows no choice without regions", async () => {
   await asked;
   expect(await page.getByRole("button", { name: /^Region: / }).count()).toBe(0);
 });
+
+it("creates region proxies, replaces their tokens, and deletes them", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/health");
+  await page.getByRole("link", { name: "Regions" }).click();
+  const regions = page.getByRole("region", { name: "Regions" });
+  await regions.getByRole("row").filter({ hasText: "primary" }).getByText("ok", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "New region proxy" }).click();
+  await page.getByLabel("Name", { exact: true }).fill("primary");
+  await page.getByRole("button", { name: "Create region proxy" }).click();
+  await page.getByRole("dialog").getByText("is reserved").waitFor();
+  await page.getByLabel("Name", { exact: true }).fill("asia");
+  await page.getByLabel("Display name").fill("Tokyo");
+  await page.getByRole("button", { name: "Create region proxy" }).click();
+  const shown = page.getByRole("textbox", { name: "proxy token" });
+  const first = await shown.inputValue();
+  expect(first).toMatch(/^cmwp_\w{43}$/);
+  await axe(page, "a region proxy's token");
+  await page.getByRole("button", { name: "Done" }).click();
+  const row = regions.getByRole("row").filter({ hasText: "asia" });
+  await row.getByText("Tokyo").waitFor();
+  await row.getByText("unregistered").waitFor();
+  await axe(page, "regions");
+
+  await page.getByRole("button", { name: "Replace the token of asia" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Replace token" }).click();
+  const second = await shown.inputValue();
+  expect(second).toMatch(/^cmwp_\w{43}$/);
+  expect(second).not.toBe(first);
+  await page.getByRole("button", { name: "Done" }).click();
+
+  await page.getByRole("button", { name: "Delete asia" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await row.waitFor({ state: "detached" });
+  expect(await page.getByRole("button", { name: "Delete primary" }).count()).toBe(0);
+});

@@ -35,14 +35,19 @@ it("signs in and out", async () => {
 
 it("returns to the page where a session ended", async () => {
   const { page, context } = await open(place);
+  await page.route("**/api/v2/events", () => {}); // no events, so no news of the logout
   await page.goto("/login");
   await signIn(page);
   await page.waitForURL("**/workspaces");
   const session = (await context.cookies()).find((c) => c.name === "coder_session_token")!.value;
   await page.goto("/templates/process/files?x=1#here");
   await page.getByText("main.tf").waitFor();
-  // The session ends elsewhere; the page finds out when it asks for something.
-  await api(place, session, "POST", "users/logout");
+  // The session ends elsewhere, in the moment in which the page asks for the users.
+  await page.route("**/api/v2/users?limit=*", async (route) => {
+    await page.unroute("**/api/v2/users?limit=*");
+    await api(place, session, "POST", "users/logout");
+    await route.continue();
+  });
   await page.getByRole("link", { name: "Users" }).click();
   await page.waitForURL("**/login?redirect=%2Fusers");
   await page.getByText("Sign in to return to the page you opened.").waitFor();

@@ -1,3 +1,4 @@
+import type { Locator } from "playwright-core";
 import { beforeAll, expect, inject, it } from "vitest";
 import { axe, fits, open, picture, withBrowser } from "./browser";
 import { api, run, until } from "./server";
@@ -19,7 +20,7 @@ it("lists, searches and shows changes without a reload", async () => {
   const { page } = await open(place, token);
   await page.goto("/workspaces");
   const row = page.getByRole("listitem").filter({ has: page.getByRole("link", { name: "list", exact: true }) });
-  await row.getByText("Running").waitFor();
+  await row.getByText("running", { exact: true }).waitFor();
   await axe(page, "workspaces");
   await page.getByLabel("Search workspaces").fill("owner:me name:list status:stopped");
   await page.getByText("No results").waitFor();
@@ -31,14 +32,14 @@ it("lists, searches and shows changes without a reload", async () => {
   await page.getByLabel("Search workspaces").fill("colour:red");
   await page.getByText(/does not support colour/).waitFor();
   await page.getByLabel("Search workspaces").fill("owner:me");
-  await row.getByText("Running").waitFor();
+  await row.getByText("running", { exact: true }).waitFor();
   await row.getByText(/^(direct|relayed)/).waitFor();
   await picture(page, "workspaces");
   // Another user stops it.
   await run(place, ["stop", "list", "-y"]);
   await row.getByText("Stopped").waitFor();
   await row.getByRole("button", { name: "Start list" }).click();
-  await row.getByText("Running").waitFor({ timeout: 60_000 });
+  await row.getByText("running", { exact: true }).waitFor({ timeout: 60_000 });
 });
 
 it("starts, stops, restarts and deletes", async () => {
@@ -131,6 +132,31 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   );
   await page.getByRole("button", { name: "Copy SSH command" }).click();
   expect(await page.evaluate(() => navigator.clipboard.readText())).toBe("coder ssh list");
+  const system = page.getByRole("group", { name: "System of this computer" });
+  await system.getByRole("button", { name: "Windows" }).click();
+  expect(await page.getByLabel("install command", { exact: true }).inputValue()).toBe(
+    `irm ${place.url}/install.ps1 | iex`,
+  );
+  // Every editor has an icon of its own.
+  const icons = (of: Locator) =>
+    of.locator("img").evaluateAll(async (found) => {
+      await Promise.all(found.map((icon) => (icon as HTMLImageElement).decode()));
+      return found.map((icon) => new URL((icon as HTMLImageElement).src).pathname);
+    });
+  expect(await icons(page.getByRole("button", { name: "VS Code", exact: true }))).toEqual(["/icon/code.svg"]);
+  expect(await icons(page.getByRole("button", { name: "JetBrains" }))).toEqual(["/icon/jetbrains.svg"]);
+  await page.getByRole("button", { name: "Other editors" }).click();
+  expect(await page.getByRole("menuitem").allTextContents()).toEqual([
+    "Cursor",
+    "Windsurf",
+    "VSCodium",
+    "Zed (needs coder config-ssh)",
+  ]);
+  expect(await icons(page.getByRole("menu"))).toEqual(
+    ["cursor", "windsurf", "vscodium", "zed"].map((name) => `/icon/${name}.svg`),
+  );
+  await axe(page, "other editors");
+  await page.keyboard.press("Escape");
   for (const tab of ["Logs", "Scripts", "Path"]) {
     await page.getByRole("tab", { name: tab }).click();
     await axe(page, `a workspace's ${tab}`);

@@ -164,11 +164,16 @@ function Pages() {
           <Route path="/notifications" component={Notifications} />
           <Route path="/deployment/appearance" component={Appearance} />
           <Route path="/deployment/notifications" component={DeploymentNotifications} />
+          <Route path="/deployment/regions">
+            <Health regions />
+          </Route>
           <Route path="/deployment/idp-org-sync">
             <Organizations sync />
           </Route>
           <Route path="/external-auth/:id">{(p) => <ExternalAuth key={p.id} id={p.id} />}</Route>
-          <Route path="/health" component={Health} />
+          <Route path="/health">
+            <Health />
+          </Route>
           <Route path="/mesh" component={Mesh} />
           <Route path="/downloads" component={Downloads} />
           <Route path="/docs/decisions/:page">{(p) => <Docs page={`decisions/${p.page}`} />}</Route>

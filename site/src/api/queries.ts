@@ -201,6 +201,7 @@ export const queries = {
     ask<t.ProvisionerDaemon[]>(["provisioners", "daemons", name], `${orgPath(name)}/provisionerdaemons`),
   provisionerKeys: (name?: string) =>
     ask<t.ProvisionerKey[]>(["provisioners", "keys", name], `${orgPath(name)}/provisionerkeys`),
+  workspaceProxies: () => ask<{ regions: t.WorkspaceProxy[] }>(["regions", "proxies"], "workspaceproxies"),
   jobs: (name?: string) =>
     ask<t.ProvisionerJob[]>(["jobs", "list", name], `${orgPath(name)}/provisionerjobs?limit=100`),
 

@@ -1,14 +1,16 @@
 // What an agent offers to open: a terminal, editors and apps.
 import { useQuery } from "@tanstack/react-query";
-import { Braces, ExternalLink, SquareTerminal } from "lucide-react";
+import { ChevronDown, ExternalLink, SquareTerminal } from "lucide-react";
 import { useState } from "react";
 import { openWithToken } from "~/api/actions";
 import { queries } from "~/api/queries";
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
-import { editorLink, jetbrainsLink } from "~/lib/editors";
+import { derived, editorLink, jetbrainsLink, sshHost, zedLink } from "~/lib/editors";
 import { appLink, opens, plainText, wantsToken, withToken } from "~/lib/links";
 import { paths } from "~/lib/path";
 import { useRegion } from "~/lib/region";
+import { Item, Menu } from "./menu";
+import { useMe } from "./user";
 import { Badge, Button, buttonClass, cx, ErrorNote, Icon } from "./ui";
 
 export function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: WorkspaceAgent; enabled: boolean }) {
@@ -40,7 +42,7 @@ export function Apps({ workspace, agent, enabled }: { workspace: Workspace; agen
             disabled={!enabled}
             onClick={() => void open((token) => editorLink("vscode", workspace, agent, token))}
           >
-            <Braces /> VS Code
+            <Icon src="/icon/code.svg" name="VS Code" className="size-4" /> VS Code
           </Button>
         )}
         {shows("vscode_insiders") && (
@@ -48,13 +50,16 @@ export function Apps({ workspace, agent, enabled }: { workspace: Workspace; agen
             disabled={!enabled}
             onClick={() => void open((token) => editorLink("vscode-insiders", workspace, agent, token))}
           >
-            <Braces /> VS Code Insiders
+            <Icon src="/icon/code-insiders.svg" name="VS Code Insiders" className="size-4" /> VS Code Insiders
           </Button>
         )}
         {shows("ssh_helper") && (
           <Button disabled={!enabled} onClick={() => void open((token) => jetbrainsLink(workspace, agent, token))}>
-            <Braces /> JetBrains
+            <Icon src="/icon/jetbrains.svg" name="JetBrains" className="size-4" /> JetBrains
           </Button>
+        )}
+        {(shows("vscode") || shows("ssh_helper")) && (
+          <OtherEditors {...{ workspace, agent, enabled }} open={(make) => void open(make)} />
         )}
         {(groups.get("") ?? []).map((app) => (
           <AppLink key={app.id} {...{ workspace, agent, app, host, enabled }} open={(make) => void open(make)} />
@@ -72,6 +77,52 @@ export function Apps({ workspace, agent, enabled }: { workspace: Workspace; agen
         ))}
       <ErrorNote error={error} />
     </div>
+  );
+}
+
+// OtherEditors offers editors that few people have: those that run VS Code's extension, and Zed, which connects by SSH.
+function OtherEditors({
+  workspace,
+  agent,
+  enabled,
+  open,
+}: {
+  workspace: Workspace;
+  agent: WorkspaceAgent;
+  enabled: boolean;
+  open: (make: (token: string) => string) => void;
+}) {
+  const ssh = useQuery(queries.sshConfig()).data;
+  const mine = useMe().id === workspace.owner_id;
+  const picture = (icon: string, name: string) => <Icon src={icon} name={name} className="size-4" />;
+  return (
+    <Menu
+      align="start"
+      trigger={
+        <Button disabled={!enabled}>
+          Other editors <ChevronDown aria-hidden />
+        </Button>
+      }
+    >
+      {agent.display_apps.includes("vscode") &&
+        derived.map(({ scheme, name, icon }) => (
+          <Item
+            key={scheme}
+            icon={picture(icon, name)}
+            onSelect={() => open((token) => editorLink(scheme, workspace, agent, token))}
+          >
+            {name}
+          </Item>
+        ))}
+      {agent.display_apps.includes("ssh_helper") && (
+        <Item
+          icon={picture("/icon/zed.svg", "Zed")}
+          onSelect={() => location.assign(zedLink(sshHost(workspace, agent, mine, ssh), agent.expanded_directory))}
+        >
+          Zed (needs coder config-ssh)
+        </Item>
+      )}
+    </Menu>
   );
 }
 

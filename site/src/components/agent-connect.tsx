@@ -1,12 +1,15 @@
-// How a user's computer reaches an agent: commands to copy.
+// How a user's computer reaches an agent: commands to copy, for each system.
 import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { type ReactNode, useState } from "react";
 import { Link } from "wouter";
 import { queries } from "~/api/queries";
 import type { Workspace, WorkspaceAgent } from "~/api/types";
-import { installCommand, systemOf } from "~/lib/downloads";
+import { installCommand, systemOf, systems } from "~/lib/downloads";
+import { sshHost } from "~/lib/editors";
 import { paths } from "~/lib/path";
 import { CopyLine } from "./copy";
+import { DocsLink } from "./docs-link";
+import { cx } from "./ui";
 import { useMe } from "./user";
 
 export function Connect({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
@@ -15,11 +18,31 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
   const mine = useMe().id === workspace.owner_id;
   const short = several ? `${workspace.name}.${agent.name}` : workspace.name;
   const name = mine ? short : `${workspace.owner_name}/${short}`;
-  const host = mine ? short : `${workspace.owner_name}--${short}`;
+  const [system, choose] = useState(systemOf(navigator.userAgent) ?? "linux");
   return (
     <div className="grid gap-3 lg:grid-cols-2">
-      <Labelled label="Install the command line on this computer">
-        <CopyLine label="install command" text={installCommand(systemOf(navigator.userAgent), location.origin)} />
+      <div role="group" aria-label="System of this computer" className="flex gap-1 lg:col-span-2">
+        {systems.map((s) => (
+          <button
+            key={s.system}
+            type="button"
+            aria-pressed={s.system === system}
+            onClick={() => choose(s.system)}
+            className={cx(
+              "rounded-md px-2 py-0.5 text-[13px]",
+              s.system === system ? "bg-raised text-ink" : "text-muted hover:text-ink",
+            )}
+          >
+            {s.name}
+          </button>
+        ))}
+      </div>
+      <Labelled
+        label={
+          system === "windows" ? "Install the command line, in PowerShell" : "Install the command line, in a shell"
+        }
+      >
+        <CopyLine label="install command" text={installCommand(system, location.origin)} />
       </Labelled>
       <Labelled label="Sign in">
         <CopyLine label="login command" text={`coder login ${location.origin}`} />
@@ -28,14 +51,7 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
         <CopyLine label="SSH command" text={`coder ssh ${name}`} />
       </Labelled>
       <Labelled label="OpenSSH (needs coder config-ssh)">
-        <CopyLine
-          label="OpenSSH command"
-          text={
-            ssh?.hostname_suffix
-              ? `ssh ${agent.name}.${workspace.name}.${workspace.owner_name}.${ssh.hostname_suffix}`
-              : `ssh ${ssh?.hostname_prefix ?? "coder."}${host}`
-          }
-        />
+        <CopyLine label="OpenSSH command" text={`ssh ${sshHost(workspace, agent, mine, ssh)}`} />
       </Labelled>
       <Labelled label="Forward a port">
         <CopyLine label="port-forward command" text={`coder port-forward ${name} --tcp 8080:8080`} />
@@ -44,11 +60,13 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
         <CopyLine label="ping command" text={`coder ping ${name}`} />
       </Labelled>
       <p className="text-[13px] text-muted lg:col-span-2">
-        OpenSSH and editors also need <code>coder config-ssh</code>. There are{" "}
+        OpenSSH and Zed also need <code>coder config-ssh</code>. VS Code and editors that derive from it need the
+        extension <b>Coder Remote</b>, JetBrains Toolbox the plugin <b>Coder</b>:{" "}
+        <DocsLink to="connecting#ides">Editors</DocsLink>. There are{" "}
         <Link className="underline" href={paths.downloads}>
-          downloads for other systems
-        </Link>
-        .
+          downloads
+        </Link>{" "}
+        for each system.
         {agent.expanded_directory && (
           <>
             {" "}

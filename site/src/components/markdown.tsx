@@ -21,6 +21,11 @@ export default function Markdown({ text, resolve }: { text: string; resolve?: Re
   );
 }
 
+// Phrases is a short text in the middle of a page, such as a parameter's description.
+export const Phrases = ({ text }: { text: string }) => (
+  <Links value={null}>{blocks(lexer(text, { breaks: true }))}</Links>
+);
+
 // headings returns the texts of a page's headings of a level, without their markup.
 export const headings = (text: string, depth: number): string[] =>
   lexer(text)

@@ -1,7 +1,7 @@
 // The form for a template's parameters. The server evaluates it for the current values: options, defaults and whole
 // parameters may depend on others.
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { send } from "~/api/client";
 import type {
   EvaluateParametersRequest,
@@ -13,6 +13,14 @@ import { useDebounced } from "~/lib/hooks";
 import { validate } from "~/lib/validate";
 import { ParameterInput } from "./parameter-input";
 import { Badge, cx, ErrorNote, Icon, Loading, Note } from "./ui";
+
+const Phrases = lazy(async () => ({ default: (await import("./markdown")).Phrases }));
+
+// Descriptions are Markdown.
+const aboutClass = cx(
+  "grid max-w-prose gap-1 text-[13px] text-muted",
+  "[&_a]:underline [&_code]:font-mono [&_ol]:list-decimal [&_ol]:pl-5 [&_ul]:list-disc [&_ul]:pl-5",
+);
 
 export type Inputs = Record<string, string>;
 
@@ -187,9 +195,11 @@ function Parameter({ p, form, existing }: { p: PreviewParameter; form: Parameter
         {p.ephemeral && <Badge title="Applies to one build only">this build only</Badge>}
       </div>
       {p.description && (
-        <p id={`${base}-about`} className="max-w-prose text-[13px] whitespace-pre-line text-muted">
-          {p.description}
-        </p>
+        <div id={`${base}-about`} className={aboutClass}>
+          <Suspense fallback={<p>{p.description}</p>}>
+            <Phrases text={p.description} />
+          </Suspense>
+        </div>
       )}
       <ParameterInput
         p={p}

@@ -1,6 +1,6 @@
 // The shortest ways into a workspace of a list: its terminal, its editor and its first apps, as icons.
 import { useQuery } from "@tanstack/react-query";
-import { Braces, SquareTerminal } from "lucide-react";
+import { SquareTerminal } from "lucide-react";
 import { openWithToken } from "~/api/actions";
 import { queries } from "~/api/queries";
 import type { Workspace } from "~/api/types";
@@ -51,7 +51,7 @@ export function RowApps({ workspace: w }: { workspace: Workspace }) {
               .catch((err: unknown) => toast({ tone: "bad", text: `VS Code for ${w.name}: ${messageOf(err)}` }))
           }
         >
-          <Braces />
+          <Icon src="/icon/code.svg" name="VS Code" className="size-4" />
         </IconButton>
       )}
       {apps.slice(0, most).map((app) => (

@@ -1,5 +1,24 @@
 // Addresses that open a workspace in an editor on this machine.
-import type { Workspace, WorkspaceAgent } from "~/api/types";
+import type { SSHConfig, Workspace, WorkspaceAgent } from "~/api/types";
+
+// Editors that run the extension "Coder Remote", beside VS Code and its insiders' edition.
+export const derived = [
+  { scheme: "cursor", name: "Cursor", icon: "/icon/cursor.svg" },
+  { scheme: "windsurf", name: "Windsurf", icon: "/icon/windsurf.svg" },
+  { scheme: "vscodium", name: "VSCodium", icon: "/icon/vscodium.svg" },
+];
+
+// sshHost is the name of an agent's host in the section that coder config-ssh writes.
+export function sshHost(w: Workspace, agent: WorkspaceAgent, mine: boolean, ssh: SSHConfig | undefined): string {
+  if (ssh?.hostname_suffix) return `${agent.name}.${w.name}.${w.owner_name}.${ssh.hostname_suffix}`;
+  const several = w.latest_build.resources.flatMap((r) => r.agents ?? []).length > 1;
+  const short = several ? `${w.name}.${agent.name}` : w.name;
+  return `${ssh?.hostname_prefix ?? "coder."}${mine ? short : `${w.owner_name}--${short}`}`;
+}
+
+// zedLink opens a host of the SSH configuration.
+export const zedLink = (host: string, folder: string | undefined) =>
+  `zed://ssh/${host}${(folder ?? "").split("/").map(encodeURIComponent).join("/")}`;
 
 export function editorLink(scheme: string, w: Workspace, agent: WorkspaceAgent, token: string): string {
   const query = new URLSearchParams({

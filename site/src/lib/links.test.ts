@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { describe, expect, it, vi } from "vitest";
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
-import { editorLink, jetbrainsLink } from "./editors";
+import { derived, editorLink, jetbrainsLink, sshHost, zedLink } from "./editors";
 import { appLink, opens, plainText, portLink, wantsToken, withToken } from "./links";
 
 const w = { name: "dev", owner_name: "ada" } as Workspace;
@@ -78,6 +78,18 @@ describe("links", () => {
         folder: "/home/ada/a b",
       },
     ]);
+  });
+
+  it("editors that connect by SSH", () => {
+    const ssh = { hostname_prefix: "coder.", hostname_suffix: "", ssh_config_options: {} };
+    const of = (agents: WorkspaceAgent[]) => ({ ...w, latest_build: { resources: [{ agents }] } }) as Workspace;
+    expect(sshHost(of([agent]), agent, true, ssh)).toBe("coder.dev");
+    expect(sshHost(of([agent]), agent, false, ssh)).toBe("coder.ada--dev");
+    expect(sshHost(of([agent, agent]), agent, true, ssh)).toBe("coder.dev.main");
+    expect(sshHost(of([agent]), agent, false, { ...ssh, hostname_suffix: "coder" })).toBe("main.dev.ada.coder");
+    expect(zedLink("coder.dev", "/home/ada/a b")).toBe("zed://ssh/coder.dev/home/ada/a%20b");
+    expect(zedLink("coder.dev", undefined)).toBe("zed://ssh/coder.dev");
+    expect(derived.map(({ scheme }) => scheme)).toEqual(["cursor", "windsurf", "vscodium"]);
   });
 
   it("a token for programs, and for no website", () => {

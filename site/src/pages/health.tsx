@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react";
+import { lazy } from "react";
 import { queries } from "~/api/queries";
 import type { HealthSection } from "~/api/types";
 import { DocsLink } from "~/components/docs-link";
-import { Ago, Badge, Button, Card, Facts, Note, Page, Pending, type Tone } from "~/components/ui";
+import { Ago, Badge, Button, Card, Facts, LinkButton, Note, Page, Pending, type Tone } from "~/components/ui";
 import { duration, plural, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { Servers } from "~/components/servers";
@@ -15,7 +16,14 @@ const marks = {
   error: <CircleAlert className="size-5 text-bad" />,
 };
 
-export default function Health() {
+const Regions = lazy(() => import("./regions"));
+
+// The page of regions belongs to this one, so that the first page to load does not know it.
+export default function Health({ regions }: { regions?: boolean }) {
+  return regions ? <Regions /> : <Report />;
+}
+
+function Report() {
   useTitle("Health");
   const health = useQuery(queries.health());
   const wrong = health.data?.sections.filter((s) => s.severity !== "ok").length ?? 0;
@@ -33,6 +41,7 @@ export default function Health() {
       actions={
         <>
           <DocsLink to="troubleshooting">Troubleshooting</DocsLink>
+          <LinkButton href="/deployment/regions">Regions</LinkButton>
           <Button busy={health.isFetching} onClick={() => void health.refetch()}>
             <RefreshCw /> Check again
           </Button>
