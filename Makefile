@@ -30,7 +30,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check test test-site screenshots test-go compile-tests test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
+.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check test test-site screenshots recordings test-go compile-tests test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -136,9 +136,21 @@ release-check: ## make the release twice, in two clones of the last commit, and 
 	echo "both builds have the same checksums:"
 	cat "$$work/one/build/release/SHA256SUMS"
 
-SITE_TESTS := command -v npm >/dev/null || { echo "the dashboard's tests require npm"; exit 1; }; cd site && npm test && npm run e2e
+# The browser suite runs in two halves at the same time, each with its own server and browser: it waits for processes most of its time.
+define SITE_TESTS
+command -v npm >/dev/null || { echo "the dashboard's tests require npm"; exit 1; }
+cd site
+npm test
+half=$$(mktemp)
+npm run e2e -- --shard=1/2 >"$$half" 2>&1 & first=$$!
+failed=
+npm run e2e -- --shard=2/2 || failed=yes
+wait $$first || failed=yes
+cat "$$half" && rm "$$half"
+[ -z "$$failed" ]
+endef
 
-# The browser suite waits for processes half of its time, which the linters use, and the tests of charts, packages and images.
+# The linters, and the tests of charts, packages and images, use the time that the browser suite waits.
 test: build ## run the linters and all tests; as root also those that need namespaces, containers and other users
 	@scripts/test-prerequisites
 	log=$$(mktemp) failed=
@@ -155,6 +167,9 @@ test-site: build ## run the dashboard's unit tests and the browser suite against
 
 screenshots: build ## update docs/screenshots with the browser suite
 	cd site && SCREENSHOTS=1 npm run e2e
+
+recordings: build ## update docs/recordings, terminal sessions that asciinema plays
+	$(TEST) -count=1 -run TestRecordings ./e2e -record
 
 # These are tested with the race detector here, the rest by `make test-race`: the mesh, what runs in workspaces, and the tables and
 # queues that everything depends on.

@@ -171,7 +171,7 @@ func (d *deployment) start(ctx context.Context) (began time.Time, err error) {
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir, "CODER_CONFIG_DIR=" + filepath.Join(d.dir, "config"), "CODER_CACHE_DIRECTORY=" + filepath.Join(d.dir, "cache"),
 		"CODER_HTTP_ADDRESS=" + d.url.Host, "CODER_ACCESS_URL=" + d.url.String(), "CODER_PG_CONNECTION_URL=" + d.postgres.URL(),
-		"CODER_PROVISIONER_DAEMONS=0", "CODER_PROVISIONER_DAEMON_PSK=" + psk, "CODER_STUN_ADDRESS=off",
+		"CODER_PROVISIONER_DAEMONS=0", "CODER_PROVISIONER_DAEMON_PSK=" + psk,
 		"CODER_API_RATE_LIMIT=0", // one user sends what hundreds would
 	}
 	for _, name := range []string{"CODER_PPROF_ENABLE", "CODER_PPROF_ADDRESS", "CODER_TERRAFORM_BINARY"} {

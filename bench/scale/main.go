@@ -116,6 +116,7 @@ type bench struct {
 	logLines   int
 	keep       bool // the folder
 	statements bool // show what each costs
+	profile    string
 
 	deployed *deployment // nil until a part needs it
 	fleet    *fleet      // of agents; nil until they run
@@ -148,7 +149,7 @@ func start() error {
 	flag.BoolVar(&b.keep, "keep", false, "keep the deployment's folder, with the server's log")
 	flag.BoolVar(&b.statements, "statements", false, "show the most expensive statements of each part (needs the extension pg_stat_statements)")
 	serve := flag.Bool("serve-relay", false, "for the program's own use: serve a relay")
-	profile := flag.String("profile", "", "file for a CPU profile of the load (for the server's, set CODER_PPROF_ENABLE)")
+	flag.StringVar(&b.profile, "profile", "", "file for a CPU profile of the load in the last part (for the server's, set CODER_PPROF_ENABLE)")
 	flag.Parse()
 	if *serve {
 		return serveRelay()
@@ -156,16 +157,6 @@ func start() error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if *profile != "" {
-		file, err := os.Create(*profile)
-		if err == nil {
-			err = pprof.StartCPUProfile(file)
-		}
-		if err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
 	return b.run(ctx, strings.Split(*chosen, ","), names, *out)
 }
 
@@ -177,11 +168,27 @@ func (b *bench) run(ctx context.Context, chosen, names []string, out string) (er
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	fmt.Fprintln(os.Stderr, "machine:", machine())
-	for _, p := range parts {
+	last := -1
+	for i, p := range parts {
+		if slices.Contains(chosen, p.name) {
+			last = i
+		}
+	}
+	for i, p := range parts {
 		if !slices.Contains(chosen, p.name) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "%s (load %s)\n", p.name, load())
+		if i == last && b.profile != "" {
+			file, err := os.Create(b.profile)
+			if err == nil {
+				err = pprof.StartCPUProfile(file)
+			}
+			if err != nil {
+				return err
+			}
+			defer pprof.StopCPUProfile()
+		}
 		if err := p.of(b, ctx); err != nil {
 			return errors.Join(fmt.Errorf("%s: %w", p.name, err), b.print())
 		}
