@@ -16,9 +16,12 @@ import (
 type Wire struct {
 	control *http.ResponseController
 
-	mu    sync.Mutex // guards cause, and the order of deadlines
+	mu    sync.Mutex // guards what follows, and every use of control
 	cause error      // why the exchange was ended, or nil
+	over  bool       // the handler has returned: control must not be used, because HTTP/2 takes its response writer apart
 }
+
+var errOver = errors.New("the exchange is over: its handler has returned")
 
 // CompressFrom is the size in bytes from which responses are worth compressing. Shorter ones, such as the answers to heartbeats, would grow,
 // and each would occupy a compressor of 1 MB for as long as the collector lets it live.
@@ -30,6 +33,7 @@ type key struct{}
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wire := &Wire{control: http.NewResponseController(w)}
+		defer wire.close()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, wire)))
 	})
 }
@@ -43,19 +47,37 @@ func From(ctx context.Context) (*Wire, error) {
 	return wire, nil
 }
 
-// AwaitRead sets a deadline of d from now for all further reads; 0 means none. Once the exchange was ended it returns the cause.
+// close keeps everyone who still holds the exchange from using it.
+func (w *Wire) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+}
+
+// AwaitRead sets a deadline of d from now for all further reads; 0 means none. Once the exchange was ended it returns the cause, and it fails
+// after the handler has returned.
 func (w *Wire) AwaitRead(d time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.cause != nil {
+	switch {
+	case w.cause != nil:
 		return w.cause
+	case w.over:
+		return errOver
 	}
 	return w.control.SetReadDeadline(after(d))
 }
 
 // AwaitWrite sets a deadline of d from now for all further writes; 0 means none. A deadline that passes ends the exchange, even if nothing is
-// being written.
-func (w *Wire) AwaitWrite(d time.Duration) error { return w.control.SetWriteDeadline(after(d)) }
+// being written. It fails after the handler has returned.
+func (w *Wire) AwaitWrite(d time.Duration) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return errOver
+	}
+	return w.control.SetWriteDeadline(after(d))
+}
 
 // after returns the time d from now, or the zero time for 0.
 func after(d time.Duration) time.Time {
@@ -65,12 +87,15 @@ func after(d time.Duration) time.Time {
 	return time.Now().Add(d)
 }
 
-// End fails the present and all later reads. Only the first cause counts.
+// End fails the present and all later reads. Only the first cause counts. It may be called after the handler has returned.
 func (w *Wire) End(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.cause == nil {
-		w.cause = cause
+	if w.cause != nil {
+		return
+	}
+	w.cause = cause
+	if !w.over {
 		// The only error is "not supported", which AwaitRead meets before; then the end of the connection ends the reader.
 		_ = w.control.SetReadDeadline(time.Unix(1, 0))
 	}

@@ -108,3 +108,36 @@ func TestNoDeadline(t *testing.T) {
 		}
 	}
 }
+
+// TestEndAfterReturn: whoever ends an exchange may come later than the return of its handler, when HTTP/2 has taken the response writer apart.
+func TestEndAfterReturn(t *testing.T) {
+	t.Parallel()
+	var wire *rpcwire.Wire
+	returned := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rpcwire.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			wire, _ = rpcwire.From(r.Context())
+		})).ServeHTTP(w, r)
+		close(returned)
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	transport := &http.Transport{Protocols: server.Config.Protocols}
+	resp, err := (&http.Client{Transport: transport}).Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	<-returned
+	transport.CloseIdleConnections()
+	server.Close() // the server has nothing of the exchange left
+	if wire.AwaitRead(time.Hour) == nil || wire.AwaitWrite(time.Hour) == nil {
+		t.Error("a deadline was set after the handler had returned")
+	}
+	cause := errors.New("stopping")
+	wire.End(cause)
+	if err := wire.AwaitRead(time.Hour); !errors.Is(err, cause) {
+		t.Errorf("the cause is %v, want %v", err, cause)
+	}
+}
