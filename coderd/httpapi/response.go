@@ -16,8 +16,9 @@ type response struct {
 	hijacked bool
 	begins   func(status int) // called once, before the answer's status is sent; may be nil
 
-	mu   sync.Mutex
-	conn net.Conn // guarded by mu: the hijacked connection
+	mu   sync.Mutex // guards what follows
+	conn net.Conn   // the hijacked connection
+	left bool       // the handler is returning
 }
 
 // code returns the status of an answer that has ended.

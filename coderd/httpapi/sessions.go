@@ -33,8 +33,7 @@ type Sessions struct {
 type served struct {
 	actor rbac.Actor
 	end   context.CancelCauseFunc
-	left  chan struct{} // closed when its handler has returned
-	cut   func()        // ends its connection
+	cut   func() // ends its connection, if its handler has not returned
 
 	mu     sync.Mutex
 	guards []Guard // guarded by mu
@@ -107,7 +106,7 @@ func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, ac
 		return ctx, func() {}, nil
 	}
 	ctx, end := context.WithCancelCause(ctx)
-	x := &served{actor: actor, end: end, left: make(chan struct{}), cut: w.cut}
+	x := &served{actor: actor, end: end, cut: w.cut}
 	s.mu.Lock()
 	s.open[x] = struct{}{}
 	changed := s.generation != generation
@@ -117,7 +116,7 @@ func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, ac
 		s.mu.Lock()
 		delete(s.open, x)
 		s.mu.Unlock()
-		close(x.left)
+		w.leave()
 		end(nil)
 	}
 	if changed {
@@ -174,13 +173,7 @@ func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
 func (s *Sessions) finish(x *served, reason *fault.Error) {
 	s.log.Debug("request ended with its session", "user", x.actor.Username, "reason", reason.Message)
 	x.end(reason)
-	time.AfterFunc(politeTime, func() {
-		select {
-		case <-x.left:
-		default:
-			x.cut()
-		}
-	})
+	time.AfterFunc(politeTime, x.cut)
 }
 
 // SessionEnded returns why the session of the request with this context ended during the request, or nil if it did not.
@@ -191,17 +184,25 @@ func SessionEnded(ctx context.Context) *fault.Error {
 	return fault.As(context.Cause(ctx))
 }
 
+// leave keeps cut from having an effect: the handler is returning, after which HTTP/2 takes the response writer apart.
+func (w *response) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = true
+}
+
 // cut closes the connection that carries the answer.
 func (w *response) cut() {
 	w.mu.Lock()
-	conn := w.conn
-	w.mu.Unlock()
-	if conn != nil {
-		conn.Close()
-		return
+	conn, left := w.conn, w.left
+	if conn == nil && !left {
+		control := http.NewResponseController(w.ResponseWriter)
+		// Only a connection in a test lacks deadlines.
+		_ = control.SetWriteDeadline(time.Now())
+		_ = control.SetReadDeadline(time.Now())
 	}
-	control := http.NewResponseController(w.ResponseWriter)
-	// Only a connection in a test lacks deadlines.
-	_ = control.SetWriteDeadline(time.Now())
-	_ = control.SetReadDeadline(time.Now())
+	w.mu.Unlock()
+	if conn != nil && !left {
+		conn.Close() // without the lock, because a TLS connection says goodbye
+	}
 }
