@@ -274,3 +274,63 @@ func TestPlansAreKept(t *testing.T) {
 		}
 	}
 }
+
+// TestAdmissionNeedsNoStatistics checks that the admission of an agent reads few rows even before PostgreSQL has statistics of the tables, as in a
+// deployment that has just grown: every agent is admitted twice when it returns to a restarted server.
+func TestAdmissionNeedsNoStatistics(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	s.Seed(coderdtest.Size{Users: 10, Workspaces: 2000, Builds: 4000})
+	conn, err := s.DB.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	for _, sql := range []string{
+		"DELETE FROM pg_statistic WHERE starelid >= 16384", // below are PostgreSQL's own tables: FirstNormalObjectId
+		"UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid >= 16384",
+		"SET LOCAL plan_cache_mode = force_generic_plan",
+	} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var id uuid.UUID
+	var byID, byToken string
+	if err := tx.QueryRow(t.Context(), `SELECT id, quote_literal(id) || ', NULL', 'NULL, ' || quote_literal(token_hash) FROM workspace_agents
+		WHERE token_hash IS NOT NULL LIMIT 1`).Scan(&id, &byID, &byToken); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dbsqlc.New(tx).GetAdmittedAgent(t.Context(), dbsqlc.GetAdmittedAgentParams{ID: &id}); err != nil && !database.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	var prepared string
+	if err := tx.QueryRow(t.Context(), "SELECT name FROM pg_prepared_statements WHERE statement LIKE '-- name: GetAdmittedAgent %'").Scan(&prepared); err != nil {
+		t.Fatal(err)
+	}
+	for what, args := range map[string]string{"by id": byID, "by token": byToken} {
+		var text []byte
+		if err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE "+pgx.Identifier{prepared}.Sanitize()+"("+args+")", pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		var out []struct{ Plan plan }
+		if err := json.Unmarshal(text, &out); err != nil || len(out) != 1 {
+			t.Fatalf("%s: %v", text, err)
+		}
+		rows := map[string]float64{}
+		out[0].Plan.read(rows, map[string]bool{})
+		for table, n := range rows {
+			if n > 10 {
+				t.Errorf("%s: the admission reads %.0f rows of %s", what, n, table)
+			}
+		}
+		if rows["workspace_agents"] == 0 {
+			t.Errorf("%s: the admission reads no agent: %s", what, text)
+		}
+	}
+}

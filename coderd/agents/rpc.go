@@ -172,11 +172,6 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 		return err
 	}
 	defer r.conns.streams.Done()
-	// The build may have progressed since the agent got its manifest. From here on the agent receives each change.
-	if err := r.compare(ctx, c, hello); err != nil {
-		r.forget(c)
-		return r.fail(ctx, id, "read agent", err)
-	}
 	if err := r.connected(ctx, c, hello, returning); err != nil {
 		r.forget(c)
 		return r.fail(ctx, id, "store connection", err)
@@ -190,30 +185,25 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 	return err
 }
 
-// compare asks the agent to fetch its manifest if it does not have the newest one.
-func (s *Service) compare(ctx context.Context, c *connection, hello *agentpb.Hello) error {
+// compare asks the agent to fetch its manifest if it does not have that of the given build, which has described the agent completely or not yet.
+func (c *connection) compare(hello *agentpb.Hello, build int32, complete bool) {
+	if hello.GetIncarnation() != 0 && hello.GetIncarnation() != uint64(build) || hello.GetManifestPending() && complete {
+		c.tellManifest()
+	}
+}
+
+// described stores what an agent reports about itself when it has a newer manifest.
+func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.Hello) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	a, err := s.opts.DB.GetAgent(ctx, c.agent)
 	if err != nil {
 		return err
 	}
-	if hello.GetIncarnation() != 0 && hello.GetIncarnation() != uint64(a.BuildNumber) || hello.GetManifestPending() && a.Complete {
-		c.tellManifest()
-	}
-	return nil
-}
-
-// described stores what an agent reports about itself when it has a newer manifest.
-func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.Hello) error {
-	if err := s.compare(ctx, c, hello); err != nil {
-		return err
-	}
+	c.compare(hello, a.BuildNumber, a.Complete)
 	if hello.GetManifestPending() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		n, err := q.UpdateAgentHello(ctx, dbsqlc.UpdateAgentHelloParams{ID: c.agent, ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText)})
 		return announceChange(ctx, q, c.agent, n, err)
@@ -275,6 +265,8 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 	if err != nil {
 		return err
 	}
+	// The build may have progressed since the agent got its manifest. From here on the agent receives each change.
+	c.compare(hello, admitted.BuildNumber, admitted.Complete)
 	p := dbsqlc.AgentConnectedParams{
 		ID: c.agent, Version: short(hello.GetVersion(), maxText), ApiVersion: short(hello.GetApiVersion(), maxText),
 		OperatingSystem: short(hello.GetOperatingSystem(), maxText), Architecture: short(hello.GetArchitecture(), maxText),
