@@ -24,23 +24,27 @@ var (
 const (
 	// dialTimeout bounds a Dial whose context has no deadline.
 	dialTimeout = 30 * time.Second
-	// firstBudget is how long a WireGuard handshake may take before it is restarted; it doubles with each try.
+	// firstBudget is how long a WireGuard handshake may take before its first message is repeated, or before it is restarted
+	// if a restart costs the peer nothing; it doubles with each time.
 	//
 	// WireGuard itself retransmits a handshake after 5 seconds. A single message lost while the two sides are still being
 	// introduced to each other, or while a relay connection is being established, would cost that much.
 	firstBudget = 400 * time.Millisecond
-	// silentBudget is how long a session may leave a new connection unanswered before it is considered dead. It doubles with
-	// each try.
+	// silentBudget is how long a session that was there before may leave a new connection unanswered before it is considered
+	// dead. It doubles with each try. A session that was just established gets maxBudget: its peer cannot have forgotten it
+	// but may be busy.
 	silentBudget = time.Second
 	maxBudget    = 5 * time.Second
 	// Once a path has answered a ping, the handshake gets another pathTrips round trips of that ping, but at least
 	// pathGrace; then its first message is repeated. A handshake takes one round trip on its own path, the relay's; the
 	// ping may have taken a direct path half as long. If the copy is not answered either, the peer is probably busy, and a
-	// dial waits busyBudget before it restarts the handshake, which doubles with each try: a restart voids the work that
-	// the peer has done for the handshake.
+	// dial waits busyTrips round trips, but at least busyBudget, before it restarts the handshake, which doubles with each
+	// try. A restart voids the work that the peer has done for the handshake. If a thousand agents that return to a server
+	// did not wait, most of its work would be void.
 	pathGrace  = 25 * time.Millisecond
 	pathTrips  = 2
 	busyBudget = 500 * time.Millisecond
+	busyTrips  = 8
 	// firstGap is the gap between the first two pings. It doubles with each.
 	firstGap = 25 * time.Millisecond
 )
@@ -133,9 +137,7 @@ func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, seen 
 	defer cancel()
 	verdict := make(chan bool, 1)
 	go func() {
-		stuck := n.stalled(attempt, p, try, busyBudget)
-		restarts, _ := p.live.handshakes()
-		stuck = stuck || restarts != seen || n.silent(attempt, p, min(grown(silentBudget, try), maxBudget))
+		stuck := n.unanswered(attempt, p, seen, try)
 		if stuck {
 			cancel()
 		}
@@ -173,14 +175,16 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 
 // stalled watches the WireGuard handshake underlying an attempt to reach p. It returns false when there is a session or ctx
 // ends, and true when the handshake has used up its time. Meanwhile it pings the peer's paths, which also starts the search
-// for a direct one: once a path has answered, stalled repeats the handshake's first message, which was perhaps sent too early
-// for that path, and leaves the peer the time busy, which doubles with each try.
+// for a direct one. While no path answers, stalled repeats the handshake's first message. Once one has answered, stalled
+// repeats it again, since it was perhaps sent too early for that path, and leaves the peer the time busy, which doubles with
+// each try. A busy of 0 means that the handshake may be void, and its copies with it: stalled then leaves it little time.
 func (n *Node) stalled(ctx context.Context, p *peer, try int, busy time.Duration) bool {
 	established, changed := p.live.established()
 	if established {
 		return false
 	}
-	timer := time.NewTimer(min(grown(firstBudget, try), maxBudget))
+	budget, copies := min(grown(firstBudget, try), maxBudget), p.live.repeats()
+	timer := time.NewTimer(budget)
 	defer timer.Stop()
 	answered, repeated := false, false
 	pongs := make(chan time.Duration, 1)
@@ -192,12 +196,23 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int, busy time.Duration
 		case <-ctx.Done():
 			return false
 		case <-timer.C:
-			if established, _ = p.live.established(); established || !answered || repeated {
-				return !established
+			established, _ = p.live.established()
+			switch {
+			case established:
+				return false
+			case repeated, !answered && (busy == 0 || budget == maxBudget):
+				return true
+			case answered:
+				repeated = true
+				budget = min(grown(max(busy, pathGrace), try), maxBudget)
+			default:
+				budget = min(2*budget, maxBudget)
 			}
-			repeated = true
-			n.engine.RepeatHandshake(p.Key)
-			timer.Reset(min(grown(busy, try), maxBudget))
+			if p.live.repeat(copies) {
+				n.engine.RepeatHandshake(p.Key)
+			}
+			copies = p.live.repeats()
+			timer.Reset(budget)
 		case <-changed:
 			if established, changed = p.live.established(); established {
 				return false
@@ -206,6 +221,10 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int, busy time.Duration
 			probe.Stop()
 			if !answered {
 				answered = true
+				if busy != 0 {
+					busy = max(busy, busyTrips*latency)
+				}
+				copies = p.live.repeats()
 				timer.Reset(max(pathGrace, pathTrips*latency))
 			}
 		case <-probe.C:
@@ -226,6 +245,20 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int, busy time.Duration
 			gap = min(2*gap, time.Second)
 		}
 	}
+}
+
+// unanswered watches the WireGuard session underlying an attempt to reach p. It returns false when ctx ends, and true when
+// the session must be restarted or when another call has restarted it since live.handshakes returned seen.
+func (n *Node) unanswered(ctx context.Context, p *peer, seen uint64, try int) bool {
+	budget := min(grown(silentBudget, try), maxBudget)
+	if established, _ := p.live.established(); !established {
+		budget = maxBudget
+	}
+	if n.stalled(ctx, p, try, busyBudget) {
+		return true
+	}
+	restarts, _ := p.live.handshakes()
+	return restarts != seen || n.silent(ctx, p, budget)
 }
 
 // silent reports whether a session receives nothing while ctx still waits for it. The other end may have forgotten the

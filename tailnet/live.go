@@ -32,6 +32,7 @@ type live struct {
 	restarts  uint64    // how often this node restarted the session
 	restarted time.Time // when it last did
 	futile    int       // number of restarts since the last session, at most maxFutile
+	copies    uint64    // how often this node repeated the first message of a handshake
 }
 
 // maxFutile bounds how much longer a new dial waits because earlier ones failed: the peer may just have come back.
@@ -89,6 +90,25 @@ func (l *live) restart(seen uint64) bool {
 	l.restarts++
 	l.restarted = time.Now()
 	l.futile = min(l.futile+1, maxFutile)
+	return true
+}
+
+// repeats returns how often the first message of a handshake was repeated, to be passed to repeat.
+func (l *live) repeats() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.copies
+}
+
+// repeat reports whether the caller must repeat the first message of the handshake. It returns false if that was done since
+// repeats returned seen: calls that wait for the same handshake share its copies.
+func (l *live) repeat(seen uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.copies != seen {
+		return false
+	}
+	l.copies++
 	return true
 }
 

@@ -58,7 +58,7 @@ func (n *Node) awaitStream(ctx context.Context, p *peer, raw engine.Stream) erro
 		defer close(done)
 		for try := 0; wait.Err() == nil; try++ {
 			seen, futile := p.live.handshakes()
-			if n.stalled(wait, p, max(try, futile), busyBudget) || n.silent(wait, p, min(grown(silentBudget, try), maxBudget)) {
+			if n.unanswered(wait, p, seen, max(try, futile)) {
 				n.restart(p, seen)
 				raw.Again()
 			}

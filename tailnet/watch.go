@@ -82,7 +82,7 @@ func (n *Node) renew(p *peer) {
 		seen, _ := p.live.handshakes()
 		n.restart(p, seen)
 		n.engine.Echo(p.addr, nil)
-		if !n.stalled(n.ctx, p, min(try, renewPatience), pathGrace) {
+		if !n.stalled(n.ctx, p, min(try, renewPatience), 0) {
 			return
 		}
 	}
