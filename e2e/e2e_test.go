@@ -246,8 +246,8 @@ func (s *server) cleanup() {
 	}
 }
 
-// processes returns the processes whose environment names the server's folder or addresses, with that environment: agents, programs that
-// sessions started, and whatever the command line left.
+// processes returns the processes whose environment or arguments name the server's folder or addresses, with their environment: agents, scripts
+// that still fetch one, programs that sessions started, and whatever the command line left.
 func (s *server) processes() map[int]string {
 	found := map[int]string{}
 	entries, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -257,7 +257,12 @@ func (s *server) processes() map[int]string {
 			continue // it has ended meanwhile
 		}
 		environ := string(text)
-		if !strings.Contains(environ, s.dir+"/") && !strings.Contains(environ, "127.0.0.1:"+s.port) && !strings.Contains(environ, s.url()+"/") {
+		args, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if err != nil {
+			continue
+		}
+		all := environ + string(args)
+		if !strings.Contains(all, s.dir+"/") && !strings.Contains(all, "127.0.0.1:"+s.port) && !strings.Contains(all, s.url()+"/") {
 			continue
 		}
 		var pid int

@@ -159,3 +159,16 @@ func TestExpectedRelayIsAnother(t *testing.T) {
 		t.Errorf("the relay is %s", got)
 	}
 }
+
+// TestRelaysAfterClose checks that a welcome which arrives while the engine closes connects to no relay: nothing would end that connection.
+func TestRelaysAfterClose(t *testing.T) {
+	t.Parallel()
+	relay := newRelay(t)
+	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
+	e.closeRelays()
+	e.SetRelays([]Relay{relay}, 1)
+	e.ExpectRelay(1, relay.URL)
+	for _, l := range e.allLinks() {
+		t.Errorf("a link to %s was made", l.relay.URL)
+	}
+}

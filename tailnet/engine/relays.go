@@ -59,13 +59,17 @@ func (e *Engine) ExpectRelay(region int, u *url.URL) {
 var expected = new(bridgeConn)
 
 // SetRelays sets the available relays and the current home, 0 for none. A relay whose URL does not change keeps its
-// connection.
+// connection. After Close it does nothing: a welcome of the coordinator may arrive while the node closes.
 func (e *Engine) SetRelays(relays []Relay, home int) {
 	e.relayOps.Lock()
 	defer e.relayOps.Unlock()
 	next := make(map[int]*relayLink)
 	e.relaysMu.Lock()
 	old := e.links
+	if old == nil {
+		e.relaysMu.Unlock()
+		return
+	}
 	for _, r := range relays {
 		if l := old[r.Region]; l != nil && *l.relay.URL == *r.URL {
 			next[r.Region] = l
