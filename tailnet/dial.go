@@ -25,7 +25,7 @@ const (
 	// dialTimeout bounds a Dial whose context has no deadline.
 	dialTimeout = 30 * time.Second
 	// firstBudget is how long a WireGuard handshake may take before its first message is repeated, or before it is restarted
-	// if a restart costs the peer nothing; it doubles with each time.
+	// after this node has moved. It doubles each time.
 	//
 	// WireGuard itself retransmits a handshake after 5 seconds. A single message lost while the two sides are still being
 	// introduced to each other, or while a relay connection is being established, would cost that much.

@@ -185,7 +185,7 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 	return err
 }
 
-// compare asks the agent to fetch its manifest if it does not have that of the given build, which has described the agent completely or not yet.
+// compare asks the agent to fetch its manifest if it has that of another build, or has an incomplete one and the build has described it completely.
 func (c *connection) compare(hello *agentpb.Hello, build int32, complete bool) {
 	if hello.GetIncarnation() != 0 && hello.GetIncarnation() != uint64(build) || hello.GetManifestPending() && complete {
 		c.tellManifest()

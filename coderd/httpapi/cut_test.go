@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestCut: an answer whose session ended is cut off while its handler runs, and left alone afterwards, when HTTP/2 has taken its writer apart.
+// TestCut checks that cut ends an answer while its handler runs and does nothing afterwards, when HTTP/2's response writer would panic.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	answers := make(chan *response, 1)

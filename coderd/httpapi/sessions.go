@@ -184,7 +184,7 @@ func SessionEnded(ctx context.Context) *fault.Error {
 	return fault.As(context.Cause(ctx))
 }
 
-// leave keeps cut from having an effect: the handler is returning, after which HTTP/2 takes the response writer apart.
+// leave keeps cut from having an effect: the handler is returning, and HTTP/2's response writer panics after that.
 func (w *response) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,6 +203,6 @@ func (w *response) cut() {
 	}
 	w.mu.Unlock()
 	if conn != nil && !left {
-		conn.Close() // without the lock, because a TLS connection says goodbye
+		conn.Close() // without the lock, because closing a TLS connection may block
 	}
 }

@@ -18,7 +18,7 @@ type Wire struct {
 
 	mu    sync.Mutex // guards what follows, and every use of control
 	cause error      // why the exchange was ended, or nil
-	over  bool       // the handler has returned: control must not be used, because HTTP/2 takes its response writer apart
+	over  bool       // the handler has returned: control must not be used, because HTTP/2's response writer would panic
 }
 
 var errOver = errors.New("the exchange is over: its handler has returned")

@@ -109,7 +109,7 @@ func TestNoDeadline(t *testing.T) {
 	}
 }
 
-// TestEndAfterReturn: whoever ends an exchange may come later than the return of its handler, when HTTP/2 has taken the response writer apart.
+// TestEndAfterReturn checks that an exchange can be ended after its handler has returned. HTTP/2's response writer panics from then on.
 func TestEndAfterReturn(t *testing.T) {
 	t.Parallel()
 	var wire *rpcwire.Wire
