@@ -128,7 +128,7 @@ const (
 func TuneMemory() *memory.Returner {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
-	return memory.Return(memory.Quiet)
+	return memory.Return(memory.Quiet, nil)
 }
 
 func defaultStateDir(user proc.User) string {

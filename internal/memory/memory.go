@@ -17,6 +17,7 @@ const Quiet = 4 * time.Second
 // periodic one every two minutes.
 type Returner struct {
 	quiet time.Duration
+	after func()
 
 	mu       sync.Mutex // guards the fields below
 	timer    *time.Timer
@@ -25,9 +26,13 @@ type Returner struct {
 	returned uint64
 }
 
-// Return starts a Returner; the start of a process counts as a burst. quiet is Quiet except in tests. A process has one Returner.
-func Return(quiet time.Duration) *Returner {
-	r := &Returner{quiet: quiet, cycles: cycles()}
+// Return starts a Returner; the start of a process counts as a burst. It calls after, unless that is nil, each time a burst is over and
+// before it returns memory. quiet is Quiet except in tests. A process has one Returner.
+func Return(quiet time.Duration, after func()) *Returner {
+	if after == nil {
+		after = func() {}
+	}
+	r := &Returner{quiet: quiet, after: after, cycles: cycles()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.timer = time.AfterFunc(quiet, r.giveBack)
@@ -72,6 +77,7 @@ func (r *Returner) collected() {
 
 // giveBack collects twice, because the contents of a sync.Pool survive the first time.
 func (r *Returner) giveBack() {
+	r.after()
 	runtime.GC()
 	Free()
 	r.mu.Lock()

@@ -11,7 +11,7 @@ import (
 func TestOwnCollectionsAreNoWork(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // none but those below
 	runtime.GC()                                     // ends a collection that is under way
-	r := Return(time.Hour)
+	r := Return(time.Hour, nil)
 	defer r.Stop()
 	r.mu.Lock()
 	r.timer.Stop()

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,15 +23,19 @@ func burstUntil(t *testing.T, done func() bool) {
 }
 
 func TestBurstsAreGivenBack(t *testing.T) {
-	r := memory.Return(time.Nanosecond)
+	var over atomic.Uint64
+	r := memory.Return(time.Nanosecond, func() { over.Add(1) })
 	defer r.Stop()
 	for want := range uint64(3) {
 		burstUntil(t, func() bool { return r.Returned() > want })
+		if got := over.Load(); got <= want {
+			t.Errorf("after %d returns, %d bursts were reported as over", want+1, got)
+		}
 	}
 }
 
 func TestStop(t *testing.T) {
-	r := memory.Return(time.Hour)
+	r := memory.Return(time.Hour, nil)
 	r.Stop()
 	r.Stop()
 	runtime.GC()
