@@ -98,7 +98,7 @@ func TestCreateOnATerminal(t *testing.T) {
 		t.Error("the masked value was shown")
 	}
 	c.say("\r")
-	c.expect("The workspace ada/dev is ready. Connect: coder ssh dev")
+	c.expect("Connect: coder ssh dev") // before it: that the workspace is ready, or that its start scripts are still running
 	if err := c.cmd.Wait(); err != nil {
 		t.Errorf("coder create: %v", err)
 	}

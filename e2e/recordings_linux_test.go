@@ -257,7 +257,7 @@ func TestRecordings(t *testing.T) {
 	k.sees("terraform_data.record")
 	k.sees("Create the workspace dev from forms?")
 	k.answer("\r")
-	k.sees("is ready. Connect: coder ssh dev")
+	k.sees("Connect: coder ssh dev") // before it: that the workspace is ready, or that its start scripts are still running
 	k.end(0)
 	r.cut()
 
