@@ -27,8 +27,10 @@ type backlog struct {
 	size     int // bytes that wait, those that are being written included
 	flushing bool
 	deadline time.Time
-	room     chan struct{} // closed when something was written; nil if no write waits for room
+	room     chan struct{} // closed when something was written to Conn; nil if no write waits for room
 	err      error         // of the latest write to Conn
+	owed     int           // bytes that senders have passed to the library and Write has not seen; dropped packets included
+	paid     chan struct{} // closed when Write has seen enough of them; nil if no sender waits
 }
 
 type block struct {
@@ -43,9 +45,13 @@ func (l *backlog) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.size >= maxBacklog && l.err == nil {
-		if err := l.waitLocked(); err != nil {
-			return 0, err
+		l.release(&l.paid) // senders do not wait for the network
+		if !l.waitLocked(&l.room, l.deadline) {
+			return 0, os.ErrDeadlineExceeded
 		}
+	}
+	if l.owed = max(0, l.owed-len(b)); l.owed <= maxOwed/2 {
+		l.release(&l.paid)
 	}
 	if l.err != nil {
 		return 0, l.err
@@ -67,24 +73,43 @@ func (l *backlog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// waitLocked blocks until something was written or the deadline is over. It releases mu meanwhile.
-func (l *backlog) waitLocked() error {
-	if l.room == nil {
-		l.room = make(chan struct{})
+// owe records that a sender is about to pass a frame of n bytes for this node to the library. It blocks while much is owed, unless
+// the backlog is full.
+func (l *backlog) owe(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.owed > maxOwed && l.size < maxBacklog && l.err == nil && !l.waitLocked(&l.paid, time.Now().Add(patience)) {
+		l.owed = 0 // the library has dropped it
 	}
-	room, limit := l.room, (<-chan time.Time)(nil)
-	if !l.deadline.IsZero() {
-		timer := time.NewTimer(time.Until(l.deadline))
+	l.owed += n
+}
+
+// waitLocked blocks until event is released, or until a time that is not zero: then it returns false. It releases mu meanwhile.
+func (l *backlog) waitLocked(event *chan struct{}, until time.Time) bool {
+	if *event == nil {
+		*event = make(chan struct{})
+	}
+	released, limit := *event, (<-chan time.Time)(nil)
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
 		defer timer.Stop()
 		limit = timer.C
 	}
 	l.mu.Unlock()
 	defer l.mu.Lock()
 	select {
-	case <-room:
-		return nil
+	case <-released:
+		return true
 	case <-limit:
-		return os.ErrDeadlineExceeded
+		return false
+	}
+}
+
+// release ends all waits for an event. The caller holds mu.
+func (l *backlog) release(event *chan struct{}) {
+	if *event != nil {
+		close(*event)
+		*event = nil
 	}
 }
 
@@ -109,10 +134,7 @@ func (l *backlog) flush() {
 			l.mu.Lock()
 			l.size -= block.n
 			l.err = err
-			if l.room != nil {
-				close(l.room)
-				l.room = nil
-			}
+			l.release(&l.room)
 			l.mu.Unlock()
 			block.n = 0
 			blocks.Put(block)

@@ -2,11 +2,13 @@ package relay
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -40,6 +42,7 @@ type Server struct {
 	monitor   *monitor
 	handler   http.Handler
 	admission string // the host of the relay's admission URL
+	backlogs  backlogs
 
 	mu        sync.Mutex
 	keys      map[key.NodePublic]bool // the admitted keys
@@ -63,6 +66,7 @@ func New(opts Options) (*Server, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{log: log, keys: make(map[key.NodePublic]bool), asking: make(map[key.NodePublic]*asking), following: make(map[string]*following), closing: make(chan struct{})}
+	s.backlogs.by = make(map[nodeID]*backlog)
 	s.relay = newRelay(func(format string, args ...any) {
 		log.Debug("relay", "line", strings.TrimSpace(fmt.Sprintf(format, args...)))
 	})
@@ -86,7 +90,7 @@ func New(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("make relay: %w", err)
 	}
 	base := derpserver.AddWebSocketSupport(s.relay, derpserver.Handler(s.relay))
-	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { base.ServeHTTP(hijackable{w}, r) })
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { base.ServeHTTP(hijackable{w, &s.backlogs}, r) })
 	return s, nil
 }
 
@@ -119,9 +123,12 @@ var environment sync.Mutex
 // timeout or a limit on concurrent requests. Close ends these requests; http.Server.Shutdown does not.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// hijackable finds the Hijacker behind any middleware that wraps the ResponseWriter. A node's connection gets a larger send buffer and a
-// backlog: when a lost packet is repaired on one node's connection, all that waited behind it goes into the other's at once.
-type hijackable struct{ http.ResponseWriter }
+// hijackable finds the Hijacker behind any middleware that wraps the ResponseWriter. A node's connection gets a larger send buffer, a
+// backlog and an intake: when a lost packet is repaired on one node's connection, all that waited behind it goes into the other's at once.
+type hijackable struct {
+	http.ResponseWriter
+	backlogs *backlogs
+}
 
 func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
@@ -129,7 +136,13 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	sendbuffer.Enlarge(c)
-	return &backlog{Conn: c}, buffered, nil
+	early, err := buffered.Peek(buffered.Reader.Buffered())
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	own := &backlog{Conn: c}
+	from := &intake{from: io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), own: own, table: w.backlogs}
+	return own, bufio.NewReadWriter(bufio.NewReader(from), buffered.Writer), nil
 }
 
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
