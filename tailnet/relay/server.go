@@ -118,6 +118,10 @@ func newRelay(logf logger.Logf) *derpserver.Server {
 // environment is held while queueDepthVariable is set.
 var environment sync.Mutex
 
+// readSize is how many bytes are read from a node at once. The HTTP server's 4 KiB would take one read, and one wait for the network, for
+// every three packets. A node that sends little touches little of it.
+const readSize = 16 << 10
+
 // Handler serves /derp (native upgrade and websocket), /derp/latency-check and /derp/probe. The ResponseWriter must support
 // hijacking, directly or through Unwrap. A request lasts as long as its node stays connected, so callers must not set a
 // timeout or a limit on concurrent requests. Close ends these requests; http.Server.Shutdown does not.
@@ -142,7 +146,7 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	own := &backlog{Conn: c}
 	from := &intake{from: io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), own: own, table: w.backlogs}
-	return own, bufio.NewReadWriter(bufio.NewReader(from), buffered.Writer), nil
+	return own, bufio.NewReadWriter(bufio.NewReaderSize(from, readSize), buffered.Writer), nil
 }
 
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
