@@ -21,6 +21,8 @@ const (
 // while something waits. What waits is lost when the connection is closed.
 type backlog struct {
 	net.Conn
+	table *backlogs // forgets the backlog when it is closed
+	node  nodeID    // its key in table, once it is there; guarded by table
 
 	mu       sync.Mutex
 	blocks   []*block
@@ -111,6 +113,12 @@ func (l *backlog) release(event *chan struct{}) {
 		close(*event)
 		*event = nil
 	}
+}
+
+// Close closes the connection. The library calls it when it has stopped reading from the node, for whatever reason.
+func (l *backlog) Close() error {
+	l.table.remove(l)
+	return l.Conn.Close()
 }
 
 // flush writes what waits until nothing does. It ends when the connection is closed.

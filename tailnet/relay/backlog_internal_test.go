@@ -16,7 +16,7 @@ import (
 func TestBacklogKeepsOrder(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()
-	l := &backlog{Conn: near}
+	l := &backlog{Conn: near, table: &backlogs{}}
 	defer l.Close()
 	want := make([]byte, maxBacklog)
 	rng := rand.NewChaCha8([32]byte{})
@@ -44,7 +44,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		defer far.Close()
-		l := &backlog{Conn: near}
+		l := &backlog{Conn: near, table: &backlogs{}}
 		if _, err := l.Write(make([]byte, maxBacklog)); err != nil {
 			t.Fatal(err)
 		}

@@ -24,35 +24,26 @@ const (
 //
 // It follows the frames of DERP from the client info on. On a websocket, whose frames differ, it only passes on.
 type intake struct {
-	from  io.Reader
-	own   *backlog // of the node that sends
-	table *backlogs
+	from io.Reader
+	own  *backlog // of the node that sends
 
 	frames frames
-	known  bool // own is in table
-	failed bool
+	known  bool // own was added to table; closing it removes it
 }
 
 // Read is called by the library's reading goroutine alone.
 func (r *intake) Read(b []byte) (int, error) {
 	// The library reads on only after it has admitted the node whose client info it has read.
-	if r.frames.greeted && !r.known && !r.failed {
+	if r.frames.greeted && !r.known {
 		r.known = true
-		r.table.add(r.frames.node, r.own)
+		r.own.table.add(r.frames.node, r.own)
 	}
 	n, err := r.from.Read(b)
 	r.frames.follow(b[:n], func(to nodeID, size int) {
-		if l := r.table.of(to); l != nil {
+		if l := r.own.table.of(to); l != nil {
 			l.owe(size)
 		}
 	})
-	if err != nil {
-		r.failed = true
-		if r.known {
-			r.known = false
-			r.table.remove(r.frames.node, r.own)
-		}
-	}
 	return n, err
 }
 
@@ -74,15 +65,15 @@ func (t *backlogs) of(node nodeID) *backlog {
 func (t *backlogs) add(node nodeID, l *backlog) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.by[node] = l
+	t.by[node], l.node = l, node
 }
 
-// remove forgets l, unless a newer connection of the node has replaced it.
-func (t *backlogs) remove(node nodeID, l *backlog) {
+// remove forgets l, unless it was never added or a newer connection of its node has replaced it.
+func (t *backlogs) remove(l *backlog) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.by[node] == l {
-		delete(t.by, node)
+	if t.by[l.node] == l {
+		delete(t.by, l.node)
 	}
 }
 

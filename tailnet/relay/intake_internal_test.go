@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net"
-	"net/http"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -64,16 +66,8 @@ type node struct {
 // native connects a client as nodes do, by an upgrade, and also returns its connection.
 func native(t *testing.T, s *Server) (node, net.Conn) {
 	t.Helper()
-	u, err := s.ListenLocal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.Dial("tcp", u.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c := dial(t, s)
+	var err error
 	secret := key.NewNode()
 	n := node{id: idOf(secret.Public())}
 	s.Admit(tailnet.PublicKey(n.id))
@@ -176,6 +170,49 @@ func TestImpostorIsNotKnown(t *testing.T) {
 	await(t, func() bool { return s.backlogs.of(victim.id) != nil })
 	own := s.backlogs.of(victim.id)
 
+	c := dial(t, s)
+	fmt.Fprintf(c, "GET /derp HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: DERP\r\n\r\n%s", frame(derp.FrameClientInfo, victim.id[:], make([]byte, 60)))
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("the relay does not end the impostor's connection")
+	}
+	if s.backlogs.of(victim.id) != own {
+		t.Error("a node that is not admitted has replaced another's backlog")
+	}
+}
+
+// TestNodeIsKnownWhileAdmitted checks that a node is known from when the library reads on after the whole client info until the library closes
+// the connection, even if reading has not failed.
+func TestNodeIsKnownWhileAdmitted(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	me, table := nodeID{1}, &backlogs{by: map[nodeID]*backlog{}}
+	own := &backlog{Conn: ours, table: table}
+	hello := frame(derp.FrameClientInfo, me[:], make([]byte, 60))
+	from := &intake{own: own, from: io.MultiReader(bytes.NewReader(hello[:40]), bytes.NewReader(hello[40:]), bytes.NewReader(frame(derp.FramePong, make([]byte, 8))))}
+	for i, want := range []*backlog{nil, nil, own} {
+		if _, err := from.Read(make([]byte, 1<<10)); err != nil {
+			t.Fatal(err)
+		}
+		if got := table.of(me); got != want {
+			t.Errorf("after %d reads the table has %p, want %p", i+1, got, want)
+		}
+	}
+	newer := &backlog{Conn: ours, table: table}
+	table.add(me, newer)
+	own.Close()
+	if table.of(me) != newer {
+		t.Error("the end of an old connection has removed the new one")
+	}
+	newer.Close()
+	if table.of(me) != nil {
+		t.Error("a closed connection is still known")
+	}
+}
+
+// dial connects to the relay. The connection does not outlast the test, or a minute.
+func dial(t *testing.T, s *Server) net.Conn {
+	t.Helper()
 	u, err := s.ListenLocal()
 	if err != nil {
 		t.Fatal(err)
@@ -184,24 +221,9 @@ func TestImpostorIsNotKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	hello := frame(derp.FrameClientInfo, victim.id[:], make([]byte, 60))
-	fmt.Fprintf(c, "GET /derp HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: DERP\r\n\r\n%s", hello[:40])
-	answer := bufio.NewReader(c)
-	if resp, err := http.ReadResponse(answer, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("upgrade: %v %v", resp, err)
-	}
+	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(time.Minute))
-	time.Sleep(20 * time.Millisecond) // the relay has read the key by then, or the test checks less
-	if _, err := c.Write(hello[40:]); err != nil {
-		t.Fatal(err)
-	}
-	for _, err := answer.ReadByte(); err == nil; { // the relay ends the connection
-		_, err = answer.ReadByte()
-	}
-	if s.backlogs.of(victim.id) != own {
-		t.Error("a node that is not admitted has replaced another's backlog")
-	}
+	return c
 }
 
 func await(t *testing.T, done func() bool) {
@@ -221,7 +243,8 @@ func TestSendersDoNotWaitForTheNetwork(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	full := &backlog{Conn: ours}
+	table := &backlogs{}
+	full := &backlog{Conn: ours, table: table}
 	defer full.Close()
 	if _, err := full.Write(make([]byte, maxBacklog)); err != nil {
 		t.Fatal(err)
@@ -229,7 +252,7 @@ func TestSendersDoNotWaitForTheNetwork(t *testing.T) {
 	for range 100 {
 		full.owe(maxOwed) // blocks for ever if it waits for the network
 	}
-	dropped := &backlog{Conn: ours}
+	dropped := &backlog{Conn: ours, table: table}
 	for range 3 {
 		dropped.owe(maxOwed + 1)
 	}

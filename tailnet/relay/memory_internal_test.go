@@ -42,9 +42,7 @@ func TestIdleClientIsCheap(t *testing.T) {
 func connect(ctx context.Context, t *testing.T, s *Server) *derp.Client {
 	t.Helper()
 	secret := key.NewNode()
-	var raw [32]byte
-	secret.Public().AppendTo(raw[:0])
-	s.Admit(tailnet.PublicKey(raw))
+	s.Admit(tailnet.PublicKey(idOf(secret.Public())))
 	ours, theirs := net.Pipe()
 	s.background.Go(func() {
 		s.relay.Accept(ctx, theirs, bufio.NewReadWriter(bufio.NewReader(theirs), bufio.NewWriter(theirs)), "127.0.0.1:0")

@@ -144,8 +144,8 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	own := &backlog{Conn: c}
-	from := &intake{from: io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), own: own, table: w.backlogs}
+	own := &backlog{Conn: c, table: w.backlogs}
+	from := &intake{from: io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), own: own}
 	return own, bufio.NewReadWriter(bufio.NewReaderSize(from, readSize), buffered.Writer), nil
 }
 

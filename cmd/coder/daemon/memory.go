@@ -11,7 +11,7 @@ import (
 // of that is buffers of mesh nodes and queues of the relay, some 0.7 MB for each connected agent, of which few pages are ever touched. There
 // is no limit besides: the collector counts those buffers too, so under a limit a server with many agents would do nothing but collect.
 const (
-	// startPercent holds until the daemon has started. All agents come back to a server that starts: while its memory grows tenfold,
+	// startPercent holds until the daemon has started. All agents come back to a server that starts: while its memory grows,
 	// restPercent would make it collect twice as often.
 	startPercent = 50
 	restPercent  = 20
