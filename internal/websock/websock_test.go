@@ -10,7 +10,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -24,8 +26,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // serve answers upgrades with handle, and returns the URL. The server waits for its handlers at the end of the test.
 func serve(t *testing.T, handle http.HandlerFunc) *url.URL {
 	t.Helper()
-	s := httptest.NewServer(handle)
-	t.Cleanup(s.Close)
+	var handlers sync.WaitGroup // the server does not wait for those that took their connection over
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handlers.Add(1)
+		defer handlers.Done()
+		handle(w, r)
+	}))
+	t.Cleanup(func() { s.Close(); handlers.Wait() })
 	u, err := url.Parse(s.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +154,52 @@ func TestBinaryIsRefused(t *testing.T) {
 	}
 }
 
+// pipes is a listener and a dialer of connections in memory, on which time can be a bubble's.
+type pipes struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+	close    sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.accepted:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.close.Do(func() { close(p.closed) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	p.accepted <- theirs
+	return ours, nil
+}
+
+// pair returns both sides of a connection in a bubble. It ends before the bubble does.
+func pair(t *testing.T, accept websock.AcceptOptions, opts websock.DialOptions) (dialed, accepted *websock.Conn) {
+	t.Helper()
+	wire := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	conns := make(chan *websock.Conn, 1)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websock.Accept(w, r, accept)
+		if err != nil {
+			t.Error(err)
+		}
+		conns <- conn
+	})}
+	go server.Serve(wire)
+	t.Cleanup(func() { server.Close() })
+	opts.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: wire.dial, DisableKeepAlives: true}}
+	dialed = dial(t, &url.URL{Scheme: "http", Host: "pipe"}, opts)
+	accepted = <-conns
+	t.Cleanup(func() { accepted.CloseNow() })
+	return dialed, accepted
+}
+
 // TestDeadConnection: a side that answers no pings is dead, and the reader gets ErrDead.
 func TestDeadConnection(t *testing.T) {
 	t.Parallel()
@@ -162,45 +215,31 @@ func TestDeadConnection(t *testing.T) {
 // TestQuietConnection: a side that only answers pings is alive.
 func TestQuietConnection(t *testing.T) {
 	t.Parallel()
-	u := each(t, websock.AcceptOptions{PingInterval: -1}, echo)
-	conn := dial(t, u, websock.DialOptions{PingInterval: time.Second})
-	read := make(chan error, 1)
-	go func() {
-		_, err := conn.Read(context.Background())
-		read <- err
-	}()
-	before := conn.LastSeen()
-	for range 3 {
-		if err := conn.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !conn.LastSeen().After(before) {
-		t.Fatal("pongs are no sign of life")
-	}
-	conn.Close(websock.StatusNormal, "")
-	if err := <-read; err == nil {
-		t.Fatal("Close did not end the read")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		conn, other := pair(t, websock.AcceptOptions{PingInterval: -1}, websock.DialOptions{})
+		go echo(other)
+		aliveFor(t, conn, conn, 10*time.Minute, websock.DefaultPingInterval)
+	})
 }
 
-// TestPingsAreSignsOfLife: a side that only sends pings is alive, and is not pinged.
+// TestPingsAreSignsOfLife: a side that only sends pings is alive.
 func TestPingsAreSignsOfLife(t *testing.T) {
 	t.Parallel()
-	accepted := make(chan *websock.Conn, 1)
-	u := each(t, websock.AcceptOptions{PingInterval: time.Hour}, func(conn *websock.Conn) {
-		accepted <- conn
-		_, _ = conn.Read(context.Background()) // until the end
+	synctest.Test(t, func(t *testing.T) {
+		conn, other := pair(t, websock.AcceptOptions{PingInterval: -1}, websock.DialOptions{})
+		go echo(other)
+		aliveFor(t, conn, other, 10*time.Minute, websock.DefaultPingInterval)
 	})
-	conn := dial(t, u, websock.DialOptions{PingInterval: time.Millisecond})
+}
+
+// aliveFor reads from conn, which brings nothing, and fails unless side sees a sign of life at least every interval for d.
+func aliveFor(t *testing.T, conn, side *websock.Conn, d, interval time.Duration) {
+	t.Helper()
 	ended := make(chan error, 1)
 	go func() { _, err := conn.Read(context.Background()); ended <- err }()
-	other := <-accepted
-	for range 3 {
-		for before := other.LastSeen(); !other.LastSeen().After(before); time.Sleep(time.Millisecond) {
-			if t.Context().Err() != nil {
-				t.Fatal("pings are no sign of life")
-			}
+	for until := time.Now().Add(d); time.Now().Before(until); time.Sleep(time.Second) {
+		if silent := time.Since(side.LastSeen()); silent > interval {
+			t.Fatalf("no sign of life for %v", silent)
 		}
 	}
 	conn.Close(websock.StatusNormal, "")
