@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,15 +54,41 @@ type route struct {
 // received is a WireGuard packet from a relay.
 type received struct {
 	from key.NodePublic
-	buf  *[maxPacket]byte
-	n    int
+	data []byte // of copyPacket
 }
 
-// maxPacket is the longest WireGuard packet that relays carry here, in bytes: the tunnel's MTU rounded up to 16, plus 32
-// for WireGuard itself, with room to spare.
-const maxPacket = 1536
+const (
+	// shortPacket is the longest WireGuard packet that any path carries, in bytes: the tunnel's MTU rounded up to 16, plus
+	// 32 for WireGuard itself, with room to spare.
+	shortPacket = 1536
+	// maxPacket is the longest WireGuard packet that relays carry here, in bytes. Only packets of streams are longer than
+	// shortPacket. Each packet costs its ends and the relay about the same time, however long it is. WireGuard takes none
+	// of this length on Windows.
+	maxPacket = min(8<<10, device.MaxMessageSize)
+)
 
-var packets = sync.Pool{New: func() any { return new([maxPacket]byte) }}
+var (
+	shortPackets = sync.Pool{New: func() any { return new([shortPacket]byte) }}
+	longPackets  = sync.Pool{New: func() any { return new([maxPacket]byte) }}
+)
+
+// copyPacket returns a copy of a packet of at most maxPacket bytes, which freePacket takes back.
+func copyPacket(data []byte) []byte {
+	if len(data) <= shortPacket {
+		buf := shortPackets.Get().(*[shortPacket]byte)
+		return buf[:copy(buf[:], data)]
+	}
+	buf := longPackets.Get().(*[maxPacket]byte)
+	return buf[:copy(buf[:], data)]
+}
+
+func freePacket(data []byte) {
+	if cap(data) == shortPacket {
+		shortPackets.Put((*[shortPacket]byte)(data[:shortPacket]))
+		return
+	}
+	longPackets.Put((*[maxPacket]byte)(data[:maxPacket]))
+}
 
 func newBind(e *Engine) *bind {
 	closed := make(chan struct{})
@@ -114,11 +141,10 @@ func (b *bind) arrived(from key.NodePublic, data []byte, stop <-chan struct{}) {
 	if len(data) > maxPacket {
 		return
 	}
-	p := received{from: from, buf: packets.Get().(*[maxPacket]byte), n: len(data)}
-	copy(p.buf[:], data)
+	p := received{from, copyPacket(data)}
 	if b.engine.peers.byKey(rawOf(from)) == nil {
 		if !b.strangers.keep(p) {
-			packets.Put(p.buf)
+			freePacket(p.data)
 			return
 		}
 		if b.engine.peers.byKey(rawOf(from)) == nil {
@@ -132,7 +158,7 @@ func (b *bind) arrived(from key.NodePublic, data []byte, stop <-chan struct{}) {
 	select {
 	case b.received <- p:
 	case <-stop:
-		packets.Put(p.buf)
+		freePacket(p.data)
 	}
 }
 
@@ -146,7 +172,7 @@ func (b *bind) introduced(k key.NodePublic) {
 	select {
 	case b.received <- p:
 	default:
-		packets.Put(p.buf)
+		freePacket(p.data)
 	}
 }
 
@@ -169,10 +195,10 @@ func (b *bind) receive(done <-chan struct{}, bufs [][]byte, sizes []int, eps []c
 			}
 		}
 		if ep := b.endpoint(p.from); ep != nil {
-			sizes[count], eps[count] = copy(bufs[count], p.buf[:p.n]), ep
+			sizes[count], eps[count] = copy(bufs[count], p.data), ep
 			count++
 		}
-		packets.Put(p.buf)
+		freePacket(p.data)
 	}
 	return count, nil
 }
@@ -208,7 +234,7 @@ func (b *bind) sendBy(r *row, bufs [][]byte, ep conn.Endpoint, offset int) error
 	}
 	if route.relayed == 0 {
 		route.direct = false
-		return b.Bind.Send(bufs, ep, offset)
+		return b.sendDirect(bufs, ep, offset)
 	}
 	if now := time.Now(); now.Sub(route.probed) >= probeGap {
 		route.probed = now
@@ -219,7 +245,7 @@ func (b *bind) sendBy(r *row, bufs [][]byte, ep conn.Endpoint, offset int) error
 			return err
 		}
 		if route.relayed == 0 {
-			return b.Bind.Send(bufs, ep, offset)
+			return b.sendDirect(bufs, ep, offset)
 		}
 	}
 	link := b.engine.link(route.relayed)
@@ -230,6 +256,18 @@ func (b *bind) sendBy(r *row, bufs [][]byte, ep conn.Endpoint, offset int) error
 		link.send(route.peer, buf[offset:])
 	}
 	return nil
+}
+
+// sendDirect sends packets through magicsock. It drops those that were made while a relay carried them: their streams send
+// what was in them again.
+func (b *bind) sendDirect(bufs [][]byte, ep conn.Endpoint, offset int) error {
+	long := func(buf []byte) bool { return len(buf)-offset > shortPacket }
+	if slices.ContainsFunc(bufs, long) {
+		if bufs = slices.DeleteFunc(slices.Clone(bufs), long); len(bufs) == 0 {
+			return nil
+		}
+	}
+	return b.Bind.Send(bufs, ep, offset)
 }
 
 // repeat sends the latest handshake initiation to a peer again.

@@ -244,7 +244,7 @@ func (c *bridgeConn) keepAlive() {
 
 // serve forwards what magicsock sends until it closes the connection.
 func (c *bridgeConn) serve(in *bufio.Reader, link *relayLink) error {
-	var buf [derp.KeyLen + maxPacket]byte
+	var buf [derp.KeyLen + shortPacket]byte
 	for {
 		kind, n, err := derp.ReadFrameHeader(in)
 		if err != nil {

@@ -156,8 +156,7 @@ func (l *relayLink) send(peer key.NodePublic, data []byte) {
 	if q.bytes+len(data) > peerQueue {
 		return
 	}
-	buf := packets.Get().(*[maxPacket]byte)
-	q.packets = append(q.packets, buf[:copy(buf[:], data)])
+	q.packets = append(q.packets, copyPacket(data))
 	q.bytes += len(data)
 	if len(q.packets) == 1 {
 		l.turns = append(l.turns, q)
@@ -334,7 +333,7 @@ func (l *relayLink) write(c *relayConn) error {
 			continue
 		}
 		err := c.client.Send(peer, data)
-		packets.Put((*[maxPacket]byte)(data[:maxPacket]))
+		freePacket(data)
 		if err != nil {
 			return fmt.Errorf("write to relay: %w", err)
 		}

@@ -33,7 +33,7 @@ const (
 
 // keep stores p if it is a handshake and there is room, and reports whether it did.
 func (s *strangers) keep(p received) bool {
-	if p.n != device.MessageInitiationSize || p.buf[0] != device.MessageInitiationType {
+	if len(p.data) != device.MessageInitiationSize || p.data[0] != device.MessageInitiationType {
 		return false
 	}
 	now := time.Now()
@@ -41,7 +41,7 @@ func (s *strangers) keep(p received) bool {
 	defer s.mu.Unlock()
 	for k, old := range s.kept {
 		if k == p.from || now.Sub(old.at) >= strangerTime {
-			packets.Put(old.packet.buf)
+			freePacket(old.packet.data)
 			delete(s.kept, k)
 		}
 	}
@@ -65,7 +65,7 @@ func (s *strangers) take(from key.NodePublic) (p received, ok bool) {
 	}
 	delete(s.kept, from)
 	if time.Since(old.at) >= strangerTime {
-		packets.Put(old.packet.buf)
+		freePacket(old.packet.data)
 		return received{}, false
 	}
 	return old.packet, true

@@ -54,8 +54,9 @@ func TestHandshakeBeforeIntroduction(t *testing.T) {
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	packet := func(from key.NodePublic, kind byte, n int) received {
-		p := received{from: from, buf: new([maxPacket]byte), n: n}
-		p.buf[0] = kind
+		p := received{from, copyPacket(make([]byte, max(n, 1)))}
+		p.data[0] = kind
+		p.data = p.data[:n]
 		return p
 	}
 	handshake := func(from key.NodePublic) received {
@@ -77,7 +78,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		if !s.keep(first) || !s.keep(second) {
 			t.Fatal("a handshake is not kept")
 		}
-		if p, ok := s.take(one); !ok || p.buf != second.buf {
+		if p, ok := s.take(one); !ok || &p.data[0] != &second.data[0] {
 			t.Error("the latest handshake is not the one that is kept")
 		}
 		if _, ok := s.take(one); ok {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/tailscale/wireguard-go/device"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 
 	"github.com/codermesh/codermesh/tailnet/stream"
@@ -25,11 +26,16 @@ type Conn interface {
 	Over() bool
 }
 
+// relayPacket is the longest packet of streams that fits maxPacket, in bytes. WireGuard pads what it encrypts to a multiple of
+// 16 and adds 32, and its buffers have another 8 before that.
+const relayPacket = (maxPacket-device.MessageTransportSize-device.MessageEncapsulatingTransportSize)/16*16 - header.IPv6MinimumSize
+
 // newMux creates this node's end of all streams.
 func newMux(e *Engine) *stream.Mux {
 	own := e.opts.Addr.As16()
 	return stream.New(stream.Options{
-		Admit: e.opts.Admit,
+		RelayPacket: relayPacket,
+		Admit:       e.opts.Admit,
 		Accept: func(peer netip.Addr, port uint16, c *stream.Conn) func() {
 			serve := e.opts.AcceptTCP(netip.AddrPortFrom(peer, ephemeral(c)), netip.AddrPortFrom(e.opts.Addr, port))
 			if serve == nil {

@@ -238,11 +238,15 @@ func (a *assoc) packet(b []byte, now time.Duration) []byte {
 	switch may, _ := a.cc.maySend(now); {
 	case !may && a.probes == 0:
 	case len(b) == body && a.tryLonger():
+		record.tries, a.mtuProbing = a.longer(), true
+		end := begin + record.tries
+		if a.cc.relayed {
+			b = a.appendAll(b, end, record)
+			break
+		}
 		b = append(b, kindPing, kindPad)
-		end := begin + longPacket
 		clear(b[len(b):end])
 		b = b[:end]
-		record.mtuProbe, a.mtuProbing = true, true
 	default:
 		b = a.appendAll(b, limit, record)
 	}
@@ -275,9 +279,19 @@ func (a *assoc) appendAll(b []byte, limit int, record *sentPacket) []byte {
 	return b
 }
 
-// tryLonger reports whether to send a long packet now, to find out whether such packets arrive.
+// tryLonger reports whether to send a long packet now, to find out whether such packets arrive. A relay's connections start slowly, so
+// nothing but data is sent through them.
 func (a *assoc) tryLonger() bool {
-	return a.packetSize != longPacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.cc.heard && a.probes == 0 && len(a.data) > 0
+	return a.packetSize == basePacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.cc.heard && a.probes == 0 && len(a.data) > 0 &&
+		(!a.cc.relayed || a.data[0].ready() >= a.longer())
+}
+
+// longer returns the length of packets to try next.
+func (a *assoc) longer() int {
+	if a.cc.relayed && a.mtuTries < maxMTUTries-1 {
+		return max(a.mux.opts.RelayPacket, longPacket)
+	}
+	return longPacket
 }
 
 // receive processes packets from the peer and returns the streams that they opened.

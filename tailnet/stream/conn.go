@@ -129,6 +129,14 @@ func (c *Conn) appendData(b []byte, limit int, record *sentPacket) []byte {
 	return b
 }
 
+// ready returns how many bytes may be sent for the first time.
+func (c *Conn) ready() int {
+	if len(c.lost) > 0 {
+		return 0
+	}
+	return int(min(c.end, max(c.limit, c.sentTo)) - c.sentTo)
+}
+
 // appendControl appends the stream's frames other than data.
 func (c *Conn) appendControl(b []byte, record *sentPacket) []byte {
 	c.inControl = false

@@ -20,6 +20,9 @@ type Options struct {
 	// called with the whole packet once its length is known. Required.
 	Header func(buf []byte, peer netip.Addr) int
 	Finish func(packet []byte)
+	// RelayPacket is the length in bytes of the longest packet to try on a path through a relay, which sends bytes and not packets over its
+	// connections. 0 means that of other paths.
+	RelayPacket int
 	// SendBuffer bounds the bytes in flight to a peer, and RecvBuffer those that a stream buffers for its reader. 0 means 16 MiB.
 	SendBuffer, RecvBuffer int
 }

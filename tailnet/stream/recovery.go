@@ -32,7 +32,7 @@ type sentPacket struct {
 	size      int
 	done      bool // acknowledged, declared lost, or not in need of an acknowledgement
 	old       bool // sent on a path that packets no longer take
-	mtuProbe  bool
+	tries     int  // if the packet arrives, packets of this length do; 0 for most
 	sample    sample
 	frame     sentFrame   // the first frame that must arrive, if any
 	moreFrame []sentFrame // the others
@@ -194,8 +194,8 @@ func (a *assoc) answered() {
 
 // arrived records that a packet was acknowledged.
 func (a *assoc) arrived(p *sentPacket) {
-	if p.mtuProbe && !p.old {
-		a.packetSize, a.mtuProbing = longPacket, false
+	if p.tries != 0 && !p.old {
+		a.packetSize, a.mtuProbing = p.tries, false
 	}
 	p.each(func(f *sentFrame) { f.conn.arrived(f) })
 }
@@ -203,16 +203,12 @@ func (a *assoc) arrived(p *sentPacket) {
 // lost schedules the content of a lost packet for retransmission.
 func (a *assoc) lost(p *sentPacket) {
 	p.done = true
-	if p.mtuProbe {
-		if !p.old {
+	if !p.old {
+		if p.tries != 0 {
 			a.mtuTries++
 			a.mtuProbing = false
-			a.cc.gone(p.size, false)
 		}
-		return
-	}
-	if !p.old {
-		a.cc.gone(p.size, true)
+		a.cc.gone(p.size, p.tries == 0)
 	}
 	p.each(func(f *sentFrame) { f.conn.lostFrame(f) })
 }
@@ -269,7 +265,7 @@ func (a *assoc) probe(now time.Duration) {
 	h := &a.sent
 	for n := h.base; n < h.next; n++ {
 		p := h.at(n)
-		if p.done || p.frame.kind == 0 && !p.mtuProbe {
+		if p.done || p.frame.kind == 0 && p.tries == 0 {
 			continue
 		}
 		p.each(func(f *sentFrame) { f.conn.lostFrame(f) })

@@ -33,6 +33,7 @@ type path struct {
 
 	cut              atomic.Bool
 	packets, dropped atomic.Int64
+	sizes            sync.Map // the lengths of packets that arrive
 	bytes            atomic.Int64
 	waited           atomic.Int64 // the longest, in nanoseconds
 }
@@ -45,7 +46,10 @@ type network struct {
 	done   chan struct{}
 }
 
-const relayQueue = 512
+const (
+	relayQueue  = 512
+	relayPacket = 8000 // stream.Options.RelayPacket
+)
 
 type accept func(port uint16, c *stream.Conn) func()
 
@@ -54,10 +58,11 @@ func newNetwork(t testing.TB, ab, ba *path, acceptA, acceptB accept, tune ...fun
 	n := &network{ab: ab, ba: ba, done: make(chan struct{})}
 	mux := func(f accept) *stream.Mux {
 		opts := stream.Options{
-			Admit:  func(_ netip.Addr, port uint16) bool { return port != forbidden },
-			Accept: func(_ netip.Addr, port uint16, c *stream.Conn) func() { return f(port, c) },
-			Header: func([]byte, netip.Addr) int { return 0 },
-			Finish: func([]byte) {},
+			Admit:       func(_ netip.Addr, port uint16) bool { return port != forbidden },
+			Accept:      func(_ netip.Addr, port uint16, c *stream.Conn) func() { return f(port, c) },
+			Header:      func([]byte, netip.Addr) int { return 0 },
+			Finish:      func([]byte) {},
+			RelayPacket: relayPacket,
 		}
 		for _, f := range tune {
 			f(&opts)
@@ -124,7 +129,7 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 	})
 	bufs, sizes := make([][]byte, 128), make([]int, 128)
 	for i := range bufs {
-		bufs[i] = make([]byte, 2048)
+		bufs[i] = make([]byte, relayPacket)
 	}
 	var (
 		first, free, arrived time.Time
@@ -187,6 +192,7 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 				}
 				arrived = at
 			}
+			p.sizes.Store(sizes[i], true)
 			way <- transit{at, append([]byte(nil), bufs[i][:sizes[i]]...)}
 		}
 	}

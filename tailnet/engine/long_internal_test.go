@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"io"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tailscale/wireguard-go/conn"
+	"tailscale.com/net/packet"
+)
+
+// TestContractLongPackets checks that streams through a relay use packets of the longest kind, which WireGuard and the relay carry whole.
+func TestContractLongPackets(t *testing.T) {
+	t.Parallel()
+	relay := newRelay(t)
+	only := func(o *Options) { o.RelayOnly = true }
+	a, b := newEngine(t, only), newEngine(t, only)
+	var mu sync.Mutex
+	longest, admit := 0, b.nic.admit
+	b.nic.admit = func(packet []byte) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		longest = max(longest, len(packet))
+		return admit(packet)
+	}
+	for _, e := range []*Engine{a, b} {
+		e.SetRelays([]Relay{relay}, 1)
+		await(t, "the relay is connected", connected(e))
+	}
+	a.Upsert(about(b))
+	b.Upsert(about(a))
+	c, err := a.DialStream(netip.AddrPortFrom(b.opts.Addr, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	const size = 8 << 20
+	go func() {
+		c.Write(make([]byte, size))
+		c.CloseWrite()
+	}()
+	if n, err := io.Copy(io.Discard, c); n != size || err != nil {
+		t.Fatalf("got %d bytes back, %v; want %d", n, err, size)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if longest < maxPacket*9/10 || longest > maxPacket {
+		t.Errorf("the longest packet has %d bytes", longest)
+	}
+}
+
+// recorder is a conn.Bind that records the lengths of what it sends.
+type recorder struct {
+	conn.Bind
+	lengths []int
+}
+
+func (r *recorder) Send(bufs [][]byte, _ conn.Endpoint, offset int) error {
+	for _, b := range bufs {
+		r.lengths = append(r.lengths, len(b)-offset)
+	}
+	return nil
+}
+
+// TestLongPacketsNeedARelay checks that packets that were made for a relay are not sent on a direct path, which would carry them in fragments
+// or not at all, and that the others are.
+func TestLongPacketsNeedARelay(t *testing.T) {
+	t.Parallel()
+	sent := new(recorder)
+	b := &bind{Bind: sent}
+	buf := func(n int) []byte { return make([]byte, packet.GeneveFixedHeaderLength+n) }
+	for _, batch := range [][][]byte{{buf(100), buf(maxPacket), buf(shortPacket)}, {buf(shortPacket + 1)}, {buf(200)}} {
+		whole := len(batch)
+		if err := b.sendDirect(batch, nil, packet.GeneveFixedHeaderLength); err != nil {
+			t.Fatal(err)
+		}
+		for i := range whole {
+			if batch[i] == nil {
+				t.Error("a buffer of WireGuard's batch is gone")
+			}
+		}
+	}
+	if want := []int{100, shortPacket, 200}; !slices.Equal(sent.lengths, want) {
+		t.Errorf("sent packets of %v bytes, want %v", sent.lengths, want)
+	}
+}
