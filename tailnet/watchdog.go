@@ -23,7 +23,7 @@ const (
 	overdue = time.Second
 	// deaf is how long an established session may receive nothing over a path that answers before it is restarted.
 	deaf = time.Second
-	// breakGap is the minimum time between two renewals of the relay connections that the watchdog requests.
+	// breakGap is the minimum time between two checks of the relay connections while a relay does not carry packets to a peer.
 	breakGap = time.Second
 )
 
@@ -44,7 +44,7 @@ func (n *Node) watchdog() {
 	tick := time.NewTicker(watchdogTick)
 	defer tick.Stop()
 	rows := make(map[*live]*vitals)
-	var broke time.Time // when a renewal of the relay connections was last requested
+	var broke time.Time // when the relay connections were last checked
 	renewed := n.engine.RelaysRenewed()
 	for {
 		select {
@@ -85,7 +85,7 @@ func (n *Node) watchdog() {
 			}
 		}
 		if down && now.Sub(broke) >= breakGap {
-			n.engine.RenewRelays()
+			n.engine.CheckRelays(overdue)
 			broke = now
 		}
 	}
@@ -114,6 +114,7 @@ func (n *Node) check(p *peer, w *vitals, outbound bool, now time.Time) (down boo
 	case now.Sub(alive) >= quiet && (outbound || waiting) && w.asked.IsZero():
 		w.asked = now
 		n.ask(p, w)
+		n.engine.CheckRelays(overdue)
 		return false
 	case !w.asked.IsZero() && pong.After(w.asked) && !waiting && w.stalled.IsZero():
 		w.asked = time.Time{} // the peer is alive and just had nothing to send

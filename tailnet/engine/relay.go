@@ -67,6 +67,8 @@ type relayLink struct {
 	websocket bool          // the native upgrade does not get through
 	cautious  bool          // a connection has fallen silent, perhaps because something on its path drops large packets
 	state     RelayState
+	current   *relayConn // nil while there is none
+	asked     time.Time  // when the relay was asked for an answer; zero once it has answered
 	queues    map[key.NodePublic]*queue
 	turns     []*queue // the non-empty queues, in the order of their turns
 }
@@ -135,10 +137,33 @@ func (l *relayLink) confirm() {
 // renew replaces the connection as soon as a new one is established.
 func (l *relayLink) renew() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renewLocked()
+}
+
+func (l *relayLink) renewLocked() {
 	l.cautious = true
-	l.mu.Unlock()
 	l.renewal.Poke()
 	l.retry.Poke()
+}
+
+// check asks the relay for an answer. If the relay has not answered the last question for patience, check renews the connection. It does
+// not block.
+func (l *relayLink) check(patience time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, asked := l.current, l.asked
+	switch {
+	case c == nil || !asked.IsZero() && time.Since(asked) >= patience:
+		l.renewLocked()
+	case asked.IsZero():
+		l.asked = time.Now()
+		c.running.Go(func() {
+			if err := c.ask(); err != nil {
+				c.end(err)
+			}
+		})
+	}
 }
 
 // send queues a packet for a peer, or drops it if the peer's queue is full.
@@ -248,7 +273,7 @@ func (l *relayLink) carry(c *relayConn) (welcome bool, err error) {
 		l.use(c)
 		next, err := l.await(c)
 		c.end(errUnwanted)
-		l.wake()
+		l.leave()
 		c.running.Wait()
 		switch {
 		case errors.Is(err, errUnwanted):
@@ -294,6 +319,14 @@ func (l *relayLink) await(c *relayConn) (next *relayConn, err error) {
 
 var errUnwanted = errors.New("connection is no longer needed")
 
+// leave makes the link forget its connection, which has ended.
+func (l *relayLink) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current = nil
+	l.work.Broadcast()
+}
+
 func (l *relayLink) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,7 +348,11 @@ func (l *relayLink) note(c *relayConn, problem error) {
 
 // use starts reading from and writing to a connection.
 func (l *relayLink) use(c *relayConn) {
+	l.mu.Lock()
+	l.current, l.asked = c, time.Time{}
+	l.mu.Unlock()
 	l.engine.relaysMade.Add(1)
+	l.engine.mux.Retry()
 	c.running.Go(func() { c.end(l.read(c)); l.wake() })
 	c.running.Go(func() { c.end(l.write(c)) })
 }
@@ -350,11 +387,14 @@ func (l *relayLink) read(c *relayConn) error {
 		case derp.ServerInfoMessage: // this node is admitted
 			c.welcome = true
 			l.note(c, nil)
+			l.mu.Lock()
+			l.asked = time.Now()
+			l.mu.Unlock()
 			if err := c.ask(); err != nil {
 				return err
 			}
 		case derp.PongMessage:
-			l.measured(c)
+			l.answered()
 		case derp.ReceivedPacket:
 			if disco.LooksLikeDiscoWrapper(m.Data) {
 				l.toMagicsock(m.Source, m.Data)
@@ -372,9 +412,8 @@ func (l *relayLink) read(c *relayConn) error {
 	}
 }
 
-// ask asks the relay for an answer, whose arrival tells the round-trip time. The reading goroutine calls it.
+// ask asks the relay for an answer, whose arrival tells the round-trip time.
 func (c *relayConn) ask() error {
-	c.asked = time.Now()
 	if err := c.client.SendPing([8]byte{}); err != nil {
 		return fmt.Errorf("write to relay: %w", err)
 	}
@@ -384,16 +423,15 @@ func (c *relayConn) ask() error {
 	return nil
 }
 
-// measured records the round-trip time to the relay, once per question: a relay cannot set it at other times.
-func (l *relayLink) measured(c *relayConn) {
-	if c.asked.IsZero() {
-		return
-	}
-	latency := max(time.Since(c.asked), time.Microsecond)
-	c.asked = time.Time{}
+// answered records the round-trip time to the relay, once per question: a relay cannot set it at other times.
+func (l *relayLink) answered() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.state.Latency = latency
+	if l.asked.IsZero() {
+		return
+	}
+	l.state.Latency = max(time.Since(l.asked), time.Microsecond)
+	l.asked = time.Time{}
 }
 
 // toMagicsock passes a disco message to magicsock.
@@ -418,8 +456,7 @@ type relayConn struct {
 	out       *coalescer
 	raw       io.Closer
 	websocket bool
-	welcome   bool      // the relay has answered the hello; owned by the reading goroutine
-	asked     time.Time // when ask was called, zero once answered; owned by the reading goroutine
+	welcome   bool // the relay has answered the hello; owned by the reading goroutine
 	running   sync.WaitGroup
 
 	once sync.Once

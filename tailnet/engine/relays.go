@@ -36,7 +36,7 @@ type RelayState struct {
 	Connected bool
 	Websocket bool   // connected over a websocket, since the native upgrade does not get through
 	Problem   string // why the last connection ended or could not be established
-	// Latency is the round-trip time when the last connection was established, 0 before the first.
+	// Latency is the round-trip time when the relay last answered, 0 before it has.
 	Latency time.Duration
 }
 
@@ -148,6 +148,14 @@ func (e *Engine) RelayLatencies() map[int]time.Duration {
 func (e *Engine) RenewRelays() {
 	for _, l := range e.allLinks() {
 		l.renew()
+	}
+}
+
+// CheckRelays asks each relay for an answer, and replaces the connections to those that have not answered the last question for patience. It does
+// not wait. Connections to relays that answer stay: replacing one disturbs all that it carries.
+func (e *Engine) CheckRelays(patience time.Duration) {
+	for _, l := range e.allLinks() {
+		l.check(patience)
 	}
 }
 

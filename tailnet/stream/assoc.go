@@ -338,11 +338,7 @@ func (a *assoc) receiveOne(now time.Duration, p *parsed) {
 	if a.duplicate(p.number) {
 		return
 	}
-	if a.timeouts > 0 {
-		if a.probes == 0 && now-a.lastSent > granularity {
-			a.probes = 1 // the path is back: retransmit what was lost meanwhile without waiting for the timer
-		}
-	}
+	silent := a.timeouts > 0 || now-a.highestAt > maxTimeout
 	a.cc.heard = true
 	needsAck := false
 	var f frame
@@ -363,6 +359,9 @@ func (a *assoc) receiveOne(now time.Duration, p *parsed) {
 			needsAck = true
 			a.handle(&f)
 		}
+	}
+	if silent {
+		a.back(now)
 	}
 	if !a.note(p.number) {
 		return

@@ -154,6 +154,22 @@ func (m *Mux) Moved(peer netip.Addr, relayed bool) {
 	}
 }
 
+// Retry sends a packet to each peer with open streams that has been silent, because a path may be back. The peer resends what was lost as
+// soon as it arrives.
+func (m *Mux) Retry() {
+	m.mu.Lock()
+	var open []*assoc
+	for _, a := range m.assocs {
+		if a != nil {
+			open = append(open, a)
+		}
+	}
+	m.mu.Unlock()
+	for _, a := range open {
+		a.retry()
+	}
+}
+
 // Ready returns a channel that receives when Fill has packets.
 func (m *Mux) Ready() <-chan struct{} { return m.ready }
 

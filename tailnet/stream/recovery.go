@@ -251,6 +251,43 @@ func (a *assoc) timeoutAt() time.Duration {
 	return a.lastSent + max(min(wait, longest), a.trips.timeout())
 }
 
+// back is called when a packet has arrived after silence: the path may be back. Had the peer received what was sent more than a round trip ago,
+// it would have acknowledged that by now. So that was lost, and is sent again without waiting for another acknowledgement or a timer.
+func (a *assoc) back(now time.Duration) {
+	late := max(a.trips.late(), a.oldTrips.late())
+	if a.trips.smooth == 0 {
+		late = max(firstTimeout, late)
+	}
+	h := &a.sent
+	resend := a.timeouts > 0
+	for n := h.base; n < h.next; n++ {
+		if p := h.at(n); !p.done && now-p.at >= late {
+			a.lost(p)
+			resend = true
+		}
+	}
+	h.trim()
+	if resend && a.probes == 0 && now-a.lastSent > granularity {
+		a.probes = 1
+	}
+}
+
+// retry sends a packet if the peer has open streams and is silent.
+func (a *assoc) retry() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	if a.err != nil || len(a.streams) == 0 || now-a.highestAt < maxTimeout {
+		return
+	}
+	if a.timeouts > 0 {
+		a.probe(now)
+	} else {
+		a.probes = 1
+	}
+	a.kick(now)
+}
+
 // probe resends the first packet in flight, regardless of the congestion window. It is called when nothing was acknowledged for too long.
 func (a *assoc) probe(now time.Duration) {
 	a.timeouts++

@@ -258,6 +258,48 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// TestBack checks that what a slow writer lost during an outage arrives one round trip after the reader's node was told that the path may be back,
+// although the reader has nothing to send and the writer's timer never fires, because it keeps sending.
+func TestBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const delay, count = 50 * time.Millisecond, 400
+		n, reader, writer := pair(t, &path{delay: delay})
+		defer n.close()
+		go func() {
+			for i := range count {
+				if _, err := writer.Write([]byte{byte(i)}); err != nil {
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			writer.CloseWrite()
+		}()
+		time.Sleep(2 * time.Second)
+		n.ab.cut.Store(true)
+		n.ba.cut.Store(true)
+		time.Sleep(30*time.Second + 30*time.Millisecond)
+		n.ab.cut.Store(false)
+		n.ba.cut.Store(false)
+		n.a.Retry()
+		buf := make([]byte, count)
+		reader.SetReadDeadline(time.Now().Add(2*delay + 5*time.Millisecond))
+		got, err := io.ReadAtLeast(reader, buf, 2*10+30*10)
+		if err != nil {
+			t.Fatalf("after a round trip, %d bytes of some 320 are there: %v", got, err)
+		}
+		reader.SetReadDeadline(time.Time{})
+		rest, err := io.ReadAll(reader)
+		if err != nil || got+len(rest) != count {
+			t.Fatalf("%d bytes of %d arrived: %v", got+len(rest), count, err)
+		}
+		for i, b := range append(buf[:got], rest...) {
+			if b != byte(i) {
+				t.Fatalf("byte %d is %d", i, b)
+			}
+		}
+	})
+}
+
 // TestGivenUp checks that streams end when the peer is away for too long.
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
