@@ -20,7 +20,11 @@ func TestCheckRelays(t *testing.T) {
 	made := e.RelaysRenewed()
 	for range 5 {
 		await(t, "the relay has answered", answered)
+		link.mu.Lock()
+		link.state.Latency = 0
+		link.mu.Unlock()
 		e.CheckRelays(patience)
+		await(t, "the relay has answered again", func() bool { return e.RelayStates()[1].Latency > 0 })
 	}
 	if got := e.RelaysRenewed(); got != made {
 		t.Fatalf("%d connections replaced one to a relay that answers", got-made)
