@@ -10,21 +10,43 @@ import (
 	"path/filepath"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 // state is the agent's state folder. If it is not writable the agent still works, but runs its start scripts again after a restart.
 type state struct {
 	dir      string
 	writable bool
+	temp     *scratch.Folder // dir if it is temporary, else nil
 	log      *slog.Logger
 }
 
+// openState makes dir. If that fails, or another account of this machine could put scripts into dir or read them there, the state is in a
+// temporary folder instead.
 func openState(dir string, log *slog.Logger) *state {
 	err := os.MkdirAll(dir, 0o700)
-	if err != nil {
-		log.Warn("cannot make state folder, start scripts will run again after a restart", "err", err)
+	if err == nil {
+		err = proc.Guard(dir)
 	}
-	return &state{dir: dir, writable: err == nil, log: log}
+	if err == nil {
+		return &state{dir: dir, writable: true, log: log}
+	}
+	log.Warn("cannot use state folder, start scripts will run again after a restart", "path", dir, "err", err)
+	temp, err := scratch.Make("coder-agent-")
+	if err != nil {
+		log.Warn("cannot make temporary state folder", "err", err)
+		return &state{dir: dir, log: log}
+	}
+	return &state{dir: temp.Path(), temp: temp, log: log}
+}
+
+// close removes the folder if it is temporary.
+func (s *state) close() error {
+	if s.temp == nil {
+		return nil
+	}
+	return s.temp.Close()
 }
 
 // ran records the start scripts of a build.

@@ -153,7 +153,7 @@ const maxGitConns = 32
 func (w *workspace) close() error {
 	err := errors.Join(w.ssh.Close(), w.scripts.Close())
 	w.stopAnswers()
-	return errors.Join(err, w.unitSocket.close(), w.gitSocket.close(), w.loginSocket.close())
+	return errors.Join(err, w.unitSocket.close(), w.gitSocket.close(), w.loginSocket.close(), w.state.close())
 }
 
 // refresh applies the parts of a manifest that may change while the agent runs: metadata, health checks, monitors and schedules.

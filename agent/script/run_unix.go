@@ -240,10 +240,41 @@ func (r *Runner) logFile(s Script, env Environment, vars *proc.Env) (*os.File, e
 			path = filepath.Join(r.opts.LogDir, expanded)
 		}
 	}
+	return openLog(path)
+}
+
+// openLog opens a log file to append to, and makes it and its folder if necessary. Every account of the machine may write to /tmp, where
+// most log files are: openLog refuses what another account has put there, which could be a link to a file of this account's, be readable
+// by others, or be a pipe without a reader. The kernel refuses some of that where fs.protected_symlinks, protected_regular and
+// protected_fifos say so.
+func openLog(path string) (*os.File, error) {
+	if err := proc.Guard(path); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	const flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND | syscall.O_NONBLOCK // a pipe without a reader is an error
+	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
+	if errors.Is(err, syscall.ELOOP) {
+		if err := proc.Guard(path); err != nil {
+			return nil, err
+		}
+		return os.OpenFile(path, flags, 0o600) // a link of this account's, which no other can replace
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Another account may have been faster since Guard looked.
+	info, err := file.Stat()
+	shared, sharedErr := proc.OpenToAll(filepath.Dir(path))
+	if err := errors.Join(err, sharedErr); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if shared && !proc.IsOwn(info) {
+		return nil, errors.Join(fmt.Errorf("%s belongs to another account", path), file.Close())
+	}
+	return file, nil
 }
 
 func exitCode(state *os.ProcessState) int {
