@@ -81,8 +81,8 @@ func check(name, displayName, avatar string, quota int) error {
 		return err
 	}
 	refused := fault.New(fault.Invalid, "The group is invalid.")
-	if len(displayName) > maxName || strings.ContainsFunc(displayName, unicode.IsControl) || !utf8.ValidString(displayName) {
-		refused.WithField("display_name", fmt.Sprintf("must be at most %d bytes without control characters", maxName))
+	if len(displayName) > maxName || strings.ContainsFunc(displayName, httpapi.Hidden) || !utf8.ValidString(displayName) {
+		refused.WithField("display_name", fmt.Sprintf("must be at most %d bytes, all of them visible", maxName))
 	}
 	if !validAvatar(avatar) {
 		refused.WithField("avatar_url", fmt.Sprintf("must be an http or https URL, or a path on this server, of at most %d bytes", maxAvatar))

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/codermesh/codermesh/internal/fault"
@@ -97,3 +98,7 @@ func slashless(r *http.Request) *http.Request {
 	out.URL = &u
 	return &out
 }
+
+// Hidden reports whether a character shows nothing itself, or changes how its neighbors are shown: in a name, it would control the terminals
+// of other users, or mislead them.
+func Hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }

@@ -295,8 +295,8 @@ func check(name, display, description, icon string) error {
 	case name == sdk.DefaultOrganization || name == "new" || idErr == nil:
 		f.WithField("name", "is reserved")
 	}
-	if len(display) > 64 || strings.ContainsFunc(display, func(r rune) bool { return r < ' ' }) {
-		f.WithField("display_name", "must have at most 64 characters, on one line")
+	if len(display) > 64 || strings.ContainsFunc(display, httpapi.Hidden) {
+		f.WithField("display_name", "must have at most 64 characters, all of them visible")
 	}
 	if len(description) > 1024 {
 		f.WithField("description", "must have at most 1024 characters")

@@ -70,8 +70,8 @@ func (s *Service) role(w http.ResponseWriter, r *http.Request, org uuid.UUID) (n
 	case rbac.IsOrganizationRole(req.Name) || rbac.IsSiteRole(req.Name) || req.Name == rbac.RelationMember || req.Name == "member":
 		f.WithField("name", "is the name of a built-in role")
 	}
-	if len(req.DisplayName) > 64 || strings.ContainsFunc(req.DisplayName, func(c rune) bool { return c < ' ' }) {
-		f.WithField("display_name", "must have at most 64 characters, on one line")
+	if len(req.DisplayName) > 64 || strings.ContainsFunc(req.DisplayName, httpapi.Hidden) {
+		f.WithField("display_name", "must have at most 64 characters, all of them visible")
 	}
 	for field, given := range map[string]sdk.List[sdk.Permission]{
 		"site_permissions": req.SitePermissions, "user_permissions": req.UserPermissions, "organization_member_permissions": req.OrganizationMemberPermissions,

@@ -279,8 +279,8 @@ func checkFields(name, display, icon string) error {
 	case uuid.Validate(name) == nil:
 		refused.WithField("name", "must not be an id")
 	}
-	if !utf8.ValidString(display) || utf8.RuneCountInString(display) > maxDisplayName {
-		refused.WithField("display_name", fmt.Sprintf("must be at most %d characters", maxDisplayName))
+	if !utf8.ValidString(display) || utf8.RuneCountInString(display) > maxDisplayName || strings.ContainsFunc(display, httpapi.Hidden) {
+		refused.WithField("display_name", fmt.Sprintf("must be at most %d characters, all of them visible", maxDisplayName))
 	}
 	if !utf8.ValidString(icon) || len(icon) > maxIcon {
 		refused.WithField("icon", fmt.Sprintf("must be at most %d bytes", maxIcon))

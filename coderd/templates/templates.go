@@ -445,9 +445,13 @@ func checkTexts(name, displayName, description, icon string) error {
 		field, value string
 		limit        int
 	}{{"display_name", displayName, maxDisplayName}, {"description", description, maxDescription}, {"icon", icon, maxIcon}} {
-		if len(t.value) > t.limit || strings.ContainsRune(t.value, 0) {
+		hidden := httpapi.Hidden
+		if t.field == "description" {
+			hidden = func(r rune) bool { return r != '\n' && r != '\r' && r != '\t' && httpapi.Hidden(r) }
+		}
+		if len(t.value) > t.limit || strings.ContainsFunc(t.value, hidden) {
 			return fault.New(fault.Invalid, "The template's %s is invalid.", strings.ReplaceAll(t.field, "_", " ")).
-				WithField(t.field, fmt.Sprintf("must be text of at most %d bytes", t.limit))
+				WithField(t.field, fmt.Sprintf("must be text of at most %d bytes, all of it visible", t.limit))
 		}
 	}
 	return nil

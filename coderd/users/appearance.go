@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"unicode"
 
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
@@ -118,7 +117,7 @@ func checkAppearance(req *sdk.UpdateAppearanceRequest) error {
 	refuse := func(field, detail string) error {
 		return fault.New(fault.Invalid, "The appearance is invalid.").WithField(field, detail)
 	}
-	if req.ApplicationName = strings.TrimSpace(req.ApplicationName); len(req.ApplicationName) > maxApplicationName || strings.ContainsFunc(req.ApplicationName, hidden) {
+	if req.ApplicationName = strings.TrimSpace(req.ApplicationName); len(req.ApplicationName) > maxApplicationName || strings.ContainsFunc(req.ApplicationName, httpapi.Hidden) {
 		return refuse("application_name", fmt.Sprintf("must be one line of at most %d bytes", maxApplicationName))
 	}
 	if req.LogoURL != "" && (len(req.LogoURL) > maxLogoURL || !logoPath.MatchString(req.LogoURL)) {
@@ -134,7 +133,7 @@ func checkAppearance(req *sdk.UpdateAppearanceRequest) error {
 	}
 	for i := range req.AnnouncementBanners {
 		b := &req.AnnouncementBanners[i]
-		if b.Message = strings.TrimSpace(b.Message); len(b.Message) > maxBanner || strings.ContainsFunc(b.Message, hidden) {
+		if b.Message = strings.TrimSpace(b.Message); len(b.Message) > maxBanner || strings.ContainsFunc(b.Message, httpapi.Hidden) {
 			return refuse("announcement_banners", fmt.Sprintf("each message must be one line of at most %d bytes", maxBanner))
 		}
 		if b.Enabled && b.Message == "" {
@@ -149,6 +148,3 @@ func checkAppearance(req *sdk.UpdateAppearanceRequest) error {
 	}
 	return nil
 }
-
-// hidden reports whether a character shows nothing itself, or changes how its neighbors are shown: a reversed text misleads.
-func hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }

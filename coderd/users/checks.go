@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -37,8 +38,8 @@ func checkEmail(email string) string {
 }
 
 func checkName(name string) string {
-	if len(name) > 128 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
-		return "must have at most 128 characters, on one line"
+	if len(name) > 128 || strings.ContainsFunc(name, httpapi.Hidden) {
+		return "must have at most 128 characters, all of them visible"
 	}
 	return ""
 }

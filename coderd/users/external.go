@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -196,7 +197,7 @@ func freeUsername(ctx context.Context, q *dbsqlc.Queries, name string) (string, 
 // validName returns a full name without what checkName refuses.
 func validName(name string) string {
 	name = strings.TrimSpace(strings.Map(func(r rune) rune {
-		if r < ' ' {
+		if httpapi.Hidden(r) {
 			return ' '
 		}
 		return r
