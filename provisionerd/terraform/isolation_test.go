@@ -139,6 +139,7 @@ func TestHostileArchives(t *testing.T) {
 		"through a link": {{Name: "a/b", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "a/b/../../x", Typeflag: tar.TypeReg}},
 		"hard link":      {{Name: "x.tf", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}},
 		"device":         {{Name: "x.tf", Typeflag: tar.TypeChar}},
+		"pipe":           {{Name: "x.tf", Typeflag: tar.TypeFifo}},
 		"too large":      {{Name: "x.tf", Typeflag: tar.TypeReg, Size: 1 << 40}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -54,6 +54,8 @@ func TestMain(m *testing.M) {
 			}
 		case "sandbox-kill":
 			err = sandbox.Kill()
+		case "attack-calls":
+			err = attackCalls(os.Args[2])
 		case "workspace-process":
 			err = terraform.ProcessCommand(os.Args[2:])
 		case "doomed":
