@@ -75,6 +75,56 @@ func TestCredentialsHaveOneUse(t *testing.T) {
 	}
 }
 
+// TestTokenInsideAWorkspace checks that the session that an owner's workspace is given has none of the powers by which a program in it could
+// become the owner for good, or read what the deployment keeps.
+func TestTokenInsideAWorkspace(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	ws, _ := s.Running("olga", "dev", s.Template("docker", nil).ID)
+	s.User("ann")
+	token, err := s.Users.SessionFor(t.Context(), s.DB.Queries, s.User("olga"), ws.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := s.With(token)
+	if me, err := inside.User(t.Context(), sdk.Me); err != nil || me.Username != "olga" {
+		t.Fatalf("the session is not olga's: %+v, %v", me, err)
+	}
+	ask := func(method, path, body string) (int, string) {
+		r := httptest.NewRequest(method, "/api/v2/"+path, strings.NewReader(body))
+		r.Header.Set(sdk.SessionHeader, token.Reveal())
+		w := httptest.NewRecorder()
+		s.Mux.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	build := ws.LatestBuild.ID.String()
+	for _, x := range []struct{ method, path, body string }{
+		{"POST", "users/me/keys", ""},
+		{"POST", "users/me/keys/tokens", `{}`},
+		{"POST", "users/ann/keys/tokens", `{}`},
+		{"PUT", "users/me/password", `{"old_password": "x", "password": "Correct-Horse-9"}`},
+		{"PUT", "users/ann/password", `{"password": "Correct-Horse-9"}`},
+		{"PUT", "users/ann/roles", `{"roles": ["owner"]}`},
+		{"POST", "users", `{"username": "x", "email": "x@example.com", "password": "Correct-Horse-9"}`},
+		{"PUT", "users/ann/status/suspend", ""},
+		{"DELETE", "users/ann", ""},
+		{"PUT", "users/me/gitsshkey", ""},
+		{"POST", "users/me/secrets", `{"name": "x", "value": "x"}`},
+		{"GET", "workspacebuilds/" + build + "/state", ""},
+		{"PUT", "workspacebuilds/" + build + "/state", `{"state": "e30="}`},
+		{"GET", "audit", ""},
+		{"GET", "deployment/config", ""},
+		{"POST", "workspaceproxies", `{"name": "x"}`},
+		{"PUT", "organizations/default/members/ann/roles", `{"roles": ["organization-admin"]}`},
+		{"POST", "organizations/default/provisionerkeys", `{"name": "x"}`},
+		{"GET", "debug/health", ""},
+	} {
+		if status, body := ask(x.method, x.path, x.body); status != http.StatusForbidden && status != http.StatusNotFound {
+			t.Errorf("%s %s: %d %.200s", x.method, x.path, status, body)
+		}
+	}
+}
+
 // TestNoRouteTrustsOrigins checks that no answer of the server allows another site's page to read it, whether asked before or at once.
 func TestNoRouteTrustsOrigins(t *testing.T) {
 	t.Parallel()

@@ -378,3 +378,31 @@ func TestParticipantThatReadsNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestManyConnectionsOfOneSession checks that a session that connects hundreds of times, each time as another node, keeps nobody else out.
+func TestManyConnectionsOfOneSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		a := connect(t, s, agent(1), key(9999))
+		a.announce(1)
+		for i := range uint64(400) {
+			m := client(i + 100)
+			m.Subject, m.Session = client(100).Subject, "one"
+			w := connect(t, s, m, key(i+100), agent(1).ID)
+			w.announce(1)
+		}
+		synctest.Wait()
+		began := time.Now()
+		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c.announce(1)
+		synctest.Wait()
+		c.expect([]coordinator.Principal{agent(1)}, "welcome", "peer agent 1 #1")
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("another user waited %s of the bubble's time", waited)
+		}
+		if st := s.Stats(); st.Online != 402 || st.Dropped != 0 {
+			t.Errorf("stats are %+v", st)
+		}
+	})
+}

@@ -465,3 +465,47 @@ func TestPrebuildsAndQuotas(t *testing.T) {
 		t.Errorf("within quota: build %d, %v", ws.LatestBuild.BuildNumber, err)
 	}
 }
+
+// TestClaimsNeedTheTemplate checks that a preset's id gives nobody a prebuilt workspace of a template that they may not use, and that nobody
+// claims one for another user.
+func TestClaimsNeedTheTemplate(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
+	w.run(1)
+	w.start()
+	w.As("tom")
+	w.User("ann")
+	own := w.Template("own", process())
+	annOnly := sdk.UpdateTemplateACLRequest{UserPerms: map[string]string{w.User("ann").String(): "use"}, GroupPerms: map[string]string{w.Org.String(): ""}}
+	if err := w.As("olga").UpdateTemplateACL(t.Context(), w.template.ID, annOnly); err != nil {
+		t.Fatal(err)
+	}
+	for name, edit := range map[string]func(*sdk.CreateWorkspaceRequest){
+		"template": func(*sdk.CreateWorkspaceRequest) {},
+		"version": func(r *sdk.CreateWorkspaceRequest) {
+			r.TemplateID, r.TemplateVersionID = uuid.Nil, w.template.ActiveVersionID
+		},
+		"own": func(r *sdk.CreateWorkspaceRequest) { r.TemplateID = own.ID },
+	} {
+		if ws, err := w.create("bob", name, edit); err == nil || fault.CodeOf(err) != fault.NotFound && fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("by the %s: %s, %v", name, ws.ID, err)
+		}
+	}
+	req := sdk.CreateWorkspaceRequest{TemplateID: w.template.ID, Name: "theirs", TemplateVersionPresetID: w.preset}
+	for _, user := range []string{"bob", "ann"} {
+		for _, target := range []string{"olga", "ann", "bob", sdk.PrebuildsOwner} {
+			if user == target {
+				continue
+			}
+			if ws, err := w.As(user).CreateWorkspace(t.Context(), target, req); err == nil {
+				t.Errorf("%s claims %s for %s", user, ws.ID, target)
+			}
+		}
+	}
+	if got := w.prebuilt(); len(got) != 1 {
+		t.Fatalf("%d prebuilt workspaces are left", len(got))
+	}
+	if ws, err := w.create("ann", "mine"); err != nil || ws.LatestBuild.BuildNumber != 2 {
+		t.Errorf("who may use the template: build %d, %v", ws.LatestBuild.BuildNumber, err)
+	}
+}
