@@ -24,6 +24,8 @@ func TestParseSchedule(t *testing.T) {
 		{"61 9 * * *", time.Time{}},
 		{"@every 1s", time.Time{}},
 		{"CRON_TZ=Nowhere/Atall 0 9 * * *", time.Time{}},
+		{"CRON_TZ=../../etc/passwd 0 9 * * *", time.Time{}},
+		{"CRON_TZ=/etc/localtime 0 9 * * *", time.Time{}},
 	} {
 		schedule, err := ParseSchedule(tt.text)
 		if tt.want.IsZero() {

@@ -1,6 +1,8 @@
 package workspaces_test
 
 import (
+	"encoding/json"
+	"math"
 	"testing"
 	"time"
 
@@ -29,6 +31,9 @@ func TestSettings(t *testing.T) {
 		{"PUT", "/ttl", map[string]any{"ttl_ms": 7200_000}, 204},
 		{"PUT", "/ttl", map[string]any{"ttl_ms": 1}, 400},
 		{"PUT", "/ttl", map[string]any{"ttl_ms": int64(1) << 60}, 400},
+		{"PUT", "/ttl", map[string]any{"ttl_ms": int64(math.MaxInt64)}, 400},
+		{"PUT", "/ttl", map[string]any{"ttl_ms": -1}, 400},
+		{"PUT", "/ttl", map[string]any{"ttl_ms": json.RawMessage("1e400")}, 400},
 		{"PUT", "/ttl", map[string]any{"ttl_ms": "long"}, 400},
 		{"PUT", "/extend", sdk.ExtendRequest{Deadline: time.Now().Add(time.Hour)}, 409}, // it has no deadline
 		{"PUT", "/autoupdates", map[string]any{"automatic_updates": "often"}, 400},
