@@ -147,7 +147,14 @@ func TestWhoMaySync(t *testing.T) {
 	}
 	w.want("ada", 403, "PATCH", roleSync+"/mapping", `{"add":[{"given":"x","gets":"mighty"}]}`)
 	w.want("olga", 200, "PATCH", roleSync, mighty)
-	w.want("ada", 200, "PATCH", roleSync+"/config", `{"field":"other"}`) // what is mapped already stays
+	// Who else gets the role, or no longer gets it, is not for ada to decide either.
+	w.want("ada", 403, "PATCH", roleSync+"/config", `{"field":"other"}`)
+	w.want("ada", 403, "PATCH", roleSync, `{"field":"r","mapping":{"me":["mighty"]}}`)
+	w.want("ada", 403, "PATCH", roleSync+"/mapping", `{"add":[{"given":"me","gets":"mighty"}]}`)
+	w.want("ada", 403, "PATCH", roleSync+"/mapping", `{"remove":[{"given":"x","gets":"mighty"}]}`)
+	w.want("ada", 200, "PATCH", roleSync+"/mapping", `{"add":[{"given":"x","gets":"organization-auditor"}]}`) // what is mapped already stays
+	w.Exec(`DELETE FROM organization_roles WHERE name = 'mighty'`)
+	w.want("ada", 200, "PATCH", roleSync+"/config", `{"field":"other"}`)
 }
 
 // TestBadSettings: what cannot work is refused, and changes nothing.

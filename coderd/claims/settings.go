@@ -227,13 +227,16 @@ func check(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, at place, b
 		if err := checkFilter(now); err != nil {
 			return err
 		}
-		return holdGroups(ctx, q, at, added)
-	case sdk.RoleSyncSettings:
-		added, err := checkMapping(now.Field, before.(sdk.RoleSyncSettings).Mapping, now.Mapping)
-		if err != nil {
+		if err := holdGroups(ctx, q, at, added); err != nil {
 			return err
 		}
-		return mayGive(ctx, q, actor, *at.org, added)
+		// Another claim, filter or mapping puts others into any group, by its name too.
+		return lookup.MayFill(ctx, q, actor, *at.org, nil)
+	case sdk.RoleSyncSettings:
+		if _, err := checkMapping(now.Field, before.(sdk.RoleSyncSettings).Mapping, now.Mapping); err != nil {
+			return err
+		}
+		return mayMap(ctx, q, actor, *at.org, before.(sdk.RoleSyncSettings), now)
 	}
 	return fmt.Errorf("settings of the unknown type %T", after)
 }
@@ -326,30 +329,32 @@ func holdGroups(ctx context.Context, q *dbsqlc.Queries, at place, ids []uuid.UUI
 	return nil
 }
 
-// mayGive returns a fault unless the roles exist and the actor holds every power in them.
-func mayGive(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.UUID, roles []string) error {
-	custom, err := q.HoldOrganizationRoles(ctx, dbsqlc.HoldOrganizationRolesParams{OrganizationID: org, Names: roles})
-	if err != nil {
-		return err
-	}
-	for _, role := range roles {
-		powers := rbac.RolePowers(role)
-		if !rbac.IsOrganizationRole(role) {
-			i := slices.IndexFunc(custom, func(c dbsqlc.OrganizationRole) bool { return c.Name == role })
-			if i < 0 {
-				return fault.New(fault.Invalid, "The role %.64q does not exist in this organization.", role).
-					WithField("mapping", "must name built-in or custom roles of the organization")
-			}
-			powers = custom[i].Powers
-		}
-		for _, p := range powers {
-			if !actor.Holds(p, org) {
-				return fault.New(fault.Forbidden, "You cannot map to the role %s: it has powers that you do not have.", role).
-					WithDetail("You do not have permission to %s every %s in this organization.", p.Action, p.Resource)
-			}
+// mayMap returns a fault unless the roles exist that a mapping newly gives, and the actor may give them and those that it no longer
+// gives. Another claim gives all of them to others than before.
+func mayMap(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.UUID, before, after sdk.RoleSyncSettings) error {
+	known := beyond(before, sdk.RoleSyncSettings{})
+	for _, role := range append(beyond(after, before), beyond(before, after)...) {
+		err := lookup.MayGive(ctx, q, actor, org, []string{role}, "mapping")
+		// A role that was mapped before, and has been deleted since, gives nothing.
+		if err != nil && (fault.CodeOf(err) != fault.Invalid || !slices.Contains(known, role)) {
+			return err
 		}
 	}
 	return nil
+}
+
+// beyond returns the roles that settings give to somebody to whom others do not give them.
+func beyond(settings, others sdk.RoleSyncSettings) []string {
+	out := []string{}
+	for text, roles := range settings.Mapping {
+		for _, role := range roles {
+			if settings.Field != others.Field || !slices.Contains(others.Mapping[text], role) {
+				out = append(out, role)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // entry returns the audit entry of a change.

@@ -324,7 +324,7 @@ func (s *Service) patch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error { return update(ctx, q, g.ID, req, add, remove) })
+	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error { return update(ctx, q, httpapi.ActorFrom(ctx), g.ID, req, add, remove) })
 	if err != nil {
 		return taken(err, req.Name, "change group")
 	}
@@ -362,7 +362,7 @@ func memberChanges(req sdk.PatchGroupRequest) (add, remove []uuid.UUID, err erro
 }
 
 // update applies a request to a group, and records it.
-func update(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, req sdk.PatchGroupRequest, add, remove []uuid.UUID) error {
+func update(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, id uuid.UUID, req sdk.PatchGroupRequest, add, remove []uuid.UUID) error {
 	g, err := q.LockGroup(ctx, id)
 	if err != nil {
 		return lookup.Fault(err, rbac.Group, "lock group")
@@ -397,6 +397,11 @@ func update(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, req sdk.PatchG
 	after, err := q.UpdateGroup(ctx, p)
 	if err != nil {
 		return err
+	}
+	if len(add) > 0 {
+		if err := lookup.MayFill(ctx, q, actor, g.OrganizationID, []uuid.UUID{g.ID}); err != nil {
+			return err
+		}
 	}
 	if err := changeMembers(ctx, q, g, add, remove); err != nil {
 		return err

@@ -3,6 +3,7 @@ package notifications
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"slices"
 	"sync"
@@ -89,8 +90,8 @@ func (c Config) Recorder() *Recorder { return NewRecorder(!c.NoInbox, c.availabl
 
 // Accounts finds users.
 type Accounts interface {
-	// Find returns the living user that a path segment names, or the fault NotFound.
-	Find(ctx context.Context, actor rbac.Actor, reference string) (dbsqlc.User, error)
+	// Target returns the user in the path if the actor may perform the action on the resource of that user.
+	Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error)
 }
 
 // Options configure a Service. All fields are required except Config.
@@ -189,19 +190,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("PUT "+preferences, update, s.putPreferences, audit.On(audit.Write, audit.User))
 }
 
-// target returns the user in the path if the actor may do the action to the account.
-func (s *Service) target(ctx context.Context, reference string, action rbac.Action) (dbsqlc.User, error) {
-	actor := httpapi.ActorFrom(ctx)
-	user, err := s.opts.Accounts.Find(ctx, actor, reference)
-	if err != nil {
-		return dbsqlc.User{}, err
-	}
-	account := rbac.Of(rbac.User, user.ID)
-	account.Guarded = slices.Contains(user.Roles, rbac.RoleOwner)
-	return user, actor.May(action, account)
-}
-
-// own returns the caller, who may do the action to their own account: a token can be limited to less.
+// own returns the caller, who may do the action to their own notifications: a token can be limited to less.
 func own(ctx context.Context, action rbac.Action) (uuid.UUID, error) {
 	actor := httpapi.ActorFrom(ctx)
 	return actor.UserID, actor.May(action, rbac.Of(rbac.User, actor.UserID))

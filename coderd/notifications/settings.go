@@ -191,7 +191,7 @@ func (s *Service) sendSelf(w http.ResponseWriter, r *http.Request, e Event, stat
 }
 
 func (s *Service) getPreferences(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r.Context(), r.PathValue("user"), rbac.Read)
+	user, err := s.opts.Accounts.Target(r, rbac.Read, rbac.User)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (s *Service) writePreferences(w http.ResponseWriter, r *http.Request, user 
 
 func (s *Service) putPreferences(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	user, err := s.target(ctx, r.PathValue("user"), rbac.Update)
+	user, err := s.opts.Accounts.Target(r, rbac.Update, rbac.User)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -129,7 +128,7 @@ func (s *Service) object(ctx context.Context, actor rbac.Actor, given sdk.Author
 		if err != nil {
 			return o, lookup.Fault(err, resource, "read user")
 		}
-		return users.Object(user), nil
+		return s.users.Account(ctx, user)
 	case rbac.Template, rbac.TemplateVersion:
 		row, err := s.db.GetTemplateObject(ctx, id)
 		if err != nil {

@@ -1,7 +1,6 @@
 package organizations
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -198,7 +196,7 @@ func (s *Service) removeMember(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return lookup.Fault(err, rbac.OrganizationMember, "lock member")
 		}
-		if err := mayGrant(ctx, q, actor, org.ID, m.Roles); err != nil {
+		if err := lookup.MayGive(ctx, q, actor, org.ID, m.Roles, "roles"); err != nil {
 			return err
 		}
 		n, err := q.CountMemberWorkspaces(ctx, dbsqlc.CountMemberWorkspacesParams{OrganizationID: org.ID, OwnerID: user.ID})
@@ -263,7 +261,7 @@ func (s *Service) setMemberRoles(w http.ResponseWriter, r *http.Request) error {
 		changed := slices.DeleteFunc(slices.Concat(roles, before.Roles), func(role string) bool {
 			return slices.Contains(roles, role) && slices.Contains(before.Roles, role)
 		})
-		if err := mayGrant(ctx, q, actor, org.ID, changed); err != nil {
+		if err := lookup.MayGive(ctx, q, actor, org.ID, changed, "roles"); err != nil {
 			return err
 		}
 		m, err = q.UpdateOrganizationMemberRoles(ctx, dbsqlc.UpdateOrganizationMemberRolesParams{OrganizationID: org.ID, UserID: user.ID, Roles: roles})
@@ -279,44 +277,6 @@ func (s *Service) setMemberRoles(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, toMember(actor, user, m))
 }
 
-// mayGrant returns a fault unless all roles exist and the actor holds every power in them. The custom ones stay as they are until
-// the transaction ends.
-func mayGrant(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.UUID, roles []string) error {
-	custom, err := q.HoldOrganizationRoles(ctx, dbsqlc.HoldOrganizationRolesParams{OrganizationID: org, Names: roles})
-	if err != nil {
-		return fmt.Errorf("read custom roles: %w", err)
-	}
-	for _, role := range roles {
-		powers := rbac.RolePowers(role)
-		if !rbac.IsOrganizationRole(role) {
-			i := slices.IndexFunc(custom, func(c dbsqlc.OrganizationRole) bool { return c.Name == role })
-			if i < 0 {
-				f := fault.New(fault.Invalid, "The role %q does not exist in this organization.", role)
-				if near := nearest.To(role, rbac.OrganizationRoles()); near != "" {
-					f = f.WithDetail("Did you mean %s?", near)
-				}
-				return f.WithField("roles", "must be built-in or custom roles of the organization")
-			}
-			powers = custom[i].Powers
-		}
-		if missing, ok := lacks(actor, org, powers); ok {
-			return fault.New(fault.Forbidden, "You cannot give or take the role %s: it has powers that you do not have.", role).
-				WithDetail("You do not have permission to %s every %s in this organization.", missing.Action, missing.Resource)
-		}
-	}
-	return nil
-}
-
-// lacks returns a power that the actor does not have in the organization.
-func lacks(actor rbac.Actor, org uuid.UUID, powers []rbac.Power) (rbac.Power, bool) {
-	for _, p := range powers {
-		if !actor.Holds(p, org) {
-			return p, true
-		}
-	}
-	return rbac.Power{}, false
-}
-
 func toMember(actor rbac.Actor, u dbsqlc.User, m dbsqlc.OrganizationMember) sdk.OrganizationMember {
 	out := sdk.OrganizationMember{
 		UserID: u.ID, OrganizationID: m.OrganizationID, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Username: u.Username, Name: u.Name,
@@ -327,7 +287,7 @@ func toMember(actor rbac.Actor, u dbsqlc.User, m dbsqlc.OrganizationMember) sdk.
 		role.OrganizationID = m.OrganizationID.String()
 		out.Roles = append(out.Roles, role)
 	}
-	account := actor.May(rbac.Read, users.Object(u)) == nil
+	account := actor.May(rbac.Read, rbac.Of(rbac.User, u.ID)) == nil
 	if account || actor.May(rbac.Update, rbac.Of(rbac.OrganizationMember, u.ID).In(m.OrganizationID)) == nil {
 		out.Email, out.Status, out.LoginType, out.LastSeenAt = users.Address(u), sdk.UserStatus(u.Status), sdk.LoginType(u.LoginType), u.LastSeenAt
 	}

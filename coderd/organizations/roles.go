@@ -34,7 +34,7 @@ func (s *Service) listRoles(w http.ResponseWriter, r *http.Request) error {
 	may := actor.May(rbac.Update, rbac.Of(rbac.OrganizationMember, uuid.Nil).In(org.ID)) == nil
 	out := sdk.List[sdk.AssignableRole]{}
 	add := func(role sdk.DetailedRole, powers []rbac.Power, builtIn bool) {
-		_, lacks := lacks(actor, org.ID, powers)
+		_, lacks := actor.Lacks(org.ID, powers)
 		out = append(out, sdk.AssignableRole{DetailedRole: role, Assignable: may && !lacks, BuiltIn: builtIn})
 	}
 	for _, name := range rbac.OrganizationRoles() {
@@ -92,9 +92,8 @@ func (s *Service) role(w http.ResponseWriter, r *http.Request, org uuid.UUID) (n
 
 // holdsAll returns a fault unless the actor holds every power.
 func holdsAll(actor rbac.Actor, org uuid.UUID, powers []rbac.Power) error {
-	if missing, ok := lacks(actor, org, powers); ok {
-		return fault.New(fault.Forbidden, "The role has powers that you do not have.").
-			WithDetail("You do not have permission to %s every %s in this organization.", missing.Action, missing.Resource)
+	if lack, ok := actor.Lacks(org, powers); ok {
+		return fault.New(fault.Forbidden, "The role has powers that you do not have.").WithDetail("%s", lack)
 	}
 	return nil
 }

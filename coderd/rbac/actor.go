@@ -125,6 +125,10 @@ func (a Actor) May(action Action, object Object) error {
 		return NotFound(object.Resource)
 	}
 	if a.granted(action, object) {
+		if lack, ok := a.outranked(action, object); ok {
+			return fault.New(fault.Forbidden, "You cannot change the account of %s: it has powers that you do not have.", object.Account.Username).
+				WithDetail("%s", lack)
+		}
 		return a.Scope.outOfScope(action, object.Resource)
 	}
 	return forbidden(action, object.Resource)
@@ -221,7 +225,9 @@ func (a Actor) MemberOf(organization uuid.UUID) bool {
 
 // allowed reports whether the user may do the action, and the token.
 func (a Actor) allowed(action Action, object Object) bool {
-	object.Guarded = object.Guarded && action != Read
+	if _, ok := a.outranked(action, object); ok {
+		return false
+	}
 	return a.granted(action, object) && a.Scope.covers(a.UserID, action, object)
 }
 
@@ -235,7 +241,7 @@ func (a Actor) granted(action Action, object Object) bool {
 	if g.private {
 		return relations&g.to != 0
 	}
-	relations |= a.site(object)
+	relations |= a.site()
 	for _, m := range a.Memberships {
 		mine := m.Organization == object.Organization
 		roles := m.relations(a.FromWorkspace)
@@ -258,7 +264,7 @@ func (a Actor) allowedSomewhere(action Action, resource Resource) bool {
 	if !ok || a.FromWorkspace && g.personal || !a.Scope.somewhere(action, resource) {
 		return false
 	}
-	relations := self | user | admin | a.site(Object{})
+	relations := self | user | admin | a.site()
 	for _, m := range a.Memberships {
 		relations |= member | m.relations(a.FromWorkspace)
 		if m.relations(a.FromWorkspace)&orgTemplateAdmin != 0 || !a.FromWorkspace && m.publishes() {
@@ -271,15 +277,15 @@ func (a Actor) allowedSomewhere(action Action, resource Resource) bool {
 	return relations&(g.to|owner) != 0
 }
 
-// site returns the actor's roles in the deployment, as far as they count for the object.
-func (a Actor) site(object Object) (roles relation) {
+// site returns the actor's roles in the deployment, as far as they count for the token.
+func (a Actor) site() (roles relation) {
 	for _, name := range a.Roles {
 		roles |= siteRoles[name]
 	}
 	switch {
 	case a.FromWorkspace && roles&(owner|templateAdmin) != 0:
 		return templateAdmin
-	case a.FromWorkspace || object.Guarded && roles&owner == 0:
+	case a.FromWorkspace:
 		return 0
 	}
 	return roles

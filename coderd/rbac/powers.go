@@ -20,6 +20,13 @@ func RolePowers(role string) []Power {
 	return powersOf(func(g grant) bool { return g.to&organizationRoles[role] != 0 })
 }
 
+// SitePowers returns what a role of the deployment adds to being a user; nil for an unknown role.
+func SitePowers(role string) []Power {
+	return powersOf(func(g grant) bool {
+		return g.to&siteRoles[role] != 0 || role == RoleOwner && !g.private
+	})
+}
+
 func powersOf(has func(grant) bool) []Power {
 	var out []Power
 	for resource, actions := range table {

@@ -86,9 +86,9 @@ type Object struct {
 	Owner        uuid.UUID // zero if no user owns it
 	Organization uuid.UUID // zero if it belongs to the deployment
 	Shared       Sharing
-	// Guarded marks the account of a deployment owner, which other roles may read but not administer: otherwise, user admins could make
-	// themselves owners.
-	Guarded bool
+	// Account is set for a user's account and what belongs to it: the user, with all their roles. Others may read it, but need every power
+	// of those roles for all else: whoever changes an account can act as its user.
+	Account *Actor
 	// ID is the id of the workspace or template that it is or belongs to; zero if that is not known. Tokens can be limited to ids.
 	ID uuid.UUID
 }

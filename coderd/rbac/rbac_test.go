@@ -255,24 +255,56 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestGuarded checks that only owners administer the accounts of owners.
-func TestGuarded(t *testing.T) {
+// TestAccounts checks that accounts are changed only by those who hold every power of their roles.
+func TestAccounts(t *testing.T) {
 	t.Parallel()
-	account := rbac.Of(rbac.User, other)
-	account.Guarded = true
-	for _, action := range []rbac.Action{rbac.Update, rbac.Manage, rbac.Delete} {
-		if with([]string{rbac.RoleUserAdmin}).May(action, account) == nil {
-			t.Errorf("a user admin may %s an owner's account", action)
+	const admin, org1 = rbac.RoleUserAdmin, rbac.RoleOrganizationUserAdmin
+	account := func(of rbac.Actor) rbac.Object {
+		of.UserID, of.Username = other, "eve"
+		o := rbac.Of(rbac.User, other)
+		o.Account = &of
+		return o
+	}
+	limited := owner
+	limited.Scope, _ = rbac.NewScope([]string{"user:*"}, nil)
+	custom := func(p rbac.Power) rbac.Actor {
+		return rbac.Actor{Memberships: []rbac.Membership{{Organization: otherOrg, Roles: []string{"custom"}, Powers: []rbac.Power{p}}}}
+	}
+	for _, row := range []struct {
+		name      string
+		by, of    rbac.Actor
+		permitted bool
+	}{
+		{"user admin, owner", with([]string{admin}), with([]string{rbac.RoleOwner}), false},
+		{"user admin, template admin", with([]string{admin}), with([]string{rbac.RoleTemplateAdmin}), false},
+		{"user admin, auditor", with([]string{admin}), with([]string{rbac.RoleAuditor}), false},
+		{"user admin, user admin", with([]string{admin}), with([]string{admin}), true},
+		{"user admin, member", with([]string{admin}), with(nil), true},
+		{"user admin, organization admin", with([]string{admin}), with(nil, rbac.RoleOrganizationAdmin), false},
+		{"user admin, organization auditor", with([]string{admin}), with(nil, rbac.RoleOrganizationAuditor), false},
+		{"user admin, organization user admin", with([]string{admin}), with(nil, org1), true},
+		{"user admin, custom role", with([]string{admin}), custom(rbac.Power{Action: rbac.Create, Resource: rbac.Template}), false},
+		{"user admin, weak custom role", with([]string{admin}), custom(rbac.Power{Action: rbac.Create, Resource: rbac.Group}), true},
+		{"user admin and auditor, auditor", with([]string{admin, rbac.RoleAuditor}), with([]string{rbac.RoleAuditor}), true},
+		{"owner, owner", with([]string{rbac.RoleOwner}), with([]string{rbac.RoleOwner}), true},
+		{"an owner's token for accounts, owner", limited, with([]string{rbac.RoleOwner}), false},
+		{"an owner's token for accounts, member", limited, with(nil), true},
+	} {
+		for _, action := range []rbac.Action{rbac.Update, rbac.Manage, rbac.Delete} {
+			if err := row.by.May(action, account(row.of)); (err == nil) != row.permitted {
+				t.Errorf("%s: %s: %v, want permitted: %t", row.name, action, err, row.permitted)
+			}
 		}
-		if err := owner.May(action, account); err != nil {
-			t.Errorf("an owner may not %s another owner's account: %v", action, err)
+		if row.by.UserID != limited.UserID {
+			continue
+		}
+		if err := row.by.May(rbac.Read, account(row.of)); err != nil && !row.by.Scope.Limited() {
+			t.Errorf("%s: read: %v", row.name, err)
 		}
 	}
-	if err := with([]string{rbac.RoleUserAdmin}).May(rbac.Read, account); err != nil {
-		t.Errorf("a user admin may not read an owner's account, which lists show: %v", err)
-	}
-	account.Owner = self
-	if err := with([]string{rbac.RoleOwner}).May(rbac.Update, account); err != nil {
+	own := account(with([]string{rbac.RoleOwner}))
+	own.Owner, own.Account.UserID = self, self
+	if err := with([]string{rbac.RoleOwner}).May(rbac.Update, own); err != nil {
 		t.Error(err)
 	}
 }

@@ -199,10 +199,12 @@ func TestUserAdmin(t *testing.T) {
 	owner := a.first()
 	eve, carl := owner.add("eve"), owner.add("carl")
 	owner.add("bob")
+	owner.add("dora")
 	owner.want(200, "PUT", "users/eve/roles", sdk.UpdateRolesRequest{Roles: []string{"user-admin"}})
 	eve.want(200, "PUT", "users/bob/status/suspend", nil)
 	eve.want(200, "PUT", "users/bob/status/activate", nil)
-	eve.want(200, "PUT", "users/bob/roles", sdk.UpdateRolesRequest{Roles: []string{"auditor"}})
+	eve.want(200, "PUT", "users/bob/roles", sdk.UpdateRolesRequest{Roles: []string{"user-admin"}})
+	owner.want(200, "PUT", "users/dora/roles", sdk.UpdateRolesRequest{Roles: []string{"template-admin"}})
 	eve.want(200, "GET", "users/"+owner.name, nil)
 	for _, attack := range []struct {
 		method, path string
@@ -210,6 +212,9 @@ func TestUserAdmin(t *testing.T) {
 	}{
 		{"PUT", "users/eve/roles", sdk.UpdateRolesRequest{Roles: []string{"owner"}}},
 		{"PUT", "users/bob/roles", sdk.UpdateRolesRequest{Roles: []string{"owner"}}},
+		{"PUT", "users/bob/roles", sdk.UpdateRolesRequest{Roles: []string{"auditor"}}},
+		{"PUT", "users/dora/password", sdk.UpdateUserPasswordRequest{Password: "Another-good-one-7"}},
+		{"PUT", "users/dora/roles", sdk.UpdateRolesRequest{}},
 		{"PUT", "users/" + owner.name + "/roles", sdk.UpdateRolesRequest{}},
 		{"PUT", "users/" + owner.name + "/status/suspend", nil},
 		{"PUT", "users/" + owner.name + "/password", sdk.UpdateUserPasswordRequest{Password: "Another-good-one-7"}},

@@ -26,9 +26,6 @@ func (s *Service) Target(r *http.Request, action rbac.Action, resource rbac.Reso
 	return s.target(r, action, resource)
 }
 
-// Object returns an account as an object of permissions.
-func Object(u dbsqlc.User) rbac.Object { return object(u) }
-
 // Role returns a role with its name for people, such as "Template Admin" for template-admin.
 func Role(name string) sdk.Role {
 	words := strings.Split(name, "-")

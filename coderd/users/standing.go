@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/nearest"
@@ -96,7 +97,7 @@ func (s *Service) listRoles(w http.ResponseWriter, r *http.Request) error {
 	may := actor.May(rbac.Manage, rbac.Of(rbac.User, uuid.Nil)) == nil
 	out := sdk.List[sdk.AssignableRole]{}
 	for _, name := range []string{rbac.RoleOwner, rbac.RoleUserAdmin, rbac.RoleTemplateAdmin, rbac.RoleAuditor} {
-		appoint := may && actor.May(rbac.Manage, object(dbsqlc.User{Roles: []string{name}})) == nil
+		appoint := may && actor.MayGive(name, rbac.SitePowers(name), uuid.Nil) == nil
 		out = append(out, sdk.AssignableRole{
 			DetailedRole: sdk.DetailedRole{Name: name, DisplayName: Role(name).DisplayName}, Assignable: appoint, BuiltIn: true,
 		})
@@ -132,10 +133,6 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	slices.Sort(roles)
-	// Only owners appoint owners: otherwise user admins could make themselves owners.
-	if httpapi.ActorFrom(r.Context()).May(rbac.Manage, object(dbsqlc.User{ID: user.ID, Roles: roles})) != nil {
-		return fault.New(fault.Forbidden, "Only owners can make a user an owner.")
-	}
 	ctx := r.Context()
 	var changed dbsqlc.User
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -144,10 +141,25 @@ func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
 				return err
 			}
 		}
+		if _, err := q.LockUser(ctx, user.ID); err != nil {
+			return lookup.Fault(err, rbac.User, "lock user")
+		}
+		before, err := q.GetUser(ctx, user.ID)
+		if err != nil {
+			return lookup.Fault(err, rbac.User, "read user")
+		}
+		for _, role := range slices.Concat(roles, before.Roles) {
+			if slices.Contains(roles, role) && slices.Contains(before.Roles, role) {
+				continue // it stays
+			}
+			if err := httpapi.ActorFrom(ctx).MayGive(role, rbac.SitePowers(role), uuid.Nil); err != nil {
+				return err
+			}
+		}
 		if changed, err = q.UpdateUserRoles(ctx, dbsqlc.UpdateUserRolesParams{ID: user.ID, Roles: roles}); err != nil {
 			return err
 		}
-		return audit.Record(ctx, q, audit.OfUser(user, changed))
+		return audit.Record(ctx, q, audit.OfUser(before, changed))
 	})
 	if err != nil {
 		return fmt.Errorf("change the user's roles: %w", err)

@@ -176,16 +176,28 @@ func (s *Service) target(r *http.Request, action rbac.Action, resource rbac.Reso
 		return dbsqlc.User{}, err
 	}
 	// Only actors who may see a user learn that it exists.
-	account := object(user)
-	if err := actor.May(rbac.Read, account); err != nil {
+	if err := actor.May(rbac.Read, object(user)); err != nil {
 		return dbsqlc.User{}, err
+	}
+	account := object(user)
+	if action != rbac.Read && user.ID != actor.UserID {
+		if account, err = s.Account(r.Context(), user); err != nil {
+			return dbsqlc.User{}, err
+		}
 	}
 	return user, actor.May(action, account.As(resource))
 }
 
-// object returns the account as an object of permissions.
-func object(u dbsqlc.User) rbac.Object {
-	o := rbac.Of(rbac.User, u.ID)
-	o.Guarded = slices.Contains(u.Roles, rbac.RoleOwner)
-	return o
+// object returns the account as an object of permissions to read it.
+func object(u dbsqlc.User) rbac.Object { return rbac.Of(rbac.User, u.ID) }
+
+// Account returns the account as an object of all permissions, with the roles of its user.
+func (s *Service) Account(ctx context.Context, u dbsqlc.User) (rbac.Object, error) {
+	holder, err := s.db.GetActor(ctx, u.ID)
+	if err != nil {
+		return rbac.Object{}, lookup.Fault(err, rbac.User, "read the user's roles")
+	}
+	account, o := actorOf(holder), object(u)
+	o.Account = &account
+	return o, nil
 }

@@ -201,6 +201,54 @@ func (q *Queries) IsTemplateSharedWith(ctx context.Context, arg IsTemplateShared
 	return exists, err
 }
 
+const listAdministeredTemplates = `-- name: ListAdministeredTemplates :many
+SELECT t.id, t.name, t.organization_id, t.sharing, g.name AS group_name
+FROM groups g JOIN templates t ON t.organization_id = g.organization_id AND t.deleted_at IS NULL AND t.sharing ->> g.id::text = 'admin'
+WHERE g.organization_id = $1 AND g.id <> g.organization_id
+	AND ($2::uuid[] IS NULL OR g.id = ANY ($2::uuid[]))
+ORDER BY t.name, g.name
+`
+
+type ListAdministeredTemplatesParams struct {
+	OrganizationID uuid.UUID
+	Groups         []uuid.UUID
+}
+
+type ListAdministeredTemplatesRow struct {
+	ID             uuid.UUID
+	Name           string
+	OrganizationID uuid.UUID
+	Sharing        rbac.Sharing
+	GroupName      string
+}
+
+// The templates that members of groups administer, by way of the group: of some groups of an organization, or of all.
+func (q *Queries) ListAdministeredTemplates(ctx context.Context, arg ListAdministeredTemplatesParams) ([]ListAdministeredTemplatesRow, error) {
+	rows, err := q.db.Query(ctx, listAdministeredTemplates, arg.OrganizationID, arg.Groups)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListAdministeredTemplatesRow{}
+	for rows.Next() {
+		var i ListAdministeredTemplatesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Name,
+			&i.OrganizationID,
+			&i.Sharing,
+			&i.GroupName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listGroupMembers = `-- name: ListGroupMembers :many
 SELECT g.id AS group_id, u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account
 FROM groups g

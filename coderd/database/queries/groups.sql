@@ -103,3 +103,11 @@ ORDER BY t.id;
 -- Returns the templates that are shared with one of the ids, at any level.
 SELECT * FROM templates WHERE deleted_at IS NULL AND organization_id = ANY (sqlc.arg(organizations)::uuid[])
 	AND sharing ?| sqlc.arg(principals)::text[];
+
+-- name: ListAdministeredTemplates :many
+-- The templates that members of groups administer, by way of the group: of some groups of an organization, or of all.
+SELECT t.id, t.name, t.organization_id, t.sharing, g.name AS group_name
+FROM groups g JOIN templates t ON t.organization_id = g.organization_id AND t.deleted_at IS NULL AND t.sharing ->> g.id::text = 'admin'
+WHERE g.organization_id = sqlc.arg(organization_id) AND g.id <> g.organization_id
+	AND (sqlc.narg(groups)::uuid[] IS NULL OR g.id = ANY (sqlc.narg(groups)::uuid[]))
+ORDER BY t.name, g.name;

@@ -18,8 +18,9 @@ const has = (user: User, ...roles: string[]) => user.roles.some((r) => roles.inc
 export const isOwner = (user: User) => has(user, "owner");
 export const mayEditTemplates = (user: User) => has(user, "owner", "template-admin");
 export const mayReadUsers = (user: User) => has(user, "owner", "user-admin", "auditor");
-// Only owners manage the accounts of owners.
-export const mayManage = (user: User, other: User) => isOwner(user) || (has(user, "user-admin") && !isOwner(other));
+// Nobody manages an account with a role whose permissions they lack.
+export const mayManage = (user: User, other: User) =>
+  isOwner(user) || (has(user, "user-admin") && other.roles.every((r) => has(user, r.name)));
 export const mayCreateUsers = (user: User) => has(user, "owner", "user-admin");
 export const mayReadLogs = (user: User) => has(user, "owner", "auditor");
 

@@ -1,0 +1,72 @@
+package rbac
+
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+// Lack is a power that an actor does not have.
+type Lack struct {
+	Power
+	Organization uuid.UUID // uuid.Nil: in all of them, and the deployment
+}
+
+// String says so to the actor.
+func (l Lack) String() string {
+	if l.Organization == uuid.Nil {
+		return fmt.Sprintf("You do not have permission to %s every %s.", l.Action, l.Resource)
+	}
+	return fmt.Sprintf("You do not have permission to %s every %s in this organization.", l.Action, l.Resource)
+}
+
+// Lacks returns a power in an organization, or in the deployment for uuid.Nil, that the actor does not hold.
+func (a Actor) Lacks(organization uuid.UUID, powers []Power) (Lack, bool) {
+	for _, p := range powers {
+		if !a.Holds(p, organization) {
+			return Lack{p, organization}, true
+		}
+	}
+	return Lack{}, false
+}
+
+// LacksOf returns a power that the roles of another user give and the actor does not hold. What every member of an organization may do,
+// and what users may do with what they own, does not count.
+func (a Actor) LacksOf(other Actor) (Lack, bool) {
+	plain := Actor{UserID: other.UserID}
+	for _, m := range other.Memberships {
+		plain.Memberships = append(plain.Memberships, Membership{Organization: m.Organization})
+	}
+	everything := powersOf(func(grant) bool { return true })
+	for _, organization := range append([]uuid.UUID{uuid.Nil}, other.Organizations()...) {
+		var given []Power
+		for _, p := range everything {
+			if other.Holds(p, organization) && !plain.Holds(p, organization) {
+				given = append(given, p)
+			}
+		}
+		if lack, ok := a.Lacks(organization, given); ok {
+			return lack, true
+		}
+	}
+	return Lack{}, false
+}
+
+// outranked returns a power that the roles of an object's account give and the actor lacks, if the action needs them all.
+func (a Actor) outranked(action Action, object Object) (Lack, bool) {
+	if object.Account == nil || action == Read || object.Account.UserID == a.UserID {
+		return Lack{}, false
+	}
+	return a.LacksOf(*object.Account)
+}
+
+// MayGive returns nil if the actor may give a role with these powers to somebody, or take it: they must hold all of them. The
+// organization is uuid.Nil for a role of the deployment.
+func (a Actor) MayGive(role string, powers []Power, organization uuid.UUID) error {
+	if lack, ok := a.Lacks(organization, powers); ok {
+		return fault.New(fault.Forbidden, "You cannot give or take the role %s: it has powers that you do not have.", role).WithDetail("%s", lack)
+	}
+	return nil
+}
