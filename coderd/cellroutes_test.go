@@ -167,6 +167,9 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Delete, Resource: rbac.Organization}: tries(probe{method: "DELETE", path: theOrg, named: true}), // refused with 409: it is in use
 
 	{Action: rbac.Create, Resource: rbac.OrganizationMember}: tries(probe{method: "POST", path: theOrg + "/members/{member}", fresh: newcomer, named: true}),
+	{Action: rbac.Read, Resource: rbac.Notification}:         tries(probe{method: "GET", path: v2 + "notifications/inbox", own: true}),
+	{Action: rbac.Update, Resource: rbac.Notification}:       tries(probe{method: "PUT", path: v2 + "notifications/inbox/mark-all-as-read", own: true}),
+
 	{Action: rbac.Read, Resource: rbac.OrganizationMember}: tries(probe{method: "GET", path: theOrg + "/members/{self}", named: true},
 		probe{method: "GET", path: theOrg + "/members", marker: "{selfid}"}, probe{method: "GET", path: theOrg + "/paginated-members?limit=100", marker: "{selfid}"}),
 	{Action: rbac.Update, Resource: rbac.OrganizationMember}: tries(probe{method: "PUT", path: theOrg + "/members/{member}/roles", body: `{"roles": []}`, fresh: freshMember, named: true}),

@@ -16,10 +16,10 @@ import (
 // they would tell their users to look for a newer server.
 func (s *Server) foreignRoutes() {
 	// Clients ask these at every start, and show an error without an answer.
-	s.Mux.Handle("GET /api/v2/tasks", rbac.SignedIn, listTasks)
-	s.Mux.Handle("GET /api/v2/licenses", rbac.SignedIn, listLicenses)
-	s.Mux.Handle("GET /api/v2/experiments/available", rbac.SignedIn, listAvailableExperiments)
-	s.Mux.Handle("GET /api/v2/updatecheck", rbac.SignedIn, checkForUpdates)
+	s.Mux.Handle("GET /api/v2/tasks", rbac.AnyToken, listTasks)
+	s.Mux.Handle("GET /api/v2/licenses", rbac.AnyToken, listLicenses)
+	s.Mux.Handle("GET /api/v2/experiments/available", rbac.AnyToken, listAvailableExperiments)
+	s.Mux.Handle("GET /api/v2/updatecheck", rbac.AnyToken, checkForUpdates)
 	for pattern, why := range s.foreignRefusals() {
 		answer := func(http.ResponseWriter, *http.Request) error {
 			return &fault.Error{Code: fault.NotFound, Message: why.message, Detail: why.detail}
@@ -28,7 +28,7 @@ func (s *Server) foreignRoutes() {
 		if !strings.HasPrefix(pattern, "GET ") {
 			opts = append(opts, audit.Exempt("it is always refused"))
 		}
-		s.Mux.Handle(pattern, rbac.SignedIn, answer, opts...)
+		s.Mux.Handle(pattern, rbac.AnyToken, answer, opts...)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestScopedTokenOnEveryRoute(t *testing.T) {
 	}
 	readable := []string{
 		rbac.Needs(rbac.Read, rbac.Workspace).String(), rbac.Needs(rbac.Read, rbac.WorkspaceBuild).String(), rbac.Needs(rbac.Read, rbac.Agent).String(),
-		rbac.Needs(rbac.Read, rbac.User).String(), rbac.Needs(rbac.Read, rbac.Organization).String(), rbac.SignedIn.String(),
+		rbac.Needs(rbac.Read, rbac.User).String(), rbac.Needs(rbac.Read, rbac.Organization).String(), rbac.AnyToken.String(),
 	}
 	tried := 0
 	for _, route := range s.Mux.Routes() {
@@ -158,6 +158,130 @@ func TestTokensOfTokens(t *testing.T) {
 	}
 	if _, err := s.With(secret.Token(made.Key)).Workspaces(ctx, sdk.WorkspacesQuery{}); err != nil {
 		t.Errorf("a narrower token: %v", err)
+	}
+}
+
+// anyToken are the routes that a token with limited scopes reads whatever its scopes are, and why.
+var anyToken = map[string]string{
+	"GET /api/v2/entitlements":          "the same for everybody",
+	"GET /api/v2/experiments":           "the same for everybody",
+	"GET /api/v2/experiments/available": "the same for everybody",
+	"GET /api/v2/deployment/ssh":        "the same for everybody",
+	"GET /api/v2/auth/scopes":           "the same for everybody",
+	"GET /api/v2/updatecheck":           "the same for everybody",
+	"GET /api/v2/licenses":              "empty",
+	"GET /api/v2/tasks":                 "empty",
+	"GET /api/v2/applications/host":     "the same for everybody",
+	"GET /api/v2/regions":               "the same for everybody",
+	"GET /api/v2/mesh/peers":            "lists what the token's scopes read",
+	"GET /api/v2/events":                "sends what the token's scopes read",
+}
+
+// scopeKinds are the kinds of objects that the scopes of a type are about, where they do not have its name.
+var scopeKinds = map[string][]rbac.Resource{
+	"workspace":          {rbac.Workspace, rbac.WorkspaceBuild, rbac.Agent, rbac.Mesh},
+	"template":           {rbac.Template, rbac.TemplateVersion},
+	"api_key":            {rbac.APIKey},
+	"git_ssh_key":        {rbac.SSHKey},
+	"external_auth":      {rbac.ExternalAuth},
+	"user_secret":        {rbac.UserSecret},
+	"provisioner_daemon": {rbac.ProvisionerDaemon},
+	"provisioner_jobs":   {rbac.ProvisionerJob},
+	"file":               {rbac.File},
+	"inbox_notification": {rbac.Notification},
+	"deployment":         {rbac.Deployment, rbac.Mesh},
+}
+
+// bundleTypes are the types of scopes that bundles contain.
+var bundleTypes = map[string][]string{
+	"application_connect": {"workspace"}, "coder:application_connect": {"workspace"},
+	"coder:workspaces.create": {"workspace", "template"}, "coder:workspaces.operate": {"workspace", "template"}, "coder:workspaces.delete": {"workspace"},
+	"coder:workspaces.access": {"workspace"}, "coder:templates.build": {"template", "file", "provisioner_jobs"}, "coder:templates.author": {"template", "file", "provisioner_jobs"},
+	"coder:apikeys.manage_self": {"api_key"},
+}
+
+// TestWhatEachScopeReaches walks all routes with an owner's tokens of each scope: a token reaches the routes about the objects of its
+// scopes, reads whose token it is, and reads what anyToken lists.
+func TestWhatEachScopeReaches(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	listed := map[string]bool{}
+	for _, name := range rbac.Scopes() {
+		scope, err := rbac.NewScope([]string{name}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !scope.Limited() {
+			continue
+		}
+		types := bundleTypes[name]
+		if types == nil {
+			of, _, _ := strings.Cut(name, ":")
+			types = []string{of}
+		}
+		token := rbac.Actor{UserID: s.User("olga"), Roles: []string{rbac.RoleOwner}, Scope: scope}
+		for _, route := range s.Mux.Routes() {
+			method, _, ok := strings.Cut(route.Pattern, " ")
+			if !ok || route.Permission.IsPublic() || route.Permission.Check(token) != nil || !route.Permission.Names(method) {
+				continue
+			}
+			resource := route.Permission.Resource()
+			switch {
+			case resource == "":
+				listed[route.Pattern] = true
+			case route.Permission == rbac.Needs(rbac.Read, rbac.User), route.Permission == rbac.Needs(rbac.Read, rbac.Organization):
+			case !slices.ContainsFunc(types, func(of string) bool {
+				return slices.Contains(scopeKinds[of], resource) || of == strings.ReplaceAll(strings.ToLower(string(resource)), " ", "_")
+			}):
+				t.Errorf("%s reaches %s (%s)", name, route.Pattern, route.Permission)
+			}
+		}
+	}
+	for pattern := range anyToken {
+		if !listed[pattern] {
+			t.Errorf("anyToken lists %s, which no limited token reaches", pattern)
+		}
+	}
+	// What other servers serve is refused here, to every token with the same sentence.
+	made, err := s.As("olga").CreateToken(t.Context(), sdk.Me, sdk.CreateTokenRequest{Scopes: []string{"workspace:read"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pattern := range listed {
+		if anyToken[pattern] != "" {
+			continue
+		}
+		method, path, _ := strings.Cut(pattern, " ")
+		r := httptest.NewRequest(method, wildcard.ReplaceAllString(path, "me"), nil)
+		r.Header.Set(sdk.SessionHeader, made.Key)
+		w := httptest.NewRecorder()
+		s.Mux.ServeHTTP(w, r)
+		if w.Code != http.StatusNotFound {
+			t.Errorf("a limited token reaches %s, which anyToken does not list: %d %s", pattern, w.Code, w.Body)
+		}
+	}
+}
+
+// TestInboxNeedsItsScope is an attacker's attempt to read messages and claims with tokens for something else.
+func TestInboxNeedsItsScope(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	for scope, want := range map[string]int{
+		"workspace:read": http.StatusForbidden, "application_connect": http.StatusForbidden, "user:read": http.StatusForbidden, "inbox_notification:read": http.StatusOK,
+	} {
+		made, err := s.As("ann").CreateToken(t.Context(), sdk.Me, sdk.CreateTokenRequest{Scopes: []string{scope}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]int{"/api/v2/notifications/inbox": want, "/api/v2/users/oidc-claims": http.StatusForbidden, "/api/v2/users/me": http.StatusOK} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Header.Set(sdk.SessionHeader, made.Key)
+			w := httptest.NewRecorder()
+			s.Mux.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("%s with %s: %d %s, want %d", path, scope, w.Code, w.Body, want)
+			}
+		}
 	}
 }
 

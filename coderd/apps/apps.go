@@ -122,7 +122,7 @@ func remember[K comparable, V any](fresh time.Duration) *memo.Cache[K, V] {
 
 // Routes registers what the dashboard asks about apps, the sharing of ports, and the route that grants a token for an app.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	mux.Handle("GET /api/v2/applications/host", rbac.SignedIn, func(w http.ResponseWriter, _ *http.Request) error {
+	mux.Handle("GET /api/v2/applications/host", rbac.AnyToken, func(w http.ResponseWriter, _ *http.Request) error {
 		return httpapi.Write(w, http.StatusOK, sdk.ApplicationsHost{Host: s.opts.WildcardHost})
 	})
 	share := rbac.Needs(rbac.Share, rbac.Workspace)

@@ -337,7 +337,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	uncounted := httpapi.Uncounted("after an outage all agents, provisioners and clients return at once, many from one address")
 	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate, uncounted)     // coordinate checks credentials itself: agents are not users
 	mux.Handle("GET "+coordinator.LinkPath, rbac.Public, s.acceptLink, uncounted) // acceptLink asks for proof of the deployment's key
-	mux.Handle("GET /api/v2/mesh/peers", rbac.SignedIn, s.listPeers)              // the handler decides for each peer
+	mux.Handle("GET /api/v2/mesh/peers", rbac.AnyToken, s.listPeers)              // the handler decides for each peer
 	for _, pattern := range []string{"GET /derp", "GET /derp/"} {
 		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
 	}

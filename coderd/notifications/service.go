@@ -179,21 +179,21 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST "+v2+"/custom", rbac.SignedIn, s.custom, audit.Exempt("it only sends a message to the caller"))
 
 	// An inbox is always the caller's own.
-	read, update := rbac.Needs(rbac.Read, rbac.User), rbac.Needs(rbac.Update, rbac.User)
+	read, update := rbac.Needs(rbac.Read, rbac.Notification), rbac.Needs(rbac.Update, rbac.Notification)
 	mux.Handle("GET "+v2+"/inbox", read, s.listInbox)
 	mux.Handle("GET "+v2+"/inbox/watch", read, s.watchInbox)
 	mux.Handle("PUT "+v2+"/inbox/{notification}/read-status", update, s.putReadStatus, audit.Exempt("whether the caller has read a notification concerns only them"))
 	mux.Handle("PUT "+v2+"/inbox/mark-all-as-read", update, s.markAllRead, audit.Exempt("whether the caller has read a notification concerns only them"))
 
 	const preferences = "/api/v2/users/{user}/notifications/preferences"
-	mux.Handle("GET "+preferences, read, s.getPreferences)
-	mux.Handle("PUT "+preferences, update, s.putPreferences, audit.On(audit.Write, audit.User))
+	mux.Handle("GET "+preferences, rbac.Needs(rbac.Read, rbac.User), s.getPreferences)
+	mux.Handle("PUT "+preferences, rbac.Needs(rbac.Update, rbac.User), s.putPreferences, audit.On(audit.Write, audit.User))
 }
 
 // own returns the caller, who may do the action to their own notifications: a token can be limited to less.
 func own(ctx context.Context, action rbac.Action) (uuid.UUID, error) {
 	actor := httpapi.ActorFrom(ctx)
-	return actor.UserID, actor.May(action, rbac.Of(rbac.User, actor.UserID))
+	return actor.UserID, actor.May(action, rbac.Of(rbac.Notification, actor.UserID))
 }
 
 // template returns the template with the id in a path, or the fault NotFound.

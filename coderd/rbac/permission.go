@@ -20,14 +20,17 @@ const (
 	undeclared permissionKind = iota
 	public
 	signedIn
+	anyToken
 	needs
 )
 
 var (
 	// Public is open to all; the request is not authenticated.
 	Public = Permission{kind: public}
-	// SignedIn is open to every user.
+	// SignedIn is open to every user, but not to tokens with limited scopes: it names nothing that a scope could allow.
 	SignedIn = Permission{kind: signedIn}
+	// AnyToken is open to every user, with any token: for what says nothing about the user, and for handlers that decide about each object.
+	AnyToken = Permission{kind: anyToken}
 )
 
 // Needs returns the permission to do action to at least some object of the kind. It panics if the table has no such row.
@@ -53,7 +56,9 @@ func (p Permission) Check(a Actor) error {
 		return fault.New(fault.Forbidden, "This is not allowed.")
 	case !a.SignedIn():
 		return fault.New(fault.Unauthenticated, "You are not signed in.")
-	case p.kind == signedIn || a.allowedSomewhere(p.action, p.resource):
+	case p.kind == signedIn && a.Scope.Limited():
+		return fault.New(fault.Forbidden, "A token with limited scopes cannot do this.").WithDetail("Sign in with: coder login <url>")
+	case p.kind == signedIn || p.kind == anyToken || a.allowedSomewhere(p.action, p.resource):
 		return nil
 	case !a.Scope.somewhere(p.action, p.resource):
 		return a.Scope.outOfScope(p.action, p.resource)
@@ -62,7 +67,7 @@ func (p Permission) Check(a Actor) error {
 	}
 }
 
-// Resource returns the kind of object that the permission is about, or "" for Public and SignedIn.
+// Resource returns the kind of object that the permission is about, or "" for Public, SignedIn and AnyToken.
 func (p Permission) Resource() Resource { return p.resource }
 
 // Names reports whether the permission names what a request with a method does, so that a token's scope can decide about it. Routes that
@@ -83,6 +88,8 @@ func (p Permission) String() string {
 		return "public"
 	case signedIn:
 		return "signed in"
+	case anyToken:
+		return "signed in, with any token"
 	case needs:
 		return fmt.Sprintf("%s %s", p.action, p.resource)
 	default:

@@ -52,6 +52,7 @@ const (
 	File               Resource = "template file"
 	Group              Resource = "group"
 	Mesh               Resource = "mesh"
+	Notification       Resource = "notification" // in a user's inbox
 	Organization       Resource = "organization"
 	OrganizationMember Resource = "organization member" // name, id and roles in the organization
 	OrganizationRole   Resource = "organization role"   // a custom role

@@ -39,7 +39,7 @@ const (
 var kinds = map[Resource]string{
 	Agent: "workspace", WorkspaceBuild: "workspace", TemplateVersion: "template", APIKey: "api_key", SSHKey: "git_ssh_key",
 	ExternalAuth: "external_auth", UserSecret: "user_secret", ProvisionerDaemon: "provisioner_daemon", ProvisionerJob: "provisioner_jobs",
-	File: "file", Mesh: "workspace",
+	File: "file", Mesh: "workspace", Notification: "inbox_notification",
 }
 
 func kindOf(resource Resource) string {

@@ -70,6 +70,10 @@ var table = map[Resource]map[Action]grant{
 		Update: {to: self, personal: true, private: true},
 		Delete: {to: self, personal: true, private: true},
 	},
+	Notification: {
+		Read:   {to: self, personal: true, private: true},
+		Update: {to: self, personal: true, private: true},
+	},
 	Organization: {
 		Create: {personal: true},
 		Read:   {to: member | userAdmin | templateAdmin | auditor},

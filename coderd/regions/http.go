@@ -41,7 +41,7 @@ var (
 
 // routes registers the routes. Only those who may change the deployment see the proxies themselves.
 func (s *Service) routes(mux *httpapi.Mux) {
-	mux.Handle("GET /api/v2/regions", rbac.SignedIn, s.listRegions)
+	mux.Handle("GET /api/v2/regions", rbac.AnyToken, s.listRegions)
 	mux.Handle("GET "+region.LatencyPath, rbac.Public, httpapi.Serve(http.HandlerFunc(region.AnswerLatency)), httpapi.Uncounted("pages measure often"))
 	mux.Handle("GET "+sdk.ProxyPath, rbac.Public, s.coordinate, httpapi.Uncounted("region proxies stay connected")) // coordinate checks the token itself: proxies are not users
 	mux.Handle("GET /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.list)

@@ -103,9 +103,9 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"buildinfo", rbac.Public, s.buildInfo)
 	mux.Handle("GET "+v2+"appearance", rbac.Public, s.appearance)
 	mux.Handle("PUT "+v2+"appearance", needs(rbac.Update, rbac.Deployment), s.setAppearance, audit.On(audit.Write, audit.Appearance))
-	mux.Handle("GET "+v2+"entitlements", rbac.SignedIn, s.entitlements)
-	mux.Handle("GET "+v2+"experiments", rbac.SignedIn, s.experiments)
-	mux.Handle("GET "+v2+"deployment/ssh", rbac.SignedIn, s.sshConfig)
+	mux.Handle("GET "+v2+"entitlements", rbac.AnyToken, s.entitlements)
+	mux.Handle("GET "+v2+"experiments", rbac.AnyToken, s.experiments)
+	mux.Handle("GET "+v2+"deployment/ssh", rbac.AnyToken, s.sshConfig)
 
 	mux.Handle("GET "+v2+"users/first", rbac.Public, s.hasFirst)
 	mux.Handle("POST "+v2+"users/first", rbac.Public, s.createFirst, audit.On(audit.Create, audit.User))
@@ -132,7 +132,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"users/{user}/quiet-hours", needs(rbac.Read, rbac.User), s.getQuietHours)
 	mux.Handle("PUT "+v2+"users/{user}/quiet-hours", needs(rbac.Update, rbac.User), s.setQuietHours, audit.On(audit.Write, audit.User))
 
-	mux.Handle("GET "+v2+"auth/scopes", rbac.SignedIn, s.listScopes)
+	mux.Handle("GET "+v2+"auth/scopes", rbac.AnyToken, s.listScopes)
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens", needs(rbac.Read, rbac.APIKey), s.listTokens)
 	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken, audit.On(audit.Create, audit.APIKey))
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/tokenconfig", needs(rbac.Read, rbac.APIKey), s.tokenConfig)
