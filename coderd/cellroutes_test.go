@@ -74,6 +74,13 @@ func freshMember(w *cells, _ string) vars {
 	return vars{"member": name}
 }
 
+func freshInvitation(w *cells, _ string) vars {
+	id := uuid.NewString()
+	w.Exec(`INSERT INTO organizations (id, name) VALUES ($1, $2)`, id, w.next())
+	w.Exec(`INSERT INTO organization_invitations (organization_id, user_id, invited_by, expires_at) VALUES ($1, $2, $2, now() + interval '1 day')`, id, w.User(w.owner()))
+	return vars{"inviting": id}
+}
+
 func freshUser(w *cells, actor string) vars {
 	if actor == w.owner() {
 		return vars{"target": w.standing["selfid"]}
@@ -160,16 +167,21 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Manage, Resource: rbac.User}: tries(
 		probe{method: "PUT", path: v2 + "users/{target}/status/suspend", fresh: freshUser}, probe{method: "PUT", path: v2 + "users/{target}/roles", body: `{"roles": []}`, fresh: freshUser}),
 
+	{Action: rbac.Read, Resource: rbac.Notification}:   tries(probe{method: "GET", path: v2 + "notifications/inbox", own: true}),
+	{Action: rbac.Update, Resource: rbac.Notification}: tries(probe{method: "PUT", path: v2 + "notifications/inbox/mark-all-as-read", own: true}),
+
 	{Action: rbac.Create, Resource: rbac.Organization}: tries(probe{method: "POST", path: v2 + "organizations", body: `{"name": "{n}"}`, named: true}),
 	{Action: rbac.Read, Resource: rbac.Organization}:   tries(probe{method: "GET", path: theOrg, named: true}, probe{method: "GET", path: theOrg + "/settings/workspace-sharing", named: true}, probe{method: "GET", path: v2 + "organizations", marker: `"east"`}),
 	{Action: rbac.Update, Resource: rbac.Organization}: tries(probe{method: "PATCH", path: theOrg, body: `{"description": "{n}"}`, named: true},
 		probe{method: "GET", path: theOrg + "/settings/idpsync/groups", named: true}, probe{method: "PATCH", path: theOrg + "/settings/idpsync/roles", body: `{"field": "", "mapping": {}}`, named: true}),
 	{Action: rbac.Delete, Resource: rbac.Organization}: tries(probe{method: "DELETE", path: theOrg, named: true}), // refused with 409: it is in use
 
-	{Action: rbac.Create, Resource: rbac.OrganizationMember}: tries(probe{method: "POST", path: theOrg + "/members/{member}", fresh: newcomer, named: true}),
-	{Action: rbac.Read, Resource: rbac.Notification}:         tries(probe{method: "GET", path: v2 + "notifications/inbox", own: true}),
-	{Action: rbac.Update, Resource: rbac.Notification}:       tries(probe{method: "PUT", path: v2 + "notifications/inbox/mark-all-as-read", own: true}),
+	{Action: rbac.Read, Resource: rbac.OrganizationInvitation}: tries(probe{method: "GET", path: theUser + "/invitations", of: rbac.User}),
+	{Action: rbac.Update, Resource: rbac.OrganizationInvitation}: tries(
+		probe{method: "POST", path: theUser + "/invitations/{inviting}/accept", fresh: freshInvitation, of: rbac.User},
+		probe{method: "POST", path: theUser + "/invitations/{inviting}/decline", fresh: freshInvitation, of: rbac.User}),
 
+	{Action: rbac.Create, Resource: rbac.OrganizationMember}: tries(probe{method: "POST", path: theOrg + "/members/{member}", fresh: newcomer, named: true}),
 	{Action: rbac.Read, Resource: rbac.OrganizationMember}: tries(probe{method: "GET", path: theOrg + "/members/{self}", named: true},
 		probe{method: "GET", path: theOrg + "/members", marker: "{selfid}"}, probe{method: "GET", path: theOrg + "/paginated-members?limit=100", marker: "{selfid}"}),
 	{Action: rbac.Update, Resource: rbac.OrganizationMember}: tries(probe{method: "PUT", path: theOrg + "/members/{member}/roles", body: `{"roles": []}`, fresh: freshMember, named: true}),

@@ -133,8 +133,11 @@ var accountRoutes = map[string]accountRoute{
 	"PATCH /api/v2/users/{user}/secrets/{name}":          {bodies: []string{`{"description": "x"}`}, acts: true},
 	"DELETE /api/v2/users/{user}/secrets/{name}":         {bodies: []string{""}, acts: true},
 
-	"POST /api/v2/organizations/{organization}/members/{user}":   {bodies: []string{""}},
-	"DELETE /api/v2/organizations/{organization}/members/{user}": {bodies: []string{""}},
+	"DELETE /api/v2/organizations/{organization}/invitations/{user}": {bodies: []string{""}},
+	"POST /api/v2/users/{user}/invitations/{organization}/accept":    {bodies: []string{""}, acts: true},
+	"POST /api/v2/users/{user}/invitations/{organization}/decline":   {bodies: []string{""}, acts: true},
+	"POST /api/v2/organizations/{organization}/members/{user}":       {bodies: []string{""}},
+	"DELETE /api/v2/organizations/{organization}/members/{user}":     {bodies: []string{""}},
 	"PUT /api/v2/organizations/{organization}/members/{user}/roles": {bodies: []string{`{"roles": []}`, `{"roles": ["organization-admin"]}`, `{"roles": ["organization-user-admin"]}`,
 		`{"roles": ["organization-template-admin"]}`, `{"roles": ["organization-auditor", "people"]}`, `{"roles": ["editor"]}`}},
 	"POST /api/v2/organizations/{organization}/members/roles": {bodies: []string{`{"name": "{n}", "organization_permissions": [{"resource_type": "template", "action": "*"}]}`}},

@@ -65,31 +65,32 @@ const (
 type Kind string
 
 const (
-	APIKey                Kind = "api_key"    // also sign-ins
-	Appearance            Kind = "appearance" // of the deployment
-	CustomRole            Kind = "custom_role"
-	EncryptionKey         Kind = "encryption_key" // a state key: rotated, or forgotten
-	ExternalAuth          Kind = "external_auth"
-	File                  Kind = "file"
-	GitSSHKey             Kind = "git_ssh_key"
-	NotificationTemplate  Kind = "notification_template"
-	NotificationsSettings Kind = "notifications_settings"
-	Organization          Kind = "organization"
-	OrganizationMember    Kind = "organization_member"
-	PrebuildsSettings     Kind = "prebuilds_settings"
-	ProvisionerJob        Kind = "provisioner_job"
-	ProvisionerKey        Kind = "provisioner_key"
-	Template              Kind = "template"
-	TemplateVersion       Kind = "template_version"
-	Group                 Kind = "group"
-	GroupSync             Kind = "idp_sync_settings_group"
-	RoleSync              Kind = "idp_sync_settings_role"
-	OrganizationSync      Kind = "idp_sync_settings_organization"
-	User                  Kind = "user"
-	UserSecret            Kind = "user_secret"
-	Workspace             Kind = "workspace"
-	WorkspaceBuild        Kind = "workspace_build"
-	WorkspaceProxy        Kind = "workspace_proxy"
+	APIKey                 Kind = "api_key"    // also sign-ins
+	Appearance             Kind = "appearance" // of the deployment
+	CustomRole             Kind = "custom_role"
+	EncryptionKey          Kind = "encryption_key" // a state key: rotated, or forgotten
+	ExternalAuth           Kind = "external_auth"
+	File                   Kind = "file"
+	GitSSHKey              Kind = "git_ssh_key"
+	NotificationTemplate   Kind = "notification_template"
+	NotificationsSettings  Kind = "notifications_settings"
+	Organization           Kind = "organization"
+	OrganizationMember     Kind = "organization_member"
+	OrganizationInvitation Kind = "organization_invitation"
+	PrebuildsSettings      Kind = "prebuilds_settings"
+	ProvisionerJob         Kind = "provisioner_job"
+	ProvisionerKey         Kind = "provisioner_key"
+	Template               Kind = "template"
+	TemplateVersion        Kind = "template_version"
+	Group                  Kind = "group"
+	GroupSync              Kind = "idp_sync_settings_group"
+	RoleSync               Kind = "idp_sync_settings_role"
+	OrganizationSync       Kind = "idp_sync_settings_organization"
+	User                   Kind = "user"
+	UserSecret             Kind = "user_secret"
+	Workspace              Kind = "workspace"
+	WorkspaceBuild         Kind = "workspace_build"
+	WorkspaceProxy         Kind = "workspace_proxy"
 )
 
 // Actors that are not users.

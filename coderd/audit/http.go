@@ -331,7 +331,7 @@ func link(l dbsqlc.AuditLog) string {
 		return "/users"
 	case kind == Organization:
 		return organization
-	case kind == OrganizationMember && organization != "":
+	case (kind == OrganizationMember || kind == OrganizationInvitation) && organization != "":
 		return organization + "/members"
 	case kind == CustomRole && organization != "":
 		return organization + "/roles/" + url.PathEscape(l.ResourceTarget)

@@ -135,6 +135,16 @@ var (
 		Title: "Sign in again", Body: "The identity provider no longer confirms your sign-in, so your sessions ended. Sign in again; if the provider refuses, ask its administrator.",
 		Actions: []ActionTemplate{{"Sign in", "/login"}},
 	}
+	OrganizationInvitation = Template{
+		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a30"), Name: "Invitation to an Organization", Group: groupUsers, Icon: sdk.InboxIconAccount, Always: true,
+		Title:   `You are invited to the organization "{{organization}}"`,
+		Body:    "**{{initiator}}** invites you to the organization **{{organization}}**. If you accept, its administrators can create workspaces for you.\n\nThe invitation expires on {{expires}}.",
+		Actions: []ActionTemplate{{"Answer", "/organizations"}},
+	}
+	OrganizationInvitationAnswered = Template{
+		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a31"), Name: "Invitation Answered", Group: groupUsers, Icon: sdk.InboxIconAccount,
+		Title: `{{account}} {{answer}} your invitation to "{{organization}}"`, Body: "**{{account}}** {{answer}} your invitation to the organization **{{organization}}**.",
+	}
 	TemplateDeleted = Template{
 		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a17"), Name: "Template Deleted", Group: groupTemplates, Icon: sdk.InboxIconTemplate,
 		Title: `Template "{{template}}" deleted`, Body: "The template **{{template}}** was deleted by **{{initiator}}**.",
@@ -162,7 +172,7 @@ func All() []Template {
 	return []Template{
 		WorkspaceStopsSoon, WorkspaceDormantSoon, WorkspaceDormant, WorkspaceMarkedForDeletion, WorkspaceDeleted, WorkspaceAutobuildFailed,
 		WorkspaceAutoUpdated, WorkspaceOutOfMemory, WorkspaceOutOfDisk, WorkspaceShared, UserCreated, UserDeleted, UserSuspended, UserActivated, YourAccountSuspended,
-		YourAccountActivated, SignInRefused, WorkspaceManualBuildFailed, TemplateDeleted, TemplateDeprecated, Test, Custom,
+		YourAccountActivated, SignInRefused, OrganizationInvitation, OrganizationInvitationAnswered, WorkspaceManualBuildFailed, TemplateDeleted, TemplateDeprecated, Test, Custom,
 	}
 }
 

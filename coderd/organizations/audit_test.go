@@ -37,7 +37,7 @@ func TestChangesAreRecorded(t *testing.T) {
 	begin := len(rows)
 
 	w.ada.want(200, "PATCH", "organizations/east", sdk.UpdateOrganizationRequest{DisplayName: "Orient"})
-	w.ada.want(200, "POST", "organizations/east/members/out", nil)
+	w.una.want(200, "POST", "organizations/east/members/out", nil)
 	w.ada.want(409, "POST", "organizations/east/members/out", nil) // leaves nothing
 	w.ada.want(200, "POST", list, custom("builder", "template.read"))
 	w.ada.want(200, "PUT", list, custom("builder", "template.create", "template.read"))
@@ -55,7 +55,7 @@ func TestChangesAreRecorded(t *testing.T) {
 	got, rows = got[begin:], rows[begin:]
 	want := []string{
 		"ada write organization east 200 east",
-		"ada create organization_member out 201 east",
+		"una create organization_member out 201 east",
 		"ada create custom_role builder 201 east",
 		"ada write custom_role builder 200 east",
 		"ada write organization_member out 200 east",

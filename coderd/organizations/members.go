@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
@@ -150,7 +149,8 @@ func (s *Service) getMember(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, toMember(httpapi.ActorFrom(r.Context()), user, m))
 }
 
-// addMember makes a user a member. Administrators of members may add every user whose name or id they know.
+// addMember makes a user a member, at the word of who administers all users. Administrators of one organization invite every user whose
+// name or id they know.
 func (s *Service) addMember(w http.ResponseWriter, r *http.Request) error {
 	org, err := s.organization(r, rbac.Create, rbac.OrganizationMember)
 	if err != nil {
@@ -161,22 +161,15 @@ func (s *Service) addMember(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if actor.May(rbac.Create, rbac.Of(rbac.OrganizationMember, uuid.Nil)) != nil {
+		return s.invite(w, r, org, user)
+	}
 	var m dbsqlc.OrganizationMember
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
-		if _, err := q.HoldUser(ctx, user.ID); err != nil {
-			return lookup.Fault(err, rbac.User, "hold user")
-		}
-		if _, err := q.HoldOrganization(ctx, org.ID); err != nil {
-			return lookup.Fault(err, rbac.Organization, "hold organization")
-		}
-		m, err = q.InsertOrganizationMember(ctx, dbsqlc.InsertOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID, Roles: []string{}})
-		if database.IsNotFound(err) {
-			return fault.New(fault.Conflict, "%s is already a member of %s.", user.Username, org.Name)
-		}
-		if err != nil {
+		if m, err = addTo(ctx, q, org, user); err != nil {
 			return err
 		}
-		return audit.Record(ctx, q, audit.OfMember(user, dbsqlc.OrganizationMember{}, m))
+		return q.EndInvitations(ctx, dbsqlc.EndInvitationsParams{OrganizationID: org.ID, UserID: &user.ID})
 	})
 	if err != nil {
 		return fmt.Errorf("add member: %w", err)

@@ -22,17 +22,20 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
+	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// Options configure a Service. All fields are required.
+// Options configure a Service. All fields are required, except Notifications.
 type Options struct {
 	DB     *database.DB
 	Users  *users.Service
 	Logger *slog.Logger
+	// Notifications records what users are told. Nil: nothing.
+	Notifications *notifications.Recorder
 }
 
 // Service serves organizations. Safe for concurrent use.
@@ -40,10 +43,14 @@ type Service struct {
 	db    *database.DB
 	users *users.Service
 	log   *slog.Logger
+
+	notifications *notifications.Recorder
 }
 
 // New returns the service.
-func New(o Options) *Service { return &Service{db: o.DB, users: o.Users, log: o.Logger} }
+func New(o Options) *Service {
+	return &Service{db: o.DB, users: o.Users, log: o.Logger, notifications: o.Notifications}
+}
 
 // Routes registers the routes.
 func (s *Service) Routes(mux *httpapi.Mux) {
@@ -70,6 +77,13 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("DELETE "+one+"/members/{user}", needs(rbac.Delete, rbac.OrganizationMember), s.removeMember, audit.On(audit.Delete, audit.OrganizationMember))
 	mux.Handle("PUT "+one+"/members/{user}/roles", needs(rbac.Update, rbac.OrganizationMember), s.setMemberRoles, audit.On(audit.Write, audit.OrganizationMember))
 	mux.Handle("GET "+one+"/members/{user}/workspaces/available-users", needs(rbac.Create, rbac.Workspace), s.availableUsers)
+
+	// Who may add members may invite, and withdraws invitations; only the invited user answers them.
+	mux.Handle("GET "+one+"/invitations", needs(rbac.Create, rbac.OrganizationMember), s.listInvitations)
+	mux.Handle("DELETE "+one+"/invitations/{user}", needs(rbac.Create, rbac.OrganizationMember), s.withdrawInvitation, audit.On(audit.Delete, audit.OrganizationInvitation))
+	mux.Handle("GET "+v2+"users/{user}/invitations", needs(rbac.Read, rbac.OrganizationInvitation), s.listOwnInvitations)
+	mux.Handle("POST "+v2+"users/{user}/invitations/{organization}/accept", needs(rbac.Update, rbac.OrganizationInvitation), s.answerInvitation(true), audit.On(audit.Write, audit.OrganizationInvitation))
+	mux.Handle("POST "+v2+"users/{user}/invitations/{organization}/decline", needs(rbac.Update, rbac.OrganizationInvitation), s.answerInvitation(false), audit.On(audit.Write, audit.OrganizationInvitation))
 
 	mux.Handle("GET "+one+"/members/roles", needs(rbac.Read, rbac.OrganizationRole), s.listRoles)
 	mux.Handle("POST "+one+"/members/roles", needs(rbac.Create, rbac.OrganizationRole), s.createRole, audit.On(audit.Create, audit.CustomRole))

@@ -165,7 +165,9 @@ func TestMembers(t *testing.T) {
 	if m := call[sdk.OrganizationMember](w.eve, 200, "GET", "organizations/east/members/mia", nil); m.Email == "" || m.Status != "active" || len(m.GlobalRoles) != 0 {
 		t.Errorf("an administrator of members reads %+v", m)
 	}
-	w.eve.want(200, "POST", "organizations/east/members/out", nil)
+	w.eve.want(202, "POST", "organizations/east/members/out", nil)
+	w.eve.want(409, "POST", "organizations/east/members/out", nil)
+	w.out.want(200, "POST", "users/me/invitations/east/accept", nil)
 	w.eve.want(409, "POST", "organizations/east/members/out", nil)
 	w.eve.want(404, "POST", "organizations/east/members/nosuch", nil)
 	w.mia.want(403, "POST", "organizations/east/members/wes", nil)

@@ -23,6 +23,8 @@ Each row lists what suffices for an action. Roles whose names begin with ` + "`o
 owner of an object must be a member of its organization. A custom role adds actions on all objects of a kind in its organization.
 No role reaches into other users' workspaces or secrets, not even an owner's of the deployment: only ownership and sharing count there. The last column shows
 what a token in a workspace cannot do, regardless of the owner.
+Whoever changes another user's account, other than reading it, needs every permission that the account's roles have, and so does who gives or takes a role (coderd, TestPowersCannotGrow).
+Only owners and user admins of the deployment make a user a member of an organization by their word alone: others invite, and the user accepts.
 A test sends requests for every cell to a server (coderd, TestEveryCell).
 
 | object | action | who | not with a workspace's token |

@@ -43,30 +43,31 @@ func phrase(action Action, resource Resource) string {
 type Resource string
 
 const (
-	Agent              Resource = "agent"
-	APIKey             Resource = "API key"
-	AuditLog           Resource = "audit log"
-	ConnectionLog      Resource = "connection log"
-	Deployment         Resource = "deployment"
-	ExternalAuth       Resource = "login elsewhere" // a user's account at a git host, and the like
-	File               Resource = "template file"
-	Group              Resource = "group"
-	Mesh               Resource = "mesh"
-	Notification       Resource = "notification" // in a user's inbox
-	Organization       Resource = "organization"
-	OrganizationMember Resource = "organization member" // name, id and roles in the organization
-	OrganizationRole   Resource = "organization role"   // a custom role
-	ProvisionerDaemon  Resource = "provisioner"
-	ProvisionerJob     Resource = "provisioner job"
-	ProvisionerKey     Resource = "provisioner key"
-	SSHKey             Resource = "SSH key"
-	Template           Resource = "template"
-	TemplateVersion    Resource = "template version"
-	User               Resource = "user"
-	UserSecret         Resource = "secret" // of a user, for their workspaces
-	Workspace          Resource = "workspace"
-	WorkspaceBuild     Resource = "workspace build"
-	WorkspaceState     Resource = "workspace state" // Terraform's: holds credentials
+	Agent                  Resource = "agent"
+	APIKey                 Resource = "API key"
+	AuditLog               Resource = "audit log"
+	ConnectionLog          Resource = "connection log"
+	Deployment             Resource = "deployment"
+	ExternalAuth           Resource = "login elsewhere" // a user's account at a git host, and the like
+	File                   Resource = "template file"
+	Group                  Resource = "group"
+	Mesh                   Resource = "mesh"
+	Notification           Resource = "notification" // in a user's inbox
+	Organization           Resource = "organization"
+	OrganizationInvitation Resource = "organization invitation" // to become a member
+	OrganizationMember     Resource = "organization member"     // name, id and roles in the organization
+	OrganizationRole       Resource = "organization role"       // a custom role
+	ProvisionerDaemon      Resource = "provisioner"
+	ProvisionerJob         Resource = "provisioner job"
+	ProvisionerKey         Resource = "provisioner key"
+	SSHKey                 Resource = "SSH key"
+	Template               Resource = "template"
+	TemplateVersion        Resource = "template version"
+	User                   Resource = "user"
+	UserSecret             Resource = "secret" // of a user, for their workspaces
+	Workspace              Resource = "workspace"
+	WorkspaceBuild         Resource = "workspace build"
+	WorkspaceState         Resource = "workspace state" // Terraform's: holds credentials
 )
 
 // Level is how far an object is shared.

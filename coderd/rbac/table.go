@@ -80,6 +80,10 @@ var table = map[Resource]map[Action]grant{
 		Update: {to: orgAdmin, personal: true},
 		Delete: {personal: true},
 	},
+	OrganizationInvitation: { // who may create members may invite, and withdraw invitations
+		Read:   {to: self, personal: true, private: true},
+		Update: {to: self, personal: true, private: true}, // accept or decline it
+	},
 	OrganizationMember: {
 		Create: {to: managers, personal: true},
 		Read:   {to: member | userAdmin | templateAdmin | auditor},

@@ -92,7 +92,7 @@ var law = map[string]rule{
 	"coderd/signin": {
 		imports: []string{"coderd/audit", "coderd/claims", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/users"},
 	},
-	"coderd/organizations": {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/users"}},
+	"coderd/organizations": {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/rbac", "coderd/users"}},
 	"coderd/provisioners":  {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/mesh": {
 		imports: []string{"coderd/httpapi", "coderd/jobtags", "coderd/rbac", "coderd/seal", "coordinator", "tailnet"},

@@ -164,11 +164,6 @@ func (c *Client) OrganizationMember(ctx context.Context, organization, user stri
 	return get[OrganizationMember](ctx, c, "organizations/"+seg(organization)+"/members/"+seg(user))
 }
 
-// AddOrganizationMember makes a user a member without roles.
-func (c *Client) AddOrganizationMember(ctx context.Context, organization, user string) (OrganizationMember, error) {
-	return send[OrganizationMember](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/members/"+seg(user), nil)
-}
-
 // RemoveOrganizationMember ends a membership.
 func (c *Client) RemoveOrganizationMember(ctx context.Context, organization, user string) error {
 	return c.do(ctx, http.MethodDelete, "organizations/"+seg(organization)+"/members/"+seg(user), nil, nil)

@@ -291,3 +291,30 @@ it("shows every page in the dark and on a phone", async () => {
     }
   }
 });
+
+it("asks an invited user before they become a member", async () => {
+  const ida = await user("ida");
+  const vera = await user("vera");
+  await api(place, token, "POST", "organizations", { name: "club" });
+  await api(place, token, "POST", "organizations/club/members/ida");
+  await api(place, token, "PUT", "organizations/club/members/ida/roles", { roles: ["organization-admin"] });
+  const { page } = await open(place, ida);
+  await page.goto("/organizations/club/members");
+  await page.getByRole("button", { name: "Add member" }).click();
+  await page.getByRole("dialog").getByLabel("Username").fill("vera");
+  await page.getByRole("dialog").getByRole("button", { name: "Add member" }).click();
+  const sent = page.getByRole("table", { name: "Invitations" });
+  await sent.getByRole("row").filter({ hasText: "vera" }).waitFor();
+  await axe(page, "sent invitations");
+
+  const hers = (await open(place, vera)).page;
+  await hers.goto("/workspaces");
+  const banner = hers.getByRole("region", { name: "Invitation to club" });
+  await banner.getByText("ida").waitFor();
+  await axe(hers, "an invitation");
+  await banner.getByRole("button", { name: "Accept" }).click();
+  await banner.waitFor({ state: "detached" });
+  await page.reload();
+  await page.getByRole("table", { name: "Members" }).getByRole("row").filter({ hasText: "vera" }).waitFor();
+  expect(await sent.count()).toBe(0);
+});

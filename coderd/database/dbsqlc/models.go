@@ -208,6 +208,14 @@ type Organization struct {
 	DeletedAt   *time.Time
 }
 
+type OrganizationInvitation struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+	InvitedBy      uuid.UUID
+	CreatedAt      time.Time
+	ExpiresAt      time.Time
+}
+
 type OrganizationMember struct {
 	OrganizationID uuid.UUID
 	UserID         uuid.UUID

@@ -7,6 +7,7 @@ package dbsqlc
 
 import (
 	"context"
+	"time"
 
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/google/uuid"
@@ -119,6 +120,21 @@ DELETE FROM organization_roles WHERE organization_id = $1
 
 func (q *Queries) DeleteOrganizationRoles(ctx context.Context, organizationID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, deleteOrganizationRoles, organizationID)
+	return err
+}
+
+const endInvitations = `-- name: EndInvitations :exec
+DELETE FROM organization_invitations WHERE organization_id = $1 AND (expires_at <= now() OR user_id = $2)
+`
+
+type EndInvitationsParams struct {
+	OrganizationID uuid.UUID
+	UserID         *uuid.UUID
+}
+
+// Deletes the invitations to an organization that have expired, and that of a user who was added to it.
+func (q *Queries) EndInvitations(ctx context.Context, arg EndInvitationsParams) error {
+	_, err := q.db.Exec(ctx, endInvitations, arg.OrganizationID, arg.UserID)
 	return err
 }
 
@@ -363,6 +379,107 @@ func (q *Queries) InsertOrganizationRole(ctx context.Context, arg InsertOrganiza
 		&i.UpdatedAt,
 	)
 	return i, err
+}
+
+const inviteToOrganization = `-- name: InviteToOrganization :one
+INSERT INTO organization_invitations AS i (organization_id, user_id, invited_by, expires_at)
+SELECT $1, $2, $3, $4
+WHERE NOT EXISTS (SELECT 1 FROM organization_members m WHERE m.organization_id = $1 AND m.user_id = $2)
+ON CONFLICT (organization_id, user_id) DO UPDATE SET invited_by = excluded.invited_by, created_at = now(), expires_at = excluded.expires_at
+WHERE i.expires_at <= now()
+RETURNING organization_id, user_id, invited_by, created_at, expires_at
+`
+
+type InviteToOrganizationParams struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+	InvitedBy      uuid.UUID
+	ExpiresAt      time.Time
+}
+
+// Invites a user, or extends their invitation. No row if the user is a member already, or an invitation of the same user by somebody
+// exists that has not expired.
+func (q *Queries) InviteToOrganization(ctx context.Context, arg InviteToOrganizationParams) (OrganizationInvitation, error) {
+	row := q.db.QueryRow(ctx, inviteToOrganization,
+		arg.OrganizationID,
+		arg.UserID,
+		arg.InvitedBy,
+		arg.ExpiresAt,
+	)
+	var i OrganizationInvitation
+	err := row.Scan(
+		&i.OrganizationID,
+		&i.UserID,
+		&i.InvitedBy,
+		&i.CreatedAt,
+		&i.ExpiresAt,
+	)
+	return i, err
+}
+
+const listInvitations = `-- name: ListInvitations :many
+SELECT i.organization_id, i.user_id, i.invited_by, i.created_at, i.expires_at, o.id, o.name, o.display_name, o.is_default, o.created_at, o.description, o.icon, o.updated_at, o.deleted_at, u.username, u.name, by.username AS inviter
+FROM organization_invitations i
+JOIN organizations o ON o.id = i.organization_id AND o.deleted_at IS NULL
+JOIN users u ON u.id = i.user_id AND u.deleted_at IS NULL
+JOIN users by ON by.id = i.invited_by
+WHERE ($1::uuid IS NULL OR i.organization_id = $1::uuid)
+	AND ($2::uuid IS NULL OR i.user_id = $2::uuid)
+	AND i.expires_at > now()
+	AND NOT EXISTS (SELECT 1 FROM organization_members m WHERE m.organization_id = i.organization_id AND m.user_id = i.user_id)
+ORDER BY lower(o.name), lower(u.username)
+`
+
+type ListInvitationsParams struct {
+	OrganizationID *uuid.UUID
+	UserID         *uuid.UUID
+}
+
+type ListInvitationsRow struct {
+	OrganizationInvitation OrganizationInvitation
+	Organization           Organization
+	Username               string
+	Name                   string
+	Inviter                string
+}
+
+// The open invitations to an organization, or of a user. Those of users who became members in another way are not open.
+func (q *Queries) ListInvitations(ctx context.Context, arg ListInvitationsParams) ([]ListInvitationsRow, error) {
+	rows, err := q.db.Query(ctx, listInvitations, arg.OrganizationID, arg.UserID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListInvitationsRow{}
+	for rows.Next() {
+		var i ListInvitationsRow
+		if err := rows.Scan(
+			&i.OrganizationInvitation.OrganizationID,
+			&i.OrganizationInvitation.UserID,
+			&i.OrganizationInvitation.InvitedBy,
+			&i.OrganizationInvitation.CreatedAt,
+			&i.OrganizationInvitation.ExpiresAt,
+			&i.Organization.ID,
+			&i.Organization.Name,
+			&i.Organization.DisplayName,
+			&i.Organization.IsDefault,
+			&i.Organization.CreatedAt,
+			&i.Organization.Description,
+			&i.Organization.Icon,
+			&i.Organization.UpdatedAt,
+			&i.Organization.DeletedAt,
+			&i.Username,
+			&i.Name,
+			&i.Inviter,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listMemberGroupNames = `-- name: ListMemberGroupNames :many
@@ -732,6 +849,31 @@ func (q *Queries) LockOrganizationRole(ctx context.Context, arg LockOrganization
 		&i.Powers,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+	)
+	return i, err
+}
+
+const takeInvitation = `-- name: TakeInvitation :one
+DELETE FROM organization_invitations i USING organizations o
+WHERE i.organization_id = $1 AND i.user_id = $2 AND i.expires_at > now() AND o.id = i.organization_id AND o.deleted_at IS NULL
+RETURNING i.organization_id, i.user_id, i.invited_by, i.created_at, i.expires_at
+`
+
+type TakeInvitationParams struct {
+	OrganizationID uuid.UUID
+	UserID         uuid.UUID
+}
+
+// Ends an open invitation, for a transaction that answers or withdraws it. No row if there is none.
+func (q *Queries) TakeInvitation(ctx context.Context, arg TakeInvitationParams) (OrganizationInvitation, error) {
+	row := q.db.QueryRow(ctx, takeInvitation, arg.OrganizationID, arg.UserID)
+	var i OrganizationInvitation
+	err := row.Scan(
+		&i.OrganizationID,
+		&i.UserID,
+		&i.InvitedBy,
+		&i.CreatedAt,
+		&i.ExpiresAt,
 	)
 	return i, err
 }

@@ -126,3 +126,36 @@ SELECT owner_id, organization_id, sharing FROM workspaces WHERE id = $1 AND dele
 
 -- name: GetGroupOrganization :one
 SELECT organization_id FROM groups WHERE id = $1;
+
+-- name: InviteToOrganization :one
+-- Invites a user, or extends their invitation. No row if the user is a member already, or an invitation of the same user by somebody
+-- exists that has not expired.
+INSERT INTO organization_invitations AS i (organization_id, user_id, invited_by, expires_at)
+SELECT sqlc.arg(organization_id), sqlc.arg(user_id), sqlc.arg(invited_by), sqlc.arg(expires_at)
+WHERE NOT EXISTS (SELECT 1 FROM organization_members m WHERE m.organization_id = sqlc.arg(organization_id) AND m.user_id = sqlc.arg(user_id))
+ON CONFLICT (organization_id, user_id) DO UPDATE SET invited_by = excluded.invited_by, created_at = now(), expires_at = excluded.expires_at
+WHERE i.expires_at <= now()
+RETURNING *;
+
+-- name: ListInvitations :many
+-- The open invitations to an organization, or of a user. Those of users who became members in another way are not open.
+SELECT sqlc.embed(i), sqlc.embed(o), u.username, u.name, by.username AS inviter
+FROM organization_invitations i
+JOIN organizations o ON o.id = i.organization_id AND o.deleted_at IS NULL
+JOIN users u ON u.id = i.user_id AND u.deleted_at IS NULL
+JOIN users by ON by.id = i.invited_by
+WHERE (sqlc.narg(organization_id)::uuid IS NULL OR i.organization_id = sqlc.narg(organization_id)::uuid)
+	AND (sqlc.narg(user_id)::uuid IS NULL OR i.user_id = sqlc.narg(user_id)::uuid)
+	AND i.expires_at > now()
+	AND NOT EXISTS (SELECT 1 FROM organization_members m WHERE m.organization_id = i.organization_id AND m.user_id = i.user_id)
+ORDER BY lower(o.name), lower(u.username);
+
+-- name: TakeInvitation :one
+-- Ends an open invitation, for a transaction that answers or withdraws it. No row if there is none.
+DELETE FROM organization_invitations i USING organizations o
+WHERE i.organization_id = sqlc.arg(organization_id) AND i.user_id = sqlc.arg(user_id) AND i.expires_at > now() AND o.id = i.organization_id AND o.deleted_at IS NULL
+RETURNING i.*;
+
+-- name: EndInvitations :exec
+-- Deletes the invitations to an organization that have expired, and that of a user who was added to it.
+DELETE FROM organization_invitations WHERE organization_id = sqlc.arg(organization_id) AND (expires_at <= now() OR user_id = sqlc.narg(user_id));

@@ -247,6 +247,9 @@ export const queries = {
 
   users: (sort: t.UserOrder = "username") =>
     ask<t.UsersResponse>(["users", "list", sort], `users?limit=1000&sort=${sort}`),
+  invitations: () => ask<t.OrganizationInvitation[]>(["invitations"], "users/me/invitations"),
+  sentInvitations: (organization: string) =>
+    ask<t.OrganizationInvitation[]>(["invitations", organization], `${orgPath(organization)}/invitations`),
   siteRoles: () => ask<t.AssignableRole[]>(["users", "roles"], "users/roles"),
   tokens: (expired: boolean) =>
     ask<t.APIKey[]>(["tokens", expired], `users/me/keys/tokens${expired ? "?include_expired=true" : ""}`),

@@ -959,6 +959,24 @@ export interface TemplateIntervalReport {
   active_users: number;
 }
 
+// OrganizationInvitation asks a user to become a member of an organization.
+export interface OrganizationInvitation {
+  organization_id: string;
+  organization_name: string;
+  organization_display_name: string;
+  user_id: string;
+  username: string;
+  name: string;
+  invited_by: string; // a username
+  created_at: string;
+  expires_at: string;
+}
+
+// InvitedResponse is the answer, with status 202, to adding a member who has to accept first.
+export interface InvitedResponse extends Response {
+  invitation: OrganizationInvitation;
+}
+
 // Response is the body of every error, and of the few answers that contain only a message.
 export interface Response {
   message: string;

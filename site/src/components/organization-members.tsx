@@ -11,7 +11,7 @@ import { Checkbox, SearchInput } from "./form";
 import { Item, MoreMenu } from "./menu";
 import { Pager } from "./pager";
 import { Table } from "./table";
-import { Avatar, Badge, Button, Card, Empty, Pending } from "./ui";
+import { Ago, Avatar, Badge, Button, Card, Empty, ErrorNote, Pending } from "./ui";
 import { useMe } from "./user";
 import { Person, UserInput } from "./user-input";
 
@@ -51,6 +51,7 @@ export function OrganizationMembers({ organization: o, may }: MembersProps) {
           </Button>
         )}
       </div>
+      {may["organization_member.create"] && <Sent organization={o} />}
       <Pending query={members} what="members" />
       {data && (
         <Card flush>
@@ -125,6 +126,39 @@ export function OrganizationMembers({ organization: o, may }: MembersProps) {
   );
 }
 
+// Sent lists the invitations that await an answer.
+function Sent({ organization: o }: { organization: Organization }) {
+  const { data } = useQuery(queries.sentInvitations(o.name));
+  const withdraw = useMutation({
+    mutationFn: (id: string) => send("DELETE", `${orgPath(o.name)}/invitations/${id}`),
+  });
+  if (!data?.length) return null;
+  return (
+    <Card flush>
+      {withdraw.error && <ErrorNote error={withdraw.error} />}
+      <Table
+        label="Invitations"
+        rows={data}
+        id={(i) => i.user_id}
+        columns={[
+          { name: "Invited", cell: (i) => <Person user={i} /> },
+          { name: "By", cell: (i) => i.invited_by },
+          { name: "Expires", cell: (i) => <Ago at={i.expires_at} /> },
+          {
+            name: "Actions",
+            action: true,
+            cell: (i) => (
+              <Button disabled={withdraw.isPending} onClick={() => withdraw.mutate(i.user_id)}>
+                Withdraw
+              </Button>
+            ),
+          },
+        ]}
+      />
+    </Card>
+  );
+}
+
 function RoleBadges({ member, roles }: { member: OrganizationMember; roles: AssignableRole[] }) {
   if (member.roles.length + member.global_roles.length === 0) return <span className="text-muted">Member</span>;
   return (
@@ -157,7 +191,12 @@ function AddMember({ organization: o, onClose }: { organization: Organization; o
       disabled={username.trim() === ""}
       onClose={onClose}
     >
-      <UserInput label="Username" hint="A user of this deployment." value={username} onChange={setUsername} />
+      <UserInput
+        label="Username"
+        hint="They are invited and accept, unless you administer all users of the deployment."
+        value={username}
+        onChange={setUsername}
+      />
     </FormDialog>
   );
 }

@@ -37,6 +37,7 @@ import { Avatar, cx, Icon, IconButton } from "./ui";
 import { isOwner, mayReadLogs, mayReadUsers, useMe } from "./user";
 
 const Banners = lazy(() => import("./banners"));
+const Invitations = lazy(() => import("./invitations"));
 
 const everyone = [
   { to: "/workspaces", label: "Workspaces" },
@@ -75,6 +76,7 @@ export function Shell({ children }: { children: ReactNode }) {
   const palette = usePalette();
   const look = useQuery(queries.appearance()).data;
   const banners = look?.announcement_banners.filter((b) => b.enabled) ?? [];
+  const invitations = useQuery(queries.invitations()).data ?? [];
   const bar = links.length > 6 ? bars.many : bars.few;
   return (
     <>
@@ -90,6 +92,11 @@ export function Shell({ children }: { children: ReactNode }) {
       {banners.length > 0 && (
         <Suspense>
           <Banners of={banners} />
+        </Suspense>
+      )}
+      {invitations.length > 0 && (
+        <Suspense>
+          <Invitations of={invitations} />
         </Suspense>
       )}
       <header className="sticky top-0 z-30 border-b border-line bg-panel">

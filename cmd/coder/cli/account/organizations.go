@@ -22,7 +22,7 @@ func organizationsCmd(g *global.Flags) *cobra.Command {
 Commands that need one take --org, or CODER_ORGANIZATION; without it they use your only organization, or else the default one.`,
 		Example: "  coder organizations create east\n  coder organizations members add ann --org east",
 	}
-	cmd.AddCommand(orgListCmd(g), orgShowCmd(g), orgCreateCmd(g), orgEditCmd(g), orgDeleteCmd(g), orgMembersCmd(g), orgRolesCmd(g), orgSettingsCmd(g))
+	cmd.AddCommand(orgListCmd(g), orgShowCmd(g), orgCreateCmd(g), orgEditCmd(g), orgDeleteCmd(g), orgMembersCmd(g), orgInvitationsCmd(g), orgRolesCmd(g), orgSettingsCmd(g))
 	return cmd
 }
 

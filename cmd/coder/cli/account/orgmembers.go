@@ -77,15 +77,21 @@ func orgMembersListCmd(g *global.Flags) *cobra.Command {
 func orgMembersAddCmd(g *global.Flags) *cobra.Command {
 	var flag organization.Flag
 	cmd := &cobra.Command{
-		Use:     "add USER",
-		Short:   "Add a user, without roles",
+		Use:   "add USER",
+		Short: "Add or invite a user, without roles",
+		Long: `Add a user as a member. Owners and user admins of the deployment add at once; administrators of the organization invite, and the user becomes
+a member by accepting the invitation.`,
 		Example: `  coder organizations members add ann --org east`,
 		Args:    flags.Argument("user"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return inOrganization(cmd.Context(), g, &flag, func(client *sdk.Client, org sdk.Organization) error {
-				m, err := client.AddOrganizationMember(cmd.Context(), org.ID.String(), args[0])
+				m, invited, err := client.AddOrganizationMember(cmd.Context(), org.ID.String(), args[0])
 				if err != nil {
 					return err
+				}
+				if invited != nil {
+					fmt.Fprintf(g.Streams().Err, "%s is invited to %s, and becomes a member by accepting: coder organizations invitations accept %s\n", invited.Username, org.Name, org.Name)
+					return nil
 				}
 				fmt.Fprintf(g.Streams().Err, "%s is now a member of %s.\n", m.Username, org.Name)
 				return nil
