@@ -176,8 +176,12 @@ func (w *wan) setUp(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(template, "main.tf"), text, 0o644); err != nil {
 		return err
 	}
+	code, err := os.ReadFile(filepath.Join(w.dir, "config", "setup-code"))
+	if err != nil {
+		return err
+	}
 	for _, args := range [][]string{
-		{"login", url, "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password},
+		{"login", url, "--setup-code", string(code), "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password},
 		{"templates", "push", "process", "-d", template, "-y"}, {"create", "w1", "-t", "process", "-y"}, {"ssh", "w1", "--", "true"},
 	} {
 		if _, err := w.do(ctx, nil, "server", append([]string{w.coder}, args...)...); err != nil {

@@ -75,6 +75,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/workspaces"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/hosts"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/provisionerd"
@@ -147,6 +148,11 @@ type Options struct {
 	TrustedHeaders []string
 	// Settings are what the operator has set, without the values of secrets, for owners to read.
 	Settings []sdk.DeploymentOption
+	// SetupCode is as in users.Options. Empty: one that all servers of the deployment derive.
+	SetupCode secret.Token
+	// TrustedHosts are names of the server besides those that hosts.New knows, and Certified is as in hosts.Options.
+	TrustedHosts []string
+	Certified    func(name string) bool
 	// RequestsPerMinute is as in httpapi.Options.
 	RequestsPerMinute int
 	// Transport keeps browsers on HTTPS. RedirectPages sends browsers from other addresses to AccessURL.
@@ -244,11 +250,14 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	told := opts.Notifications.Recorder()
-	s.Users = users.New(users.Options{Notifications: told, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes})
 	sealer, err := seal.Load(ctx, opts.DB)
 	if err != nil {
 		return nil, err
 	}
+	if s.opts.SetupCode == "" {
+		s.opts.SetupCode = users.SetupCode(sealer.Derive("setup code"))
+	}
+	s.Users = users.New(users.Options{Notifications: told, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes, SetupCode: s.opts.SetupCode})
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
 	s.SCIM = scim.New(scim.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken})
@@ -373,6 +382,10 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if opts.Challenges != nil {
 		s.Handler = opts.Challenges(s.Handler)
 	}
+	s.Handler = hosts.New(hosts.Options{
+		URLs: []*url.URL{opts.AccessURL, s.replicaURL()}, Wildcard: opts.WildcardHost, Trusted: opts.TrustedHosts, Certified: opts.Certified,
+		Setting: "--trusted-hosts", Logger: opts.Logger,
+	}).Handler(s.Handler)
 	s.http = &http.Server{
 		Handler:           s.Handler,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -380,6 +393,15 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 	}
 	return s, nil
+}
+
+// SetupCode returns what the sender of the first user must know, and "" once there are users.
+func (s *Server) SetupCode(ctx context.Context) (secret.Token, error) {
+	awaits, err := s.Users.AwaitsFirst(ctx)
+	if err != nil || !awaits {
+		return "", err
+	}
+	return s.opts.SetupCode, nil
 }
 
 // abandon closes what a New that failed has opened.

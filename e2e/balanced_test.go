@@ -77,7 +77,7 @@ func (b *balanced) start(program string) {
 		b.t.FailNow()
 	}
 	b.balance(program)
-	b.coder("login", b.url(), "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password)
+	b.coder(b.firstLogin()...)
 	var err error
 	if b.token, err = signIn(b.url(), "ada@example.com"); err != nil {
 		b.t.Fatal(err)

@@ -41,7 +41,7 @@ func (f *fleet) begin() {
 	for _, s := range f.servers {
 		f.startServer(s)
 	}
-	f.coder("login", f.url(), "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password)
+	f.coder(f.firstLogin()...)
 	var err error
 	if f.token, err = signIn(f.url(), "ada@example.com"); err != nil {
 		f.t.Fatal(err)

@@ -150,7 +150,7 @@ func TestHTTPSProxy(t *testing.T) {
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
-	d.coder("login", d.url(), "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password)
+	d.coder(d.firstLogin()...)
 
 	daemon := d.prepareProvisioner("rack")
 	daemon.in = work.in(work.proxy, serverURL)

@@ -170,7 +170,7 @@ func TestProvisionerBehindNAT(t *testing.T) {
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
-	d.coder("login", d.url(), "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password)
+	d.coder(d.firstLogin()...)
 	p := d.prepareProvisioner("rack", "--tag", "environment=on_prem", "--tag", "data_center=chicago", "--provisioner-isolation", "auto")
 	p.in = rack.in()
 	p.start()

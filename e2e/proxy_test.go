@@ -102,7 +102,7 @@ func TestTLS(t *testing.T) {
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
-	login := []string{"login", d.url(), "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password}
+	login := d.firstLogin()
 	if _, stderr, err := d.try(login...); err == nil || !strings.Contains(stderr, "certificate") {
 		t.Errorf("login without trust in the certificate: got %v, %q; want a refusal that names it", err, stderr)
 	}

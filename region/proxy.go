@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/hosts"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/internal/websock"
@@ -49,6 +50,9 @@ type Options struct {
 	URL *url.URL
 	// Listener serves the relay, over HTTP or HTTPS. Run closes it.
 	Listener net.Listener
+	// TrustedHosts and Certified are as Trusted and Certified in hosts.Options.
+	TrustedHosts []string
+	Certified    func(name string) bool
 	// STUNAddress is the UDP address that answers STUN. Empty means none.
 	STUNAddress string
 	// Apps makes the proxy serve apps and terminals, and WildcardHost is the pattern of their hosts: see appproxy.Options.
@@ -116,6 +120,9 @@ func Run(ctx context.Context, opts Options) (err error) {
 			err = errors.Join(err, p.apps.close())
 		}()
 	}
+	handler = hosts.New(hosts.Options{
+		URLs: []*url.URL{opts.URL}, Wildcard: opts.WildcardHost, Trusted: opts.TrustedHosts, Certified: opts.Certified, Setting: "--trusted-hosts", Logger: p.log,
+	}).Handler(handler)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
 	var serving sync.WaitGroup
 	serving.Go(func() {

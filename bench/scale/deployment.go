@@ -119,7 +119,11 @@ func (d *deployment) closeDatabase() error {
 // fill creates the first user and the template.
 func (d *deployment) fill(ctx context.Context) error {
 	nameless := sdk.New(d.url, "", sdk.Options{})
-	if _, err := nameless.CreateFirstUser(ctx, sdk.CreateFirstUserRequest{Email: "ada@example.com", Username: "ada", Password: password}); err != nil {
+	code, err := os.ReadFile(filepath.Join(d.dir, "config", "setup-code"))
+	if err != nil {
+		return fmt.Errorf("read the setup code: %w", err)
+	}
+	if _, err := nameless.CreateFirstUser(ctx, sdk.CreateFirstUserRequest{Email: "ada@example.com", Username: "ada", Password: password, SetupCode: string(code)}); err != nil {
 		return fmt.Errorf("create the first user: %w", err)
 	}
 	session, err := nameless.Login(ctx, sdk.LoginRequest{Email: "ada@example.com", Password: password})

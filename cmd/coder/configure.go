@@ -23,26 +23,29 @@ import (
 	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/hosts"
 )
 
 // configuration is what the settings of a server amount to: checked values and open addresses. Its owner closes it.
 type configuration struct {
-	keys       *states.Keyring
-	keepKeys   func() error // as in serverOptions.keyring
-	proxies    []netip.Prefix
-	logins     []extauth.Provider
-	listeners  *listeners
-	metrics    *daemon.Metrics // nil without metrics
-	profiles   *daemon.Private // nil without profiles
-	source     database.Source
-	accessURL  *url.URL
-	replicaURL *url.URL
-	wildcard   string
-	transport  httpapi.Transport
-	oidc       *signin.OIDC
-	github     *signin.GitHub
-	claimSync  claims.Initial
-	notified   notifications.Config
+	keys     *states.Keyring
+	keepKeys func() error // as in serverOptions.keyring
+	proxies  []netip.Prefix
+	// trustedHosts are as in coderd.Options.
+	trustedHosts []string
+	logins       []extauth.Provider
+	listeners    *listeners
+	metrics      *daemon.Metrics // nil without metrics
+	profiles     *daemon.Private // nil without profiles
+	source       database.Source
+	accessURL    *url.URL
+	replicaURL   *url.URL
+	wildcard     string
+	transport    httpapi.Transport
+	oidc         *signin.OIDC
+	github       *signin.GitHub
+	claimSync    claims.Initial
+	notified     notifications.Config
 }
 
 // configure checks all settings and opens the addresses. It reports everything that is wrong at once; it skips only what follows from
@@ -62,6 +65,9 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 	check(opts.pool.size(&c.source))
 	c.proxies, err = trustedProxies(opts.proxyOrigins, opts.proxyHeaders)
 	check(err)
+	c.trustedHosts, err = hosts.Parse("--trusted-hosts", opts.trustedHosts)
+	check(err)
+	check(checkSetupCode(opts.setupCode))
 	c.logins, err = extauth.ParseEnv(opts.settings.Environ(os.Environ()))
 	check(err)
 	c.replicaURL, err = parseReplicaURL(opts.replicaURL)

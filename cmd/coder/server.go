@@ -53,6 +53,8 @@ type serverOptions struct {
 	fetchPostgres    bool
 	provisioners     int
 	provisionerPSK   string
+	setupCode        string
+	trustedHosts     []string
 	provisionerGrace time.Duration
 	stateRetention   int
 	jobRetention     time.Duration
@@ -136,6 +138,8 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.BoolVar(&opts.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL with npm if this machine has none")
 	f.IntVar(&opts.provisioners, "provisioner-daemons", 3, "number of built-in provisioners; 0 for external ones only")
 	f.StringVar(&opts.provisionerPSK, "provisioner-daemon-psk", "", "pre-shared key for external provisioners to join (prefer the environment variable)")
+	f.StringVar(&opts.setupCode, "setup-code", "", "code that creating the first user requires, for installations without a person (prefer the environment variable; default a code that the server prints)")
+	f.StringSliceVar(&opts.trustedHosts, "trusted-hosts", nil, "names besides the access URL's at which the server is reached, such as coder.internal or *.coder.internal; addresses, localhost, the machine's own name and names of certificates need no entry")
 	f.DurationVar(&opts.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build continues without a connection between its provisioner and the server")
 	f.IntVar(&opts.stateRetention, "build-state-retention", retention.DefaultStates, "number of latest builds of each workspace whose Terraform states are kept; 0 for all")
 	f.DurationVar(&opts.jobRetention, "job-retention", retention.DefaultJobs, "how long to keep logs of builds, dry runs and imports that became no template; 0 means forever")
@@ -294,6 +298,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		OIDC:                   c.oidc,
 		GitHub:                 c.github,
 		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified,
+		SetupCode: secret.Token(opts.setupCode), TrustedHosts: c.trustedHosts, Certified: listeners.certified,
 		Settings: opts.settings.Options(), RequestsPerMinute: opts.requestLimit, TrustedProxies: c.proxies,
 		TrustedHeaders: opts.proxyHeaders,
 		Transport:      c.transport,
@@ -309,6 +314,16 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	if err := c.keepKeys(); err != nil {
 		return errors.Join(err, server.Stop(ctx))
 	}
+	// Whoever finds the server answering finds the code, too.
+	code, err := server.SetupCode(ctx)
+	if err != nil {
+		return errors.Join(err, server.Stop(ctx))
+	}
+	keep, err := keepSetupCode(opts.configDir, code, log)
+	if err != nil {
+		return errors.Join(err, server.Stop(ctx))
+	}
+	defer keep.remove(log)
 	if err := server.Start(ctx); err != nil {
 		return errors.Join(err, server.Stop(ctx))
 	}
@@ -415,6 +430,11 @@ func listen(opts *serverOptions, log *slog.Logger) (*listeners, error) {
 		return nil, fault.New(fault.Invalid, "the server has no address: set --http-address or --tls-address")
 	}
 	return &l, nil
+}
+
+// certified reports whether the server has a certificate for a name.
+func (l *listeners) certified(name string) bool {
+	return l.certs != nil && l.certs.Has(name) || l.acme != nil && l.acme.Has(name)
 }
 
 func (l *listeners) close() error {

@@ -12,6 +12,8 @@ var serverKeys = map[string]settings.Key{
 	"wildcard-access-url":   {Path: "networking.wildcardAccessURL"},
 	"replica-url":           {Path: "networking.replicaURL"},
 	"stun-address":          {Path: "networking.derp.stunAddress"},
+	"trusted-hosts":         {Path: "networking.trustedHosts"},
+	"setup-code":            {Path: "setupCode", Secret: true, File: "setupCodeFile"},
 	"proxy-trusted-headers": {Path: "networking.proxyTrustedHeaders"},
 	"proxy-trusted-origins": {Path: "networking.proxyTrustedOrigins"},
 

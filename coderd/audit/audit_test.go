@@ -118,7 +118,7 @@ func TestSignIns(t *testing.T) {
 	s := coderdtest.New(t)
 	client := s.With("")
 	const password = "correct horse battery"
-	if _, err := client.CreateFirstUser(t.Context(), sdk.CreateFirstUserRequest{Email: "admin@example.com", Username: "admin", Password: password}); err != nil {
+	if _, err := client.CreateFirstUser(t.Context(), sdk.CreateFirstUserRequest{Email: "admin@example.com", Username: "admin", Password: password, SetupCode: coderdtest.SetupCode.Reveal()}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.Login(t.Context(), sdk.LoginRequest{Email: "admin@example.com", Password: "Wrong-password-7"}); fault.CodeOf(err) != fault.Unauthenticated {

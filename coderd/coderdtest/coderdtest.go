@@ -51,6 +51,9 @@ const Patience = 30 * time.Second
 // PSK lets external provisioners join.
 const PSK = secret.Token("the pre-shared key")
 
+// SetupCode lets clients create the first user.
+const SetupCode = secret.Token("the code for the first user")
+
 // roles lists the roles of users that tests know by name. All other users are members.
 var roles = map[string][]string{"tom": {rbac.RoleTemplateAdmin}, "olga": {rbac.RoleOwner}}
 
@@ -142,7 +145,7 @@ func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener
 	s.URL = &url.URL{Scheme: "http", Host: listener.Addr().String()}
 	opts := coderd.Options{
 		Logger: s.Log, DB: traced(t, dbtest.New(t), s.Queries), AccessURL: s.URL, HTTP: listener,
-		STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: PSK, States: s.States, StrictAudit: true,
+		STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: PSK, SetupCode: SetupCode, TrustedHosts: []string{"example.com"} /* httptest's */, States: s.States, StrictAudit: true,
 		Evaluate: func(_ context.Context, q templates.Question) (templates.Answer, error) {
 			if s.Evaluate == nil {
 				return templates.Answer{Unknown: true}, nil

@@ -134,7 +134,7 @@ func TestOnlyOwnersUsePasswords(t *testing.T) {
 	w := &world{t: t}
 	w.Server = coderdtest.New(t, func(o *coderd.Options) { o.OnlyOwnersUsePasswords = true })
 	ctx, nobody := t.Context(), w.With("")
-	if _, err := nobody.CreateFirstUser(ctx, sdk.CreateFirstUserRequest{Username: "boss", Email: "boss@corp.example", Password: password}); err != nil {
+	if _, err := nobody.CreateFirstUser(ctx, sdk.CreateFirstUserRequest{Username: "boss", Email: "boss@corp.example", Password: password, SetupCode: coderdtest.SetupCode.Reveal()}); err != nil {
 		t.Fatal(err)
 	}
 	boss := w.login("boss@corp.example", password)

@@ -45,6 +45,9 @@ func (s *Service) createFirst(w http.ResponseWriter, r *http.Request) error {
 	if exists, err := s.db.HasUsers(r.Context()); err != nil || exists {
 		return firstTaken(err)
 	}
+	if !isSetupCode(s.setupCode, req.SetupCode) {
+		return errSetupCode()
+	}
 	user, err := s.insert(r.Context(), newUser{
 		Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: sdk.LoginPassword,
 		Status: sdk.UserActive, Roles: []string{rbac.RoleOwner}, First: true,

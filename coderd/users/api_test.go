@@ -123,7 +123,7 @@ func (a *api) nobody() person { return person{api: a, name: "nobody"} }
 // first sets up the deployment and signs its owner in.
 func (a *api) first() person {
 	a.t.Helper()
-	made := call[sdk.CreateFirstUserResponse](a.nobody(), 201, "POST", "users/first", sdk.CreateFirstUserRequest{Email: "admin@example.com", Username: "admin", Password: password})
+	made := call[sdk.CreateFirstUserResponse](a.nobody(), 201, "POST", "users/first", sdk.CreateFirstUserRequest{Email: "admin@example.com", Username: "admin", Password: password, SetupCode: coderdtest.SetupCode.Reveal()})
 	return person{a, "admin", made.UserID, a.login("admin@example.com")}
 }
 

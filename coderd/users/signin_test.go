@@ -2,23 +2,28 @@ package users_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd"
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 func TestFirstUser(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
+	code := coderdtest.SetupCode.Reveal()
 	a.nobody().want(404, "GET", "users/first", nil)
-	bad := call[sdk.Response](a.nobody(), 400, "POST", "users/first", sdk.CreateFirstUserRequest{Email: "nonsense", Username: "me", Password: "short"})
+	bad := call[sdk.Response](a.nobody(), 400, "POST", "users/first", sdk.CreateFirstUserRequest{Email: "nonsense", Username: "me", Password: "short", SetupCode: code})
 	var fields []string
 	for _, v := range bad.Validations {
 		fields = append(fields, v.Field)
@@ -33,7 +38,7 @@ func TestFirstUser(t *testing.T) {
 	for i := range statuses {
 		wg.Go(func() {
 			name := string(rune('a' + i))
-			statuses[i], _ = a.nobody().send("POST", "users/first", sdk.CreateFirstUserRequest{Email: name + "@example.com", Username: name, Password: password})
+			statuses[i], _ = a.nobody().send("POST", "users/first", sdk.CreateFirstUserRequest{Email: name + "@example.com", Username: name, Password: password, SetupCode: code})
 		})
 	}
 	wg.Wait()
@@ -49,6 +54,46 @@ func TestFirstUser(t *testing.T) {
 		t.Errorf("%d first users were created", made)
 	}
 	a.nobody().want(200, "GET", "users/first", nil)
+}
+
+// TestSetupCode: who reaches a server without users does not own it; who reads its terminal does.
+func TestSetupCode(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, func(o *coderd.Options) { o.SetupCode = "" })
+	code, err := a.SetupCode(t.Context())
+	if err != nil || !regexp.MustCompile(`^([A-Z2-7]{4}-){3}[A-Z2-7]{4}$`).MatchString(code.Reveal()) {
+		t.Fatalf("code %q, %v", code.Reveal(), err)
+	}
+	first := sdk.CreateFirstUserRequest{Email: "admin@example.com", Username: "admin", Password: password}
+	for _, first.SetupCode = range []string{"", "AAAA-AAAA-AAAA-AAAA", code.Reveal()[:14], code.Reveal() + "A", strings.ToLower(code.Reveal())} {
+		refused := call[sdk.Response](a.nobody(), 403, "POST", "users/first", first)
+		if !strings.Contains(refused.Detail, "setup-code") {
+			t.Errorf("the refusal does not say where the code is: %+v", refused)
+		}
+	}
+	a.nobody().want(404, "GET", "users/first", nil)
+
+	// Another server of the deployment prints the same code.
+	second, err := coderd.New(t.Context(), coderd.Options{
+		Logger: a.Log, DB: a.DB, AccessURL: a.URL, STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), States: a.States,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := second.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	if other, err := second.SetupCode(t.Context()); err != nil || other != code {
+		t.Errorf("the second server's code is %q (%v), the first one's %q", other.Reveal(), err, code.Reveal())
+	}
+
+	first.SetupCode = " " + code.Reveal() + "\n" // as pasted
+	a.nobody().want(201, "POST", "users/first", first)
+	if code, err := a.SetupCode(t.Context()); err != nil || code != "" {
+		t.Errorf("with users: code %q, %v", code.Reveal(), err)
+	}
 }
 
 func TestSignIn(t *testing.T) {

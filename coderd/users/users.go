@@ -24,6 +24,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
 )
 
 // Options configures a Service.
@@ -44,6 +45,8 @@ type Options struct {
 	CustomQuietHours bool
 	// Lifetimes are those of sessions and tokens. The zero value means the defaults.
 	Lifetimes Lifetimes
+	// SetupCode is what the sender of the first user must know. Empty: clients cannot create it.
+	SetupCode secret.Token
 	// Notifications records what users are told. Nil: nothing.
 	Notifications *notifications.Recorder
 }
@@ -62,6 +65,7 @@ type Service struct {
 	syncedRoles            bool
 	quietHours             string
 	customQuietHours       bool
+	setupCode              secret.Token
 	notifications          *notifications.Recorder
 
 	mu      sync.Mutex
@@ -73,7 +77,7 @@ func New(d Options) *Service {
 	return &Service{
 		db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, lifetimes: d.Lifetimes.orDefaults(), passwords: newHasher(), tries: newTries(),
 		onlyOwnersUsePasswords: d.OnlyOwnersUsePasswords, syncedRoles: d.SyncedRoles, quietHours: cmp.Or(d.QuietHours, policy.DefaultQuietHours), customQuietHours: d.CustomQuietHours,
-		notifications: d.Notifications,
+		setupCode: d.SetupCode, notifications: d.Notifications,
 	}
 }
 

@@ -197,6 +197,11 @@ func (s *Store) Config() *tls.Config {
 	}
 }
 
+// Has reports whether one of the files' certificates is for a name.
+func (s *Store) Has(name string) bool {
+	return slices.ContainsFunc(s.current.Load().Certificates, func(pair tls.Certificate) bool { return pair.Leaf.VerifyHostname(name) == nil })
+}
+
 // Run reads the files again when they change. It returns when ctx ends.
 func (s *Store) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)

@@ -67,6 +67,8 @@ type CreateFirstUserRequest struct {
 	Name     string `json:"name"`
 	Password string `json:"password"`
 	Trial    bool   `json:"trial"` // accepted and without effect: every feature is free
+	// SetupCode is what the server prints when it starts without users.
+	SetupCode string `json:"setup_code"`
 }
 
 type CreateFirstUserResponse struct {

@@ -40,7 +40,8 @@ systemd-analyze security --no-pager codermesh | tail -1
 
 # A workspace is built and reached.
 useradd --create-home ada
-as_ada login http://127.0.0.1:3000 --first-user-username ada --first-user-email ada@example.com --first-user-password Correct-Horse-9-Battery
+not as_ada login http://127.0.0.1:3000 --first-user-username ada --first-user-email ada@example.com --first-user-password Correct-Horse-9-Battery
+as_ada login http://127.0.0.1:3000 --setup-code "$(cat $state/setup-code)" --first-user-username ada --first-user-email ada@example.com --first-user-password Correct-Horse-9-Battery
 cd /home/ada
 as_ada templates init --id process process
 as_ada templates push process -d process -y

@@ -17,10 +17,15 @@ it("guides the first user to the first template and workspace", async () => {
   await page.goto("/workspaces");
   await page.waitForURL("**/setup");
   await axe(page, "setup");
+  await page.getByLabel("Setup code").fill("wrong");
   await page.getByLabel("Email").fill("ada@example.com");
   await page.getByLabel("Username").fill("ada");
   await page.getByLabel("Full name").fill("Ada Lovelace");
   await page.getByLabel("Password").fill("short");
+  await page.getByRole("button", { name: "Create first user" }).click();
+  await page.getByText("requires the server's setup code").waitFor();
+  const code = /requires this setup code: (\S+)/.exec(server.log())?.[1];
+  await page.getByLabel("Setup code").fill(code ?? "the server printed none");
   await page.getByRole("button", { name: "Create first user" }).click();
   await page.getByRole("alert").first().waitFor();
   await page.getByLabel("Password").fill(password);

@@ -109,7 +109,19 @@ func TestLoginFirstUser(t *testing.T) {
 		"POST users/login": sdk.LoginResponse{SessionToken: "abcdefghij-0123456789012345678901"}, "GET users/me": sdk.User{Username: "ada"},
 	}
 	srv := newAPI(t, answers)
-	r := run(t, "", "", "login", srv.url, "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", "pw")
+	args := []string{"login", srv.url, "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", "pw"}
+	if r := run(t, "", "", args...); !strings.Contains(r.fault.Error(), "--setup-code") || slices.ContainsFunc(srv.calls, func(c string) bool { return strings.HasPrefix(c, "POST") }) {
+		t.Errorf("without a setup code: got %v, calls %q", r.fault, srv.calls)
+	}
+	// The code of a server on this machine is in the folder.
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, config.FileSetupCode), []byte("ABCD-EFGH\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, dir, "", args...)
+	if want := `POST users/first {"email":"ada@example.com","username":"ada","name":"","password":"pw","trial":false,"setup_code":"ABCD-EFGH"}`; !slices.Contains(srv.calls, want) {
+		t.Errorf("calls %q lack %q", srv.calls, want)
+	}
 	if r.fault != nil {
 		t.Fatal(r.fault)
 	}
@@ -131,15 +143,15 @@ func TestLoginFirstUser(t *testing.T) {
 	}
 
 	// On a terminal it asks. It rejects a short password at once, and a typo in the first of two can be corrected.
-	r = run(t, "", "ada\nada@example.com\nshort\nWrong-Horse\nRight-Horse\nRight-Horse\nRight-Horse\n", "login", srv.url)
+	r = run(t, "", "WXYZ-1234\nada\nada@example.com\nshort\nWrong-Horse\nRight-Horse\nRight-Horse\nRight-Horse\n", "login", srv.url)
 	if r.fault != nil || !strings.Contains(r.err, "at least 8 characters") || !strings.Contains(r.err, "The passwords do not match.") {
 		t.Errorf("prompts: %v\n%s", r.fault, r.err)
 	}
-	want := `POST users/first {"email":"ada@example.com","username":"ada","name":"","password":"Right-Horse","trial":false}`
+	want := `POST users/first {"email":"ada@example.com","username":"ada","name":"","password":"Right-Horse","trial":false,"setup_code":"WXYZ-1234"}`
 	if !slices.Contains(srv.calls, want) {
 		t.Errorf("calls %q lack %q", srv.calls, want)
 	}
-	if r := run(t, "", "", "login", srv.url); !strings.Contains(r.fault.Error(), "--first-user-username") {
+	if r := run(t, dir, "", "login", srv.url); !strings.Contains(r.fault.Error(), "--first-user-username") {
 		t.Errorf("without a terminal: got %v, want the flag's name", r.fault)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/daemon"
 	"github.com/codermesh/codermesh/internal/certs"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/hosts"
 	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/region"
 )
@@ -32,6 +33,7 @@ type options struct {
 	metrics        string // address
 	wildcard       string // host
 	relayOnly      bool
+	trusted        []string // hosts
 	logs           daemon.Logs
 }
 
@@ -72,6 +74,7 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 	f.StringVar(&opts.wildcard, "wildcard-access-url", "", "wildcard host for apps at this proxy, such as *.eu.example.com; apps are below the access URL without it")
 	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps and terminals, and relay only")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
+	f.StringSliceVar(&opts.trusted, "trusted-hosts", nil, "names besides the access URL's at which the proxy is reached, such as eu.internal or *.eu.internal; addresses need no entry")
 	opts.logs.Flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
 	return cli.Daemon(cmd)
@@ -89,6 +92,10 @@ func run(cmd *cobra.Command, opts options) (err error) {
 		return err
 	}
 	access, err := parseURL("access-url", opts.access)
+	if err != nil {
+		return err
+	}
+	trusted, err := hosts.Parse("--trusted-hosts", opts.trusted)
 	if err != nil {
 		return err
 	}
@@ -112,6 +119,10 @@ func run(cmd *cobra.Command, opts options) (err error) {
 	}
 	proxy := region.Options{
 		Logger: log, Server: server, Token: secret.Token(opts.token), TLS: common, URL: access, Listener: listener, STUNAddress: opts.stun, Apps: !opts.relayOnly,
+		TrustedHosts: trusted,
+	}
+	if store != nil {
+		proxy.Certified = store.Has
 	}
 	if opts.wildcard != "" {
 		if proxy.WildcardHost, err = appproxy.ParseWildcard(opts.wildcard); err != nil {

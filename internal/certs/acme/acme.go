@@ -127,7 +127,7 @@ func (s *Source) Validation(hello *tls.ClientHelloInfo) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{acme.ALPNProto},
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if !s.obtains(hello.ServerName) {
+			if !s.Has(hello.ServerName) {
 				return nil, errors.New("ACME does not serve this name")
 			}
 			return s.manager.GetCertificate(hello)
@@ -135,8 +135,8 @@ func (s *Source) Validation(hello *tls.ClientHelloInfo) *tls.Config {
 	}
 }
 
-// obtains reports whether the certificate for a name comes from ACME.
-func (s *Source) obtains(name string) bool {
+// Has reports whether the certificate for a name comes from ACME.
+func (s *Source) Has(name string) bool {
 	ascii, err := idna.Lookup.ToASCII(strings.TrimSuffix(name, "."))
 	return err == nil && slices.Contains(s.domains, ascii)
 }
@@ -144,7 +144,7 @@ func (s *Source) obtains(name string) bool {
 // GetCertificate implements certs.Source. It blocks until the authority has issued the
 // certificate, five minutes at most.
 func (s *Source) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if !s.obtains(hello.ServerName) {
+	if !s.Has(hello.ServerName) {
 		return nil, nil
 	}
 	certificate, err := s.manager.GetCertificate(hello)

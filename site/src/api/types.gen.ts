@@ -1780,6 +1780,7 @@ export interface CreateFirstUserRequest {
   name: string;
   password: string;
   trial: boolean; // accepted and without effect: every feature is free
+  setup_code: string;
 }
 
 export interface CreateFirstUserResponse {

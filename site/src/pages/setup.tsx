@@ -13,7 +13,7 @@ export default function Setup() {
   const client = useQueryClient();
   const first = useQuery(queries.firstUser());
   const [, navigate] = useLocation();
-  const { values, field } = useFields({ email: "", username: "", name: "", password: "" });
+  const { values, field } = useFields({ setup_code: "", email: "", username: "", name: "", password: "" });
   const create = useMutation({
     mutationFn: async () => {
       await send("POST", "users/first", { ...values, trial: false } satisfies CreateFirstUserRequest);
@@ -30,7 +30,15 @@ export default function Setup() {
     <Front title="Set up codermesh">
       <Form request={create} submit="Create first user" buttons="wide">
         <p className="text-muted">This server has no users yet. The first user becomes the owner of the deployment.</p>
-        <TextField label="Email" type="email" autoComplete="email" autoFocus required {...field("email")} />
+        <TextField
+          label="Setup code"
+          autoComplete="off"
+          autoFocus
+          required
+          hint="The server printed it when it started, and keeps it in the file setup-code of its configuration folder."
+          {...field("setup_code")}
+        />
+        <TextField label="Email" type="email" autoComplete="email" required {...field("email")} />
         <TextField
           label="Username"
           autoComplete="username"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/mail"
 	"net/url"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/browser"
+	"github.com/codermesh/codermesh/cmd/coder/cli/config"
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
@@ -37,8 +39,8 @@ func loginCmd(g *global.Flags) *cobra.Command {
 		Short: "Sign in to a server",
 		Long: `Sign in to a server and store the session in the configuration folder, readable by its owner only.
 
-On a server without users the command creates the first user from the --first-user-* flags or by asking on a terminal. Otherwise it signs
-in with --token (or $CODER_SESSION_TOKEN), or with --email and --password. Without them, on a terminal, it opens the server's page in a browser,
+On a server without users the command creates the first user from the --first-user-* flags or by asking on a terminal. The server prints a
+setup code for that when it starts; on the same machine and account the command finds it in the configuration folder. Otherwise it signs in with --token (or $CODER_SESSION_TOKEN), or with --email and --password. Without them, on a terminal, it opens the server's page in a browser,
 where you sign in as you always do, and asks for the token that the page shows. From a token given with --token it creates a new session,
 unless --use-token-as-session stores the token itself.`,
 		Example: `  coder login https://coder.example.com
@@ -56,6 +58,8 @@ unless --use-token-as-session stores the token itself.`,
 	f.StringVar(&opts.email, "email", "", "e-mail address to sign in with")
 	f.StringVar(&opts.password, "password", "", "password to sign in with")
 	f.BoolVar(&opts.useAsSession, "use-token-as-session", false, "store the given token itself instead of a new session")
+	f.StringVar(&opts.first.SetupCode, "setup-code", "", "setup code that the server printed, to create the first user; not needed on the server's own machine and account")
+	flags.SetEnv(f.Lookup("setup-code"), "CODER_SETUP_CODE")
 	for _, name := range []string{"username", "email", "password", "full-name", "trial"} {
 		flags.SetEnv(f.Lookup("first-user-"+name), "CODER_FIRST_USER_"+flags.EnvWord(name))
 	}
@@ -173,9 +177,13 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 		flag  string
 		q     tty.Question
 	}{
+		{&opts.first.SetupCode, "setup-code", tty.Question{Text: "Setup code that the server printed when it started"}},
 		{&opts.first.Username, "first-user-username", tty.Question{Text: "User name", Default: os.Getenv("USER"), Check: checkUsername}},
 		{&opts.first.Email, "first-user-email", tty.Question{Text: "E-mail address", Check: checkEmail}},
 		{&opts.first.Password, "first-user-password", tty.Question{Text: "Password", Secret: true}},
+	}
+	if err := findSetupCode(g, client.URL(), &opts.first); err != nil {
+		return err
 	}
 	if s.InTTY {
 		fmt.Fprintf(s.Err, "%s has no users yet. Create the first one, who owns the server.\n", client.URL())
@@ -191,7 +199,7 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 		answer, err := ask()
 		if errors.Is(err, tty.ErrNotTerminal) {
 			return exit.Try(fault.New(fault.Invalid, "%s has no users yet, and creating the first requires --%s", client.URL(), field.flag),
-				"coder login %s --first-user-username NAME --first-user-email ADDRESS --first-user-password PASSWORD", client.URL())
+				"coder login %s --setup-code CODE --first-user-username NAME --first-user-email ADDRESS --first-user-password PASSWORD", client.URL())
 		}
 		if err != nil {
 			return err
@@ -200,6 +208,24 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 	}
 	_, err := client.CreateFirstUser(ctx, opts.first)
 	return err
+}
+
+// findSetupCode reads the code that a server of the same account stored. It is for servers on this machine only: any other would learn it.
+func findSetupCode(g *global.Flags, server *url.URL, first *sdk.CreateFirstUserRequest) error {
+	if first.SetupCode != "" || !onThisMachine(server) {
+		return nil
+	}
+	dir, err := g.Config()
+	if err != nil {
+		return err
+	}
+	first.SetupCode, err = dir.Read(config.FileSetupCode)
+	return err
+}
+
+func onThisMachine(server *url.URL) bool {
+	ip := net.ParseIP(server.Hostname())
+	return server.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // minPassword is the server's minimum, checked here so that the user need not type it twice in vain.

@@ -14,6 +14,8 @@ import (
 const (
 	FileURL     = "url"
 	FileSession = "session"
+	// FileSetupCode is what a server without users leaves for the command line of its own account.
+	FileSetupCode = "setup-code"
 )
 
 // Dir is the folder that holds the stored session.
