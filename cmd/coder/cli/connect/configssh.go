@@ -147,6 +147,9 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 	if err != nil && fault.CodeOf(err) != fault.NotFound {
 		return "", err
 	}
+	if err := checkServer(server, opts); err != nil {
+		return "", err
+	}
 	if opts.prefix == "" {
 		opts.prefix = server.HostnamePrefix
 	}
@@ -167,6 +170,9 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 			names = append(names, ws.Name)
 		}
 		slices.Sort(names)
+		if err := checkNames(names); err != nil {
+			return "", err
+		}
 	}
 	dir, err := g.Config()
 	if err != nil {
@@ -254,7 +260,7 @@ func sshOptionLines(defaults []string, server map[string]string, own []string) (
 		key, value, _ := strings.Cut(line, " ")
 		add(key, value)
 	}
-	for _, key := range slices.Sorted(maps.Keys(server)) {
+	for _, key := range slices.Sorted(maps.Keys(server)) { // checkServer has allowed them
 		add(key, server[key])
 	}
 	for _, pair := range own {

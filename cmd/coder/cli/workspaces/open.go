@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -96,6 +97,9 @@ func runOpenVSCode(ctx context.Context, g *global.Flags, args []string, opts ope
 	return openAddress(ctx, g, scheme+"://coder.coder-remote/open?"+query.Encode(), "the editor", opts.printOnly)
 }
 
+// zedHost matches a host of a workspace.
+var zedHost = regexp.MustCompile(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
+
 // openZed opens a folder on the agent's host in the SSH configuration.
 func openZed(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, agent sdk.WorkspaceAgent, folder []string, printOnly bool) error {
 	ssh, err := client.SSHConfig(ctx)
@@ -105,6 +109,9 @@ func openZed(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Wo
 	host := ssh.HostnamePrefix + ws.OwnerName + "--" + ws.Name + "." + agent.Name
 	if ssh.HostnameSuffix != "" {
 		host = agent.Name + "." + ws.Name + "." + ws.OwnerName + "." + ssh.HostnameSuffix
+	}
+	if !zedHost.MatchString(host) { // the editor passes it to OpenSSH, which takes a leading dash for an option
+		return fault.New(fault.Invalid, "the server names the host %q, which is not a name", host)
 	}
 	path, err := folderOf(agent, strings.Join(folder, ""))
 	if err != nil {

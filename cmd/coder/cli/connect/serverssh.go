@@ -1,0 +1,69 @@
+package connect
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
+)
+
+// A server may be hostile, or be taken over, and what it says about SSH ends up in the configuration that OpenSSH obeys on this machine. So
+// only what is listed here is taken from it: nothing that runs a program, reads or writes a file, passes on keys, forwards ports or displays,
+// sends this machine's environment, or weakens what proves the other end.
+
+// serverOptions are the options of OpenSSH that a server may set, in lower case.
+var serverOptions = []string{
+	"addressfamily", "compression", "connectionattempts", "connecttimeout", "ipqos", "loglevel", "rekeylimit", "requesttty", "serveralivecountmax", "serveraliveinterval",
+	"setenv", "tcpkeepalive",
+}
+
+var (
+	serverValue  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._:,=/@+-]*$`)
+	serverPrefix = regexp.MustCompile(`^coder([.-]|[a-z0-9.-]*[.-])$`)
+	serverSuffix = regexp.MustCompile(`^\.?coder[a-z0-9-]*$`)
+	hostName     = regexp.MustCompile(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
+)
+
+// checkServer refuses what a server must not decide, except what the user's own flags replace: options, a prefix or a suffix, which would
+// lead connections to other hosts through this server.
+func checkServer(server sdk.SSHConfig, opts *configSSHOptions) error {
+	var own []string
+	for _, pair := range opts.options {
+		if i := strings.IndexAny(pair, "= "); i > 0 {
+			own = append(own, strings.ToLower(strings.TrimSpace(pair[:i])))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(server.SSHConfigOptions)) {
+		lower, value := strings.ToLower(key), server.SSHConfigOptions[key]
+		if slices.Contains(own, lower) {
+			continue
+		}
+		if !slices.Contains(serverOptions, lower) || !serverValue.MatchString(value) {
+			return exit.Try(fault.New(fault.Forbidden, "the server sets the SSH option %q to %q, which could do harm on this machine", key, value),
+				"If you want the option, set it yourself: --ssh-option KEY=VALUE")
+		}
+	}
+	if opts.prefix == "" && server.HostnamePrefix != "" && !serverPrefix.MatchString(server.HostnamePrefix) {
+		return exit.Try(fault.New(fault.Forbidden, "the server wants all hosts that begin with %q, which may be others' hosts", server.HostnamePrefix),
+			"Choose a prefix yourself: --ssh-host-prefix PREFIX")
+	}
+	if opts.suffix == "" && server.HostnameSuffix != "" && !serverSuffix.MatchString(server.HostnameSuffix) {
+		return exit.Try(fault.New(fault.Forbidden, "the server wants all hosts that end with %q, which may be others' hosts", server.HostnameSuffix),
+			"Choose a suffix yourself: --hostname-suffix SUFFIX")
+	}
+	return nil
+}
+
+// checkNames refuses names of workspaces that would be more than a host in the configuration.
+func checkNames(names []string) error {
+	for _, name := range names {
+		if !hostName.MatchString(name) {
+			return fault.New(fault.Invalid, "the server has a workspace %q, which is not a name", name)
+		}
+	}
+	return nil
+}
