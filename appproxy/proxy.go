@@ -113,7 +113,7 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, answer Answer,
 	}
 	defer visit.Leave()
 	to := route{m, a, answer.Route, visit.Traffic}
-	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(visit.Context, routeKey{}, to)))
+	h.proxy.ServeHTTP(&finalAnswer{ResponseWriter: w, header: w.Header().Clone()}, r.WithContext(context.WithValue(visit.Context, routeKey{}, to)))
 	return nil
 }
 
@@ -183,62 +183,6 @@ func isOurs(name string) bool {
 		return true
 	}
 	return false
-}
-
-// confine removes everything from an app's answer that would affect more than the app.
-func (h *Handler) confine(resp *http.Response) {
-	to := resp.Request.Context().Value(routeKey{}).(route)
-	header := resp.Header
-	header.Del("Strict-Transport-Security") // only the operator sets it, for all hosts
-	if to.path != "" {
-		confinePath(header)
-		return
-	}
-	if to.friend != "" && header.Get("Access-Control-Allow-Origin") == "" {
-		allow(header, to.friend)
-	}
-	lines := header.Values("Set-Cookie")
-	header.Del("Set-Cookie")
-	for _, line := range lines {
-		if line = hostCookie(line); line != "" {
-			header.Add("Set-Cookie", line)
-		}
-	}
-}
-
-// hostCookie returns a Set-Cookie line restricted to this host and otherwise unchanged; "" for a cookie that an app must not
-// set. A cookie for a whole domain would reach other apps too.
-func hostCookie(line string) string {
-	parts := strings.Split(line, ";")
-	name, _, _ := strings.Cut(parts[0], "=")
-	if isOurs(name) || strings.TrimSpace(name) == "" {
-		return ""
-	}
-	kept := parts[:1]
-	for _, part := range parts[1:] {
-		if attribute, _, _ := strings.Cut(part, "="); !strings.EqualFold(strings.TrimSpace(attribute), "domain") {
-			kept = append(kept, part)
-		}
-	}
-	return strings.Join(kept, ";")
-}
-
-// confinePath makes an answer on the dashboard's host harmless there.
-func confinePath(h http.Header) {
-	for _, name := range []string{
-		"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Cross-Origin-Opener-Policy",
-		"Cross-Origin-Embedder-Policy", "Cross-Origin-Resource-Policy", "Report-To", "Reporting-Endpoints", "Nel", "Origin-Agent-Cluster",
-		"Content-Security-Policy-Report-Only",
-		// Alt-Svc would redirect the dashboard's own requests; a password prompt would appear under the dashboard's name.
-		"Alt-Svc", "WWW-Authenticate", "Proxy-Authenticate",
-	} {
-		h.Del(name)
-	}
-	h.Add("Content-Security-Policy", sandbox) // in addition to the app's own: the stricter one applies
-	h.Set("Referrer-Policy", "no-referrer")   // the address contains the token
-	h.Set("X-Content-Type-Options", "nosniff")
-	// The page's own requests come from its sandboxed origin. The token in the address is the only credential.
-	h.Set("Access-Control-Allow-Origin", "*")
 }
 
 // explain converts an error on the way to an app into one that a person can act on.

@@ -6,10 +6,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/coderd"
 )
 
 // TestAppsSeeNoCredential checks that an app gets only its own credentials, whatever a browser or program sends along.
@@ -73,9 +76,6 @@ func TestAppsSetOwnCookiesOnly(t *testing.T) {
 	if got := h.Values("Set-Cookie"); len(got) != 1 || got[0] != "mine=1; Path=/a; HttpOnly; Partitioned" {
 		t.Errorf("by host the browser is given %q", got)
 	}
-	if h.Get("Strict-Transport-Security") != "" {
-		t.Error("an app decides about TLS of all hosts")
-	}
 	byPaths := newWorld(t, byPath)
 	byPaths.answers(answer)
 	_, _, h = byPaths.browser("").open(dashboard + "/@ann/dev/apps/all/")
@@ -87,6 +87,117 @@ func TestAppsSetOwnCookiesOnly(t *testing.T) {
 	policy := h.Values("Content-Security-Policy")
 	if len(policy) != 2 || !strings.HasPrefix(policy[1], "sandbox ") || strings.Contains(policy[1], "allow-same-origin") {
 		t.Errorf("by path the page's policy is %q", policy)
+	}
+}
+
+// TestAppsChangeNoSite checks that an app's headers cannot sign its visitors out, nor decide how browsers reach other hosts, or this one
+// later.
+func TestAppsChangeNoSite(t *testing.T) {
+	t.Parallel()
+	site := []string{
+		"Clear-Site-Data", "Set-Login", "Set-Cookie2", "Secure-Session-Registration", "Sec-Session-Registration", "Strict-Transport-Security", "Alt-Svc", "Public-Key-Pins",
+		"Public-Key-Pins-Report-Only", "Expect-CT", "NEL", "Report-To", "Observe-Browsing-Topics", "Attribution-Reporting-Register-Source",
+		"Attribution-Reporting-Register-Trigger", "Attribution-Reporting-Register-OS-Source", "Attribution-Reporting-Register-OS-Trigger",
+	}
+	origin := []string{
+		"Service-Worker-Allowed", "Reporting-Endpoints", "Origin-Agent-Cluster", "Accept-CH", "Critical-CH", "Use-As-Dictionary", "Shared-Storage-Write", "Activate-Storage-Access",
+		"Supports-Loading-Mode", "Speculation-Rules", "Cross-Origin-Opener-Policy", "Cross-Origin-Embedder-Policy", "Cross-Origin-Resource-Policy",
+		"Content-Security-Policy-Report-Only", "Access-Control-Allow-Credentials",
+	}
+	answer := func(rw http.ResponseWriter, _ *http.Request) {
+		for _, name := range slices.Concat(site, origin, []string{"X-Own"}) {
+			rw.Header().Set(name, "evil")
+		}
+	}
+	for where, c := range map[string]struct {
+		edit []func(*coderd.Options)
+		url  string
+		gone []string
+		kept []string
+	}{
+		"by host": {nil, host("all") + "/", site, append(origin, "X-Own")},
+		"by path": {[]func(*coderd.Options){byPath}, dashboard + "/@ann/dev/apps/all/", slices.Concat(site, origin), []string{"X-Own"}},
+	} {
+		w := newWorld(t, c.edit...)
+		w.answers(answer)
+		_, _, h := w.browser("").open(c.url)
+		for _, name := range c.gone {
+			if h.Get(name) != "" {
+				t.Errorf("%s the browser is given %s: %q", where, name, h.Values(name))
+			}
+		}
+		for _, name := range c.kept {
+			if h.Get(name) != "evil" {
+				t.Errorf("%s the browser is not given %s", where, name)
+			}
+		}
+	}
+}
+
+// TestInterimAnswersAndTrailers checks that an app's headers reach the browser in its final answer only, where they are confined.
+func TestInterimAnswersAndTrailers(t *testing.T) {
+	t.Parallel()
+	answer := func(rw http.ResponseWriter, _ *http.Request) {
+		for _, status := range []int{http.StatusProcessing, http.StatusEarlyHints, 199} {
+			rw.Header().Set("Set-Cookie", "coder_session_token=EARLY; Domain=example.com")
+			rw.Header().Set("Link", "</evil.js>; rel=preload; as=script")
+			rw.Header().Set("Clear-Site-Data", `"*"`)
+			rw.WriteHeader(status)
+		}
+		for name := range rw.Header() {
+			rw.Header().Del(name)
+		}
+		rw.Header().Set("X-Own", "yes")
+		rw.Header().Set("Trailer", "Set-Cookie, X-Announced")
+		fmt.Fprint(rw, "the answer")
+		rw.Header().Set("Set-Cookie", "coder_session_token=LATE; Domain=example.com")
+		rw.Header().Set("X-Announced", "late")
+		rw.Header().Set(http.TrailerPrefix+"Clear-Site-Data", `"*"`)
+	}
+	strict := func(o *coderd.Options) { o.Transport = "max-age=60" }
+	for where, c := range map[string]struct {
+		edit []func(*coderd.Options)
+		host string
+		path string
+	}{
+		"by host": {[]func(*coderd.Options){strict}, strings.TrimPrefix(host("all"), "http://"), "/"},
+		"by path": {[]func(*coderd.Options){strict, byPath}, strings.TrimPrefix(dashboard, "http://"), "/@ann/dev/apps/all/"},
+	} {
+		w := newWorld(t, c.edit...)
+		w.answers(answer)
+		b := w.browser("")
+		status, body, h := b.open("http://" + c.host + c.path)
+		if status != http.StatusOK || body != "the answer" || h.Get("X-Own") != "yes" || h.Get("Strict-Transport-Security") != "max-age=60" || len(h.Values("Set-Cookie")) != 0 {
+			t.Errorf("%s: %d %q %v", where, status, body, h)
+		}
+		// Every byte of the answer, with its interim answers and trailers.
+		conn, err := net.Dial("tcp", w.URL.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		path := c.path
+		if n := len(b.last); n > 0 {
+			u, err := url.Parse(b.last[n-1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			path = u.RequestURI()
+		}
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nTE: trailers\r\nConnection: close\r\n\r\n", path, c.host)
+		raw, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(raw)
+		if !strings.HasPrefix(text, "HTTP/1.1 200 OK\r\n") || !strings.Contains(text, "the answer") {
+			t.Errorf("%s: the browser reads %q", where, text)
+		}
+		for _, bad := range []string{"EARLY", "LATE", "Clear-Site-Data", "late", "preload", "Trailer:"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s: the browser reads %q in %q", where, bad, text)
+			}
+		}
 	}
 }
 
