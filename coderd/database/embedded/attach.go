@@ -59,8 +59,8 @@ func RunningURL(dir string) (string, error) {
 		return "", fault.New(fault.NotFound, "No running PostgreSQL was found in %s.", dir).
 			WithDetail("Start the server, or name its folder with --global-config.")
 	}
-	if len(data)+1+len(socketName) > socketPathMax {
-		return "", fault.New(fault.Unavailable, "The path %s is too long for a socket address.", data).
+	if !addressable(data) {
+		return "", fault.New(fault.Unavailable, "The path %s is too long for a socket address, or has a comma.", data).
 			WithDetail("Create a short symbolic link to it and use that as the host.")
 	}
 	password, err := readPassword(filepath.Dir(data))

@@ -33,6 +33,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/codermesh/codermesh/internal/backoff"
@@ -149,7 +150,8 @@ func (s *Server) URL() string { return urlOf(s.socket, s.password) }
 
 func urlOf(socket, password string) string {
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(superuser, password), Path: "/postgres"}
-	u.RawQuery = url.Values{"host": {socket}, "port": {"5432"}}.Encode()
+	// Programs that read such URLs as PostgreSQL's library does take a plus sign for one, not for a blank.
+	u.RawQuery = strings.ReplaceAll(url.Values{"host": {socket}, "port": {"5432"}}.Encode(), "+", "%20")
 	return u.String()
 }
 
@@ -284,9 +286,15 @@ func (s *Server) ensureData(ctx context.Context) error {
 	return nil
 }
 
-// socketFolder returns a path of the data folder that is short enough for a socket's address.
+// addressable reports whether a folder can be the host in a URL: it must be short enough for a socket's address, and a comma would separate
+// hosts.
+func addressable(folder string) bool {
+	return len(folder)+1+len(socketName) <= socketPathMax && !strings.Contains(folder, ",")
+}
+
+// socketFolder returns a path of the data folder that is addressable.
 func socketFolder(data string) (string, error) {
-	if len(data)+1+len(socketName) <= socketPathMax {
+	if addressable(data) {
 		return data, nil
 	}
 	dir, err := os.MkdirTemp("", "codermesh-")
