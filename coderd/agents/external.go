@@ -17,7 +17,7 @@ import (
 // many more.
 var scripting = []string{"javascript", "data", "vbscript", "blob", "file", "filesystem", "about", "view-source", "jar"}
 
-// CheckExternalURL returns what is wrong with the address of an external app, "" if nothing is. Templates choose the
+// CheckExternalURL returns what is wrong with an address that people open, "" if nothing is. Templates choose the
 // address, and people click on it in the dashboard. An empty address is not known yet.
 func CheckExternalURL(text string) string {
 	if text == "" {
@@ -42,15 +42,16 @@ func CheckExternalURL(text string) string {
 	return ""
 }
 
-// CheckExternalApps returns a fault for resources with an app that has an address that CheckExternalURL refuses.
-func CheckExternalApps(resources []*provisionerpb.Resource) error {
+// CheckAddresses returns a fault for resources with an address that people open and CheckExternalURL refuses. Icons are no such addresses: they
+// are only ever images. Neither are the addresses of other apps and of health checks, which the agent opens in the workspace.
+func CheckAddresses(resources []*provisionerpb.Resource) error {
 	for _, r := range resources {
 		for _, agent := range r.GetAgents() {
-			if err := checkExternalApps(agent); err != nil {
+			if err := checkAddresses(agent); err != nil {
 				return err
 			}
 			for _, c := range agent.GetDevcontainers() {
-				if err := checkExternalApps(c.GetAgent()); err != nil {
+				if err := checkAddresses(c.GetAgent()); err != nil {
 					return err
 				}
 			}
@@ -59,7 +60,11 @@ func CheckExternalApps(resources []*provisionerpb.Resource) error {
 	return nil
 }
 
-func checkExternalApps(agent *provisionerpb.Agent) error {
+func checkAddresses(agent *provisionerpb.Agent) error {
+	if problem := CheckExternalURL(agent.GetTroubleshootingUrl()); problem != "" {
+		return fault.New(fault.Invalid, "The agent %q has an address that cannot be opened safely.", database.Text(agent.GetName())).
+			WithDetail("The troubleshooting_url of the coder_agent %s.", problem)
+	}
 	for _, app := range agent.GetApps() {
 		if problem := CheckExternalURL(app.GetUrl()); app.GetExternal() && problem != "" {
 			return fault.New(fault.Invalid, "The app %q has an address that cannot be opened safely.", database.Text(app.GetSlug())).
@@ -67,4 +72,12 @@ func checkExternalApps(agent *provisionerpb.Agent) error {
 		}
 	}
 	return nil
+}
+
+// safeURL returns an address if it can be opened, and "" otherwise: only builds know some addresses, and earlier releases checked fewer.
+func safeURL(text string) string {
+	if CheckExternalURL(text) != "" {
+		return ""
+	}
+	return text
 }

@@ -2,8 +2,11 @@ package agents_test
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -32,13 +35,52 @@ func TestExternalURL(t *testing.T) {
 	app := func(external bool, u string) []*provisionerpb.Resource {
 		return []*provisionerpb.Resource{{Agents: []*provisionerpb.Agent{{Apps: []*provisionerpb.App{{Slug: "x", External: external, Url: u}}}}}}
 	}
-	if err := agents.CheckExternalApps(app(true, "javascript:alert(1)")); fault.CodeOf(err) != fault.Invalid {
+	if err := agents.CheckAddresses(app(true, "javascript:alert(1)")); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("an external app: %v", err)
 	}
+	help := func(u string) []*provisionerpb.Resource {
+		agent := &provisionerpb.Agent{Name: "main", TroubleshootingUrl: u}
+		return []*provisionerpb.Resource{{Agents: []*provisionerpb.Agent{{Devcontainers: []*provisionerpb.Devcontainer{{Agent: agent}}}, agent}}}
+	}
+	if err := agents.CheckAddresses(help("javascript:alert(1)")); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a troubleshooting address: %v", err)
+	}
+	if err := agents.CheckAddresses(help("https://example.com/help")); err != nil {
+		t.Error(err)
+	}
 	for _, fine := range [][]*provisionerpb.Resource{app(false, "javascript:alert(1)"), app(true, "https://example.com"), nil} {
-		if err := agents.CheckExternalApps(fine); err != nil {
+		if err := agents.CheckAddresses(fine); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestAddressesAreKnown fails for a field with an address about which nobody decided whether people open it.
+func TestAddressesAreKnown(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{"Agent.troubleshooting_url": true, "App.url": true, "App.healthcheck_url": true}
+	seen := map[protoreflect.FullName]bool{}
+	var walk func(m protoreflect.MessageDescriptor)
+	walk = func(m protoreflect.MessageDescriptor) {
+		if seen[m.FullName()] {
+			return
+		}
+		seen[m.FullName()] = true
+		for i := range m.Fields().Len() {
+			f := m.Fields().Get(i)
+			name := string(m.Name()) + "." + string(f.Name())
+			if f.Message() != nil {
+				walk(f.Message())
+			} else if words := strings.Split(string(f.Name()), "_"); (slices.Contains(words, "url") || slices.Contains(words, "uri") || slices.Contains(words, "link") || slices.Contains(words, "href")) && !known[name] {
+				t.Errorf("%s: say in CheckAddresses whether people open it", name)
+			} else {
+				delete(known, name)
+			}
+		}
+	}
+	walk((&provisionerpb.Resource{}).ProtoReflect().Descriptor())
+	for name := range known {
+		t.Errorf("%s does not exist", name)
 	}
 }
 

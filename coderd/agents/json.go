@@ -150,7 +150,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbs
 		DisconnectedAt: a.DisconnectedAt, StartedAt: a.StartedAt, ReadyAt: a.ReadyAt, Status: Status(at, a), LifecycleState: sdk.AgentLifecycle(a.LifecycleState),
 		Name: a.Name, ResourceID: a.ResourceID, Architecture: a.Architecture, OperatingSystem: a.OperatingSystem, EnvironmentVariables: env,
 		LogsLength: a.LogsLength, LogsOverflowed: a.LogsOverflowed, Directory: a.Directory, ExpandedDirectory: a.ExpandedDirectory, Version: a.Version,
-		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds, TroubleshootingURL: a.TroubleshootingUrl,
+		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds, TroubleshootingURL: safeURL(a.TroubleshootingUrl),
 		StartupScriptBehavior: sdk.StartupBehavior(a.StartupScriptBehavior), External: a.External,
 	}
 	var err error
@@ -178,8 +178,8 @@ func appJSON(app dbsqlc.WorkspaceApp, agent string, place Place) sdk.WorkspaceAp
 		Hidden: app.Hidden, OpenIn: sdk.AppOpenIn(app.OpenIn), Tooltip: app.Tooltip,
 		Healthcheck: sdk.AppHealthcheck{URL: app.HealthcheckUrl, Interval: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold},
 	}
-	if out.External && CheckExternalURL(out.URL) != "" {
-		out.URL = "" // from a template that was imported before this check existed
+	if out.External {
+		out.URL = safeURL(out.URL)
 	}
 	if app.Subdomain && place.Workspace != "" {
 		out.SubdomainName = app.Slug + "--" + agent + "--" + place.Workspace + "--" + place.Owner

@@ -116,7 +116,7 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	if result.GetError() != "" || result.GetCanceled() {
 		return nil
 	}
-	if err := agents.CheckExternalApps(slices.Concat(found.GetStartResources(), found.GetStopResources())); err != nil {
+	if err := agents.CheckAddresses(slices.Concat(found.GetStartResources(), found.GetStopResources())); err != nil {
 		return &jobs.Rejected{Reason: err.Error()}
 	}
 	if err := storeTags(ctx, q, v.ID, job, found); err != nil {
