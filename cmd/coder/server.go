@@ -215,6 +215,9 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
+	if err := keepCapabilities(); err != nil {
+		return err
+	}
 	state := filepath.Join(opts.configDir, "provisioners")
 	alone := newAlone()
 	opts.terraform.mayRunUnconfined = alone.check

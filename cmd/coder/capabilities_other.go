@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// keepCapabilities does nothing: only Linux has capabilities.
+func keepCapabilities() error { return nil }
