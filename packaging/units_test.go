@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -27,6 +28,48 @@ func verify(t *testing.T, name, text string) string {
 		t.Fatalf("systemd-analyze verify: %v: install systemd, or run scripts/test-prerequisites", err)
 	}
 	return string(out)
+}
+
+// exposure returns what systemd-analyze says about the confinement of a unit: from 0, the best, to 10.
+func exposure(t *testing.T, name, text string) float64 {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=yes", path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("systemd-analyze security: %v\n%s", err, out)
+	}
+	_, end, _ := strings.Cut(string(out), "Overall exposure level for "+name+":")
+	words := strings.Fields(end)
+	if len(words) == 0 {
+		t.Fatalf("systemd-analyze security named no level:\n%s", out)
+	}
+	level, err := strconv.ParseFloat(words[0], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return level
+}
+
+// The services have no rights that they do not use. systemd counts root, and the capabilities that it takes to give each job an account of
+// its own, as exposure: without them the provisioner would be at 2.9 as well, and all jobs would share an account.
+func TestExposure(t *testing.T) {
+	t.Parallel()
+	for name, most := range map[string]float64{"codermesh.service": 3.0, "codermesh-provisionerd.service": 3.9} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := exposure(t, name, string(data)); got > most {
+			t.Errorf("%s has an exposure of %v, want at most %v: see systemd-analyze security --offline=yes packaging/%s", name, got, most, name)
+		}
+		bare, _, _ := strings.Cut(string(data), "NoNewPrivileges=")
+		if got := exposure(t, name, bare); got < 8 {
+			t.Errorf("%s without its restrictions has an exposure of %v: this test does not notice them", name, got)
+		}
+	}
 }
 
 func TestUnits(t *testing.T) {

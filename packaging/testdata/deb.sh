@@ -47,6 +47,27 @@ as_ada templates init --id process process
 as_ada templates push process -d process -y
 as_ada create dev -t process -y
 as_ada ssh dev -- echo reached | grep reached
+isolated() { journalctl --unit "$1" --since "$2" | grep '"\?isolation"\?[=:]"namespaces by bubblewrap'; }
+isolated codermesh today
+
+# A provisioner on the same machine runs jobs as root's, under their own accounts, within what its unit leaves to it.
+as_ada provisioner keys create rack --tag rack=one >/test/key
+printf 'CODER_URL=http://127.0.0.1:3000\nCODER_PROVISIONER_DAEMON_KEY=%s\n' "$(tail -1 /test/key)" >/etc/codermesh/provisionerd.env
+systemctl start codermesh-provisionerd
+set +x
+until journalctl --unit codermesh-provisionerd | grep -q 'provisioner started'; do
+	if systemctl is-failed --quiet codermesh-provisionerd; then exit 1; fi
+	sleep 0.2
+done
+set -x
+isolated codermesh-provisionerd today | grep 'an account per job'
+as_ada templates push rack -d process -y --provisioner-tag rack=one >/test/push
+not grep 'Warning' /test/push
+as_ada create far -t rack -y
+[ "$(as_ada ssh far -- id -u)" != 0 ]
+as_ada ssh far -- nice true
+as_ada delete far -y
+systemctl stop codermesh-provisionerd
 
 # An upgrade restarts the server with the new program and keeps data, settings and sessions.
 before=$(systemctl show --value --property MainPID codermesh)
@@ -56,6 +77,34 @@ serving
 [ "$(systemctl show --value --property MainPID codermesh)" != "$before" ]
 grep '^CODER_ACCESS_URL=http://127.0.0.1:3000$' /etc/codermesh/server.env
 as_ada list | grep dev
+
+# With a drop-in, the server serves a port below 1024 itself, and keeps the right to do so from what it starts.
+mkdir /etc/systemd/system/codermesh.service.d
+cat >/etc/systemd/system/codermesh.service.d/ports.conf <<END
+[Service]
+AmbientCapabilities=CAP_NET_BIND_SERVICE
+CapabilityBoundingSet=CAP_NET_BIND_SERVICE
+PrivateUsers=no
+END
+sed -i 's|^CODER_HTTP_ADDRESS=.*|CODER_HTTP_ADDRESS=127.0.0.1:80|' /etc/codermesh/server.env
+systemctl daemon-reload
+since=$(date '+%F %T')
+systemctl restart codermesh
+set +x
+until curl -fs http://127.0.0.1/healthz >/dev/null; do
+	if systemctl is-failed --quiet codermesh; then exit 1; fi
+	sleep 0.2
+done
+set -x
+isolated codermesh "$since"
+for process in $(pgrep --uid codermesh --parent "$(systemctl show --value --property MainPID codermesh)"); do
+	grep '^CapPrm:[[:space:]]*0*$' "/proc/$process/status"
+done
+rm -r /etc/systemd/system/codermesh.service.d
+sed -i 's|^CODER_HTTP_ADDRESS=.*|CODER_HTTP_ADDRESS=127.0.0.1:3000|' /etc/codermesh/server.env
+systemctl daemon-reload
+systemctl restart codermesh
+serving
 
 # Removal stops the server and keeps data and settings; the next installation continues with them.
 dpkg --remove codermesh
