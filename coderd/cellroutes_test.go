@@ -47,6 +47,13 @@ func freshWorkspace(w *cells, _ string) vars {
 	return w.workspace(w.east, w.owner(), w.standing["open"], w.shared)
 }
 
+// freshPublic is a workspace with a public port.
+func freshPublic(w *cells, _ string) vars {
+	v := freshWorkspace(w, "")
+	w.Exec(`INSERT INTO workspace_port_shares (workspace_id, agent_name, port, share_level, protocol) VALUES ($1, 'main', 8080, 'public', 'http')`, v["ws"])
+	return v
+}
+
 func runningBuild(w *cells, _ string) vars {
 	v := freshWorkspace(w, "")
 	w.Exec(`UPDATE provisioner_jobs SET status = 'pending', completed_at = NULL WHERE id = (SELECT job_id FROM workspace_builds WHERE id = $1)`, v["build"])
@@ -231,8 +238,13 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Delete, Resource: rbac.Workspace}:  tries(probe{method: "POST", path: theWS + "/builds", body: `{"transition": "delete"}`, fresh: freshWorkspace}),
 	{Action: rbac.Connect, Resource: rbac.Workspace}: tries(probe{method: "POST", path: theWS + "/usage"}),
 	{Action: rbac.OpenApp, Resource: rbac.Workspace}: tries(probe{method: "GET", path: "/@{self}/{wsname}.main/apps/code/", named: true, unavailable: 503}),
-	{Action: rbac.Share, Resource: rbac.Workspace}: tries(probe{method: "PATCH", path: theWS + "/acl", body: `{"user_roles": {}}`}, probe{method: "GET", path: theWS + "/acl"},
-		probe{method: "DELETE", path: theWS + "/acl", fresh: freshWorkspace}, probe{method: "POST", path: theWS + "/port-share", body: `{"agent_name": "main", "port": 8080, "share_level": "owner"}`}),
+	{Action: rbac.Share, Resource: rbac.Workspace}: tries(probe{method: "PATCH", path: theWS + "/acl", body: `{"user_roles": {"{memberid}": "use"}}`, fresh: freshWorkspace},
+		probe{method: "PATCH", path: theWS + "/acl", body: `{"group_roles": {"{group}": "admin"}}`, fresh: freshWorkspace},
+		probe{method: "POST", path: theWS + "/port-share", body: `{"agent_name": "main", "port": 8080, "share_level": "organization"}`, fresh: freshWorkspace}),
+	{Action: rbac.Withdraw, Resource: rbac.Workspace}: tries(probe{method: "PATCH", path: theWS + "/acl", body: `{"user_roles": {}}`}, probe{method: "GET", path: theWS + "/acl"},
+		probe{method: "DELETE", path: theWS + "/acl", fresh: freshWorkspace}, probe{method: "POST", path: theWS + "/port-share", body: `{"agent_name": "main", "port": 8080, "share_level": "owner"}`},
+		probe{method: "POST", path: theWS + "/port-share", body: `{"agent_name": "main", "port": 8080, "share_level": "organization"}`, fresh: freshPublic},
+		probe{method: "DELETE", path: theWS + "/port-share", body: `{"agent_name": "main", "port": 8080}`, fresh: freshPublic}),
 
 	{Action: rbac.Create, Resource: rbac.WorkspaceBuild}: tries(probe{method: "POST", path: theWS + "/builds", body: `{"transition": "stop"}`, fresh: freshWorkspace},
 		probe{method: "POST", path: theWS + "/restart", body: `{}`, fresh: freshWorkspace}),

@@ -192,7 +192,7 @@ func (w *cells) group(org uuid.UUID) string {
 
 // objects writes the objects of east that probes read, and an open template.
 func (w *cells) objects() vars {
-	v := vars{"self": w.owner(), "selfid": w.User(w.owner()).String(), "east": "east", "file": w.file(), "group": w.group(w.east), "member": w.named(rbac.RelationMember)}
+	v := vars{"self": w.owner(), "selfid": w.User(w.owner()).String(), "east": "east", "file": w.file(), "group": w.group(w.east), "member": w.named(rbac.RelationMember), "memberid": w.User(w.named(rbac.RelationMember)).String()}
 	v["tpl"], v["version"] = w.template(w.east, w.shared, v["file"])
 	v["open"], v["openversion"] = w.template(w.east, rbac.Sharing{w.east: rbac.LevelUse}, w.file())
 	v["job"] = w.job(w.east, sdk.JobTemplateImport, sdk.JobSucceeded, w.file())

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd"
@@ -228,13 +229,13 @@ func TestWorkspacesNameTheReadersPermissions(t *testing.T) {
 			t.Errorf("%s lists %+v, %v; want %+v", reader, list.Workspaces, err, want)
 		}
 	}
-	all := sdk.WorkspacePermissions{Connect: true, Build: true, Update: true, Delete: true, Share: true}
+	all := sdk.WorkspacePermissions{Connect: true, Build: true, Update: true, Delete: true, Share: true, Withdraw: true}
 	check("ann", false, all)
 	check("tom", false, sdk.WorkspacePermissions{})
-	check("olga", false, sdk.WorkspacePermissions{Build: true, Update: true, Delete: true, Share: true})
+	check("olga", false, sdk.WorkspacePermissions{Build: true, Update: true, Delete: true, Withdraw: true})
 	for role, want := range map[string]sdk.WorkspacePermissions{
 		sdk.RoleUse:   {Connect: true},
-		sdk.RoleAdmin: {Connect: true, Build: true, Update: true, Share: true},
+		sdk.RoleAdmin: {Connect: true, Build: true, Update: true, Share: true, Withdraw: true},
 	} {
 		if err := s.As("ann").UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{s.User("bob").String(): role}}); err != nil {
 			t.Fatal(err)
@@ -314,4 +315,122 @@ func TestSearchForSharedWorkspaces(t *testing.T) {
 			t.Errorf("%q: %v, want invalid", q, err)
 		}
 	}
+}
+
+// TestNoRoleSharesOthersWorkspaces: each role of the deployment and of the organization tries each way to give somebody more of another
+// user's workspace. None succeeds or changes anything. Those who may withdraw sharing can do so, and lower it.
+func TestNoRoleSharesOthersWorkspaces(t *testing.T) {
+	s := coderdtest.New(t)
+	template := s.Template("process", nil)
+	guest, other := s.User("guest"), s.User("other")
+	group := uuid.New()
+	s.Exec(`INSERT INTO groups (id, organization_id, name) VALUES ($1, $2, 'friends')`, group, s.Org)
+	// Every permission that a custom role can have, and what earlier versions stored for "share".
+	if _, err := s.As("olga").CreateOrganizationRole(t.Context(), sdk.DefaultOrganization, sdk.CustomRoleRequest{
+		Name: "all", OrganizationPermissions: []sdk.Permission{{ResourceType: "workspace", Action: "*"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.Exec(`INSERT INTO organization_roles (organization_id, name, powers) VALUES ($1, 'former', '[{"action": "share", "resource": "workspace"}, {"action": "read", "resource": "workspace"}]')`, s.Org)
+	if _, err := s.As("olga").CreateOrganizationRole(t.Context(), sdk.DefaultOrganization, sdk.CustomRoleRequest{
+		Name: "sharer", OrganizationPermissions: []sdk.Permission{{ResourceType: "workspace", Action: "share"}},
+	}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a custom role that shares workspaces: %v, want invalid", err)
+	}
+	withdraws := map[string]bool{"owner": true, "organization-admin": true, "all": true, "former": true}
+	roles := map[string]string{}
+	for _, role := range rbac.SiteRoles() {
+		roles[role] = "users"
+	}
+	for _, role := range append(rbac.OrganizationRoles(), "all", "former") {
+		roles[role] = "organization_members"
+	}
+	for role, table := range roles {
+		t.Run(role, func(t *testing.T) {
+			s.T = t
+			ws, agent := s.Running("ann", "dev-"+role, template.ID)
+			me := s.User("h-" + role)
+			if table == "users" {
+				s.Exec(`UPDATE users SET roles = ARRAY[$2] WHERE id = $1`, me, role)
+			} else {
+				s.Exec(`UPDATE organization_members SET roles = ARRAY[$2] WHERE user_id = $1`, me, role)
+			}
+			ann, holder := s.As("ann"), s.As("h-"+role)
+			if err := ann.UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{guest.String(): "use", other.String(): "admin"}}); err != nil {
+				t.Fatal(err)
+			}
+			port := func(c *sdk.Client, number int, level sdk.AppShare) error {
+				_, err := c.SharePort(t.Context(), ws.ID, sdk.UpsertPortShareRequest{AgentName: "main", Port: number, ShareLevel: level})
+				return err
+			}
+			if err := port(ann, 80, sdk.ShareAuthenticated); err != nil {
+				t.Fatal(err)
+			}
+			state := func() (sdk.WorkspaceACL, sdk.PortShares) {
+				t.Helper()
+				acl, err := ann.WorkspaceACL(t.Context(), ws.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ports, err := ann.PortShares(t.Context(), ws.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return acl, ports
+			}
+			acl, ports := state()
+			type levels = map[string]string
+			users := func(l levels) error {
+				return holder.UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: l})
+			}
+			groups := func(l levels) error {
+				return holder.UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{GroupRoles: l})
+			}
+			for way, err := range map[string]error{
+				"itself":                users(levels{me.String(): "use"}),
+				"itself as admin":       users(levels{me.String(): "admin"}),
+				"an accomplice":         users(levels{s.User("eve").String(): "use"}),
+				"raise a guest":         users(levels{guest.String(): "admin"}),
+				"withdraw and give":     users(levels{guest.String(): "", other.String(): "use", me.String(): "use"}),
+				"a group":               groups(levels{group.String(): "use"}),
+				"Everyone":              groups(levels{s.Org.String(): "use"}),
+				"a new port":            port(holder, 81, sdk.ShareOrganization),
+				"a new port, signed in": port(holder, 81, sdk.ShareAuthenticated),
+				"a new public port":     port(holder, 81, sdk.SharePublic),
+				"raise a port":          port(holder, 80, sdk.SharePublic),
+			} {
+				if code := fault.CodeOf(err); code != fault.Forbidden && code != fault.NotFound {
+					t.Errorf("%s: %v, want it refused", way, err)
+				}
+			}
+			if a, p := state(); !cmp.Equal(a, acl) || !cmp.Equal(p, ports) {
+				t.Errorf("a refused request changed the sharing: %s", cmp.Diff([]any{acl, ports}, []any{a, p}))
+			}
+			if actor, err := s.Users.Actor(t.Context(), me); err != nil || s.Agents.MayConnect(t.Context(), actor, agent) == nil {
+				t.Errorf("the role reaches the workspace, or %v", err)
+			}
+			for _, step := range []struct {
+				way string
+				err func() error
+			}{
+				{"lower a user", func() error { return users(levels{other.String(): "use"}) }},
+				{"keep a role", func() error { return users(levels{other.String(): "use"}) }},
+				{"remove a user", func() error { return users(levels{guest.String(): ""}) }},
+				{"lower a port", func() error { return port(holder, 80, sdk.ShareOrganization) }},
+				{"keep a port", func() error { return port(holder, 80, sdk.ShareOrganization) }},
+				{"close a port", func() error {
+					return holder.DeletePortShare(t.Context(), ws.ID, sdk.DeletePortShareRequest{AgentName: "main", Port: 80})
+				}},
+				{"end the sharing", func() error { return holder.DeleteWorkspaceACL(t.Context(), ws.ID) }},
+			} {
+				if err := step.err(); (err == nil) != withdraws[role] {
+					t.Errorf("%s: %v, want allowed: %t", step.way, err, withdraws[role])
+				}
+			}
+			if a, p := state(); withdraws[role] && len(a.Users)+len(a.Groups)+len(p.Shares) != 0 {
+				t.Errorf("after the withdrawal: %+v %+v", a, p)
+			}
+		})
+	}
+	s.T = t
 }

@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -32,7 +34,12 @@ func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspa
 	if err != nil {
 		return w, fmt.Errorf("read workspace: %w", err)
 	}
-	return w, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.Workspace, w.OwnerID).In(w.OrganizationID).SharedWith(w.Sharing).WithID(w.ID))
+	return w, httpapi.ActorFrom(r.Context()).May(action, object(w))
+}
+
+// object returns the workspace as an object of permissions.
+func object(w dbsqlc.Workspace) rbac.Object {
+	return rbac.Of(rbac.Workspace, w.OwnerID).In(w.OrganizationID).SharedWith(w.Sharing).WithID(w.ID)
 }
 
 func portShareJSON(p dbsqlc.WorkspacePortShare) sdk.PortShare {
@@ -57,9 +64,9 @@ func (s *Service) listPortShares(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// sharePort shares a port up to the ceiling of the workspace's template.
+// sharePort shares a port up to the ceiling of the workspace's template. Those who may only withdraw sharing can lower a port's level.
 func (s *Service) sharePort(w http.ResponseWriter, r *http.Request) error {
-	ws, err := s.workspace(r, rbac.Share)
+	ws, err := s.workspace(r, rbac.Withdraw)
 	if err != nil {
 		return err
 	}
@@ -97,8 +104,12 @@ func (s *Service) sharePort(w http.ResponseWriter, r *http.Request) error {
 
 func storePortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace, req sdk.UpsertPortShareRequest) (p dbsqlc.WorkspacePortShare, err error) {
 	// The workspace's lock counts its shares one after another; the template's keeps the ceiling.
-	if _, err := q.LockWorkspace(ctx, ws.ID); err != nil {
-		return p, fmt.Errorf("lock workspace: %w", err)
+	if ws, err = q.LockWorkspace(ctx, ws.ID); err != nil {
+		return p, lookup.Fault(err, rbac.Workspace, "lock workspace")
+	}
+	actor := httpapi.ActorFrom(ctx)
+	if err := actor.May(rbac.Withdraw, object(ws)); err != nil { // it may have changed hands
+		return p, err
 	}
 	t, err := q.HoldTemplate(ctx, ws.TemplateID)
 	if err != nil {
@@ -118,6 +129,11 @@ func storePortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace,
 	before, err := q.GetPortShare(ctx, dbsqlc.GetPortShareParams{WorkspaceID: ws.ID, AgentName: agent, Port: int32(req.Port)})
 	if err != nil && !database.IsNotFound(err) {
 		return p, fmt.Errorf("read port's sharing: %w", err)
+	}
+	if req.ShareLevel.Exceeds(cmp.Or(sdk.AppShare(before.ShareLevel), sdk.ShareOwner)) {
+		if err := actor.May(rbac.Share, object(ws)); err != nil {
+			return p, err
+		}
 	}
 	if n, err := q.CountPortShares(ctx, ws.ID); err != nil {
 		return p, fmt.Errorf("count shared ports: %w", err)
@@ -158,7 +174,7 @@ func shared(p dbsqlc.WorkspacePortShare) string {
 
 // deletePortShare makes a port private again. The database notifies every server, which ends the requests of those who may no longer open it.
 func (s *Service) deletePortShare(w http.ResponseWriter, r *http.Request) error {
-	ws, err := s.workspace(r, rbac.Share)
+	ws, err := s.workspace(r, rbac.Withdraw)
 	if err != nil {
 		return err
 	}

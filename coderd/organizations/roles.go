@@ -236,14 +236,14 @@ func powersOf(permissions []sdk.Permission) (powers []rbac.Power, problem string
 		}
 		found := false
 		for action, means := range actions {
-			if (p.Action == action || p.Action == "*") && !reaching[action] {
+			if (p.Action == action || p.Action == "*") && !private(means) {
 				found = true
 				powers = append(powers, means...)
 			}
 		}
 		switch {
-		case reaching[p.Action]:
-			return nil, fmt.Sprintf("cannot have %s of %s: no role reaches into other users' workspaces", p.Action, p.ResourceType)
+		case private(actions[p.Action]):
+			return nil, fmt.Sprintf("cannot have %s of %s: no role reaches into other users' workspaces, or shares them", p.Action, p.ResourceType)
 		case !found:
 			return nil, fmt.Sprintf("has an unknown action %q of %s", p.Action, p.ResourceType)
 		}
@@ -259,7 +259,7 @@ func permissionsOf(powers []rbac.Power) sdk.List[sdk.Permission] {
 	out := sdk.List[sdk.Permission]{}
 	for resource, actions := range words {
 		for action, means := range actions {
-			if !reaching[action] && !slices.ContainsFunc(means, func(p rbac.Power) bool { return !slices.Contains(powers, p) }) {
+			if !private(means) && !slices.ContainsFunc(means, func(p rbac.Power) bool { return !slices.Contains(powers, p) }) {
 				out = append(out, sdk.Permission{ResourceType: resource, Action: action})
 			}
 		}

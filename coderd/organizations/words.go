@@ -1,6 +1,10 @@
 package organizations
 
-import "github.com/codermesh/codermesh/coderd/rbac"
+import (
+	"slices"
+
+	"github.com/codermesh/codermesh/coderd/rbac"
+)
 
 // means is a list of powers.
 type means = []rbac.Power
@@ -31,6 +35,7 @@ var words = map[string]map[string]means{
 		"start":               power(rbac.Create, rbac.WorkspaceBuild),
 		"stop":                power(rbac.Create, rbac.WorkspaceBuild),
 		"share":               power(rbac.Share, rbac.Workspace),
+		"withdraw":            power(rbac.Withdraw, rbac.Workspace),
 		"ssh":                 power(rbac.Connect, rbac.Workspace),
 		"application_connect": power(rbac.OpenApp, rbac.Workspace),
 	},
@@ -79,8 +84,8 @@ var words = map[string]map[string]means{
 	},
 }
 
-// reaching are the actions that only ownership and sharing allow.
-var reaching = map[string]bool{"ssh": true, "application_connect": true}
+// private reports whether a word means what only ownership and sharing allow. No custom role can contain it.
+func private(m means) bool { return slices.ContainsFunc(m, rbac.Power.Private) }
 
 // siteWords are further words that authcheck understands.
 var siteWords = map[string]map[string]means{

@@ -21,7 +21,8 @@ Generated from the permission table (coderd/rbac). Regenerate it with ` + "`go t
 
 Each row lists what suffices for an action. Roles whose names begin with ` + "`organization-`" + ` count in their own organization. The
 owner of an object must be a member of its organization. A custom role adds actions on all objects of a kind in its organization.
-No role reaches into other users' workspaces or secrets, not even an owner's of the deployment: only ownership and sharing count there. The last column shows
+No role reaches into other users' workspaces or secrets, or shares them, not even an owner's of the deployment: only ownership and sharing count there
+([sharing](sharing.md#who-decides)). To ` + "`withdraw`" + ` is to see with whom a workspace is shared, to end that, and to lower roles and levels. The last column shows
 what a token in a workspace cannot do, regardless of the owner.
 Whoever changes another user's account, other than reading it, needs every permission that the account's roles have, and so does who gives or takes a role (coderd, TestPowersCannotGrow).
 Only owners and user admins of the deployment make a user a member of an organization by their word alone: others invite, and the user accepts.
@@ -51,6 +52,34 @@ func TestRoleTable(t *testing.T) {
 	}
 	if got, err := os.ReadFile(page); err != nil || string(got) != b.String() {
 		t.Errorf("docs/roles.md differs from the table (%v), run: go test ./coderd/rbac -run RoleTable -update", err)
+	}
+}
+
+// TestSharingPage checks that docs/sharing.md says about workspaces what the permission table says.
+func TestSharingPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/sharing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := []string{rbac.RelationSelf, rbac.RelationAdmin, rbac.RelationUse, rbac.RoleOwner, rbac.RoleOrganizationAdmin}
+	for words, action := range map[string]rbac.Action{
+		"connect, open apps": rbac.Connect, "share it or a port, raise a role or level": rbac.Share,
+		"see with whom it is shared, withdraw, lower": rbac.Withdraw, "delete": rbac.Delete, "change its settings": rbac.Update,
+	} {
+		rows := rbac.Rows()
+		i := slices.IndexFunc(rows, func(r rbac.Row) bool { return r.Power == rbac.Power{Action: action, Resource: rbac.Workspace} })
+		line := "| " + words + " |"
+		for _, column := range columns {
+			if slices.Contains(rows[i].Relations, column) || column == rbac.RelationAdmin && slices.Contains(rows[i].Relations, rbac.RelationUse) {
+				line += " yes |"
+			} else {
+				line += " no |"
+			}
+		}
+		if !strings.Contains(string(page), line+"\n") {
+			t.Errorf("docs/sharing.md lacks the row that the permission table means: %s", line)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package rbac
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 
 	"github.com/google/uuid"
@@ -38,6 +39,22 @@ func powersOf(has func(grant) bool) []Power {
 	}
 	slices.SortFunc(out, Power.compare)
 	return out
+}
+
+// Private reports whether the power is beyond every role: only ownership and sharing give it.
+func (p Power) Private() bool { return table[p.Resource][p.Action].private }
+
+// UnmarshalJSON reads a stored power. Custom roles of earlier versions could share all workspaces. No role can now: what such a role keeps is
+// the right to withdraw sharing.
+func (p *Power) UnmarshalJSON(data []byte) error {
+	type stored Power
+	if err := json.Unmarshal(data, (*stored)(p)); err != nil {
+		return err
+	}
+	if *p == (Power{Share, Workspace}) {
+		p.Action = Withdraw
+	}
+	return nil
 }
 
 func (p Power) compare(q Power) int {

@@ -25,6 +25,8 @@ const (
 	Connect Action = "connect" // reach into: a shell, ports, apps
 	OpenApp Action = "application_connect"
 	Share   Action = "share" // decide with whom the object is shared
+	// Withdraw is to see with whom a workspace is shared, and to end or lower it.
+	Withdraw Action = "withdraw"
 )
 
 // phrase says an action on an object in words.
@@ -35,6 +37,8 @@ func phrase(action Action, resource Resource) string {
 		verb = "connect to"
 	case OpenApp:
 		verb = "open apps of"
+	case Withdraw:
+		verb = "withdraw the sharing of"
 	}
 	return verb + " this " + string(resource)
 }
@@ -81,6 +85,16 @@ const (
 // Sharing lists with whom an object is shared: the ids of users and groups, and the level of each. An organization's id means its
 // group Everyone. The database stores it as a JSON object.
 type Sharing map[uuid.UUID]Level
+
+// Within reports whether the sharing gives no user or group more than outer does.
+func (s Sharing) Within(outer Sharing) bool {
+	for id, level := range s {
+		if has := outer[id]; has != level && !(has == LevelAdmin && level == LevelUse) {
+			return false
+		}
+	}
+	return true
+}
 
 // Object is the target of an action.
 type Object struct {

@@ -1,6 +1,7 @@
 package rbac_test
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 
@@ -358,5 +359,65 @@ func TestSharing(t *testing.T) {
 	left := rbac.Actor{UserID: self}
 	if left.May(rbac.Read, rbac.Of(rbac.Workspace, self).In(org)) == nil || left.Reaches(rbac.Of(rbac.Workspace, self).In(org)) {
 		t.Error("a user who left the organization still has the workspaces there")
+	}
+}
+
+// TestNoRoleGivesAccess: an actor with all roles and all powers at once, who neither owns a workspace nor has a share of it, does nothing private to it.
+func TestNoRoleGivesAccess(t *testing.T) {
+	t.Parallel()
+	var powers []rbac.Power
+	for _, row := range rbac.Rows() {
+		powers = append(powers, row.Power)
+	}
+	all := rbac.Actor{UserID: self, Roles: rbac.SiteRoles(), Groups: []uuid.UUID{group}, Memberships: []rbac.Membership{
+		{Organization: org, Roles: rbac.OrganizationRoles(), Powers: powers}, {Organization: otherOrg, Roles: rbac.OrganizationRoles(), Powers: powers},
+	}}
+	for _, shared := range []rbac.Sharing{nil, {other: rbac.LevelAdmin}} {
+		for _, p := range powers {
+			err := all.May(p.Action, rbac.Of(p.Resource, other).In(org).SharedWith(shared))
+			if (err != nil) != p.Private() {
+				t.Errorf("%s %s with all roles, shared %v: %v", p.Action, p.Resource, shared, err)
+			}
+		}
+	}
+	for _, action := range []rbac.Action{rbac.Connect, rbac.OpenApp, rbac.Share} {
+		if !(rbac.Power{Action: action, Resource: rbac.Workspace}).Private() {
+			t.Errorf("%s is not private", action)
+		}
+	}
+}
+
+// TestSharingWithin tries all pairs of small sharings: one is within another if no user has a higher level in it.
+func TestSharingWithin(t *testing.T) {
+	t.Parallel()
+	levels := []rbac.Level{"", rbac.LevelUse, rbac.LevelAdmin}
+	for n := range 81 {
+		inner, outer, want := rbac.Sharing{}, rbac.Sharing{}, true
+		for i, id := range []uuid.UUID{self, other} {
+			a, b := n/[]int{1, 9}[i]%3, n/[]int{3, 27}[i]%3
+			if a > 0 {
+				inner[id] = levels[a]
+			}
+			if b > 0 {
+				outer[id] = levels[b]
+			}
+			want = want && a <= b
+		}
+		if got := inner.Within(outer); got != want {
+			t.Errorf("%v within %v: got %t, want %t", inner, outer, got, want)
+		}
+	}
+}
+
+// TestFormerPowers checks that custom roles of earlier versions, which could share workspaces, can withdraw sharing now.
+func TestFormerPowers(t *testing.T) {
+	t.Parallel()
+	var got []rbac.Power
+	if err := json.Unmarshal([]byte(`[{"action":"share","resource":"workspace"},{"action":"share","resource":"template"}]`), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []rbac.Power{{Action: rbac.Withdraw, Resource: rbac.Workspace}, {Action: rbac.Share, Resource: rbac.Template}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

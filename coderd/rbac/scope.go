@@ -56,6 +56,7 @@ var needed = map[Power][]string{
 	{Update, Agent}:           {"workspace:ssh"},
 	{Connect, Mesh}:           {"workspace:ssh"},
 	{OpenApp, Workspace}:      {"workspace:application_connect"},
+	{Withdraw, Workspace}:     {"workspace:share"},
 	{Read, Mesh}:              {"deployment:read"},
 	{Create, WorkspaceBuild}:  {"workspace:start", "workspace:stop", "workspace:delete", "workspace:update"}, // see MayTransition
 	{Update, WorkspaceBuild}:  {"workspace:start", "workspace:stop", "workspace:delete", "workspace:update"}, // cancel

@@ -121,13 +121,14 @@ var table = map[Resource]map[Action]grant{
 		Delete: {to: admin | publishers},
 	},
 	Workspace: {
-		Create:  {to: self | orgAdmin},
-		Read:    {to: readers},
-		Update:  {to: self | admin | orgAdmin},
-		Delete:  {to: self | orgAdmin},
-		Connect: {to: self | user, private: true},
-		OpenApp: {to: self | user, private: true},
-		Share:   {to: self | admin | orgAdmin, personal: true},
+		Create:   {to: self | orgAdmin},
+		Read:     {to: readers},
+		Update:   {to: self | admin | orgAdmin},
+		Delete:   {to: self | orgAdmin},
+		Connect:  {to: self | user, private: true},
+		OpenApp:  {to: self | user, private: true},
+		Share:    {to: self | admin, personal: true, private: true}, // else a role would reach into it by sharing it with itself
+		Withdraw: {to: self | admin | orgAdmin, personal: true},
 	},
 	WorkspaceBuild: {
 		Create: {to: self | admin | orgAdmin},

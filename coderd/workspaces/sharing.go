@@ -22,7 +22,7 @@ import (
 )
 
 func (s *Service) getACL(w http.ResponseWriter, r *http.Request) error {
-	ws, err := s.workspace(r, rbac.Share)
+	ws, err := s.workspace(r, rbac.Withdraw)
 	if err != nil {
 		return err
 	}
@@ -60,11 +60,12 @@ func (s *Service) deleteACL(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// share reads a request into req unless it is nil, and stores the sharing that change returns. Once the transaction commits, every server
+// share reads a request into req unless it is nil, and stores the sharing that change returns. Those who may only withdraw sharing can make
+// it no wider. Once the transaction commits, every server
 // is notified of withdrawn access and ends what users opened with it.
 func (s *Service) share(w http.ResponseWriter, r *http.Request, req any, change func(context.Context, *dbsqlc.Queries, dbsqlc.Workspace) (rbac.Sharing, error)) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
-	ws, err := s.workspace(r, rbac.Share)
+	ws, err := s.workspace(r, rbac.Withdraw)
 	if err != nil {
 		return err
 	}
@@ -79,12 +80,17 @@ func (s *Service) share(w http.ResponseWriter, r *http.Request, req any, change 
 			return lookup.Fault(err, rbac.Workspace, "lock workspace")
 		}
 		// The actor may have lost the right since: it came from the sharing that changes here.
-		if err := actor.May(rbac.Share, object(ws)); err != nil {
+		if err := actor.May(rbac.Withdraw, object(ws)); err != nil {
 			return err
 		}
 		sharing, err := change(ctx, q, ws)
 		if err != nil {
 			return err
+		}
+		if !sharing.Within(ws.Sharing) {
+			if err := actor.May(rbac.Share, object(ws)); err != nil {
+				return err
+			}
 		}
 		after, err := q.UpdateWorkspaceSharing(ctx, dbsqlc.UpdateWorkspaceSharingParams{ID: ws.ID, Sharing: sharing})
 		if err != nil {

@@ -74,11 +74,12 @@ func permissions(viewer rbac.Actor, w dbsqlc.Workspace) sdk.WorkspacePermissions
 		return sdk.WorkspacePermissions{Delete: may(rbac.Delete)}
 	}
 	return sdk.WorkspacePermissions{
-		Connect: may(rbac.Connect) && viewer.Reaches(o),
-		Build:   viewer.May(rbac.Create, o.As(rbac.WorkspaceBuild)) == nil,
-		Update:  may(rbac.Update),
-		Delete:  may(rbac.Delete),
-		Share:   may(rbac.Share),
+		Connect:  may(rbac.Connect) && viewer.Reaches(o),
+		Build:    viewer.May(rbac.Create, o.As(rbac.WorkspaceBuild)) == nil,
+		Update:   may(rbac.Update),
+		Delete:   may(rbac.Delete),
+		Share:    may(rbac.Share),
+		Withdraw: may(rbac.Withdraw),
 	}
 }
 

@@ -56,7 +56,9 @@ type WorkspacePermissions struct {
 	Build   bool `json:"build"`   // start, stop and cancel
 	Update  bool `json:"update"`  // change its settings
 	Delete  bool `json:"delete"`
-	Share   bool `json:"share"`
+	Share   bool `json:"share"` // give others access
+	// Withdraw is to see with whom it is shared, and to end or lower that.
+	Withdraw bool `json:"withdraw"`
 }
 
 // FullName returns "owner/name".

@@ -2185,7 +2185,8 @@ export interface WorkspacePermissions {
   build: boolean; // start, stop and cancel
   update: boolean; // change its settings
   delete: boolean;
-  share: boolean;
+  share: boolean; // give others access
+  withdraw: boolean;
 }
 
 export interface WorkspaceHealth {
