@@ -54,6 +54,12 @@ func freshPublic(w *cells, _ string) vars {
 	return v
 }
 
+func stoppedWorkspace(w *cells, _ string) vars {
+	v := freshWorkspace(w, "")
+	w.Exec(`UPDATE workspace_builds SET transition = 'stop' WHERE id = $1`, v["build"])
+	return v
+}
+
 func runningBuild(w *cells, _ string) vars {
 	v := freshWorkspace(w, "")
 	w.Exec(`UPDATE provisioner_jobs SET status = 'pending', completed_at = NULL WHERE id = (SELECT job_id FROM workspace_builds WHERE id = $1)`, v["build"])
@@ -245,6 +251,8 @@ var cellRoutes = map[rbac.Power]cell{
 		probe{method: "DELETE", path: theWS + "/acl", fresh: freshWorkspace}, probe{method: "POST", path: theWS + "/port-share", body: `{"agent_name": "main", "port": 8080, "share_level": "owner"}`},
 		probe{method: "POST", path: theWS + "/port-share", body: `{"agent_name": "main", "port": 8080, "share_level": "organization"}`, fresh: freshPublic},
 		probe{method: "DELETE", path: theWS + "/port-share", body: `{"agent_name": "main", "port": 8080}`, fresh: freshPublic}),
+	{Action: rbac.Transfer, Resource: rbac.Workspace}: tries(probe{method: "POST", path: theWS + "/transfer", body: `{"owner": "{member}", "name": "{n}"}`, fresh: freshWorkspace},
+		probe{method: "POST", path: theWS + "/transfer", body: `{"owner": "{member}", "name": "{n}"}`, fresh: stoppedWorkspace}),
 
 	{Action: rbac.Create, Resource: rbac.WorkspaceBuild}: tries(probe{method: "POST", path: theWS + "/builds", body: `{"transition": "stop"}`, fresh: freshWorkspace},
 		probe{method: "POST", path: theWS + "/restart", body: `{}`, fresh: freshWorkspace}),

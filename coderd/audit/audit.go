@@ -59,6 +59,8 @@ const (
 	Login  Action = "login"
 	Logout Action = "logout"
 	Cancel Action = "cancel"
+	// Transfer gives an object to another user.
+	Transfer Action = "transfer"
 )
 
 // Kind is a kind of object, as clients filter by it.

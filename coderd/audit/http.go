@@ -238,7 +238,7 @@ func rowJSON(l dbsqlc.AuditLog) sdk.AuditLog {
 
 // past are the verbs of a description.
 var past = map[Action]string{
-	Create: "created", Write: "changed", Delete: "deleted", Start: "started", Stop: "stopped", Login: "signed in", Logout: "signed out", Cancel: "canceled",
+	Create: "created", Write: "changed", Delete: "deleted", Start: "started", Stop: "stopped", Login: "signed in", Logout: "signed out", Cancel: "canceled", Transfer: "transferred",
 }
 
 // describe returns the row as a sentence.

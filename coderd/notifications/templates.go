@@ -93,6 +93,19 @@ var (
 		Body:    "**{{initiator}}** shared the workspace **{{owner}}/{{workspace}}** with you.",
 		Actions: []ActionTemplate{viewWorkspace},
 	}
+	WorkspaceGivenAway = Template{
+		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a23"), Name: "Workspace Transferred to Another User", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace, Always: true,
+		Title: `Workspace "{{former_name}}" now belongs to {{owner}}`,
+		Body: "**{{initiator}}** transferred your workspace **{{former_name}}** to **{{owner}}**. You can no longer reach it.\n\n" +
+			"Its files stay in it. If they contain keys, tokens or passwords of yours, replace these where they are used.",
+	}
+	WorkspaceReceived = Template{
+		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a24"), Name: "Workspace Transferred to You", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace, Always: true,
+		Title: `Workspace "{{workspace}}" was transferred to you`,
+		Body: "**{{initiator}}** transferred the workspace **{{workspace}}** of **{{former_owner}}** to you. It is stopped.\n\n" +
+			"Files and programs that **{{former_owner}}** left in it run with your credentials once you start it. Start it only if you trust them.",
+		Actions: []ActionTemplate{viewWorkspace},
+	}
 	WorkspaceOutOfMemory = Template{
 		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a21"), Name: "Workspace Out Of Memory", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Workspace "{{workspace}}" is low on memory`,
@@ -171,7 +184,7 @@ var (
 func All() []Template {
 	return []Template{
 		WorkspaceStopsSoon, WorkspaceDormantSoon, WorkspaceDormant, WorkspaceMarkedForDeletion, WorkspaceDeleted, WorkspaceAutobuildFailed,
-		WorkspaceAutoUpdated, WorkspaceOutOfMemory, WorkspaceOutOfDisk, WorkspaceShared, UserCreated, UserDeleted, UserSuspended, UserActivated, YourAccountSuspended,
+		WorkspaceAutoUpdated, WorkspaceOutOfMemory, WorkspaceOutOfDisk, WorkspaceShared, WorkspaceGivenAway, WorkspaceReceived, UserCreated, UserDeleted, UserSuspended, UserActivated, YourAccountSuspended,
 		YourAccountActivated, SignInRefused, OrganizationInvitation, OrganizationInvitationAnswered, WorkspaceManualBuildFailed, TemplateDeleted, TemplateDeprecated, Test, Custom,
 	}
 }

@@ -36,6 +36,7 @@ var words = map[string]map[string]means{
 		"stop":                power(rbac.Create, rbac.WorkspaceBuild),
 		"share":               power(rbac.Share, rbac.Workspace),
 		"withdraw":            power(rbac.Withdraw, rbac.Workspace),
+		"transfer":            power(rbac.Transfer, rbac.Workspace),
 		"ssh":                 power(rbac.Connect, rbac.Workspace),
 		"application_connect": power(rbac.OpenApp, rbac.Workspace),
 	},

@@ -65,7 +65,7 @@ func TestSharingPage(t *testing.T) {
 	columns := []string{rbac.RelationSelf, rbac.RelationAdmin, rbac.RelationUse, rbac.RoleOwner, rbac.RoleOrganizationAdmin}
 	for words, action := range map[string]rbac.Action{
 		"connect, open apps": rbac.Connect, "share it or a port, raise a role or level": rbac.Share,
-		"see with whom it is shared, withdraw, lower": rbac.Withdraw, "delete": rbac.Delete, "change its settings": rbac.Update,
+		"see with whom it is shared, withdraw, lower": rbac.Withdraw, "delete": rbac.Delete, "transfer": rbac.Transfer, "change its settings": rbac.Update,
 	} {
 		rows := rbac.Rows()
 		i := slices.IndexFunc(rows, func(r rbac.Row) bool { return r.Power == rbac.Power{Action: action, Resource: rbac.Workspace} })

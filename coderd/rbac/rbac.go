@@ -27,6 +27,7 @@ const (
 	Share   Action = "share" // decide with whom the object is shared
 	// Withdraw is to see with whom a workspace is shared, and to end or lower it.
 	Withdraw Action = "withdraw"
+	Transfer Action = "transfer" // give a workspace to another user
 )
 
 // phrase says an action on an object in words.

@@ -129,6 +129,7 @@ var table = map[Resource]map[Action]grant{
 		OpenApp:  {to: self | user, private: true},
 		Share:    {to: self | admin, personal: true, private: true}, // else a role would reach into it by sharing it with itself
 		Withdraw: {to: self | admin | orgAdmin, personal: true},
+		Transfer: {to: orgAdmin, personal: true},
 	},
 	WorkspaceBuild: {
 		Create: {to: self | admin | orgAdmin},

@@ -38,6 +38,7 @@ type buildRequest struct {
 	tags       map[string]string // required of the provisioner in addition to the template's; nil: as in the previous build
 	anyVersion bool              // the initiator may use versions other than the active one where the template requires that one
 	then       *startAgain       // the start that follows a stop; nil for none
+	handover   *handover         // the transfer that follows a stop; nil for none
 }
 
 // reasons lists what a client may give as the reason; only the server uses the others.
@@ -139,7 +140,7 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	id := uuid.New()
 	job, err := s.opts.Jobs.Insert(ctx, q, jobs.NewJob{
 		Kind: string(sdk.JobWorkspaceBuild), Org: w.OrganizationID, Initiator: req.initiator, FileID: n.file, Tags: ownerTags(n.tags, w.OwnerID), Priority: req.priority,
-		Input: buildInput{BuildID: id, Then: req.then},
+		Input: buildInput{BuildID: id, Then: req.then, Handover: req.handover},
 	})
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("insert job: %w", err)

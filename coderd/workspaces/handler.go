@@ -221,7 +221,7 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 		return err
 	}
 	if succeeded && sdk.Transition(b.Transition) == sdk.TransitionStop {
-		if err := h.startAgain(ctx, q, w, job); err != nil {
+		if err := h.stoppedFor(ctx, q, w, job); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,8 @@ type buildInput struct {
 	BuildID uuid.UUID `json:"workspace_build_id"`
 	// Then is the start that follows the stop of a restart.
 	Then *startAgain `json:"then,omitempty"`
+	// Handover is the transfer that follows the stop.
+	Handover *handover `json:"handover,omitempty"`
 }
 
 // startAgain is the second half of a restart. It is stored with the job of the first half, so that the workspace starts
@@ -95,17 +97,25 @@ func stopped(b dbsqlc.GetLatestBuildRow) bool {
 	return sdk.Transition(b.Transition) == sdk.TransitionStop && sdk.JobStatus(b.JobStatus) == sdk.JobSucceeded
 }
 
-// startAgain begins the second half of a restart after its stop has succeeded. If the start is refused now, because the
-// template changed meanwhile, the workspace stays stopped.
-func (s *Service) startAgain(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, job dbsqlc.ProvisionerJob) error {
+// stoppedFor does what a workspace was stopped for.
+func (s *Service) stoppedFor(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, job dbsqlc.ProvisionerJob) error {
 	var in buildInput
 	if err := json.Unmarshal(job.Input, &in); err != nil {
 		return fmt.Errorf("decode job input: %w", err)
 	}
-	if in.Then == nil {
-		return nil
+	switch {
+	case in.Then != nil:
+		return s.startAgain(ctx, q, w, *in.Then)
+	case in.Handover != nil:
+		return s.handOverStopped(ctx, q, w, *in.Handover)
 	}
-	_, err := s.build(ctx, q, w, in.Then.request())
+	return nil
+}
+
+// startAgain begins the second half of a restart after its stop has succeeded. If the start is refused now, because the
+// template changed meanwhile, the workspace stays stopped.
+func (s *Service) startAgain(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, then startAgain) error {
+	_, err := s.build(ctx, q, w, then.request())
 	if refused, ok := errors.AsType[*fault.Error](err); ok && refused.Code != fault.Internal {
 		s.log.WarnContext(ctx, "cannot start workspace again", "workspace", w.ID, "err", err)
 		return nil

@@ -96,6 +96,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaces/{workspace}/acl", withdraw, s.getACL)
 	mux.Handle("PATCH /api/v2/workspaces/{workspace}/acl", withdraw, s.patchACL, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("DELETE /api/v2/workspaces/{workspace}/acl", withdraw, s.deleteACL, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("POST /api/v2/workspaces/{workspace}/transfer", rbac.Needs(rbac.Transfer, rbac.Workspace), s.transfer, audit.On(audit.Transfer, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/external-agent/{workspaceagent}/credentials", rbac.Needs(rbac.Update, rbac.Agent), s.getExternalAgent)
 	mux.Handle("GET /api/v2/prebuilds/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.getPrebuilds)
 	mux.Handle("PUT /api/v2/prebuilds/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.putPrebuilds, audit.On(audit.Write, audit.PrebuildsSettings))

@@ -80,6 +80,7 @@ func permissions(viewer rbac.Actor, w dbsqlc.Workspace) sdk.WorkspacePermissions
 		Delete:   may(rbac.Delete),
 		Share:    may(rbac.Share),
 		Withdraw: may(rbac.Withdraw),
+		Transfer: may(rbac.Transfer),
 	}
 }
 

@@ -59,6 +59,7 @@ type WorkspacePermissions struct {
 	Share   bool `json:"share"` // give others access
 	// Withdraw is to see with whom it is shared, and to end or lower that.
 	Withdraw bool `json:"withdraw"`
+	Transfer bool `json:"transfer"` // give it to another user
 }
 
 // FullName returns "owner/name".
@@ -122,6 +123,13 @@ type BuildParameter struct {
 }
 
 type UpdateWorkspaceRequest struct {
+	Name string `json:"name,omitempty"`
+}
+
+// TransferWorkspaceRequest gives a workspace to another user.
+type TransferWorkspaceRequest struct {
+	Owner string `json:"owner"` // the new owner, by name or id
+	// Name is what the workspace is called from then on. Empty: it keeps its name.
 	Name string `json:"name,omitempty"`
 }
 
@@ -191,6 +199,12 @@ func (c *Client) WorkspaceByName(ctx context.Context, user, name string) (Worksp
 
 func (c *Client) UpdateWorkspace(ctx context.Context, id uuid.UUID, req UpdateWorkspaceRequest) error {
 	return c.do(ctx, http.MethodPatch, "workspaces/"+id.String(), req, nil)
+}
+
+// TransferWorkspace gives a workspace to another user. A workspace that is not stopped keeps its owner for now: the latest build of the answer
+// stops it, and the transfer follows when that build has succeeded.
+func (c *Client) TransferWorkspace(ctx context.Context, id uuid.UUID, req TransferWorkspaceRequest) (Workspace, error) {
+	return send[Workspace](ctx, c, http.MethodPost, "workspaces/"+id.String()+"/transfer", req)
 }
 
 func (c *Client) UpdateAutostart(ctx context.Context, id uuid.UUID, req UpdateAutostartRequest) error {

@@ -267,7 +267,7 @@ func (q *Queries) GetBuildTags(ctx context.Context, id uuid.UUID) ([]byte, error
 }
 
 const getLatestBuild = `-- name: GetLatestBuild :one
-SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.deadline, b.max_deadline, j.status AS job_status
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.deadline, b.max_deadline, b.daily_cost, j.status AS job_status
 FROM workspace_builds b JOIN provisioner_jobs j ON j.id = b.job_id
 WHERE b.workspace_id = $1 ORDER BY b.build_number DESC LIMIT 1
 `
@@ -282,6 +282,7 @@ type GetLatestBuildRow struct {
 	Reason            string
 	Deadline          *time.Time
 	MaxDeadline       *time.Time
+	DailyCost         int32
 	JobStatus         string
 }
 
@@ -298,6 +299,7 @@ func (q *Queries) GetLatestBuild(ctx context.Context, workspaceID uuid.UUID) (Ge
 		&i.Reason,
 		&i.Deadline,
 		&i.MaxDeadline,
+		&i.DailyCost,
 		&i.JobStatus,
 	)
 	return i, err

@@ -46,7 +46,7 @@ LEFT JOIN LATERAL (SELECT x.id, x.unknown_resources, x.tainted_resources FROM wo
 WHERE b.job_id = $1;
 
 -- name: GetLatestBuild :one
-SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.deadline, b.max_deadline, j.status AS job_status
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.deadline, b.max_deadline, b.daily_cost, j.status AS job_status
 FROM workspace_builds b JOIN provisioner_jobs j ON j.id = b.job_id
 WHERE b.workspace_id = $1 ORDER BY b.build_number DESC LIMIT 1;
 

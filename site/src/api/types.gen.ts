@@ -2187,6 +2187,7 @@ export interface WorkspacePermissions {
   delete: boolean;
   share: boolean; // give others access
   withdraw: boolean;
+  transfer: boolean; // give it to another user
 }
 
 export interface WorkspaceHealth {
@@ -2227,6 +2228,12 @@ export interface BuildParameter {
 }
 
 export interface UpdateWorkspaceRequest {
+  name?: string;
+}
+
+// TransferWorkspaceRequest gives a workspace to another user.
+export interface TransferWorkspaceRequest {
+  owner: string; // the new owner, by name or id
   name?: string;
 }
 

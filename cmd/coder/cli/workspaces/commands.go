@@ -13,7 +13,7 @@ import (
 
 // Commands returns the commands that create, build and show workspaces.
 func Commands(g *global.Flags) []*cobra.Command {
-	return []*cobra.Command{createCmd(g), startCmd(g), stopCmd(g), restartCmd(g), updateCmd(g), deleteCmd(g), renameCmd(g), listCmd(g), showCmd(g), logsCmd(g), openCmd(g), taskCmd(g), stateCmd(g), scheduleCmd(g), sharingCmd(g), autoupdateCmd(g), favoriteCmd(g), unfavoriteCmd(g), externalCmd(g)}
+	return []*cobra.Command{createCmd(g), startCmd(g), stopCmd(g), restartCmd(g), updateCmd(g), deleteCmd(g), renameCmd(g), transferCmd(g), listCmd(g), showCmd(g), logsCmd(g), openCmd(g), taskCmd(g), stateCmd(g), scheduleCmd(g), sharingCmd(g), autoupdateCmd(g), favoriteCmd(g), unfavoriteCmd(g), externalCmd(g)}
 }
 
 // find returns the named workspace, and the client that found it.
