@@ -119,6 +119,8 @@ export const queries = {
     ),
   workspace: (owner: string, name: string) =>
     ask<t.Workspace>(["workspaces", "one", owner, name], `users/${segment(owner)}/workspace/${segment(name)}`),
+  // workspaceByID finds a workspace that was renamed, transferred or deleted.
+  workspaceByID: (id: string) => ask<t.Workspace>(["workspaces", "by-id", id], `workspaces/${id}?include_deleted=true`),
   builds: (workspace: string) =>
     ask<t.WorkspaceBuild[]>(["workspaces", "builds", workspace], `workspaces/${workspace}/builds`),
   build: (owner: string, name: string, number: number) =>

@@ -127,7 +127,7 @@ interface LevelProps extends Of {
   ceiling: AppShare;
 }
 
-// Level shows who may open a port. Users who may share the workspace change it.
+// Level shows who may open a port. Users who may share the workspace change it; those who may only withdraw lower it.
 function Level({ workspace, agent, port, share, ceiling }: LevelProps) {
   const level = share?.share_level ?? "owner";
   const protocol = share?.protocol ?? "http";
@@ -148,8 +148,9 @@ function Level({ workspace, agent, port, share, ceiling }: LevelProps) {
     onSettled: (_data, _err, _to, _result, context) =>
       context.client.invalidateQueries({ queryKey: queries.portShares(workspace.id).queryKey }),
   });
-  if (!workspace.permissions.share) return level === "owner" ? null : <Badge>{levels[rank(level)]!.who}</Badge>;
+  if (!workspace.permissions.withdraw) return level === "owner" ? null : <Badge>{levels[rank(level)]!.who}</Badge>;
   const shown = change.isPending ? change.variables.level : level;
+  const highest = workspace.permissions.share ? ceiling : level;
   return (
     <span className="flex flex-wrap items-center gap-2">
       {shown !== "owner" && (
@@ -172,7 +173,7 @@ function Level({ workspace, agent, port, share, ceiling }: LevelProps) {
         onChange={(e) => change.mutate({ level: e.target.value as AppShare, protocol })}
       >
         {levels.map((l) => (
-          <option key={l.level} value={l.level} disabled={rank(l.level) > rank(ceiling)}>
+          <option key={l.level} value={l.level} disabled={rank(l.level) > rank(highest)}>
             {l.who}
           </option>
         ))}

@@ -55,11 +55,12 @@ interface SharingProps {
   roles: Roles;
   empty: string; // who has access while it is not shared
   removed: string; // what happens to those who lose access
+  narrow?: boolean; // the user may only withdraw what is shared
   onChange: (change: Change) => Promise<unknown>;
 }
 
 // Sharing lists with whom an object is shared, and changes it.
-export function Sharing({ id, of, query, find, roles, empty, removed, onChange }: SharingProps) {
+export function Sharing({ id, of, query, find, roles, empty, removed, narrow, onChange }: SharingProps) {
   const [adding, add] = useState(false);
   const [removing, remove] = useState<Entry | null>(null);
   const change = useMutation({ mutationFn: onChange });
@@ -74,9 +75,11 @@ export function Sharing({ id, of, query, find, roles, empty, removed, onChange }
       flush
       title="Shared with"
       actions={
-        <Button small onClick={() => add(true)}>
-          <Plus /> Share…
-        </Button>
+        !narrow && (
+          <Button small onClick={() => add(true)}>
+            <Plus /> Share…
+          </Button>
+        )
       }
     >
       <Pending query={query} what="sharing" />
@@ -108,7 +111,9 @@ export function Sharing({ id, of, query, find, roles, empty, removed, onChange }
                   onChange={(e) => change.mutate(changeOf(r, e.target.value))}
                 >
                   <option value="use">Use</option>
-                  <option value="admin">Admin</option>
+                  <option value="admin" disabled={!!narrow && r.role === "use"}>
+                    Admin
+                  </option>
                 </Select>
               ),
             },

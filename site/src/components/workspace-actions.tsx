@@ -1,6 +1,6 @@
 // The buttons and the menu that start, stop, update and delete a workspace. A page has one useWorkspaceActions and one
 // ActionDialogs, however many workspaces it lists.
-import { CircleStop, Play, RefreshCw, Rocket, Star, Sunrise, Trash2, X } from "lucide-react";
+import { ArrowRightLeft, CircleStop, Play, RefreshCw, Rocket, Star, Sunrise, Trash2, X } from "lucide-react";
 import { lazy, type ReactNode, Suspense, useCallback, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
@@ -12,19 +12,20 @@ import { Button } from "./ui";
 import { mayEditTemplates, useMe } from "./user";
 
 const ActionDialog = lazy(() => import("./action-dialog"));
+const TransferDialog = lazy(() => import("./transfer-dialog"));
 
 // The actions that the user must confirm: the others are done at once.
 const asks = (action: Action): action is Asked => ["stop", "update", "delete", "forget"].includes(action);
 
-type Act = (workspace: Workspace, action: Action) => void;
+type Act = (workspace: Workspace, action: Action | "transfer") => void;
 
 // useWorkspaceActions performs actions, and asks first where that is due.
 export function useWorkspaceActions() {
   const { mutateAsync } = usePerform();
-  const [asking, ask] = useState<{ workspace: Workspace; action: Asked } | null>(null);
+  const [asking, ask] = useState<{ workspace: Workspace; action: Asked | "transfer" } | null>(null);
   const act: Act = useCallback(
     (workspace, action) => {
-      if (asks(action)) ask({ workspace, action });
+      if (action === "transfer" || asks(action)) ask({ workspace, action });
       else
         mutateAsync({ workspace, action }).catch((err: unknown) =>
           toast({ tone: "bad", text: `${workspace.name}: ${messageOf(err)}` }),
@@ -138,13 +139,16 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
       <Item icon={<Star />} onSelect={() => act(w, "favorite")}>
         {w.favorite ? "Remove from favorites" : "Add to favorites"}
       </Item>
+      {(w.permissions.delete || w.permissions.transfer) && <Separator />}
+      {w.permissions.transfer && (
+        <Item icon={<ArrowRightLeft />} disabled={!may.idle} onSelect={() => act(w, "transfer")}>
+          Transfer…
+        </Item>
+      )}
       {w.permissions.delete && (
-        <>
-          <Separator />
-          <Item icon={<Trash2 />} danger disabled={!may.idle} onSelect={() => act(w, "delete")}>
-            Delete…
-          </Item>
-        </>
+        <Item icon={<Trash2 />} danger disabled={!may.idle} onSelect={() => act(w, "delete")}>
+          Delete…
+        </Item>
       )}
       {w.permissions.delete && w.latest_build.status === "failed" && admin && (
         <Item icon={<Trash2 />} danger disabled={!may.idle} onSelect={() => act(w, "forget")}>
@@ -161,14 +165,19 @@ export function ActionDialogs({
   actions: ReturnType<typeof useWorkspaceActions>;
 }) {
   if (!asking) return null;
+  const { workspace, action } = asking;
   return (
     <Suspense>
-      <ActionDialog
-        name={asking.workspace.name}
-        action={asking.action}
-        onConfirm={() => confirm(asking)}
-        onClose={close}
-      />
+      {action === "transfer" ? (
+        <TransferDialog workspace={workspace} onClose={close} />
+      ) : (
+        <ActionDialog
+          name={workspace.name}
+          action={action}
+          onConfirm={() => confirm({ workspace, action })}
+          onClose={close}
+        />
+      )}
     </Suspense>
   );
 }

@@ -27,6 +27,11 @@ export function WorkspaceSharing({ workspace: w }: { workspace: Workspace }) {
   };
   return (
     <>
+      {!w.permissions.share && (
+        <Note tone="accent" title="You can withdraw sharing, not extend it">
+          Only {w.owner_name}, and users with the role Admin, decide who else gets access.
+        </Note>
+      )}
       <Note tone="warn" title={`All users who connect act as ${mine ? "you" : w.owner_name} in the workspace`}>
         They can read and change every file in it and use the credentials that are in it, such as the Git key and linked
         accounts. Share it only with people to whom you would give these. <DocsLink to="sharing">Sharing</DocsLink>
@@ -37,7 +42,11 @@ export function WorkspaceSharing({ workspace: w }: { workspace: Workspace }) {
         query={acl}
         find={candidatesOfWorkspace(w.organization_id, w.owner_id)}
         roles={roles}
-        empty={`Only ${mine ? "you" : w.owner_name} can connect. Share it with users or groups of the organization.`}
+        narrow={!w.permissions.share}
+        empty={
+          `Only ${mine ? "you" : w.owner_name} can connect.` +
+          (w.permissions.share ? " Share it with users or groups of the organization." : "")
+        }
         removed={
           "Their sessions, terminals and apps close at once. Processes that they started, and files that they " +
           "changed, remain."

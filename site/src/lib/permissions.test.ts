@@ -15,7 +15,7 @@ function serverWords(): Map<string, string> {
 
 describe("permissions", () => {
   const words = serverWords();
-  const refused = ["workspace.ssh", "workspace.application_connect"]; // no role contains them
+  const refused = ["workspace.ssh", "workspace.application_connect", "workspace.share"]; // no role contains them
   const shown = kinds.flatMap((k) => k.actions.map(([action]) => `${k.type}.${action}`));
 
   it("are all that the server knows", () => {

@@ -30,7 +30,7 @@ export default function TerminalPage({
         title={workspace.data ? `${name} is no longer available` : "Workspace not found"}
         action={<LinkButton href={paths.workspaces}>Your workspaces</LinkButton>}
       >
-        {workspace.data && "It was deleted, or your access to it has ended."}
+        {workspace.data && "It was deleted or transferred to another user, or your access to it has ended."}
       </Empty>
     );
   if (!workspace.data)

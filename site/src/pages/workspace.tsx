@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { Trash2 } from "lucide-react";
+import { ArrowRightLeft, Trash2 } from "lucide-react";
 import { Fragment, type ReactNode, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useBuildLog } from "~/api/logs";
@@ -46,8 +46,13 @@ export default function WorkspacePage({
 }) {
   useTitle(name);
   const workspace = useQuery(queries.workspace(owner, name));
+  // Those who may still see it learn what became of it.
+  const left = gone(workspace.error) ? workspace.data : undefined;
+  const now = useQuery({ ...queries.workspaceByID(left?.id ?? ""), enabled: left !== undefined });
   if (gone(workspace.error)) {
-    const { title, text } = lost(owner, name, workspace.data);
+    if (left && now.isPending) return <PendingPage query={now} what="workspace" title={name} />;
+    if (now.data && now.data.latest_build.status !== "deleted" && left) return <Moved from={left} to={now.data} />;
+    const { title, text } = lost(owner, name, left, now.data);
     return (
       <Empty
         icon={<Trash2 />}
@@ -66,17 +71,38 @@ export default function WorkspacePage({
   return <Shown workspace={workspace.data} build={build} />;
 }
 
-// lost explains why a workspace cannot be shown. shown: the workspace as this page has shown it. Those who may delete
-// it have access for as long as it exists.
-function lost(owner: string, name: string, shown: Workspace | undefined) {
+// lost explains why a workspace cannot be shown. shown: the workspace as this page has shown it. now: what became of
+// it, if the user may still see that.
+function lost(owner: string, name: string, shown: Workspace | undefined, now: Workspace | undefined) {
   if (!shown)
     return {
       title: "Workspace not found",
       text: `${owner} has no workspace called ${name}, or you do not have access to it.`,
     };
-  return shown.permissions.delete
+  return now
     ? { title: `${name} was deleted`, text: "It was deleted while this page was open." }
-    : { title: `${name} is no longer available`, text: "It was deleted, or your access to it has ended." };
+    : {
+        title: `${name} is no longer available`,
+        text: "It was deleted or transferred to another user, or your access to it has ended.",
+      };
+}
+
+// Moved leads to a workspace that has another owner or name now.
+function Moved({ from, to }: { from: Workspace; to: Workspace }) {
+  const transferred = from.owner_id !== to.owner_id;
+  return (
+    <Empty
+      icon={<ArrowRightLeft />}
+      title={transferred ? `${from.name} now belongs to ${to.owner_name}` : `${from.name} is now called ${to.name}`}
+      action={
+        <LinkButton look="primary" href={paths.workspace(to.owner_name, to.name)}>
+          Open {to.name}
+        </LinkButton>
+      }
+    >
+      {transferred ? "It was transferred while this page was open." : "It was renamed while this page was open."}
+    </Empty>
+  );
 }
 
 function Shown({ workspace: w, build }: { workspace: Workspace; build: number | undefined }) {
@@ -84,7 +110,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
   const action = { workspace: w, act: actions.act, busy: actions.busy.has(w.id) };
   const search = useSearch();
   const asked = build !== undefined ? "builds" : (new URLSearchParams(search).get("tab") ?? "overview");
-  const may: Record<string, boolean> = { settings: w.permissions.update, sharing: w.permissions.share };
+  const may: Record<string, boolean> = { settings: w.permissions.update, sharing: w.permissions.withdraw };
   const tab = may[asked] === false ? "overview" : asked;
   const at = paths.workspace(w.owner_name, w.name);
   const ref = useTemplateRef();
@@ -152,7 +178,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
           { key: "overview", name: "Overview", to: at },
           { key: "builds", name: "Builds", to: paths.build(w.owner_name, w.name, w.latest_build.build_number) },
           ...(w.permissions.update ? [{ key: "settings", name: "Settings", to: `${at}?tab=settings` }] : []),
-          ...(w.permissions.share ? [{ key: "sharing", name: "Sharing", to: `${at}?tab=sharing` }] : []),
+          ...(w.permissions.withdraw ? [{ key: "sharing", name: "Sharing", to: `${at}?tab=sharing` }] : []),
         ]}
       />
       {tab === "settings" ? (
