@@ -247,3 +247,56 @@ it("shows the quota, and why a build exceeds it", async () => {
   await page.getByRole("button", { name: "Start much" }).click();
   await page.getByText("costs 30 credits a day (ada uses 30 of 100 credits a day)").waitFor();
 });
+
+it("lets an administrator withdraw what others share, and transfer a workspace to another user", async () => {
+  const { id: template } = await api<Template>(place, token, "GET", "organizations/default/templates/open");
+  const theirs = await api<Workspace>(place, bob, "POST", "users/me/workspaces", {
+    name: "theirs",
+    template_id: template,
+  });
+  const latest = async () => (await api<Workspace>(place, token, "GET", `workspaces/${theirs.id}`)).latest_build.status;
+  await expect.poll(latest, { timeout: 60_000 }).toBe("running");
+  const members = await api<{ user_id: string; username: string }[]>(
+    place,
+    token,
+    "GET",
+    "organizations/default/members",
+  );
+  const guest = members.find((m) => m.username === "cyd")!.user_id;
+  await api(place, bob, "PATCH", `workspaces/${theirs.id}/acl`, { user_roles: { [guest]: "use" } });
+
+  const { page } = await open(place, token);
+  await page.goto("/@gus/theirs?tab=sharing");
+  await page.getByText("You can withdraw sharing, not extend it").waitFor();
+  await page.getByLabel("Role of cyd").waitFor();
+  expect(await page.getByRole("button", { name: "Share…" }).count()).toBe(0);
+  expect(await page.getByLabel("Role of cyd").getByRole("option", { disabled: true }).allInnerTexts()).toEqual([
+    "Admin",
+  ]);
+  await axe(page, "sharing that can only be withdrawn");
+  await unshare(page, "cyd");
+  await page.getByText("Not shared").waitFor();
+
+  const owner = await open(place, bob);
+  await owner.page.goto("/@gus/theirs");
+  await owner.page.getByRole("button", { name: "More for theirs" }).click();
+  await owner.page.getByRole("menuitem", { name: /Delete/ }).waitFor();
+  expect(await owner.page.getByRole("menuitem", { name: /Transfer/ }).count()).toBe(0);
+  await owner.page.keyboard.press("Escape");
+
+  await page.getByRole("button", { name: "More for theirs" }).click();
+  await page.getByRole("menuitem", { name: "Transfer…" }).click();
+  const dialog = page.getByRole("dialog", { name: "Transfer theirs" });
+  await dialog.getByLabel("Search members").fill("cyd");
+  await dialog.getByRole("radio", { name: /cyd/ }).check();
+  await axe(page, "transfer");
+  await picture(page, "transfer");
+  await dialog.getByRole("button", { name: "Transfer", exact: true }).click();
+  await page.getByText("theirs now belongs to cyd").waitFor({ timeout: 60_000 });
+  await owner.page.getByText("theirs is no longer available").waitFor();
+  await page.getByRole("link", { name: "Open theirs" }).click();
+  await page.getByRole("heading", { level: 1 }).getByText("Stopped").waitFor();
+  const friend = await open(place, cyd);
+  await friend.page.goto("/@cyd/theirs");
+  await friend.page.getByRole("button", { name: "Start theirs" }).waitFor();
+});
