@@ -12,7 +12,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -105,7 +104,7 @@ func (s *Service) sharePort(w http.ResponseWriter, r *http.Request) error {
 func storePortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace, req sdk.UpsertPortShareRequest) (p dbsqlc.WorkspacePortShare, err error) {
 	// The workspace's lock counts its shares one after another; the template's keeps the ceiling.
 	if ws, err = q.LockWorkspace(ctx, ws.ID); err != nil {
-		return p, lookup.Fault(err, rbac.Workspace, "lock workspace")
+		return p, fmt.Errorf("lock workspace: %w", err)
 	}
 	actor := httpapi.ActorFrom(ctx)
 	if err := actor.May(rbac.Withdraw, object(ws)); err != nil { // it may have changed hands
