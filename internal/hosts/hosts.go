@@ -159,6 +159,6 @@ func (h *Hosts) complain(r *http.Request) {
 	}
 	h.mu.Unlock()
 	if !quiet {
-		h.log.Warn("refused a request for a foreign host", "host", r.Host, "addr", r.RemoteAddr, "setting", h.setting)
+		h.log.Warn("refused a request for a foreign host", "host", r.Host, "addr", r.RemoteAddr)
 	}
 }
