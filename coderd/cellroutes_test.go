@@ -134,6 +134,11 @@ func freshSecret(w *cells, _ string) vars {
 	return vars{"secret": name}
 }
 
+func freshConsent(w *cells, _ string) vars {
+	w.Exec(`INSERT INTO template_consents (user_id, template_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, w.User(w.owner()), uuid.MustParse(w.standing["tpl"]))
+	return nil
+}
+
 const (
 	v2       = "/api/v2/"
 	theOrg   = v2 + "organizations/{east}"
@@ -164,6 +169,9 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Read, Resource: rbac.UserSecret}:   tries(probe{method: "GET", path: theUser + "/secrets", of: rbac.User}, probe{method: "GET", path: theUser + "/secrets/standing", of: rbac.User}),
 	{Action: rbac.Update, Resource: rbac.UserSecret}: tries(probe{method: "PATCH", path: theUser + "/secrets/standing", body: `{"description": "{n}"}`, of: rbac.User}),
 	{Action: rbac.Delete, Resource: rbac.UserSecret}: tries(probe{method: "DELETE", path: theUser + "/secrets/{secret}", fresh: freshSecret, of: rbac.User}),
+
+	{Action: rbac.Read, Resource: rbac.TemplateConsent}:   tries(probe{method: "GET", path: theUser + "/template-consents", of: rbac.User}),
+	{Action: rbac.Delete, Resource: rbac.TemplateConsent}: tries(probe{method: "DELETE", path: theUser + "/template-consents/{tpl}", fresh: freshConsent, of: rbac.User}),
 
 	{Action: rbac.Create, Resource: rbac.User}: tries(probe{method: "POST", path: v2 + "users", body: `{"username": "{n}", "email": "{n}@example.com", "login_type": "none"}`, named: true}),
 	{Action: rbac.Read, Resource: rbac.User}: tries(probe{method: "GET", path: theUser}, probe{method: "GET", path: theUser + "/roles"},

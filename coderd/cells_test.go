@@ -311,7 +311,7 @@ func (w *cells) try(t *testing.T, row rbac.Row, p probe, a cast) {
 }
 
 // ownerless are the kinds whose objects belong to no organization.
-var ownerless = []rbac.Resource{rbac.User, rbac.APIKey, rbac.SSHKey, rbac.ExternalAuth, rbac.UserSecret, rbac.Notification, rbac.OrganizationInvitation, rbac.Deployment, rbac.Mesh}
+var ownerless = []rbac.Resource{rbac.User, rbac.APIKey, rbac.SSHKey, rbac.ExternalAuth, rbac.UserSecret, rbac.TemplateConsent, rbac.Notification, rbac.OrganizationInvitation, rbac.Deployment, rbac.Mesh}
 
 // authcheck asks for all cells.
 func (w *cells) authcheck(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 // Bounds of an agent's questions, in bytes.
@@ -38,11 +37,8 @@ func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.Ext
 	if err != nil {
 		return nil, r.fail(ctx, id, "read agent", err)
 	}
-	if !admitted.UserData {
-		return nil, errNoUserData()
-	}
-	if admitted.OwnerID == sdk.PrebuildsOwnerID {
-		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the workspace is prebuilt and belongs to no user yet"))
+	if err := mayHaveCredentials(admitted); err != nil {
+		return nil, err
 	}
 	if r.opts.Accounts != nil && r.opts.Accounts.Active(query, admitted.OwnerID) != nil {
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the workspace's owner is not active"))

@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"connectrpc.com/connect"
 
@@ -11,9 +12,20 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// errNoUserData is the answer to an agent whose template withholds its owner's data.
-func errNoUserData() error {
-	return connect.NewError(connect.CodePermissionDenied, errors.New(`the template gives this agent no data of the workspace's owner (api_key_scope = "no_user_data")`))
+// mayHaveCredentials returns an RPC error unless an agent may have the credentials of its workspace's owner.
+func mayHaveCredentials(a dbsqlc.GetAdmittedAgentRow) error {
+	reason := ""
+	switch {
+	case !a.UserData:
+		reason = `the template gives this agent no data of the workspace's owner (api_key_scope = "no_user_data")`
+	case a.OwnerID == sdk.PrebuildsOwnerID:
+		reason = "the workspace is prebuilt and belongs to no user yet"
+	case !a.Consented:
+		reason = fmt.Sprintf("%[1]s has not started a workspace of this template themselves, or has revoked that, so it gets no credentials of theirs; %[1]s gives them with: coder restart %[2]s", a.OwnerName, a.WorkspaceName)
+	default:
+		return nil
+	}
+	return connect.NewError(connect.CodePermissionDenied, errors.New(reason))
 }
 
 // GitSSHKey returns the git key of the workspace's owner to an agent, unless its template forbids that. The agent holds it
@@ -29,11 +41,8 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	if err != nil {
 		return nil, r.fail(ctx, id, "read agent", err)
 	}
-	if !admitted.UserData {
-		return nil, errNoUserData()
-	}
-	if admitted.OwnerID == sdk.PrebuildsOwnerID {
-		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the workspace is prebuilt and belongs to no user yet"))
+	if err := mayHaveCredentials(admitted); err != nil {
+		return nil, err
 	}
 	if r.opts.Accounts == nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("this server does not store git keys"))
@@ -45,9 +54,9 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	return connect.NewResponse(&agentpb.GitSSHKeyResponse{PublicKey: public, PrivateKey: private.Reveal()}), nil
 }
 
-// addSecrets adds the owner's secrets to a manifest, unless the agent's template forbids that.
+// addSecrets adds the owner's secrets to a manifest, unless the agent's template forbids that or the owner has not consented.
 func (r *rpc) addSecrets(ctx context.Context, m dbsqlc.GetAgentManifestRow, out *agentpb.ManifestResponse) error {
-	if !m.WorkspaceAgent.UserData || r.opts.Secrets == nil || m.OwnerID == sdk.PrebuildsOwnerID {
+	if !m.WorkspaceAgent.UserData || !m.Consented || r.opts.Secrets == nil || m.OwnerID == sdk.PrebuildsOwnerID {
 		return nil
 	}
 	secrets, err := r.opts.Secrets.SecretsOf(ctx, m.OwnerID)

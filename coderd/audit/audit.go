@@ -83,6 +83,7 @@ const (
 	ProvisionerJob         Kind = "provisioner_job"
 	ProvisionerKey         Kind = "provisioner_key"
 	Template               Kind = "template"
+	TemplateConsent        Kind = "template_consent" // of a user, to give a template's workspaces their credentials
 	TemplateVersion        Kind = "template_version"
 	Group                  Kind = "group"
 	GroupSync              Kind = "idp_sync_settings_group"

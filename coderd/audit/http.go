@@ -306,6 +306,8 @@ func kindName(kind string) string {
 		return "the build of workspace"
 	case ExternalAuth:
 		return "the external login"
+	case TemplateConsent:
+		return "the consent to template"
 	}
 	return string(bytes.ReplaceAll([]byte(kind), []byte("_"), []byte(" ")))
 }

@@ -53,14 +53,14 @@ type Build struct {
 	Transition     sdk.Transition
 }
 
-// BuildRow writes the next build of a workspace.
+// BuildRow writes the next build of a workspace, which its owner asked for.
 func (s *Rows) BuildRow(workspace uuid.UUID, transition sdk.Transition, status sdk.JobStatus) Build {
 	s.T.Helper()
 	b := Build{Workspace: workspace, Job: s.JobRow(sdk.JobWorkspaceBuild, status), Transition: transition}
 	if err := s.DB.Pool.QueryRow(s.T.Context(), `INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, initiator_id)
-		SELECT $1, $2, 1 + (SELECT coalesce(max(build_number), 0) FROM workspace_builds WHERE workspace_id = $2), t.active_version_id, $3, $4, $5
+		SELECT $1, $2, 1 + (SELECT coalesce(max(build_number), 0) FROM workspace_builds WHERE workspace_id = $2), t.active_version_id, $3, $4, w.owner_id
 		FROM workspaces w JOIN templates t ON t.id = w.template_id WHERE w.id = $2 RETURNING build_number`,
-		uuid.New(), workspace, b.Job, string(transition), s.User("ann")).Scan(&b.Number); err != nil {
+		uuid.New(), workspace, b.Job, string(transition)).Scan(&b.Number); err != nil {
 		s.T.Fatal(err)
 	}
 	return b

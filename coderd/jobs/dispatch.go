@@ -58,18 +58,30 @@ func (s *Service) explainWaiting() error {
 		}
 		for _, row := range rows {
 			reason := cmp.Or(shown[row.ID].WaitingReason, "Waiting for a provisioner.")
-			line := &provisionerpb.LogLine{At: timestamppb.Now(), Level: provisionerpb.LogLevel_LOG_LEVEL_INFO, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: "Queued", Output: reason}
-			size, _, err := s.storeLogs(ctx, q, row, &provisionerpb.LogBatch{Lines: []*provisionerpb.LogLine{line}})
-			if err != nil {
+			if err := s.say(ctx, q, row, provisionerpb.LogLevel_LOG_LEVEL_INFO, "Queued", reason); err != nil {
 				return err
-			}
-			if err := q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{ID: row.ID, LastSeq: row.LastSeq, Logged: size}); err != nil {
-				return fmt.Errorf("update job: %w", err)
 			}
 		}
 		// Servers that looked for a job meanwhile have skipped these, because they were locked.
 		return q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: ""})
 	})
+}
+
+// Warn adds a warning of the server's own to a job's log, in the caller's transaction.
+func (s *Service) Warn(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, stage, text string) error {
+	return s.say(ctx, q, job, provisionerpb.LogLevel_LOG_LEVEL_WARN, stage, text)
+}
+
+func (s *Service) say(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, level provisionerpb.LogLevel, stage, text string) error {
+	line := &provisionerpb.LogLine{At: timestamppb.Now(), Level: level, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: stage, Output: text}
+	size, _, err := s.storeLogs(ctx, q, job, &provisionerpb.LogBatch{Lines: []*provisionerpb.LogLine{line}})
+	if err != nil {
+		return err
+	}
+	if err := q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{ID: job.ID, LastSeq: job.LastSeq, Logged: size}); err != nil {
+		return fmt.Errorf("update job: %w", err)
+	}
+	return nil
 }
 
 // round is what the dispatcher has learnt since it woke. It wakes again when a job, a slot or a daemon becomes available.

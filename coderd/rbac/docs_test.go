@@ -26,6 +26,7 @@ No role reaches into other users' workspaces or secrets, or shares them, not eve
 what a token in a workspace cannot do, regardless of the owner.
 Whoever changes another user's account, other than reading it, needs every permission that the account's roles have, and so does who gives or takes a role (coderd, TestPowersCannotGrow).
 Only owners and user admins of the deployment make a user a member of an organization by their word alone: others invite, and the user accepts.
+Whoever creates or starts another user's workspace gets none of that user's credentials by it: they need the user's [consent to the template](secrets.md#consent-to-a-template).
 A test sends requests for every cell to a server (coderd, TestEveryCell).
 
 | object | action | who | not with a workspace's token |

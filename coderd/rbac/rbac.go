@@ -67,6 +67,7 @@ const (
 	ProvisionerKey         Resource = "provisioner key"
 	SSHKey                 Resource = "SSH key"
 	Template               Resource = "template"
+	TemplateConsent        Resource = "template consent" // of a user, to give a template's workspaces their credentials
 	TemplateVersion        Resource = "template version"
 	User                   Resource = "user"
 	UserSecret             Resource = "secret" // of a user, for their workspaces

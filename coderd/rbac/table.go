@@ -114,6 +114,10 @@ var table = map[Resource]map[Action]grant{
 		Delete: {to: admin | publishers},
 		Share:  {to: admin | publishers, personal: true},
 	},
+	TemplateConsent: { // starting a workspace creates it
+		Read:   {to: self, personal: true, private: true},
+		Delete: {to: self, personal: true, private: true},
+	},
 	TemplateVersion: {
 		Create: {to: admin | publishers},
 		Read:   {to: self | user | publishers | auditor | orgAuditor},

@@ -355,6 +355,9 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 		if err := q.SoftDeleteTemplate(r.Context(), t.ID); err != nil {
 			return err
 		}
+		if err := q.DeleteConsentsToTemplate(r.Context(), t.ID); err != nil {
+			return err
+		}
 		if err := audit.Record(r.Context(), q, audit.OfTemplate(t, dbsqlc.Template{})); err != nil {
 			return err
 		}

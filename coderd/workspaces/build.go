@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/consents"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/jobtags"
@@ -39,6 +40,7 @@ type buildRequest struct {
 	anyVersion bool              // the initiator may use versions other than the active one where the template requires that one
 	then       *startAgain       // the start that follows a stop; nil for none
 	handover   *handover         // the transfer that follows a stop; nil for none
+	byHand     bool              // a start of it gives the owner's consent: see package consents
 }
 
 // reasons lists what a client may give as the reason; only the server uses the others.
@@ -112,8 +114,16 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 		return next{}, err
 	}
 	if req.transition == sdk.TransitionStart && !unclaimed(w) {
-		if err := s.opts.ExternalAuth.Require(ctx, q, w.OwnerID, version.ID); err != nil {
-			return next{}, err
+		consented := req.byHand
+		if !consented {
+			if consented, err = consents.Hold(ctx, q, w.OwnerID, w.TemplateID); err != nil {
+				return next{}, err
+			}
+		}
+		if consented { // the build gets no logins without
+			if err := s.opts.ExternalAuth.Require(ctx, q, w.OwnerID, version.ID); err != nil {
+				return next{}, err
+			}
 		}
 	}
 	tags, err := templates.Tags(ctx, q, version.ID, values)
@@ -148,9 +158,14 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	if _, err := q.InsertBuild(ctx, dbsqlc.InsertBuildParams{
 		ID: id, WorkspaceID: w.ID, BuildNumber: n.latest.BuildNumber + 1, TemplateVersionID: n.version, JobID: job.ID, Transition: string(req.transition),
 		Reason: string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: state, ProvisionerTags: n.asked,
-		TemplateVersionPresetID: preset,
+		TemplateVersionPresetID: preset, ByOwner: req.byHand,
 	}); err != nil {
 		return uuid.Nil, fmt.Errorf("insert build: %w", err)
+	}
+	if req.byHand && req.transition == sdk.TransitionStart {
+		if err := consents.Give(ctx, q, w.OwnerID, w.TemplateID); err != nil {
+			return uuid.Nil, err
+		}
 	}
 	if len(n.values) > 0 {
 		p := dbsqlc.InsertBuildParametersParams{WorkspaceBuildID: id}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/audit"
+	"github.com/codermesh/codermesh/coderd/consents"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/lookup"
@@ -35,6 +36,7 @@ func (s *Service) buildRequestOf(ctx context.Context, actor rbac.Actor, ws dbsql
 	out := buildRequest{
 		transition: req.Transition, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
 		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, tags: req.ProvisionerTags, anyVersion: mayChange(actor, t),
+		byHand: consents.ByHand(actor, ws.OwnerID),
 	}
 	refused := fault.New(fault.Invalid, "The build request is invalid.")
 	switch req.Transition {

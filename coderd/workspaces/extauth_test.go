@@ -21,28 +21,32 @@ func needing(optional bool) *provisionerpb.ImportResult {
 	return found
 }
 
-// TestBuildsTakeLogins checks that a workspace whose template requires a login cannot be made without it, and its builds get
-// the token of its owner only.
+// TestBuildsTakeLogins checks that users cannot make a workspace whose template requires a login without it, and that its builds get the token of
+// its owner only.
 func TestBuildsTakeLogins(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t, coderdtest.GitHub)
 	template := w.Template("needs", needing(false))
-	create := func(who, owner string) (sdk.Workspace, error) {
-		return w.As(who).CreateWorkspace(t.Context(), owner, sdk.CreateWorkspaceRequest{TemplateID: template.ID, Name: "dev"})
+	create := func() (sdk.Workspace, error) {
+		return w.As("ann").CreateWorkspace(t.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateID: template.ID, Name: "dev"})
 	}
-	refused := func(who, owner string) {
-		t.Helper()
-		_, err := create(who, owner)
-		f := fault.As(err)
-		if f == nil || f.Code != fault.Conflict || !strings.Contains(f.Error(), w.URL.String()+"/external-auth/github") || len(f.Fields) != 1 || f.Fields[0].Field != "external_auth" {
-			t.Errorf("%s creates for %s without a login: %v", who, owner, err)
-		}
+	_, err := create()
+	f := fault.As(err)
+	if f == nil || f.Code != fault.Conflict || !strings.Contains(f.Error(), w.URL.String()+"/external-auth/github") || len(f.Fields) != 1 || f.Fields[0].Field != "external_auth" {
+		t.Errorf("ann creates without a login: %v", err)
 	}
-	refused("ann", sdk.Me)
 	if err := w.ExternalAuth.Link(t.Context(), w.User("olga"), "github", &oauth2.Token{AccessToken: "olgastoken"}); err != nil {
 		t.Fatal(err)
 	}
-	refused("olga", "ann") // the owner's login counts
+	// What others make for ann gets no logins, so it needs none.
+	if _, err := w.As("olga").CreateWorkspace(t.Context(), "ann", sdk.CreateWorkspaceRequest{TemplateID: template.ID, Name: "gift"}); err != nil {
+		t.Fatal(err)
+	}
+	gift := w.Daemon().Next()
+	if got := gift.GetWorkspaceBuild().GetMetadata().GetExternalAuthTokens(); len(got) != 0 {
+		t.Errorf("olga's build for ann got %v", got)
+	}
+	gift.Finish(coderdtest.Built("s"))
 	status := func(who string) sdk.TemplateVersionExternalAuth {
 		t.Helper()
 		got, err := w.As(who).TemplateVersionExternalAuth(t.Context(), template.ActiveVersionID)
@@ -60,7 +64,7 @@ func TestBuildsTakeLogins(t *testing.T) {
 	if got := status("ann"); !got.Authenticated {
 		t.Errorf("after: %+v", got)
 	}
-	ws, err := create("ann", sdk.Me)
+	ws, err := create()
 	if err != nil {
 		t.Fatal(err)
 	}

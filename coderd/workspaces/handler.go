@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/consents"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/jobs"
@@ -31,7 +32,11 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
 	}
-	metadata, err := h.metadata(ctx, q, b)
+	consented, err := h.consented(ctx, q, job, b)
+	if err != nil {
+		return err
+	}
+	metadata, err := h.metadata(ctx, q, b, consented)
 	if err != nil {
 		return err
 	}
@@ -64,8 +69,31 @@ func parameterValues(names, values []string) (out []*provisionerpb.ParameterValu
 	return out
 }
 
-// metadata returns what the template may read. It contains the owner's secrets only if the template's source names them.
-func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow) (*provisionerpb.Metadata, error) {
+// consented reports whether the build gets its owner's credentials, and stores and logs that it does not.
+func (h buildHandler) consented(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, b dbsqlc.GetBuildOfferRow) (bool, error) {
+	if b.OwnerID == sdk.PrebuildsOwnerID { // has none
+		return false, nil
+	}
+	consented, err := consents.Hold(ctx, q, b.OwnerID, b.TemplateID)
+	if err != nil || consented != b.CredentialsWithheld { // as it is stored, perhaps by an offer that did not arrive
+		return consented, err
+	}
+	if err := q.SetBuildWithheld(ctx, dbsqlc.SetBuildWithheldParams{ID: b.ID, CredentialsWithheld: !consented}); err != nil {
+		return false, fmt.Errorf("mark build: %w", err)
+	}
+	if consented {
+		return true, nil
+	}
+	text := fmt.Sprintf("This build gets no credentials of %[1]s (session token, SSH key, external logins, secrets), because %[1]s has not started a workspace of the template %[2]q themselves, or has revoked that.",
+		b.Username, b.TemplateName)
+	if sdk.Transition(b.Transition) == sdk.TransitionStart {
+		text += fmt.Sprintf(" To give them to the workspaces of this template, %s runs: coder restart %s", b.Username, b.WorkspaceName)
+	}
+	return false, h.opts.Jobs.Warn(ctx, q, job, "Preparing", text)
+}
+
+// metadata returns what the template may read. It contains the owner's credentials only if the owner consents, and the template's source names them.
+func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow, consented bool) (*provisionerpb.Metadata, error) {
 	m := templates.OwnerMetadata(h.opts.AccessURL, dbsqlc.GetTemplateOwnerFactsRow{
 		ID: b.OwnerID, Username: b.Username, Email: b.Email, Name: b.FullName, LoginType: b.LoginType, Roles: b.Roles, SshPublicKey: b.SshPublicKey,
 	}, b.Groups)
@@ -76,15 +104,20 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 		m.Prebuild = true
 		return m, nil
 	}
-	if b.SshPublicKey == "" || b.NamesOwnerSshPrivateKey {
+	privateKey := consented && b.NamesOwnerSshPrivateKey
+	if b.SshPublicKey == "" || privateKey {
 		key, err := h.opts.Users.SSHKey(ctx, q, b.OwnerID)
 		if err != nil {
 			return nil, fmt.Errorf("read owner's SSH key: %w", err)
 		}
 		m.OwnerSshPublicKey = key.Public
-		if b.NamesOwnerSshPrivateKey {
+		if privateKey {
 			m.OwnerSshPrivateKey = key.Private.Reveal()
 		}
+	}
+	m.ExternalAuthTokens = map[string]string{}
+	if !consented {
+		return m, nil
 	}
 	if b.NamesOwnerSessionToken {
 		token, err := h.opts.Users.SessionFor(ctx, q, b.OwnerID, b.WorkspaceID)
@@ -100,7 +133,6 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 		}
 		m.OwnerOidcAccessToken = token.Reveal()
 	}
-	m.ExternalAuthTokens = map[string]string{}
 	if b.AsksLogins {
 		// A build that requires the login cannot start without it; ending a workspace must always be possible.
 		starting := sdk.Transition(b.Transition) == sdk.TransitionStart

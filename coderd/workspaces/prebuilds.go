@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
+	"github.com/codermesh/codermesh/coderd/consents"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/policy"
@@ -247,6 +248,7 @@ func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor
 	}
 	build, err := s.build(ctx, q, w, buildRequest{
 		transition: sdk.TransitionStart, version: t.ActiveVersionID, preset: preset, given: req.RichParameterValues, initiator: actor.UserID, reason: sdk.ReasonInitiator,
+		byHand: consents.ByHand(actor, p.OwnerID),
 	})
 	if err != nil {
 		return uuid.Nil, err

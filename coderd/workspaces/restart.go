@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/consents"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -86,6 +87,11 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 		}
 		if stopped(planned.latest) {
 			return s.queue(ctx, q, locked, planned)
+		}
+		if start.byHand { // the start may come when the user is gone
+			if err := consents.Give(ctx, q, locked.OwnerID, locked.TemplateID); err != nil {
+				return uuid.Nil, err
+			}
 		}
 		return s.build(ctx, q, locked, buildRequest{
 			transition: sdk.TransitionStop, initiator: start.initiator, reason: start.reason, logLevel: start.logLevel, priority: priorityPerson, then: start.again(),

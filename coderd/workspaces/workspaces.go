@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
+	"github.com/codermesh/codermesh/coderd/consents"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -158,6 +159,7 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	_, err = s.build(ctx, q, made, buildRequest{
 		transition: sdk.TransitionStart, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
 		initiator: actor.UserID, reason: sdk.ReasonInitiator, anyVersion: mayChange(actor, t), tags: req.ProvisionerTags,
+		byHand: consents.ByHand(actor, owner.ID),
 	})
 	return made.ID, err
 }

@@ -44,6 +44,9 @@ type WorkspaceBuild struct {
 	UnknownResources []string `json:"unknown_resources,omitempty"`
 	TaintedResources []string `json:"tainted_resources,omitempty"`
 	HasExternalAgent bool     `json:"has_external_agent"`
+	// CredentialsWithheld reports that the workspace has none of its owner's credentials, because the owner has not started a workspace of the template
+	// themselves, or has revoked that.
+	CredentialsWithheld bool `json:"credentials_withheld"`
 }
 
 // Agents returns the agents of a build, in the order of its resources.

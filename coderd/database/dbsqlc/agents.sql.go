@@ -258,7 +258,8 @@ func (q *Queries) FinishScript(ctx context.Context, arg FinishScriptParams) (int
 }
 
 const getAdmittedAgent = `-- name: GetAdmittedAgent :one
-SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, w.id AS workspace_id, w.owner_id, a.user_data
+SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, w.id AS workspace_id, w.owner_id, a.user_data,
+	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
@@ -288,6 +289,7 @@ type GetAdmittedAgentRow struct {
 	WorkspaceID   uuid.UUID
 	OwnerID       uuid.UUID
 	UserData      bool
+	Consented     bool
 }
 
 // Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended or deleted (prebuilt
@@ -306,6 +308,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 		&i.WorkspaceID,
 		&i.OwnerID,
 		&i.UserData,
+		&i.Consented,
 	)
 	return i, err
 }
@@ -411,7 +414,8 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
+	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
 `
@@ -422,6 +426,7 @@ type GetAgentManifestRow struct {
 	OwnerID        uuid.UUID
 	OwnerName      string
 	OwnerEmail     string
+	Consented      bool
 }
 
 // Returns what an agent's manifest contains about it and its workspace.
@@ -471,6 +476,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.OwnerID,
 		&i.OwnerName,
 		&i.OwnerEmail,
+		&i.Consented,
 	)
 	return i, err
 }

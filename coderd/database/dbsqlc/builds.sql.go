@@ -131,7 +131,7 @@ func (q *Queries) GetBuildByJob(ctx context.Context, jobID uuid.UUID) (GetBuildB
 }
 
 const getBuildOffer = `-- name: GetBuildOffer :one
-SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition, b.log_level, b.state,
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition, b.log_level, b.state, b.credentials_withheld,
 	w.name AS workspace_name, w.organization_id, w.owner_id, t.id AS template_id, t.name AS template_name,
 	v.name AS version_name, v.names_owner_ssh_private_key, v.names_owner_session_token, v.names_owner_oidc_access_token,
 	EXISTS (SELECT FROM template_version_external_auth e WHERE e.template_version_id = v.id) AS asks_logins,
@@ -169,6 +169,7 @@ type GetBuildOfferRow struct {
 	Transition                string
 	LogLevel                  string
 	State                     []byte
+	CredentialsWithheld       bool
 	WorkspaceName             string
 	OrganizationID            uuid.UUID
 	OwnerID                   uuid.UUID
@@ -211,6 +212,7 @@ func (q *Queries) GetBuildOffer(ctx context.Context, jobID uuid.UUID) (GetBuildO
 		&i.Transition,
 		&i.LogLevel,
 		&i.State,
+		&i.CredentialsWithheld,
 		&i.WorkspaceName,
 		&i.OrganizationID,
 		&i.OwnerID,
@@ -340,9 +342,9 @@ func (q *Queries) GetUnsettledBefore(ctx context.Context, arg GetUnsettledBefore
 }
 
 const insertBuild = `-- name: InsertBuild :one
-INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id)
+INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id, by_owner)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
-	COALESCE($13::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11, $12)
+	COALESCE($13::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11, $12, $14::boolean)
 RETURNING id
 `
 
@@ -360,6 +362,7 @@ type InsertBuildParams struct {
 	ProvisionerTags         []byte
 	TemplateVersionPresetID *uuid.UUID
 	State                   []byte
+	ByOwner                 bool
 }
 
 // Copies the previous build's state, so that it is kept even if this job never reports one.
@@ -378,6 +381,7 @@ func (q *Queries) InsertBuild(ctx context.Context, arg InsertBuildParams) (uuid.
 		arg.ProvisionerTags,
 		arg.TemplateVersionPresetID,
 		arg.State,
+		arg.ByOwner,
 	)
 	var id uuid.UUID
 	err := row.Scan(&id)
@@ -431,7 +435,7 @@ func (q *Queries) ListBuildParameters(ctx context.Context, workspaceBuildID uuid
 
 const listBuildRows = `-- name: ListBuildRows :many
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -473,6 +477,7 @@ type ListBuildRowsRow struct {
 	UnknownResources        []string
 	TaintedResources        []string
 	Explanation             string
+	CredentialsWithheld     bool
 	TemplateVersionName     string
 	WorkspaceName           string
 	WorkspaceOwnerID        uuid.UUID
@@ -518,6 +523,7 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 			&i.UnknownResources,
 			&i.TaintedResources,
 			&i.Explanation,
+			&i.CredentialsWithheld,
 			&i.TemplateVersionName,
 			&i.WorkspaceName,
 			&i.WorkspaceOwnerID,
@@ -540,7 +546,7 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 
 const listBuildRowsByID = `-- name: ListBuildRowsByID :many
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -571,6 +577,7 @@ type ListBuildRowsByIDRow struct {
 	UnknownResources        []string
 	TaintedResources        []string
 	Explanation             string
+	CredentialsWithheld     bool
 	TemplateVersionName     string
 	WorkspaceName           string
 	WorkspaceOwnerID        uuid.UUID
@@ -610,6 +617,7 @@ func (q *Queries) ListBuildRowsByID(ctx context.Context, ids []uuid.UUID) ([]Lis
 			&i.UnknownResources,
 			&i.TaintedResources,
 			&i.Explanation,
+			&i.CredentialsWithheld,
 			&i.TemplateVersionName,
 			&i.WorkspaceName,
 			&i.WorkspaceOwnerID,

@@ -381,6 +381,12 @@ type Template struct {
 	MaxPortShareLevel    string
 }
 
+type TemplateConsent struct {
+	UserID     uuid.UUID
+	TemplateID uuid.UUID
+	CreatedAt  time.Time
+}
+
 type TemplatePolicy struct {
 	TemplateID      uuid.UUID
 	MaxTtlMs        int64
@@ -696,6 +702,8 @@ type WorkspaceBuild struct {
 	BoundedAt               *time.Time
 	Extensions              int32
 	BumpedAt                *time.Time
+	ByOwner                 *bool
+	CredentialsWithheld     bool
 }
 
 type WorkspaceBuildParameter struct {

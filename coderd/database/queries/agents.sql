@@ -168,7 +168,8 @@ WHERE a.id = ANY (sqlc.arg(ids)::uuid[])
 -- Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended or deleted (prebuilt
 -- workspaces have an owner who always is), and the newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
 -- stay. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
-SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, w.id AS workspace_id, w.owner_id, a.user_data
+SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, w.id AS workspace_id, w.owner_id, a.user_data,
+	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
@@ -198,7 +199,8 @@ WHERE a.id = ANY (sqlc.arg(ids)::uuid[]) AND a.token_hash IS NOT NULL
 
 -- name: GetAgentManifest :one
 -- Returns what an agent's manifest contains about it and its workspace.
-SELECT sqlc.embed(a), w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email
+SELECT sqlc.embed(a), w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
+	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL;
 

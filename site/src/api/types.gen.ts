@@ -357,6 +357,7 @@ export interface WorkspaceBuild {
   unknown_resources?: string[];
   tainted_resources?: string[];
   has_external_agent: boolean;
+  credentials_withheld: boolean;
 }
 
 // CreateBuildRequest starts, stops or deletes a workspace.
@@ -397,6 +398,17 @@ export interface ResourceMetadata {
   key: string;
   value: string;
   sensitive: boolean;
+}
+
+// TemplateConsent is a user's consent that workspaces of a template get the user's credentials.
+export interface TemplateConsent {
+  created_at: string;
+  template_id: string;
+  template_name: string;
+  template_display_name: string;
+  template_icon: string;
+  organization_id: string;
+  organization_name: string;
 }
 
 // EventKind is the subject of an event (GET events, server-sent events).
