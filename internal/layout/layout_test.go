@@ -118,7 +118,7 @@ var law = map[string]rule{
 	},
 	"coderd/workspaces": {
 		imports: []string{
-			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/pubsub", "coderd/rbac",
+			"coderd/agents", "coderd/audit", "coderd/consents", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/pubsub", "coderd/rbac",
 			"coderd/policy", "coderd/states", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
 		},
 	},

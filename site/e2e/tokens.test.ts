@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, it } from "vitest";
-import type { ConnectionLog, CreateTokenResponse, UserSecret } from "../src/api/types";
+import type { ConnectionLog, CreateTokenResponse, UserSecret, Workspace } from "../src/api/types";
 import { axe, fits, open, withBrowser } from "./browser";
 import { api, run, until } from "./server";
 import { password } from "./setup";
@@ -132,6 +132,28 @@ it("keeps secrets: adds, changes, disables and deletes them, and never shows a v
   await row.getByRole("button", { name: "Delete secret deploy" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await page.getByText("No secrets").waitFor();
+});
+
+it("withholds the credentials of an owner who has not started a workspace, and lets the owner revoke them", async () => {
+  const pia = await member("pia");
+  await run(place, ["create", "pia/gift", "-t", "process", "-y"]);
+  const { page } = await open(place, pia);
+  await page.goto("/@pia/gift");
+  await page.getByText("No credentials of pia").waitFor();
+  await axe(page, "a workspace without credentials");
+  await page.goto("/account");
+  const consents = section(page, "Templates with your credentials");
+  await consents.getByText("No templates").waitFor();
+
+  const gift = await api<Workspace>(place, pia, "GET", "users/pia/workspace/gift");
+  await api(place, pia, "POST", `workspaces/${gift.id}/restart`, {});
+  await page.reload();
+  await consents.getByRole("button", { name: "Revoke consent to" }).click();
+  await look(page, "consents");
+  await axe(page, "revoking a consent");
+  await page.getByRole("dialog").getByRole("button", { name: "Revoke" }).click();
+  await consents.getByText("No templates").waitFor();
+  expect(await api<unknown[]>(place, pia, "GET", "users/me/template-consents")).toEqual([]);
 });
 
 it("lists who reached which workspace", async () => {

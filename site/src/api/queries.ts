@@ -260,6 +260,7 @@ export const queries = {
   userAppearance: () => ask<t.UserAppearance>(["user-appearance"], "users/me/appearance"),
   quietHours: () => ask<t.QuietHours>(["quiet-hours"], "users/me/quiet-hours"),
   tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
+  consents: () => ask<t.TemplateConsent[]>(["template-consents"], "users/me/template-consents"),
   secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
   externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),

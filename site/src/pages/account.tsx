@@ -37,6 +37,7 @@ import {
   Pending,
 } from "~/components/ui";
 import { useMe } from "~/components/user";
+import { TemplateConsents } from "~/components/template-consents";
 import { UserSecrets } from "~/components/user-secrets";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
@@ -56,6 +57,7 @@ export default function Account() {
       </div>
       <Tokens />
       <UserSecrets />
+      <TemplateConsents />
       <NotificationPreferences />
       <LinkedAccounts />
       <SSHKey />

@@ -7,6 +7,7 @@ import { gone, queries } from "~/api/queries";
 import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent-card";
 import { Consequences, Dormancy } from "~/components/consequences";
+import { Withheld } from "~/components/template-consents";
 import { JobLogView, linkedLine } from "~/components/job-log";
 import { Quota } from "~/components/quota";
 import { agentsIn, agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
@@ -163,6 +164,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       )}
       <Guest workspace={w} />
       <Dormancy workspace={w} />
+      <Withheld workspace={w} />
       <Consequences workspace={w} />
       {w.outdated && !isBusy(w.latest_build.status) && (
         <Note tone="accent" title="Update available">

@@ -69,6 +69,10 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 		fmt.Fprintf(out, "The build failed: %s\n", tty.Clean(ws.LatestBuild.Job.Error))
 	}
 	printUnsettled(out, ws.LatestBuild)
+	if b := ws.LatestBuild; b.CredentialsWithheld && b.Transition == sdk.TransitionStart {
+		fmt.Fprintf(out, "The workspace has no credentials of %[1]s, because %[1]s has not started a workspace of this template themselves, or has revoked that.\nTo change this, %[1]s runs: coder restart %[2]s\n",
+			ws.OwnerName, ws.Name)
+	}
 	printConsequences(out, ws)
 	fmt.Fprintln(out)
 	table := tty.Table{Header: []string{"resource", "agent", "status", "version", "directory", "access"}}
