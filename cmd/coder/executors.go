@@ -22,7 +22,6 @@ import (
 // These are the commands with which the program starts itself for a job.
 const (
 	workerCommand  = "provider-worker"
-	sandboxCommand = "sandbox-exec"
 	initCommand    = "sandbox-init"
 	killCommand    = "sandbox-kill"
 	processCommand = "workspace-process"
@@ -156,14 +155,16 @@ func (e *executors) close() error {
 // jobProcess runs the program as one of a job's processes, if its arguments request that. main calls it first, since every build waits for
 // it.
 func jobProcess(args []string) (is bool, err error) {
-	if len(args) == 0 {
+	if policy, ok := sandbox.CommandFile(args); ok {
+		return true, sandbox.Exec(policy, args[1:])
+	}
+	if len(args) < 2 {
 		return false, nil
 	}
+	args = args[1:]
 	switch args[0] {
 	case workerCommand:
 		return true, terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
-	case sandboxCommand:
-		return true, sandbox.Exec(args[1:])
 	case initCommand:
 		status, err := sandbox.Init(args[1:])
 		if err == nil {

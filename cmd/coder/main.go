@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	if is, err := jobProcess(os.Args[1:]); is {
+	if is, err := jobProcess(os.Args); is {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "coder:", err)
 			os.Exit(1)

@@ -111,7 +111,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	}
 	r.log.enter(stage)
 	r.sayUnsettled(work)
-	where, env, err := r.slot.serve(ctx, facts{
+	env, err := r.slot.serve(ctx, facts{
 		transition: transition, metadata: work.GetMetadata(), parameters: work.GetParameters(),
 		previous: work.GetPreviousParameters(), build: true, token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
 	})
@@ -125,7 +125,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	defer folder.close()
 	var approved []tfexec.ApplyOption // the plan to apply, if it was made before
 	if work.GetQuota() != nil && t.Cost {
-		if err := r.afford(ctx, t, work, where, env); err != nil {
+		if err := r.afford(ctx, t, work, env); err != nil {
 			return err
 		}
 		approved = append(approved, tfexec.DirOrPlan(planFile))
@@ -144,9 +144,9 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	}}
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
 		if work.GetTransition() == provisionerpb.Transition_TRANSITION_DELETE {
-			return tf.DestroyJSON(gentle, out, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())
+			return tf.DestroyJSON(gentle, out, tfexec.Lock(false), tfexec.DisableBackup())
 		}
-		return tf.ApplyJSON(gentle, out, append(approved, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())...)
+		return tf.ApplyJSON(gentle, out, append(approved, tfexec.Lock(false), tfexec.DisableBackup())...)
 	})
 	phases.record(ctx, err != nil)
 	found, unread := folder.states()
@@ -289,11 +289,11 @@ func writeNew(root *os.Root, name string, text []byte) error {
 	return nil
 }
 
-// terraform runs one command in the slot.
+// terraform runs one command in the slot, with an environment from slot.serve.
 func (r *runner) terraform(ctx context.Context, env map[string]string, command func(context.Context, *tfexec.Terraform) error) error {
 	tf := r.slot.tf
-	if err := tf.SetEnv(env); err != nil {
-		return fmt.Errorf("set environment: %w", err)
+	if err := r.slot.equip(env); err != nil {
+		return err
 	}
 	tf.SetStderr(stderrLines{r.log})
 	defer discardOutput(tf)
@@ -301,9 +301,6 @@ func (r *runner) terraform(ctx context.Context, env map[string]string, command f
 		return supervise(ctx, r.stop, r.slot.pidFile(), func(gentle context.Context) error { return command(gentle, tf) })
 	})
 }
-
-// reattach tells Terraform where the worker serves, even if a lock file names another version.
-func reattach(where tfexec.ReattachInfo) *tfexec.ReattachOption { return tfexec.Reattach(where) }
 
 // commandError describes the failure of a Terraform command for users. t may be nil.
 func (r *runner) commandError(doing string, err error, out *output, t *template.Source) error {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/syntax"
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
@@ -262,7 +263,7 @@ func (c *cache) unpack(ctx context.Context, r *runner, sum, dir string) error {
 func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) error {
 	r.log.enter(stageInit)
 	pidFile := filepath.Join(c.e.runDir, "i"+filepath.Base(tmp))
-	command := filepath.Join(c.e.runDir, "x"+filepath.Base(tmp))
+	command := filepath.Join(c.e.runDir, "x"+filepath.Base(tmp)) // the file of its sandbox
 	env := map[string]string{"HOME": filepath.Join(tmp, "h"), "TMPDIR": filepath.Join(tmp, "t")}
 	for _, more := range []map[string]string{c.e.baseEnv, c.e.initEnv} {
 		for name, value := range more {
@@ -282,19 +283,23 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 		env["TF_CLI_CONFIG_FILE"] = config
 		g.read = []string{config}
 	}
-	if err := c.e.policyOf(c.e.isolation, r.slot.uid, g, pidFile).WriteCommand(command, c.e.opts.Worker[0]); err != nil {
+	p := c.e.policyOf(c.e.isolation, r.slot.uid, g, pidFile)
+	p.Dir, p.Env = src, environment(env)
+	if err := p.Store(command, c.e.opts.Worker[0]); err != nil {
 		return err
 	}
-	defer os.Remove(command)
-	tf, err := c.e.newTerraform(src, command)
+	defer sandbox.Remove(command)
+	tf, err := newTerraform(sandbox.Command(command))
 	if err != nil {
 		return err
 	}
-	if err := tf.SetEnv(env); err != nil {
-		return fmt.Errorf("set environment: %w", err)
-	}
-	where, _, err := r.slot.serve(ctx, facts{transition: "start"}, pidFile)
+	attached, err := r.slot.serve(ctx, facts{transition: "start"}, pidFile)
 	if err != nil {
+		return err
+	}
+	env[sandbox.ReattachVariable] = attached[sandbox.ReattachVariable]
+	p.Env = environment(env)
+	if err := p.Store(command, c.e.opts.Worker[0]); err != nil {
 		return err
 	}
 	out := &output{log: r.log}
@@ -304,7 +309,7 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 	defer cancel()
 	began := time.Now()
 	err = r.slot.bounded(bounded, func(ctx context.Context) error {
-		return supervise(ctx, r.stop, pidFile, func(gentle context.Context) error { return tf.InitJSON(gentle, out, reattach(where)) })
+		return supervise(ctx, r.stop, pidFile, func(gentle context.Context) error { return tf.InitJSON(gentle, out) })
 	})
 	if err != nil && ctx.Err() == nil && !stopped(r.stop) && errors.Is(context.Cause(bounded), errInitTimeout) {
 		return fault.New(fault.Unavailable, "the template was not initialized within %s: terraform init waits for something that does not answer, such as a module's repository or a provider's registry", c.e.opts.InitTimeout)

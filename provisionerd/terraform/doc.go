@@ -14,7 +14,7 @@
 //	            ├── worker: our own program serving the coder provider, its environment holds this job's facts
 //	            │     ^ connections, handed over by the daemon
 //	            ├── gate: a unix socket in TMPDIR, in TF_REATTACH_PROVIDERS; the daemon admits the job's own processes
-//	            └── sandbox-exec ──> bwrap ──> sandbox-init ──> terraform apply -json      (see sandbox.Exec)
+//	            └── sandbox.Exec ──> bwrap ──> sandbox-init ──> terraform apply -json      (see package sandbox)
 //	                                          │ one JSON line per event, terraform.tfstate after each resource
 //	                                          v
 //	                                 log lines, checkpoints, resources, result
@@ -29,6 +29,7 @@
 // Terraform and everything that a template starts (other providers, local-exec) get an allow-listed environment, never the daemon's own.
 // With Options.Isolation "auto", on Linux, a job owns nothing that the daemon trusts:
 //
+//   - What runs before a job is confined sees nothing of the job: its variables, arguments and folder travel in the policy (package sandbox).
 //   - The slot's folder is the daemon's. The working folder is a new one for each plan, filled through os.Root before it is given to the
 //     job's account, and never written again. The daemon kills what a job leaves running before it touches anything.
 //   - As root, each slot has an account of its own: a number from a range that executors on one host claim by locks (accounts).

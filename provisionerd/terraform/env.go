@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/coder/terraform-provider-coder/v2/provider"
@@ -40,7 +42,18 @@ func baseEnv(extra []string, cliConfig, workspaces string) map[string]string {
 			env[name] = value
 		}
 	}
-	return tfexec.CleanEnv(env)
+	env = tfexec.CleanEnv(env)
+	env["TF_DISABLE_PLUGIN_TLS"], env["TF_IN_AUTOMATION"] = "1", "1"
+	return env
+}
+
+// environment returns variables as a process gets them.
+func environment(env map[string]string) []string {
+	all := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		all = append(all, name+"="+env[name])
+	}
+	return all
 }
 
 // initEnv returns what only init sees: where to install from, and credentials of registries.

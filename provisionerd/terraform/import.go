@@ -176,13 +176,13 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []node,
 	if err := r.refill(in, false); err != nil {
 		return nil, nil, out, err
 	}
-	where, env, err := r.slot.serve(ctx, in.facts)
+	env, err := r.slot.serve(ctx, in.facts)
 	if err != nil {
 		return nil, nil, out, err
 	}
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
 		tf.SetStderr(stderrLines{quiet})
-		return tf.ApplyJSON(gentle, out, reattach(where), tfexec.Lock(false), tfexec.DisableBackup())
+		return tf.ApplyJSON(gentle, out, tfexec.Lock(false), tfexec.DisableBackup())
 	})
 	if err != nil {
 		return nil, nil, out, err

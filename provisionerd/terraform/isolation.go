@@ -127,16 +127,16 @@ func (e *Executor) tryIsolation(ctx context.Context, i isolation) error {
 		uid = i.accounts.first
 	}
 	p := e.policyOf(i, uid, grant{}, command+".pid")
-	p.Dir = "/"
-	if err := p.WriteCommand(command, e.opts.Worker[0]); err != nil {
+	p.Env = []string{"CHECKPOINT_DISABLE=1", "PATH=" + os.Getenv("PATH")}
+	if err := p.Store(command, e.opts.Worker[0]); err != nil {
 		return err
 	}
-	defer os.Remove(command)
+	defer sandbox.Remove(command)
 	defer os.Remove(p.PidFile)
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, command, "version")
-	cmd.Env = []string{"CHECKPOINT_DISABLE=1", "PATH=" + os.Getenv("PATH")}
+	cmd := exec.CommandContext(ctx, sandbox.Command(command), "version")
+	cmd.Dir, cmd.Env = "/", []string{}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("run %s in it: %w: %s", e.binary.path, err, cleanLine(strings.TrimSpace(string(out))))

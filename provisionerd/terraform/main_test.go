@@ -33,6 +33,7 @@ import (
 
 // TestMain makes the test binary act as the whole program: it is also the provider worker and the sandbox.
 func TestMain(m *testing.M) {
+	spyStart()
 	if strings.HasPrefix(filepath.Base(os.Args[0]), pluginMark+"evil") {
 		_ = exec.Command("setsid", "sh", "./evil.sh").Start() // if the file does not exist, it is an honest provider
 	}
@@ -40,13 +41,18 @@ func TestMain(m *testing.M) {
 		plugin.Serve(&plugin.ServeOpts{ProviderFunc: provider.New})
 		return
 	}
+	if policy, ok := sandbox.CommandFile(os.Args); ok {
+		if err := sandbox.Exec(policy, os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 {
 		var err error
 		switch os.Args[1] {
 		case "provider-worker":
 			err = terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
-		case "sandbox-exec":
-			err = sandbox.Exec(os.Args[2:])
 		case "sandbox-init":
 			var status int
 			if status, err = sandbox.Init(os.Args[2:]); err == nil {

@@ -146,8 +146,11 @@ func TestPolicyFile(t *testing.T) {
 	for _, self := range []string{"/usr/bin/coder", "/with blank/it's here/coder", "/" + strings.Repeat("x", 300)} {
 		name := filepath.Join(t.TempDir(), "x")
 		want := sandbox.Policy{Exec: "/bin/terraform", PidFile: "/p", Write: []string{"/a"}, UID: 7}
-		if err := want.WriteCommand(name, self); err != nil {
+		if err := want.Store(name, self); err != nil {
 			t.Fatal(err)
+		}
+		if to, err := os.Readlink(sandbox.Command(name)); err != nil || to != self {
+			t.Errorf("the command for %s: %s, %v", self, to, err)
 		}
 		text, err := os.ReadFile(name)
 		if err != nil {

@@ -42,18 +42,18 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 	if err := r.refill(in, true); err != nil {
 		return planned{}, err
 	}
-	where, env, err := r.slot.serve(ctx, in.facts)
+	env, err := r.slot.serve(ctx, in.facts)
 	if err != nil {
 		return planned{}, err
 	}
-	shown, err := r.showPlan(ctx, in.t, where, env)
+	shown, err := r.showPlan(ctx, in.t, env)
 	if err != nil {
 		return planned{}, err
 	}
 	out := &output{log: r.log}
 	if graph == nil {
 		err = r.terraform(ctx, env, func(gentle context.Context, _ *tfexec.Terraform) (err error) {
-			graph, err = r.graph(gentle, env, where)
+			graph, err = r.graph(gentle)
 			return err
 		})
 		if err != nil {
@@ -78,11 +78,11 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 const planFile = "zz_job.plan"
 
 // showPlan makes a plan of the working folder, and reads it.
-func (r *runner) showPlan(ctx context.Context, t *template.Source, where tfexec.ReattachInfo, env map[string]string) (shown *tfjson.Plan, err error) {
+func (r *runner) showPlan(ctx context.Context, t *template.Source, env map[string]string) (shown *tfjson.Plan, err error) {
 	out := &output{log: r.log}
 	err = phase(ctx, phasePlan, func(ctx context.Context) error {
 		return r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
-			_, err := tf.PlanJSON(gentle, out, tfexec.Out(planFile), reattach(where), tfexec.Lock(false))
+			_, err := tf.PlanJSON(gentle, out, tfexec.Out(planFile), tfexec.Lock(false))
 			return err
 		})
 	})
@@ -91,7 +91,7 @@ func (r *runner) showPlan(ctx context.Context, t *template.Source, where tfexec.
 	}
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) (err error) {
 		discardOutput(tf)
-		shown, err = tf.ShowPlanFile(gentle, planFile, reattach(where))
+		shown, err = tf.ShowPlanFile(gentle, planFile)
 		return err
 	})
 	if err != nil {
@@ -102,8 +102,8 @@ func (r *runner) showPlan(ctx context.Context, t *template.Source, where tfexec.
 
 // afford plans a start, and returns an error, before anything is made, if its cost exceeds the owner's quota. A cost that is known only
 // after the apply is judged by the server.
-func (r *runner) afford(ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, where tfexec.ReattachInfo, env map[string]string) error {
-	shown, err := r.showPlan(ctx, t, where, env)
+func (r *runner) afford(ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, env map[string]string) error {
+	shown, err := r.showPlan(ctx, t, env)
 	if err != nil {
 		return err
 	}
@@ -187,20 +187,12 @@ func reach(graph map[string][]string, from string) []string {
 // maxGraph bounds the output of `terraform graph`.
 const maxGraph = 32 << 20
 
-// graph runs `terraform graph`, which terraform-exec cannot run with our own provider.
-func (r *runner) graph(ctx context.Context, env map[string]string, where tfexec.ReattachInfo) (map[string][]string, error) {
-	reattach, err := json.Marshal(where)
-	if err != nil {
-		return nil, fmt.Errorf("encode provider: %w", err)
-	}
+// graph runs `terraform graph` in the slot's sandbox: terraform-exec gives its output no bound.
+func (r *runner) graph(ctx context.Context) (map[string][]string, error) {
 	cmd := exec.CommandContext(ctx, r.slot.command(), "graph")
-	cmd.Dir = r.slot.work()
+	cmd.Dir, cmd.Env = "/", []string{}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.SysProcAttr = sandbox.ChildAttr()
-	cmd.Env = []string{"TF_REATTACH_PROVIDERS=" + string(reattach), "TF_DISABLE_PLUGIN_TLS=1", "TF_IN_AUTOMATION=1"}
-	for name, value := range env {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	cmd.WaitDelay = 10 * time.Second // for processes that hold the pipes after the program itself has ended

@@ -293,9 +293,5 @@ func (r processRequest) environment(base map[string]string, account, home string
 	}
 	maps.Copy(env, r.Env)
 	env["HOME"], env["USER"], env["LOGNAME"] = home, account, account
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		all = append(all, name+"="+env[name])
-	}
-	return all
+	return environment(env)
 }

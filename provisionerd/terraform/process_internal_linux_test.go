@@ -54,10 +54,10 @@ printf ', "more": 1 }\n' >&"$2"
 		t.Fatal(err)
 	}
 	p := sandbox.Policy{Bwrap: []string{bwrap}, PidFile: note, Outlive: true}
-	if err := p.WriteCommand(command, os.Args[0]); err != nil {
+	if err := p.Store(command, os.Args[0]); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), command).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), sandbox.Command(command)).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	got, err := readProcess(note)

@@ -21,7 +21,7 @@ const (
 )
 
 // ownFiles matches the names of an executor's files in its run folder, apart from the folders of slots and leftDir.
-var ownFiles = regexp.MustCompile(`^([gjptux]-?[0-9]+(\.new)?|try(\.pid|\.new)?|terraformrc)$`)
+var ownFiles = regexp.MustCompile(`^([gjptux]-?[0-9]+(\.new|\.run)?|try(\.pid|\.new|\.run)?|terraformrc)$`)
 
 // derivedDirs matches the names of run folders that chooseDirs makes.
 var derivedDirs = regexp.MustCompile(`^cm-[0-9a-f]{10}$`)

@@ -29,7 +29,7 @@ import (
 //	<run>/s3/h        its HOME
 //	<run>/s3/t        its TMPDIR, with the gate to its provider worker
 //	<run>/s3/process  the socket by which a build asks for its workspace's process
-//	<run>/x3          the sandbox, as a command
+//	<run>/x3          the sandbox of its commands, and x3.run, the command
 //	<run>/p3          the process that runs now
 //	<run>/u3, g3      the accounts that the sandbox sees
 //	<run>/j3          the job
@@ -47,6 +47,8 @@ type slot struct {
 	worker  *worker
 	served  bool // the worker has received its facts
 	process *processServer
+
+	policy sandbox.Policy // of the next commands; the slot's user of the moment sets it
 }
 
 // jobAccount is the name of a job's account in its sandbox.
@@ -90,7 +92,7 @@ func (s *slot) work() string          { return filepath.Join(s.dir, "w") }
 func (s *slot) home() string          { return filepath.Join(s.dir, "h") }
 func (s *slot) tmp() string           { return filepath.Join(s.dir, "t") }
 func (s *slot) processSocket() string { return filepath.Join(s.dir, "process") }
-func (s *slot) command() string       { return s.beside("x") }
+func (s *slot) command() string       { return sandbox.Command(s.beside("x")) }
 func (s *slot) pidFile() string       { return s.beside("p") }
 func (s *slot) jobFile() string       { return s.beside("j") }
 
@@ -108,7 +110,8 @@ func (s *slot) own(name string) error {
 	return nil
 }
 
-// allow sets what the slot's next commands may use in addition to the slot's folders.
+// allow sets what the slot's next commands may use in addition to the slot's folders. They have the environment that all jobs have, until
+// equip gives them another.
 func (s *slot) allow(g grant) error {
 	g.write = append([]string{s.work(), s.home(), s.tmp()}, g.write...)
 	g.sockets = append([]string{s.processSocket()}, g.sockets...)
@@ -116,7 +119,15 @@ func (s *slot) allow(g grant) error {
 		g.passwd, g.group = s.beside("u"), s.beside("g")
 	}
 	g.cgroup = s.cgroup
-	return s.e.policyOf(s.e.isolation, s.uid, g, s.pidFile()).WriteCommand(s.command(), s.e.opts.Worker[0])
+	s.policy = s.e.policyOf(s.e.isolation, s.uid, g, s.pidFile())
+	s.policy.Dir = s.work()
+	return s.equip(s.e.baseEnv)
+}
+
+// equip sets the environment of the slot's next commands. It travels in the policy: what starts the sandbox must not see it.
+func (s *slot) equip(env map[string]string) error {
+	s.policy.Env = environment(env)
+	return s.policy.Store(s.beside("x"), s.e.opts.Worker[0])
 }
 
 // reset makes the slot's folders, empty.
@@ -171,7 +182,7 @@ func (s *slot) prepareLocked() error {
 	if s.tf != nil {
 		return nil
 	}
-	tf, err := s.e.newTerraform(s.work(), s.command())
+	tf, err := newTerraform(s.command())
 	if err != nil {
 		return err
 	}
@@ -179,14 +190,15 @@ func (s *slot) prepareLocked() error {
 	return nil
 }
 
-// newTerraform makes a terraform-exec object and passes it the program's version, which it would otherwise look up at its first use.
-func (e *Executor) newTerraform(dir, command string) (*tfexec.Terraform, error) {
-	tf, err := tfexec.NewTerraform(dir, command)
+// newTerraform makes a terraform-exec object and passes it the program's version, which it would otherwise look up at its first use. The
+// command starts in / and without variables of the job: its policy has its folder and its environment.
+func newTerraform(command string) (*tfexec.Terraform, error) {
+	tf, err := tfexec.NewTerraform("/", command)
 	if err != nil {
 		return nil, fmt.Errorf("set up terraform: %w", err)
 	}
 	// A graceful stop has no time limit here; an immediate end kills the whole group.
-	err = errors.Join(tf.SetEnv(e.baseEnv), tf.SetDisablePluginTLS(true), tf.SetWaitDelay(0))
+	err = errors.Join(tf.SetEnv(map[string]string{}), tf.SetWaitDelay(0))
 	if err != nil {
 		return nil, fmt.Errorf("set up terraform: %w", err)
 	}
@@ -215,10 +227,10 @@ func (s *slot) begin(offer *provisionerpb.Offer) error {
 	return nil
 }
 
-// serve passes the job's facts to the slot's worker and returns how Terraform reaches it. One worker serves one set of facts: a further
+// serve passes the job's facts to the slot's worker and returns the environment with which Terraform reaches it. One worker serves one set of facts: a further
 // call for the same job starts another, and gives the job a new TMPDIR. Nothing of the job may run. The slot's process may call the worker,
 // and so may the processes in more pid files.
-func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfexec.ReattachInfo, map[string]string, error) {
+func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.served {
@@ -226,36 +238,41 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (tfex
 		s.worker, s.served = nil, false
 	}
 	if err := s.prepareLocked(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := s.renew(s.tmp()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	env, err := f.worker()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	env["TMPDIR"] = s.tmp()
 	s.served = true
 	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.uid, GID: s.uid, Limits: s.e.opts.Limits}, append(morePidFiles, s.pidFile())...)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := s.own(s.tmp()); err != nil { // including the gate in it
-		return nil, nil, err
+		return nil, err
+	}
+	attached, err := json.Marshal(where)
+	if err != nil {
+		return nil, fmt.Errorf("encode provider: %w", err)
 	}
 	jobEnv := f.public()
 	for name, value := range s.e.baseEnv {
 		jobEnv[name] = value
 	}
 	jobEnv["HOME"], jobEnv["TMPDIR"] = s.home(), s.tmp()
+	jobEnv[sandbox.ReattachVariable] = string(attached)
 	if s.e.isolation.bubblewrap != "" {
 		jobEnv["USER"], jobEnv["LOGNAME"] = jobAccount, jobAccount
 	}
 	if err := s.offerProcess(f, jobEnv); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return where, jobEnv, nil
+	return jobEnv, nil
 }
 
 // workerEnd reports how the provider worker of the job ended, "" while it serves.

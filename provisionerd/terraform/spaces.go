@@ -27,7 +27,7 @@ import (
 //	<workspaces>/<id>/home       its HOME, the one folder that it may write; its owner is the workspace's account
 //	<workspaces>/<id>/agent.log  what the process prints
 //	<workspaces>/<id>/process    the process that runs, as it is noted for slots
-//	<workspaces>/<id>/sandbox    its sandbox, as a command
+//	<workspaces>/<id>/sandbox    its sandbox, with secrets of the workspace: there only while the process starts
 //
 // The process outlives its build and the daemon. It has the namespaces, the Landlock rules and the filter of a job, with an account
 // and temporary folders of its own; debuggers work in it.
@@ -69,7 +69,6 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 	} else if current, err := user.Current(); err == nil {
 		account = current.Username
 	}
-	env := r.environment(s.e.baseEnv, account, home)
 	program := r.Args[0]
 	if !strings.Contains(program, "/") {
 		if program, err = exec.LookPath(program); err != nil {
@@ -77,9 +76,10 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 		}
 	}
 	p := s.e.policyOf(s.e.isolation, uid, g, filepath.Join(dir, "process"))
-	p.Exec = program
+	p.Exec, p.Args, p.Dir, p.Env = program, r.Args[1:], home, r.environment(s.e.baseEnv, account, home)
 	command := filepath.Join(dir, "sandbox")
-	if err := p.WriteCommand(command, s.e.opts.Worker[0]); err != nil {
+	defer sandbox.Remove(command)
+	if err := p.Store(command, s.e.opts.Worker[0]); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE|noFollow, 0o600)
@@ -88,9 +88,9 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "\n--- started %s\n", time.Now().Format(time.RFC3339))
-	cmd := exec.CommandContext(ctx, command, r.Args[1:]...)
-	cmd.Dir, cmd.Env, cmd.Stdout = home, env, log
-	cmd.Stderr = log
+	// Nothing that the job asked for reaches the start of the sandbox but through the policy.
+	cmd := exec.CommandContext(ctx, sandbox.Command(command))
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "/", []string{}, log, log
 	// The sandbox leaves the process behind and exits.
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("start workspace: %w: see %s", err, log.Name())

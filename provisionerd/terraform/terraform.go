@@ -47,9 +47,9 @@ type Options struct {
 	// WorkspacesDir holds the home folders of workspaces that are processes of this host. Empty means
 	// /var/lib/codermesh/workspaces for root, else a folder in the user's home.
 	WorkspacesDir string
-	// Worker is the command of our own program that calls ServeProvider. Its first element must call sandbox.Exec with the
-	// argument "sandbox-exec", sandbox.Init with "sandbox-init", sandbox.Kill with "sandbox-kill" and ProcessCommand with
-	// "workspace-process".
+	// Worker is the command of our own program that calls ServeProvider. Its first element, an absolute path, must call sandbox.Exec if
+	// sandbox.CommandFile recognizes its arguments, sandbox.Init with the argument "sandbox-init", sandbox.Kill with "sandbox-kill" and
+	// ProcessCommand with "workspace-process".
 	Worker []string
 	// InitTimeout bounds one terraform init. 0 means DefaultInitTimeout.
 	InitTimeout time.Duration

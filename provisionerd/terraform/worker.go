@@ -68,6 +68,9 @@ func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 	if err := json.Unmarshal(line, &request); err != nil {
 		return fmt.Errorf("decode facts: %w", err)
 	}
+	if err := errors.Join(request.Limits.Apply(), sandbox.BecomeUser(request.UID, request.GID)); err != nil {
+		return err
+	}
 	os.Clearenv()
 	for name, value := range request.Env {
 		if err := os.Setenv(name, value); err != nil {
@@ -76,9 +79,6 @@ func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 	}
 	if os.Getenv(provider.IsPrebuildClaimEnvironmentVariable()) == "true" {
 		keepAgents(served)
-	}
-	if err := errors.Join(request.Limits.Apply(), sandbox.BecomeUser(request.UID, request.GID)); err != nil {
-		return err
 	}
 	inherited := os.NewFile(workerConns, "connections")
 	conns, err := net.FileConn(inherited)

@@ -15,11 +15,11 @@ import (
 )
 
 // Init is the program's hidden command "sandbox-init", process 1 of a sandbox's namespaces. It takes the number of an open file with the
-// policy, the working folder, and the arguments for the program that the policy names. It changes account, confines itself, starts the
+// policy, and further arguments for the program that the policy names. It changes account, confines itself, starts the
 // program, forwards the signals that end it, and reaps orphans. It returns the program's exit status; when it ends the kernel kills what is
 // left in the namespaces.
 func Init(args []string) (status int, err error) {
-	if len(args) < 2 || os.Getpid() != 1 {
+	if len(args) == 0 || os.Getpid() != 1 {
 		return 0, errors.New("sandbox-init is for the program's own use")
 	}
 	number, err := strconv.Atoi(args[0])
@@ -27,7 +27,7 @@ func Init(args []string) (status int, err error) {
 		return 0, fmt.Errorf("read sandbox: %w", err)
 	}
 	file := os.NewFile(uintptr(number), "sandbox")
-	text, err := io.ReadAll(io.LimitReader(file, 1<<20))
+	text, err := io.ReadAll(file)
 	if err := errors.Join(err, file.Close()); err != nil {
 		return 0, fmt.Errorf("read sandbox: %w", err)
 	}
@@ -39,16 +39,13 @@ func Init(args []string) (status int, err error) {
 	runtime.LockOSThread()
 	asked := make(chan os.Signal, 8)
 	signal.Notify(asked, os.Interrupt, syscall.SIGTERM)
-	if err := errors.Join(p.Limits.Apply(), p.becomeAccount(), Undumpable()); err != nil {
+	if err := errors.Join(p.Limits.Apply(), p.becomeAccount(), Undumpable(), p.enterDir()); err != nil {
 		return 0, err
-	}
-	if err := os.Chdir(args[1]); err != nil {
-		return 0, fmt.Errorf("enter working folder: %w", err)
 	}
 	if err := p.confine(); err != nil {
 		return 0, err
 	}
-	files, env := []uintptr{0, 1, 2}, os.Environ()
+	files, env := []uintptr{0, 1, 2}, p.Env
 	if !p.Outlive {
 		// Use this thread, not process 1: another thread of it may be the main one, and only this one is in Terraform's Landlock domain.
 		if env, err = Watching(env, unix.Gettid()); err != nil {
@@ -64,7 +61,7 @@ func Init(args []string) (status int, err error) {
 			files[i] = uintptr(end)
 		}
 	}
-	pid, err := syscall.ForkExec(p.Exec, append([]string{p.Exec}, args[2:]...), &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(p.Exec, p.argv(args[1:]), &syscall.ProcAttr{
 		Env: env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	for _, end := range files[1:] {

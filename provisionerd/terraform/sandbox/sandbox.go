@@ -1,12 +1,14 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -22,11 +24,28 @@ const InnerProgram = "/run/codermesh/coder"
 // LowestAccount is the first account that a job may run as. KillAccount never kills processes of accounts below it.
 const LowestAccount = 30_000
 
-// Policy is what the sandbox allows one command. It lies in a file of the daemon that is also the command: its first line makes the kernel
-// run `<our program> sandbox-exec <file> <arguments>`, see Exec.
+// commandSuffix distinguishes the name of a command from the name of its policy's file.
+const commandSuffix = ".run"
+
+// Command returns the command that runs under the policy that was written to the file name.
+func Command(name string) string { return name + commandSuffix }
+
+// CommandFile returns the file of the policy that this process was started to run under, given its arguments, if it is a command.
+func CommandFile(args []string) (name string, ok bool) {
+	if len(args) == 0 || !filepath.IsAbs(args[0]) {
+		return "", false
+	}
+	return strings.CutSuffix(args[0], commandSuffix)
+}
+
+// Policy is what the sandbox allows one command, and what the command's program starts with. It lies in a file that only the daemon can
+// read. The command is a link to our own program beside it, see Exec.
 type Policy struct {
-	Exec    string `json:"exec"`     // the program to become
-	PidFile string `json:"pid_file"` // where the process is noted, in a folder that the sandbox cannot see
+	Exec    string   `json:"exec"`           // the program to become
+	Args    []string `json:"args,omitempty"` // its first arguments, before those of the command
+	Env     []string `json:"env,omitempty"`  // its whole environment, as NAME=value
+	Dir     string   `json:"dir,omitempty"`  // its working folder; empty for /
+	PidFile string   `json:"pid_file"`       // where the process is noted, in a folder that the sandbox cannot see
 	// Bwrap is bubblewrap's program and arguments; empty for no namespaces.
 	Bwrap []string `json:"bwrap,omitempty"`
 	// Cgroups are the kernel's control groups to join: names of cgroup.procs files.
@@ -40,8 +59,6 @@ type Policy struct {
 	Write   []string `json:"write,omitempty"` // files and folders to read, write and execute in, for Landlock
 	Read    []string `json:"read,omitempty"`  // files and folders to read and execute in, for Landlock
 	Limits  Limits   `json:"limits,omitzero"`
-	// Dir is the working folder; empty for the caller's. Only with namespaces.
-	Dir string `json:"dir,omitempty"`
 	// LastWords is how long the program may take to end after the daemon has ended. Only with namespaces.
 	LastWords time.Duration `json:"last_words,omitempty"`
 	// Outlive is set for workspaces: the process survives the one that started it.
@@ -55,44 +72,49 @@ type Limits struct {
 	Processes uint64 `json:"processes,omitempty"` // with threads, of the account in its user namespace; one of both must be the job's alone
 }
 
-// WriteCommand writes p as an executable file. self is our own program.
-func (p Policy) WriteCommand(name, self string) error {
-	body, err := json.Marshal(p)
-	if err != nil {
+// Store writes p to the file name, and makes its Command. self is the absolute path of our own program.
+func (p Policy) Store(name, self string) error {
+	if !filepath.IsAbs(self) {
+		return fmt.Errorf("write sandbox: %q is not an absolute path", self)
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(p); err != nil {
 		return fmt.Errorf("encode sandbox: %w", err)
 	}
-	// The kernel accepts one word of argument, no blanks in the path, and 255 bytes in all.
-	first := "#!" + self + " sandbox-exec\n"
-	if strings.ContainsAny(self, " \t\n") || len(first) > 250 {
-		quoted := "'" + strings.ReplaceAll(self, "'", `'\''`) + "'"
-		first = "#!/bin/sh\nexec " + quoted + ` sandbox-exec "$0" "$@"` + "\nexit 126\n"
-	}
-	// A running command may still be read: it keeps the old file.
-	if err := writeProgram(name+".new", append([]byte(first), body...)); err != nil {
+	// A running command may still read the old file, and keeps it.
+	if err := os.WriteFile(name+".new", text.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write sandbox: %w", err)
 	}
 	if err := os.Rename(name+".new", name); err != nil {
 		return fmt.Errorf("write sandbox: %w", err)
 	}
+	// Neither a shell nor the kernel parses a link, so our program's path may hold blanks, and be of any length.
+	command := Command(name)
+	if to, err := os.Readlink(command); err == nil && to == self {
+		return nil
+	}
+	if err := errors.Join(removeFile(command), os.Symlink(self, command)); err != nil {
+		return fmt.Errorf("write sandbox: %w", err)
+	}
 	return nil
 }
 
-// writeProgram writes an executable file that can be run at once. A child that another goroutine starts meanwhile would hold the file open
-// for writing until it execs its own program, and the kernel does not run a file that is open for writing (ETXTBSY).
-func writeProgram(name string, text []byte) error {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(name, text, 0o700)
+// Remove removes what Store wrote. Commands that run already are not affected.
+func Remove(name string) error { return errors.Join(removeFile(name), removeFile(Command(name))) }
+
+func removeFile(name string) error {
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove sandbox: %w", err)
+	}
+	return nil
 }
 
-// DecodePolicy decodes what WriteCommand wrote.
+// DecodePolicy decodes what Store wrote.
 func DecodePolicy(text []byte) (Policy, error) {
-	_, body, ok := strings.Cut(string(text), "\n{")
-	if !ok {
-		return Policy{}, errors.New("read sandbox: it holds no policy")
-	}
 	var p Policy
-	if err := json.Unmarshal([]byte("{"+body), &p); err != nil {
+	if err := json.Unmarshal(text, &p); err != nil {
 		return Policy{}, fmt.Errorf("decode sandbox: %w", err)
 	}
 	return p, nil

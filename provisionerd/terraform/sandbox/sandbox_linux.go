@@ -2,10 +2,12 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -22,22 +24,25 @@ import (
 	"github.com/codermesh/codermesh/internal/netio"
 )
 
-// Exec is the program's hidden command "sandbox-exec": its arguments are the name of a policy file and the arguments of the policy's program.
-// It returns only on failure. Call it before anything else in main: a confined process would inherit open files.
+// startEnv is the whole environment of what runs before a command is confined, with the daemon's rights: bubblewrap, and process 1.
+var startEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+// Exec runs a Command, recognized by CommandFile: it takes the name of the policy's file, and the command's arguments, which follow the
+// policy's own. It returns after a failure, or once a process that outlives it runs. Call it before anything else in main: a confined process would inherit open files.
 //
 // With bubblewrap's namespaces the processes form a chain:
 //
-//	sandbox-exec   notes its process, joins the job's cgroups, becomes bwrap
+//	Exec           notes its process, joins the job's cgroups, becomes bwrap
 //	  └ bwrap      waits, and passes on the exit status
 //	      └ sandbox-init   process 1 of the namespaces: Init
 //	          └ terraform
 //
 // Without namespaces, this process confines itself and becomes Terraform.
-func Exec(args []string) error {
-	if len(args) == 0 {
-		return errors.New("sandbox-exec is for the program's own use")
+func Exec(name string, args []string) error {
+	if err := leaveCaller(); err != nil {
+		return err
 	}
-	file, err := os.Open(args[0])
+	file, err := os.Open(name)
 	if err != nil {
 		return fmt.Errorf("read sandbox: %w", err)
 	}
@@ -70,9 +75,9 @@ func Exec(args []string) error {
 		return fmt.Errorf("forbid core files: %w", err)
 	}
 	if len(p.Bwrap) > 0 {
-		return p.enterNamespaces(file, note, args[1:])
+		return p.enterNamespaces(file, note, args)
 	}
-	if err := errors.Join(p.Limits.Apply(), p.becomeAccount()); err != nil {
+	if err := errors.Join(p.Limits.Apply(), p.becomeAccount(), p.enterDir()); err != nil {
 		return err
 	}
 	if p.Confine {
@@ -80,7 +85,47 @@ func Exec(args []string) error {
 			return err
 		}
 	}
-	return p.become(note, nil, func(string, string) []string { return append([]string{p.Exec}, args[1:]...) })
+	env := p.Env
+	if !p.Outlive {
+		if env, err = Watching(env, os.Getpid()); err != nil {
+			return err
+		}
+	}
+	return p.become(note, nil, env, func(string, string) []string { return p.argv(args) })
+}
+
+// leaveCaller gives up what this process inherited apart from its arguments and its standard files. Its environment stays, but nothing that
+// it becomes or starts gets it.
+func leaveCaller() error {
+	unix.Umask(0o022)
+	if err := os.Chdir("/"); err != nil {
+		return fmt.Errorf("leave caller: %w", err)
+	}
+	err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	open, err := os.ReadDir("/proc/self/fd") // kernels before 5.11
+	if err != nil {
+		return fmt.Errorf("leave caller: %w", err)
+	}
+	for _, entry := range open {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+// argv returns the command line of the policy's program.
+func (p Policy) argv(more []string) []string { return slices.Concat([]string{p.Exec}, p.Args, more) }
+
+// enterDir enters the program's working folder. The caller has the policy's account by then, because the folder may be the job's.
+func (p Policy) enterDir() error {
+	if err := os.Chdir(cmp.Or(p.Dir, "/")); err != nil {
+		return fmt.Errorf("enter working folder: %w", err)
+	}
+	return nil
 }
 
 // note records a process in the policy's file. Bubblewrap, if used, adds the number of process 1 after it.
@@ -105,22 +150,15 @@ func (p Policy) enterNamespaces(file, note *os.File, args []string) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("hand on sandbox: %w", err)
 	}
-	dir := p.Dir
-	if dir == "" {
-		var err error
-		if dir, err = os.Getwd(); err != nil {
-			return fmt.Errorf("find working folder: %w", err)
-		}
-	}
-	return p.become(note, []*os.File{note, file}, func(noteFile, policyFile string) []string {
-		argv := append(slices.Clone(p.Bwrap), "--info-fd", noteFile, "--", InnerProgram, "sandbox-init", policyFile, dir)
+	return p.become(note, []*os.File{note, file}, startEnv, func(noteFile, policyFile string) []string {
+		argv := append(slices.Clone(p.Bwrap), "--info-fd", noteFile, "--", InnerProgram, "sandbox-init", policyFile)
 		return append(argv, args...)
 	})
 }
 
-// become runs a program in this process's place; or, for a workspace, beside it in a session of its own. argv receives the numbers that the
-// two files have there, if there are any.
-func (p Policy) become(note *os.File, files []*os.File, argv func(first, second string) []string) error {
+// become runs a program with env as its environment in this process's place; or, for a workspace, beside it in a session of its own. argv
+// receives the numbers that the two files have there, if there are any.
+func (p Policy) become(note *os.File, files []*os.File, env []string, argv func(first, second string) []string) error {
 	numbers := []string{"", ""}
 	inherited := []uintptr{0, 1, 2}
 	for n, file := range files {
@@ -136,7 +174,6 @@ func (p Policy) become(note *os.File, files []*os.File, argv func(first, second 
 		}
 	}
 	line := argv(numbers[0], numbers[1])
-	env := os.Environ()
 	if p.Outlive {
 		// Bubblewrap writes its record piece by piece, so it does not share the file with this process, whose record comes first.
 		r, w, err := os.Pipe()
@@ -159,12 +196,6 @@ func (p Policy) become(note *os.File, files []*os.File, argv func(first, second 
 			return fmt.Errorf("note process: %w", err)
 		}
 		return nil
-	}
-	if len(p.Bwrap) == 0 { // otherwise process 1 does it
-		var err error
-		if env, err = Watching(env, os.Getpid()); err != nil {
-			return err
-		}
 	}
 	err := syscall.Exec(line[0], line, env)
 	return fmt.Errorf("run %s: %w", line[0], err)

@@ -9,17 +9,17 @@ import (
 )
 
 // Exec runs on Linux only.
-func Exec([]string) error {
+func Exec(string, []string) error {
 	return errors.New("builds run on Linux only")
 }
 
 // Init runs on Linux only.
-func Init([]string) (int, error) { return 0, Exec(nil) }
+func Init([]string) (int, error) { return 0, Exec("", nil) }
 
 // Kill runs on Linux only.
-func Kill() error { return Exec(nil) }
+func Kill() error { return Exec("", nil) }
 
-func PeerAccount(*net.UnixConn) (int, error) { return 0, Exec(nil) }
+func PeerAccount(*net.UnixConn) (int, error) { return 0, Exec("", nil) }
 
 func KillAccount(string, int) error { return nil }
 
@@ -46,7 +46,7 @@ type Process struct {
 	Init       int    `json:"-"`
 }
 
-func Identify(int) (Process, error) { return Process{}, Exec(nil) }
+func Identify(int) (Process, error) { return Process{}, Exec("", nil) }
 
 func (p Process) Alive() bool { return false }
 
