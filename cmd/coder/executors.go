@@ -35,6 +35,7 @@ type terraformOptions struct {
 	isolation string
 	docker    string
 	limits    terraform.JobLimits
+	spaces    terraform.WorkspaceLimits
 	env       []string
 	// mayRunUnconfined is as in terraform.Options.
 	mayRunUnconfined func(context.Context) error
@@ -48,6 +49,7 @@ func (opts *terraformOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&opts.isolation, "provisioner-isolation", "auto", `confinement of templates: "auto" confines them, or refuses to run them where it cannot; "none" gives them the rights of this account`)
 	f.StringVar(&opts.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker socket for templates that use a docker provider; empty for none")
 	jobLimitFlags(f, &opts.limits)
+	workspaceLimitFlags(f, &opts.spaces)
 	f.StringArrayVar(&opts.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
 	flags.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")
 	flags.SetEnv(f.Lookup("install-terraform"), "CODER_INSTALL_TERRAFORM")
@@ -91,7 +93,7 @@ func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terrafo
 		RunDir:    runDir,
 		Worker:    []string{exe, workerCommand},
 		Isolation: opts.isolation, DockerSocket: opts.docker,
-		JobLimits: opts.limits, MayRunUnconfined: opts.mayRunUnconfined,
+		JobLimits: opts.limits, WorkspaceLimits: opts.spaces, MayRunUnconfined: opts.mayRunUnconfined,
 		ExtraEnv: opts.env,
 		Metrics:  opts.metrics,
 	}, nil

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -29,6 +27,21 @@ func jobLimitFlags(f *pflag.FlagSet, l *terraform.JobLimits) {
 	f.Lookup("provisioner-job-memory").DefValue = "" // it depends on the machine
 }
 
+// workspaceLimitFlags are the flags that bound workspaces that are processes of this host.
+func workspaceLimitFlags(f *pflag.FlagSet, l *terraform.WorkspaceLimits) {
+	*l = terraform.DefaultWorkspaceLimits()
+	f.Var((*bytesValue)(&l.Memory), "provisioner-workspace-memory", "memory limit of a workspace that is a process of this host, such as 4GiB (default half of this machine's); 0 for no limit")
+	f.Uint64Var(&l.Processes, "provisioner-workspace-processes", l.Processes, "maximum number of processes and threads of such a workspace; 0 for no limit")
+	f.Var((*bytesValue)(&l.Temporary), "provisioner-workspace-tmp", "size limit of each temporary folder of such a workspace, such as 2GiB; 0 for no limit")
+	for name, variable := range map[string]string{
+		"provisioner-workspace-memory": "CODER_PROVISIONER_WORKSPACE_MEMORY", "provisioner-workspace-processes": "CODER_PROVISIONER_WORKSPACE_PROCESSES",
+		"provisioner-workspace-tmp": "CODER_PROVISIONER_WORKSPACE_TMP",
+	} {
+		flags.SetEnv(f.Lookup(name), variable)
+	}
+	f.Lookup("provisioner-workspace-memory").DefValue = "" // it depends on the machine
+}
+
 // bytesValue is a number of bytes as a flag: 4GiB, 512MiB, 1000.
 type bytesValue uint64
 
@@ -47,19 +60,11 @@ func (b *bytesValue) String() string {
 
 // Set implements pflag.Value.
 func (b *bytesValue) Set(text string) error {
-	factor := uint64(1)
-	number := strings.TrimSpace(text)
-	for _, unit := range byteUnits {
-		if digits, ok := strings.CutSuffix(number, unit.name); ok {
-			number, factor = strings.TrimSpace(digits), unit.size
-			break
-		}
+	n, err := terraform.ParseSize(text)
+	if err != nil {
+		return err
 	}
-	n, err := strconv.ParseUint(number, 10, 64)
-	if err != nil || n > 1<<62/factor {
-		return fmt.Errorf("%q is not a size in bytes such as 4GiB or 512MiB", text)
-	}
-	*b = bytesValue(n * factor)
+	*b = bytesValue(n)
 	return nil
 }
 

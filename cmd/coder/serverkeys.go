@@ -151,6 +151,10 @@ var jobKeys = map[string]settings.Key{
 	"provisioner-job-cpus":      {Path: "provisioning.jobLimits.cpus"},
 	"provisioner-job-disk":      {Path: "provisioning.jobLimits.disk"},
 	"provisioner-job-timeout":   {Path: "provisioning.jobLimits.timeout"},
+
+	"provisioner-workspace-memory":    {Path: "provisioning.workspaceLimits.memory"},
+	"provisioner-workspace-processes": {Path: "provisioning.workspaceLimits.processes"},
+	"provisioner-workspace-tmp":       {Path: "provisioning.workspaceLimits.tmp"},
 }
 
 // provisionerKeys are the places of the flags of `coder provisionerd start` in its file.

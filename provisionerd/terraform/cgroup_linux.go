@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -192,6 +193,22 @@ func (c *cgroup) kill() error {
 	}
 	if err != nil {
 		return fmt.Errorf("kill cgroup: %w", err)
+	}
+	return nil
+}
+
+// leave removes the groups once the processes in them have ended. Killed processes take a moment.
+func (c *cgroup) leave(patience time.Duration) error {
+	for _, dir := range []string{c.memory, c.pids, c.cpu} {
+		for deadline := time.Now().Add(patience); dir != ""; time.Sleep(time.Millisecond) {
+			err := os.Remove(dir)
+			if err == nil || errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("remove cgroup: %w", err)
+			}
+		}
 	}
 	return nil
 }

@@ -2,7 +2,10 @@
 
 package terraform
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 type cgroup struct{}
 
@@ -15,5 +18,7 @@ func (c *cgroup) hits() (memory, processes uint64) { return 0, 0 }
 func (c *cgroup) kill() error { return nil }
 
 func (c *cgroup) close() {}
+
+func (c *cgroup) leave(time.Duration) error { return nil }
 
 func machineMemory() uint64 { return 0 }

@@ -17,19 +17,21 @@ type grant struct {
 	passwd, group string   // files shown as /etc/passwd and /etc/group; empty for the host's
 	groups        []int
 	cgroup        *cgroup
-	workspace     bool // for a workspace's process, not a job's
+	workspace     bool            // for a workspace's process, not a job's
+	limits        WorkspaceLimits // of a workspace's process
 }
 
 // policyOf returns the sandbox policy of a command that runs as uid and may use what g grants.
 func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandbox.Policy {
 	p := sandbox.Policy{Exec: e.binary.path, PidFile: pidFile, Limits: e.opts.Limits, LastWords: e.opts.LastWords, Outlive: g.workspace}
-	bounds := e.opts.JobLimits
-	switch {
-	case g.workspace:
-		p.Limits, bounds = sandbox.Limits{}, JobLimits{}
-	case g.cgroup != nil:
+	bounds, temporary := e.opts.JobLimits, e.opts.JobLimits.Disk
+	if g.workspace {
+		p.Limits, p.LogBound = sandbox.Limits{}, maxAgentLog
+		bounds, temporary = JobLimits{Memory: g.limits.Memory, Processes: g.limits.Processes}, g.limits.Temporary
+	}
+	if g.cgroup != nil {
 		p.Cgroups = g.cgroup.procs()
-	default:
+	} else {
 		p.Limits.Memory = lesser(p.Limits.Memory, bounds.Memory)
 		if i.countsProcesses() {
 			p.Limits.Processes = bounds.Processes
@@ -46,7 +48,7 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandb
 		read = slices.Concat(read, i.mirrors, []string{filepath.Join(e.runDir, "terraformrc")}, e.serviceAccount())
 	}
 	if i.bubblewrap != "" {
-		v := view{write: append(slices.Clone(write), g.sockets...), read: read, passwd: g.passwd, group: g.group, temporary: bounds.Disk}
+		v := view{write: append(slices.Clone(write), g.sockets...), read: read, passwd: g.passwd, group: g.group, temporary: temporary}
 		p.Bwrap = i.bwrap(v, e.opts.Worker[0])
 	}
 	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)

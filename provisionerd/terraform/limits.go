@@ -85,8 +85,8 @@ func (e *Executor) cgroupName(n int) string {
 
 // chooseCgroups determines whether control groups bound jobs here.
 func (e *Executor) chooseCgroups() {
-	l := e.opts.JobLimits
-	if !e.isolation.confined() || l.Memory == 0 && l.Processes == 0 && l.CPUs == 0 {
+	l, w := e.opts.JobLimits, e.opts.WorkspaceLimits
+	if !e.isolation.confined() || l.Memory == 0 && l.Processes == 0 && l.CPUs == 0 && w.Memory == 0 && w.Processes == 0 {
 		return
 	}
 	group, err := openCgroup(e.cgroupName(-1), l)

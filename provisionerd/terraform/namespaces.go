@@ -32,6 +32,9 @@ type view struct {
 	temporary   uint64   // bytes that each temporary folder may hold; 0 means no bound
 }
 
+// mountPoints bounds the file system that holds mount points alone, in bytes.
+const mountPoints = 4 << 20
+
 // bwrap returns the command line of bubblewrap for a view: namespaces for processes, mounts, System V IPC and names, no capability except
 // to change the account, and a root folder made of what the view names. The network is the host's.
 func (i isolation) bwrap(v view, program string) []string {
@@ -63,7 +66,7 @@ func (i isolation) bwrap(v view, program string) []string {
 		}
 		add("--tmpfs", dir)
 	}
-	add("--perms", "0755", "--tmpfs", "/run", "--symlink", "/run", "/var/run")
+	add("--perms", "0755", "--size", strconv.Itoa(mountPoints), "--tmpfs", "/run", "--symlink", "/run", "/var/run")
 	made := map[string]bool{}
 	bind := func(how, from, to string) {
 		add(foldersTo(to, made)...)

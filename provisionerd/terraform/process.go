@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,8 @@ type processRequest struct {
 	Start bool              `json:"start"` // otherwise stop
 	Args  []string          `json:"args,omitempty"`
 	Env   map[string]string `json:"env,omitempty"`
+	// Limits are less than the provisioner allows, or 0 for what it allows.
+	Limits WorkspaceLimits `json:"limits,omitzero"`
 }
 
 type processAnswer struct {
@@ -223,7 +226,7 @@ func (r *runner) endProcess(work *provisionerpb.WorkspaceBuild) error {
 
 // ProcessCommand is the program's command "workspace-process", for templates:
 //
-//	coder workspace-process start [--env NAME]... -- COMMAND [ARGUMENT]...
+//	coder workspace-process start [--memory SIZE] [--processes NUMBER] [--tmp SIZE] [--env NAME]... -- COMMAND [ARGUMENT]...
 //	coder workspace-process stop
 //
 // It blocks until the process has been started, or has ended.
@@ -262,7 +265,7 @@ func ProcessCommand(args []string) error {
 	return nil
 }
 
-const processUsage = "usage: workspace-process start [--env NAME]... -- COMMAND [ARGUMENT]..., or workspace-process stop"
+const processUsage = "usage: workspace-process start [--memory SIZE] [--processes NUMBER] [--tmp SIZE] [--env NAME]... -- COMMAND [ARGUMENT]..., or workspace-process stop"
 
 func parseProcessArgs(args []string) (processRequest, error) {
 	if slices.Equal(args, []string{"stop"}) {
@@ -273,10 +276,25 @@ func parseProcessArgs(args []string) (processRequest, error) {
 	}
 	r := processRequest{Start: true, Env: map[string]string{}}
 	for args = args[1:]; len(args) > 0 && args[0] != "--"; args = args[2:] {
-		if args[0] != "--env" || len(args) < 2 {
+		if len(args) < 2 {
 			return r, errors.New(processUsage)
 		}
-		r.Env[args[1]] = os.Getenv(args[1])
+		var err error
+		switch name, value := args[0], args[1]; name {
+		case "--env":
+			r.Env[value] = os.Getenv(value)
+		case "--memory":
+			r.Limits.Memory, err = ParseSize(value)
+		case "--tmp":
+			r.Limits.Temporary, err = ParseSize(value)
+		case "--processes":
+			r.Limits.Processes, err = strconv.ParseUint(value, 10, 64)
+		default:
+			err = errors.New(processUsage)
+		}
+		if err != nil {
+			return r, fmt.Errorf("%s: %w", args[0], err)
+		}
 	}
 	if len(args) < 2 {
 		return r, errors.New(processUsage)

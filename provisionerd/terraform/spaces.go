@@ -25,7 +25,7 @@ import (
 // spaces are the workspaces that are processes of this host. Each has a folder, which is the daemon's:
 //
 //	<workspaces>/<id>/home       its HOME, the one folder that it may write; its owner is the workspace's account
-//	<workspaces>/<id>/agent.log  what the process prints
+//	<workspaces>/<id>/agent.log  what the process prints; its older half is removed when it is full
 //	<workspaces>/<id>/process    the process that runs, as it is noted for slots
 //	<workspaces>/<id>/sandbox    its sandbox, with secrets of the workspace: there only while the process starts
 //
@@ -46,6 +46,10 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 	if err := s.stop(id); err != nil {
 		return err
 	}
+	limits, err := r.Limits.within(s.e.opts.WorkspaceLimits)
+	if err != nil {
+		return err
+	}
 	dir := s.dir(id)
 	home := filepath.Join(dir, "home")
 	if err := s.takeFolder(dir); err != nil {
@@ -55,7 +59,7 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 	if err != nil {
 		return err
 	}
-	g := grant{write: []string{home}, workspace: true}
+	g := grant{write: []string{home}, workspace: true, limits: limits}
 	account := spaceAccount
 	if s.e.isolation.bubblewrap != "" {
 		g.passwd, g.group = filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
@@ -75,6 +79,9 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 			return fmt.Errorf("find %s: %w", r.Args[0], err)
 		}
 	}
+	if g.cgroup, err = s.cgroup(id, limits); err != nil {
+		return err
+	}
 	p := s.e.policyOf(s.e.isolation, uid, g, filepath.Join(dir, "process"))
 	p.Exec, p.Args, p.Dir, p.Env = program, r.Args[1:], home, r.environment(s.e.baseEnv, account, home)
 	command := filepath.Join(dir, "sandbox")
@@ -82,7 +89,7 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 	if err := p.Store(command, s.e.opts.Worker[0]); err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_WRONLY|os.O_APPEND|os.O_CREATE|noFollow, 0o600)
+	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_RDWR|os.O_APPEND|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
@@ -257,6 +264,9 @@ func (s spaces) stop(id uuid.UUID) error {
 		if err := sandbox.KillAccount(s.e.opts.Worker[0], uid); err != nil {
 			return err
 		}
+	}
+	if err := s.leaveCgroup(id); err != nil {
+		return err
 	}
 	if owner != os.Geteuid() {
 		return nil

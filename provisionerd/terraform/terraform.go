@@ -69,6 +69,8 @@ type Options struct {
 	ServiceAccount string
 	// JobLimits bound the processes of a confined job together.
 	JobLimits JobLimits
+	// WorkspaceLimits bound each workspace that is a process of this host. Templates may ask for less.
+	WorkspaceLimits WorkspaceLimits
 	// LastWords is how long Terraform may take to save its state and end after the daemon was killed, if bubblewrap works. 0 means
 	// DefaultLastWords.
 	LastWords time.Duration

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -14,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Init is the program's hidden command "sandbox-init", process 1 of a sandbox's namespaces. It takes the number of an open file with the
+// Init is the program's hidden command "sandbox-init": process 1 of a sandbox's namespaces, or, without namespaces, what supervises a workspace. It takes the number of an open file with the
 // policy, and further arguments for the program that the policy names. It changes account, confines itself, starts the
 // program, forwards the signals that end it, and reaps orphans. It returns the program's exit status; when it ends the kernel kills what is
 // left in the namespaces.
 func Init(args []string) (status int, err error) {
-	if len(args) == 0 || os.Getpid() != 1 {
+	if len(args) == 0 {
 		return 0, errors.New("sandbox-init is for the program's own use")
 	}
 	number, err := strconv.Atoi(args[0])
@@ -35,6 +36,9 @@ func Init(args []string) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if inside := os.Getpid() == 1; inside != (len(p.Bwrap) > 0) || !inside && !p.Outlive {
+		return 0, errors.New("sandbox-init is for the program's own use")
+	}
 	// Children inherit restrictions from the thread that starts them.
 	runtime.LockOSThread()
 	asked := make(chan os.Signal, 8)
@@ -42,11 +46,24 @@ func Init(args []string) (status int, err error) {
 	if err := errors.Join(p.Limits.Apply(), p.becomeAccount(), Undumpable(), p.enterDir()); err != nil {
 		return 0, err
 	}
-	if err := p.confine(); err != nil {
-		return 0, err
+	if p.Confine {
+		if err := p.confine(); err != nil {
+			return 0, err
+		}
 	}
 	files, env := []uintptr{0, 1, 2}, p.Env
-	if !p.Outlive {
+	if p.Outlive {
+		log, err := openBoundedLog(os.Stdout, p.LogBound)
+		if err != nil {
+			return 0, err
+		}
+		r, end, err := newRelay(log, "")
+		if err != nil {
+			return 0, err
+		}
+		defer r.finish()
+		files[1], files[2] = uintptr(end), uintptr(end)
+	} else {
 		// Use this thread, not process 1: another thread of it may be the main one, and only this one is in Terraform's Landlock domain.
 		if env, err = Watching(env, unix.Gettid()); err != nil {
 			return 0, err
@@ -62,9 +79,9 @@ func Init(args []string) (status int, err error) {
 		}
 	}
 	pid, err := syscall.ForkExec(p.Exec, p.argv(args[1:]), &syscall.ProcAttr{
-		Env: env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: true},
+		Env: env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: len(p.Bwrap) > 0}, // otherwise the daemon knows this process's group
 	})
-	for _, end := range files[1:] {
+	for _, end := range slices.Compact(files[1:]) {
 		if end > 2 {
 			err = errors.Join(err, syscall.Close(int(end)))
 		}

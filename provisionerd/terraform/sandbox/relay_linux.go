@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,11 +15,12 @@ import (
 // relay passes on what a sandbox's program prints. Once nothing reads it, because the daemon was killed, relay writes it to a file in the
 // job's folder: the program must be able to print, or the kernel ends it before it has saved its state.
 type relay struct {
-	from, to *os.File
-	name     string // of the file
-	file     *os.File
-	broken   bool
-	over     chan struct{}
+	from   *os.File
+	to     io.Writer
+	name   string // of the file; empty for none
+	file   *os.File
+	broken bool
+	over   chan struct{}
 }
 
 // awaitDeath asks the program to end once nothing reads this process's output, which means that the daemon was killed. The signal that the
@@ -38,7 +40,7 @@ func awaitDeath(asked chan<- os.Signal) {
 }
 
 // newRelay starts to relay to a file, and returns the descriptor that the program must write to. The caller closes it.
-func newRelay(to *os.File, name string) (*relay, int, error) {
+func newRelay(to io.Writer, name string) (*relay, int, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return nil, 0, fmt.Errorf("make pipe: %w", err)
@@ -100,6 +102,9 @@ func (r *relay) write(data []byte) {
 		}
 		r.broken, data = true, data[n:]
 		// Without the file the output is lost, but the state is still saved.
+		if r.name == "" {
+			return
+		}
 		r.file, _ = os.OpenFile(r.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	}
 	if r.file != nil {

@@ -63,6 +63,8 @@ type Policy struct {
 	LastWords time.Duration `json:"last_words,omitempty"`
 	// Outlive is set for workspaces: the process survives the one that started it.
 	Outlive bool `json:"outlive,omitempty"`
+	// LogBound is how many bytes the file that is its standard output may hold; 0 means no bound. Only with Outlive.
+	LogBound int64 `json:"log_bound,omitempty"`
 }
 
 // Limits bound each process of a job with resource limits of the kernel (setrlimit(2)). 0 means no bound.

@@ -28,7 +28,8 @@ import (
 var startEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 // Exec runs a Command, recognized by CommandFile: it takes the name of the policy's file, and the command's arguments, which follow the
-// policy's own. It returns after a failure, or once a process that outlives it runs. Call it before anything else in main: a confined process would inherit open files.
+// policy's own. It returns after a failure, or once a process that outlives it runs. Call it before anything else in main: a confined
+// process would inherit open files.
 //
 // With bubblewrap's namespaces the processes form a chain:
 //
@@ -37,7 +38,7 @@ var startEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:
 //	      └ sandbox-init   process 1 of the namespaces: Init
 //	          └ terraform
 //
-// Without namespaces, this process confines itself and becomes Terraform.
+// Without namespaces, this process confines itself and becomes Terraform, or starts sandbox-init for a workspace.
 func Exec(name string, args []string) error {
 	if err := leaveCaller(); err != nil {
 		return err
@@ -77,6 +78,9 @@ func Exec(name string, args []string) error {
 	if len(p.Bwrap) > 0 {
 		return p.enterNamespaces(file, note, args)
 	}
+	if p.Outlive {
+		return p.superviseIn(file, note, args)
+	}
 	if err := errors.Join(p.Limits.Apply(), p.becomeAccount(), p.enterDir()); err != nil {
 		return err
 	}
@@ -85,11 +89,9 @@ func Exec(name string, args []string) error {
 			return err
 		}
 	}
-	env := p.Env
-	if !p.Outlive {
-		if env, err = Watching(env, os.Getpid()); err != nil {
-			return err
-		}
+	env, err := Watching(p.Env, os.Getpid())
+	if err != nil {
+		return err
 	}
 	return p.become(note, nil, env, func(string, string) []string { return p.argv(args) })
 }
@@ -153,6 +155,16 @@ func (p Policy) enterNamespaces(file, note *os.File, args []string) error {
 	return p.become(note, []*os.File{note, file}, startEnv, func(noteFile, policyFile string) []string {
 		argv := append(slices.Clone(p.Bwrap), "--info-fd", noteFile, "--", InnerProgram, "sandbox-init", policyFile)
 		return append(argv, args...)
+	})
+}
+
+// superviseIn starts sandbox-init without namespaces, for a workspace. It confines itself, and bounds the log.
+func (p Policy) superviseIn(file, note *os.File, args []string) error {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("hand on sandbox: %w", err)
+	}
+	return p.become(note, []*os.File{file}, startEnv, func(policyFile, _ string) []string {
+		return append([]string{"/proc/self/exe", "sandbox-init", policyFile}, args...)
 	})
 }
 
