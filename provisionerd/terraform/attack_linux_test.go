@@ -226,6 +226,12 @@ func TestAttacks(t *testing.T) {
 		"its own unix socket": "test -S $TMPDIR/provider",
 		"devices":             "head -c1 /dev/urandom >/dev/null && : >/dev/null",
 	}
+	for name := range refusedCalls {
+		attacks["the call "+name] = "$CODER_PROVISIONER_PROGRAM try-call '" + name + "'"
+	}
+	for name := range allowedCalls {
+		works["the call "+name] = "$CODER_PROVISIONER_PROGRAM try-call '" + name + "'"
+	}
 	site := spokenHTTP(t)
 	script := "export URL=" + site + "\n"
 	for what, command := range attacks {

@@ -15,6 +15,7 @@ var deniedCalls = []uintptr{
 	// Mounts and namespaces.
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_FSOPEN, unix.SYS_FSPICK, unix.SYS_FSMOUNT,
 	unix.SYS_FSCONFIG, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR, unix.SYS_UNSHARE, unix.SYS_SETNS,
+	unix.SYS_OPEN_TREE_ATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT,
 	// The kernel's own programs and its settings.
 	unix.SYS_BPF, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
 	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_SYSLOG, unix.SYS_QUOTACTL, unix.SYS_SETTIMEOFDAY,
@@ -22,11 +23,23 @@ var deniedCalls = []uintptr{
 	// Namespaces do not separate keys; handles bypass the folders above a file.
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_OPEN_BY_HANDLE_AT,
 	// Favorites of exploits.
-	unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+	unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN, unix.SYS_MEMFD_SECRET, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 }
+
+const sysModifyLDT = 154 // on amd64 alone
 
 // debuggerCalls are denied to jobs, but not to workspaces.
 var debuggerCalls = []uintptr{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP}
+
+// personalities are what a process may ask personality(2) for: Linux's own, and which it has. Debuggers and sanitizers turn off the
+// randomization of their own addresses.
+func personalities(debug bool) []uint32 {
+	const query, noRandom = 0xffffffff, 0x0040000 // ADDR_NO_RANDOMIZE
+	if debug {
+		return []uint32{0, query, noRandom}
+	}
+	return []uint32{0, query}
+}
 
 // Offsets in struct seccomp_data, see seccomp(2).
 const (
@@ -48,6 +61,8 @@ func CallFilter(debug bool) []bpf.Instruction {
 	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	refuse := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	absent := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
+	// What libraries expect of a kernel without the family: they do without it.
+	unsupported := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)}
 	// Load the low half of an argument, which holds all flags and requests examined here.
 	argument := func(n uint32) bpf.Instruction { return bpf.LoadAbsolute{Off: dataArgs + 8*n, Size: 4} }
 	program := []bpf.Instruction{
@@ -65,10 +80,31 @@ func CallFilter(debug bool) []bpf.Instruction {
 	if !debug {
 		denied = slices.Concat(deniedCalls, debuggerCalls)
 	}
+	if runtime.GOARCH == "amd64" {
+		denied = append(slices.Clone(denied), sysModifyLDT)
+	}
 	for _, call := range denied {
 		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(call), SkipFalse: 1}, refuse)
 	}
-	return append(program,
+	allowed := personalities(debug)
+	program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_PERSONALITY, SkipFalse: uint8(len(allowed) + 3)}, argument(0))
+	for n, personality := range allowed {
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: personality, SkipTrue: uint8(len(allowed) - n)})
+	}
+	return append(program, refuse, allow,
+		// Sockets on this host and on the internet, and netlink for what the C library asks about the network's interfaces. All others reach
+		// parts of the kernel, or of a hypervisor, that no build needs.
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_SOCKET, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_SOCKETPAIR, SkipFalse: 9},
+		argument(0),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 6},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 5},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_NETLINK, SkipFalse: 2},
+		argument(2),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.NETLINK_ROUTE, SkipTrue: 1},
+		unsupported,
+		allow,
 		// clone3 has its flags in memory, which a filter cannot read; without it the C library uses clone.
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CLONE3, SkipFalse: 1}, absent,
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CLONE, SkipFalse: 4},
