@@ -216,6 +216,11 @@ func (p Policy) become(note *os.File, files []*os.File, env []string, argv func(
 // becomeAccount changes to the policy's account, and makes this process end with the one that started it.
 func (p Policy) becomeAccount() error {
 	if p.UID != 0 {
+		if len(p.Bwrap) == 0 {
+			if err := hideProcesses(); err != nil {
+				return err
+			}
+		}
 		if err := syscall.Setgroups(p.Groups); err != nil {
 			return fmt.Errorf("set groups: %w", err)
 		}
@@ -233,6 +238,22 @@ func (p Policy) becomeAccount() error {
 	}
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(sign), 0, 0, 0); err != nil {
 		return fmt.Errorf("bind to the daemon: %w", err)
+	}
+	return nil
+}
+
+// hideProcesses gives this thread, and what it executes and starts, a /proc that shows an account only its own processes, if this process may
+// mount. In most containers it may not, and nothing changes.
+func hideProcesses() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return nil //nolint:nilerr // it may not
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("hide processes: %w", err)
+	}
+	err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=2")
+	if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) { // something like AppArmor forbids it
+		return fmt.Errorf("hide processes: %w", err)
 	}
 	return nil
 }
