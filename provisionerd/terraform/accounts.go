@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
@@ -18,7 +19,7 @@ import (
 // what distributions, systemd and container engines assign. A container that maps few accounts uses the low ones.
 const (
 	jobAccounts     = 1_950_000_000
-	perExecutor     = 256 // accounts that one executor claims, one for each slot
+	perExecutor     = 256 // accounts that one executor claims; each job gets another
 	executorsMost   = 256
 	spaceAccounts   = 1_960_000_000
 	spaceAccountsTo = 2_140_000_000
@@ -32,20 +33,27 @@ const (
 // of workspaces' accounts, which belong to their folders.
 type accounts struct {
 	lock           *os.File
+	lowest         int // of all executors' jobs
 	first, count   int
 	spaces, beyond int // range of workspaces' accounts
+
+	mu      sync.Mutex   // guards the fields below
+	next    int          // where the search for a free one begins, relative to first
+	taken   map[int]bool // by slots, and those that are unswept
+	unswept []int        // they left something that cannot be removed yet
 }
 
 // claimAccounts claims accounts that no other executor on this host uses. It needs root.
 func claimAccounts() (*accounts, error) {
-	a := accounts{first: jobAccounts, count: perExecutor, spaces: spaceAccounts, beyond: spaceAccountsTo}
+	a := &accounts{first: jobAccounts, count: perExecutor, spaces: spaceAccounts, beyond: spaceAccountsTo, taken: map[int]bool{}}
 	if !mapped(spaceAccountsTo) {
-		a = accounts{first: sandbox.LowestAccount, count: lowPerExecutor, spaces: lowSpaceAccounts, beyond: lowSpaceAccountsTo}
+		a = &accounts{first: sandbox.LowestAccount, count: lowPerExecutor, spaces: lowSpaceAccounts, beyond: lowSpaceAccountsTo, taken: map[int]bool{}}
 	}
+	a.lowest = a.first
 	if !mapped(a.beyond) {
 		return nil, fmt.Errorf("this container maps fewer than %d accounts", lowSpaceAccountsTo)
 	}
-	dir := filepath.Join(shortVolatileDir(true), "codermesh-accounts")
+	dir := accountLocks()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("claim accounts: %w", err)
 	}
@@ -60,7 +68,7 @@ func claimAccounts() (*accounts, error) {
 		if tryLock(lock) == nil {
 			a.lock = lock
 			a.first += n * a.count
-			return &a, nil
+			return a, nil
 		}
 		if err := lock.Close(); err != nil {
 			return nil, fmt.Errorf("claim accounts: %w", err)
@@ -68,6 +76,8 @@ func claimAccounts() (*accounts, error) {
 	}
 	return nil, errors.New("all accounts for jobs are in use on this host")
 }
+
+func accountLocks() string { return filepath.Join(shortVolatileDir(true), "codermesh-accounts") }
 
 // close releases the accounts.
 func (a *accounts) close() error {
@@ -77,12 +87,86 @@ func (a *accounts) close() error {
 	return a.lock.Close()
 }
 
-// slot returns the account of a slot.
-func (a *accounts) slot(n int) (int, error) {
-	if n < 0 || n >= a.count {
-		return 0, fmt.Errorf("choose account: slot %d is beyond the %d accounts of an executor", n, a.count)
+// take returns an account that nothing on this host belongs to, for one job. Each account comes in turn.
+func (a *accounts) take() (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for range a.count {
+		uid := a.first + a.next
+		a.next = (a.next + 1) % a.count
+		if !a.taken[uid] {
+			a.taken[uid] = true
+			return uid, nil
+		}
 	}
-	return a.first + n, nil
+	return 0, fmt.Errorf("choose account: all %d accounts of this executor are in use: files of earlier jobs may be left in %s", a.count, strings.Join(temporaryDirs, ", "))
+}
+
+// giveBack frees an account whose processes have ended, once nothing belongs to it. shared is set if jobs share the host's temporary folders:
+// then it removes what the account left there, and what others left that could not be removed before. An account that still owns something
+// is not used again.
+func (a *accounts) giveBack(uid int, shared bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !shared {
+		delete(a.taken, uid)
+		return nil
+	}
+	var errs []error
+	var unswept []int
+	for _, uid := range append([]int{uid}, a.unswept...) {
+		if err := a.leavings(uid).Sweep(); err != nil {
+			unswept, errs = append(unswept, uid), append(errs, fmt.Errorf("remove what account %d left: %w", uid, err))
+			continue
+		}
+		delete(a.taken, uid)
+	}
+	a.unswept = unswept
+	return errors.Join(errs...)
+}
+
+// leavings finds what an account left where jobs and workspaces without namespaces may write.
+func (a *accounts) leavings(uid int) sandbox.Leavings {
+	return sandbox.Leavings{Dirs: temporaryDirs, Of: func(owner int) bool { return owner == uid }, Jobs: a.ours}
+}
+
+// ours reports whether uid belongs to a job or workspace of any executor.
+func (a *accounts) ours(uid int) bool {
+	return uid >= a.lowest && uid < a.lowest+executorsMost*a.count || a.space(uid)
+}
+
+// sweepDead ends what runs under the accounts of this executor, and removes what they and those of executors that have ended left. It leaves
+// the accounts of executors alone whose Terraform may still be saving its state.
+func (a *accounts) sweepDead(self string) error {
+	running, err := sandbox.Running()
+	if err != nil {
+		return err
+	}
+	for uid := range running {
+		if uid >= a.first && uid < a.first+a.count {
+			if err := sandbox.KillAccount(self, uid); err != nil {
+				return err
+			}
+		}
+	}
+	dead := map[int]bool{a.first: true} // by their first accounts
+	for n := range executorsMost {
+		lock, err := os.OpenFile(filepath.Join(accountLocks(), strconv.Itoa(n)), os.O_RDWR|noFollow, 0)
+		if err != nil {
+			continue // no executor has used it since the machine started
+		}
+		defer lock.Close() // held until all is swept
+		first := a.lowest + n*a.count
+		busy := false
+		for uid := range running {
+			busy = busy || uid >= first && uid < first+a.count
+		}
+		if first != a.first && !busy && tryLock(lock) == nil {
+			dead[first] = true
+		}
+	}
+	of := func(uid int) bool { return a.ours(uid) && !a.space(uid) && dead[uid-(uid-a.lowest)%a.count] }
+	return sandbox.Leavings{Dirs: temporaryDirs, Of: of, Jobs: a.ours}.Sweep()
 }
 
 // space reports whether uid belongs to a workspace.

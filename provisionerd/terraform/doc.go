@@ -32,7 +32,8 @@
 //   - What runs before a job is confined sees nothing of the job: its variables, arguments and folder travel in the policy (package sandbox).
 //   - The slot's folder is the daemon's. The working folder is a new one for each plan, filled through os.Root before it is given to the
 //     job's account, and never written again. The daemon kills what a job leaves running before it touches anything.
-//   - As root, each slot has an account of its own: a number from a range that executors on one host claim by locks (accounts).
+//   - As root, each job has an account of its own: a number from a range that executors on one host claim by locks (accounts). It is not
+//     used again before all that it owns where accounts share folders has been removed (sandbox.Leavings).
 //   - Bubblewrap makes namespaces for processes, mounts, System V IPC and names, with a root folder made of the system's folders, the
 //     slot's three, and what a grant names. Temporary folders and /run are private, so unix sockets of others are out of reach. Under
 //     an account other than root, it uses a user namespace.
@@ -42,7 +43,8 @@
 //   - Control groups bound memory, processes and processors of a job (cgroup), else resource limits bound the memory of each process and
 //     the number of all; the daemon watches a job's folders, and limits its time.
 //
-// Without bubblewrap, as root, accounts, Landlock and the filter remain, and the daemon kills processes by their account. If neither is
+// Without bubblewrap, as root, accounts, Landlock and the filter remain, the daemon kills processes and removes files by their account, and a
+// job's /proc hides other accounts' processes if the daemon may mount. If neither is
 // available New fails, or the executor refuses jobs unless Options.MayRunUnconfined allows them. With "none", templates can do whatever
 // the daemon's account can.
 //

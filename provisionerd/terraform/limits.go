@@ -151,7 +151,7 @@ func (s *slot) bounded(ctx context.Context, run func(context.Context) error) err
 		if l.Disk == 0 {
 			return
 		}
-		again := time.NewTicker(diskEvery)
+		again := time.NewTimer(diskEvery)
 		defer again.Stop()
 		for {
 			select {
@@ -159,10 +159,12 @@ func (s *slot) bounded(ctx context.Context, run func(context.Context) error) err
 				return
 			case <-again.C:
 			}
+			began := time.Now()
 			if s.full(l.Disk) {
 				cancel(over("disk", size(l.Disk), "provisioner-job-disk"))
 				return
 			}
+			again.Reset(max(diskEvery, 4*time.Since(began))) // the host's temporary folders may hold much
 		}
 	}()
 	err := run(ctx)
@@ -190,9 +192,13 @@ func (s *slot) bounded(ctx context.Context, run func(context.Context) error) err
 	return err
 }
 
-// full reports whether the job's folders hold more than bound, or more than maxJobFiles files.
+// full reports whether the job's folders, and the temporary folders that it shares with the host, hold more of it than bound, or more than
+// maxJobFiles files.
 func (s *slot) full(bound uint64) bool {
 	var used, files uint64
+	if a := s.e.isolation.accounts; a != nil && s.e.isolation.bubblewrap == "" {
+		used, files = a.leavings(s.uid).Usage()
+	}
 	for _, dir := range []string{s.work(), s.home(), s.tmp()} {
 		root, err := os.OpenRoot(dir)
 		if err != nil {

@@ -64,6 +64,8 @@ func TestMain(m *testing.M) {
 			err = attackCalls(os.Args[2])
 		case "workspace-process":
 			err = terraform.ProcessCommand(os.Args[2:])
+		case "leave-ipc":
+			err = leaveIPC(os.Args[2:])
 		case "try-call":
 			err = tryCall(os.Args[2])
 		case "doomed":

@@ -38,7 +38,7 @@ type slot struct {
 	e   *Executor
 	n   int
 	dir string
-	uid int // the account of its jobs; 0 for the daemon's own
+	uid int // the account of its next or present job; 0 for the daemon's own
 	// cgroup bounds its jobs; nil without control groups.
 	cgroup *cgroup
 
@@ -46,6 +46,7 @@ type slot struct {
 	tf      *tfexec.Terraform
 	worker  *worker
 	served  bool // the worker has received its facts
+	spent   bool // uid was an earlier job's
 	process *processServer
 
 	policy sandbox.Policy // of the next commands; the slot's user of the moment sets it
@@ -60,20 +61,16 @@ type note struct {
 	Epoch uint64 `json:"epoch"`
 }
 
-func newSlot(e *Executor, n int) (*slot, error) {
+func newSlot(e *Executor, n int) (made *slot, err error) {
 	s := &slot{e: e, n: n, dir: filepath.Join(e.runDir, "s"+strconv.Itoa(n))}
-	if a := e.isolation.accounts; a != nil {
-		uid, err := a.slot(n)
-		if err != nil {
-			return nil, err
-		}
-		s.uid = uid
+	if err := s.takeAccount(); err != nil {
+		return nil, err
 	}
-	if e.isolation.bubblewrap != "" {
-		if err := writeAccountFiles(s.beside("u"), s.beside("g"), jobAccount, s.uid, s.home(), "/bin/sh"); err != nil {
-			return nil, err
+	defer func() {
+		if err != nil && s.uid != 0 {
+			err = errors.Join(err, e.isolation.accounts.giveBack(s.uid, false))
 		}
-	}
+	}()
 	if e.cgroups {
 		group, err := openCgroup(e.cgroupName(n), e.opts.JobLimits)
 		if err != nil {
@@ -86,6 +83,34 @@ func newSlot(e *Executor, n int) (*slot, error) {
 		return nil, err
 	}
 	return s, s.allow(grant{})
+}
+
+// takeAccount takes an account for the slot's next job.
+func (s *slot) takeAccount() error {
+	s.spent = true
+	if a := s.e.isolation.accounts; a != nil {
+		uid, err := a.take()
+		if err != nil {
+			return err
+		}
+		s.uid = uid
+	}
+	s.spent = false
+	if s.e.isolation.bubblewrap == "" {
+		return nil
+	}
+	return writeAccountFiles(s.beside("u"), s.beside("g"), jobAccount, s.uid, s.home(), "/bin/sh")
+}
+
+// changeAccount gives back the account of a job that has ended, and takes another.
+func (s *slot) changeAccount() error {
+	a := s.e.isolation.accounts
+	if a != nil && !s.spent {
+		if err := a.giveBack(s.uid, s.e.isolation.bubblewrap == ""); err != nil {
+			s.e.log.Warn("files of a job remain", "err", err)
+		}
+	}
+	return s.takeAccount()
 }
 
 func (s *slot) work() string          { return filepath.Join(s.dir, "w") }
@@ -214,6 +239,11 @@ func newTerraform(command string) (*tfexec.Terraform, error) {
 func (s *slot) begin(offer *provisionerpb.Offer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.spent {
+		if err := errors.Join(s.takeAccount(), s.reset(), s.allow(grant{})); err != nil {
+			return err
+		}
+	}
 	if err := s.prepareLocked(); err != nil {
 		return err
 	}
@@ -296,7 +326,7 @@ func (s *slot) end() error {
 	s.served = false
 	err := s.closeProcess()
 	s.killLeft()
-	return errors.Join(err, s.reset(), s.allow(grant{}), removeFile(s.jobFile()))
+	return errors.Join(err, s.changeAccount(), s.reset(), s.allow(grant{}), removeFile(s.jobFile()))
 }
 
 // killLeft ends the slot's remaining processes and forgets them.

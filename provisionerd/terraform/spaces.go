@@ -274,11 +274,17 @@ func (s spaces) stop(id uuid.UUID) error {
 	return removeFile(name)
 }
 
-// sweep removes the temporary folders that the workspace's processes left when they were killed. Processes under bubblewrap had temporary
-// folders of their own, which ended with them.
+// sweep removes what the workspace's processes left in temporary folders, in System V IPC and in message queues. Processes under bubblewrap
+// had their own, which ended with them. Without an account of its own only the folders of killed agents are known to be the workspace's.
 func (s spaces) sweep(home string) {
 	uid, err := ownerOf(home)
 	if err != nil || s.e.isolation.bubblewrap != "" {
+		return
+	}
+	if a := s.e.isolation.accounts; a != nil && a.space(uid) {
+		if err := a.leavings(uid).Sweep(); err != nil {
+			s.e.opts.Logger.Warn("files of a workspace remain", "err", err)
+		}
 		return
 	}
 	for _, parent := range temporaryDirs {
@@ -320,6 +326,7 @@ func (s spaces) remove(id uuid.UUID) error {
 	if err := s.stop(id); err != nil {
 		return err
 	}
+	s.sweep(filepath.Join(s.dir(id), "home")) // even if no process was found, as after a restart of the host: another workspace may get the account
 	if err := os.RemoveAll(s.dir(id)); err != nil {
 		return fmt.Errorf("remove workspace's folder: %w", err)
 	}

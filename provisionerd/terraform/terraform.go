@@ -164,6 +164,11 @@ func (e *Executor) setUp(ctx context.Context) (err error) {
 	if err := e.putAside(); err != nil {
 		return err
 	}
+	if a := e.isolation.accounts; a != nil {
+		if err := a.sweepDead(opts.Worker[0]); err != nil {
+			e.log.Warn("files of earlier jobs remain", "err", err)
+		}
+	}
 	e.cache = newCache(filepath.Join(e.opts.CacheDir, "templates"), e)
 	return nil
 }

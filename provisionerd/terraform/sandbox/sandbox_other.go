@@ -54,4 +54,16 @@ func (p Process) Signal(syscall.Signal) bool { return false }
 
 func KillGroup(Process) {}
 
+type Leavings struct {
+	Dirs []string
+	Of   func(uid int) bool
+	Jobs func(uid int) bool
+}
+
+func (Leavings) Usage() (bytes, files uint64) { return 0, 0 }
+
+func (Leavings) Sweep() error { return nil }
+
+func Running() (map[int]bool, error) { return nil, nil }
+
 func GroupAlive(Process) bool { return false }

@@ -1,0 +1,160 @@
+package sandbox_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+)
+
+// TestSweepOfAccounts: of the files in a folder that everyone may write to, exactly those of the account go, wherever it was able to put them, and
+// nothing that a link of its names.
+func TestSweepOfAccounts(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has accounts to give")
+	}
+	const mine, other, human = sandbox.LowestAccount + 1, sandbox.LowestAccount + 2, 1000
+	dir, victim := t.TempDir(), t.TempDir()
+	for _, name := range []string{dir, victim} {
+		if err := os.Chmod(name, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(name string, uid int, mode os.FileMode) string {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(name), 0o755)
+		if err == nil && mode.IsDir() {
+			err = os.Mkdir(name, 0o700)
+		} else if err == nil {
+			err = os.WriteFile(name, []byte("x"), 0o600)
+		}
+		if err == nil {
+			err = os.Chown(name, uid, uid)
+		}
+		if err == nil {
+			err = os.Chmod(name, mode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	link := func(name, to string) {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Lchown(name, mine, mine); err != nil {
+			t.Fatal(err)
+		}
+	}
+	precious := filepath.Join(victim, "precious")
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(precious, mine, mine); err != nil { // even if it is its own, a link does not lead there
+		t.Fatal(err)
+	}
+	put("folder", mine, os.ModeDir)
+	put("folder/file", mine, 0)
+	put("shell", mine, os.ModeSetuid|0o755)
+	link("folder/to-folder", victim)
+	link("to-file", precious)
+	put("open", human, os.ModeDir|0o777)
+	put("open/planted", mine, 0o600)
+	kept := []string{put("open/kept", human, 0o600)}
+	put("of-another-job", other, os.ModeDir) // it was open when the file came
+	put("of-another-job/planted", mine, 0o600)
+	kept = append(kept, put("of-another-job/kept", other, 0o600))
+	deep, fd := filepath.Join(dir, "deep"), -1
+	put("deep", mine, os.ModeDir)
+	fd, err := syscall.Open(deep, syscall.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		if err := syscall.Mkdirat(fd, "deep", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := syscall.Openat(fd, "deep", syscall.O_DIRECTORY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Fchown(next, mine, mine); err != nil {
+			t.Fatal(err)
+		}
+		syscall.Close(fd)
+		fd = next
+	}
+	syscall.Close(fd)
+
+	queue := append([]byte("cm-test-"+filepath.Base(filepath.Dir(dir))), 0)
+	number, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(&queue[0])), unix.O_CREAT|unix.O_RDWR, 0o600, 0, 0, 0)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	if err := errors.Join(unix.Fchown(int(number), mine, mine), unix.Close(int(number))); err != nil {
+		t.Fatal(err)
+	}
+
+	leavings := func(uid int) sandbox.Leavings {
+		return sandbox.Leavings{
+			Dirs: []string{dir, filepath.Join(dir, "missing")}, Of: func(owner int) bool { return owner == uid },
+			Jobs: func(owner int) bool { return owner == mine || owner == other },
+		}
+	}
+	if _, files := leavings(mine).Usage(); files < 1<<20 {
+		t.Errorf("a job that nests 300 folders is counted with %d files", files)
+	}
+	if err := leavings(mine).Sweep(); err != nil {
+		t.Errorf("sweep: %v", err)
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&queue[0])), 0, 0); errno != unix.ENOENT {
+		t.Errorf("the message queue is left: %v", errno)
+	}
+	if err := filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
+		info, lerr := os.Lstat(name)
+		if err == nil && lerr == nil && info.Sys().(*syscall.Stat_t).Uid == mine {
+			t.Errorf("%s is left", name)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	for _, name := range append(kept, precious) {
+		if _, err := os.Lstat(name); err != nil {
+			t.Errorf("it was removed: %v", err)
+		}
+	}
+	// What holds another's file stays, and is reported until that is gone.
+	put("mixed", mine, os.ModeDir|0o777)
+	foreign := put("mixed/foreign", other, 0o600)
+	if err := leavings(mine).Sweep(); err == nil {
+		t.Error("a folder with another's file was not reported")
+	}
+	if err := leavings(other).Sweep(); err != nil {
+		t.Errorf("sweep: %v", err)
+	}
+	if err := leavings(mine).Sweep(); err != nil {
+		t.Errorf("sweep again: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Dir(foreign)); err == nil {
+		t.Error("the folder is left")
+	}
+	for n := range 3 {
+		put("counted"+strconv.Itoa(n), mine, 0o600)
+	}
+	if bytes, files := leavings(mine).Usage(); files != 3 || bytes == 0 {
+		t.Errorf("three files are counted as %d with %d bytes", files, bytes)
+	}
+}
