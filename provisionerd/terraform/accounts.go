@@ -107,21 +107,27 @@ func (a *accounts) take() (int, error) {
 // is not used again.
 func (a *accounts) giveBack(uid int, shared bool) error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !shared {
-		delete(a.taken, uid)
-		return nil
+	all := []int{uid}
+	if shared {
+		all = append(all, a.unswept...)
+		a.unswept = nil
 	}
+	a.mu.Unlock()
 	var errs []error
-	var unswept []int
-	for _, uid := range append([]int{uid}, a.unswept...) {
-		if err := a.leavings(uid).Sweep(); err != nil {
-			unswept, errs = append(unswept, uid), append(errs, fmt.Errorf("remove what account %d left: %w", uid, err))
-			continue
+	for _, uid := range all {
+		var err error
+		if shared {
+			err = a.leavings(uid).Sweep()
 		}
-		delete(a.taken, uid)
+		a.mu.Lock()
+		if err == nil {
+			delete(a.taken, uid)
+		} else {
+			a.unswept = append(a.unswept, uid)
+			errs = append(errs, fmt.Errorf("remove what account %d left: %w", uid, err))
+		}
+		a.mu.Unlock()
 	}
-	a.unswept = unswept
 	return errors.Join(errs...)
 }
 

@@ -260,7 +260,7 @@ func (c *cache) unpack(ctx context.Context, r *runner, sum, dir string) error {
 
 // initialize runs `terraform init` in src and removes the hashes from the lock file, so that jobs do not read every
 // provider in full each time: the content of the cache was verified here.
-func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) error {
+func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err error) {
 	r.log.enter(stageInit)
 	pidFile := filepath.Join(c.e.runDir, "i"+filepath.Base(tmp))
 	command := filepath.Join(c.e.runDir, "x"+filepath.Base(tmp)) // the file of its sandbox
@@ -288,7 +288,7 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) erro
 	if err := p.Store(command, c.e.opts.Worker[0]); err != nil {
 		return err
 	}
-	defer sandbox.Remove(command)
+	defer func() { err = errors.Join(err, sandbox.Remove(command)) }()
 	tf, err := newTerraform(sandbox.Command(command))
 	if err != nil {
 		return err

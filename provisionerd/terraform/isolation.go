@@ -120,7 +120,7 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 }
 
 // tryIsolation runs Terraform once the way that jobs will run it.
-func (e *Executor) tryIsolation(ctx context.Context, i isolation) error {
+func (e *Executor) tryIsolation(ctx context.Context, i isolation) (err error) {
 	command := filepath.Join(e.runDir, "try")
 	uid := 0
 	if i.accounts != nil {
@@ -131,7 +131,7 @@ func (e *Executor) tryIsolation(ctx context.Context, i isolation) error {
 	if err := p.Store(command, e.opts.Worker[0]); err != nil {
 		return err
 	}
-	defer sandbox.Remove(command)
+	defer func() { err = errors.Join(err, sandbox.Remove(command)) }()
 	defer os.Remove(p.PidFile)
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()

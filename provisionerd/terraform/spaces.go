@@ -42,7 +42,7 @@ const patience = 10 * time.Second
 func (s spaces) dir(id uuid.UUID) string { return filepath.Join(s.e.opts.WorkspacesDir, id.String()) }
 
 // start starts the workspace's process, after ending one that runs.
-func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error {
+func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err error) {
 	if err := s.stop(id); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) error
 	p := s.e.policyOf(s.e.isolation, uid, g, filepath.Join(dir, "process"))
 	p.Exec, p.Args, p.Dir, p.Env = program, r.Args[1:], home, r.environment(s.e.baseEnv, account, home)
 	command := filepath.Join(dir, "sandbox")
-	defer sandbox.Remove(command)
+	defer func() { err = errors.Join(err, sandbox.Remove(command)) }()
 	if err := p.Store(command, s.e.opts.Worker[0]); err != nil {
 		return err
 	}

@@ -100,13 +100,13 @@ func TestStartsAreClean(t *testing.T) {
 			opts.Worker[0] = program
 			bwrapStarts := func() []started { return nil }
 			if !with.alone {
-				real, err := exec.LookPath("bwrap")
+				program, err := exec.LookPath("bwrap")
 				if err != nil {
 					t.Fatal(err)
 				}
 				bwrap := filepath.Join(base, "bin", "bwrap")
 				bwrapStarts = spied(t, bwrap)
-				if err := os.WriteFile(bwrap+".before", []byte(real), 0o600); err != nil {
+				if err := os.WriteFile(bwrap+".before", []byte(program), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				t.Setenv("PATH", filepath.Dir(bwrap)+":"+os.Getenv("PATH"))

@@ -68,9 +68,10 @@ func (l Leavings) Sweep() error {
 			}
 			const remove = 0 // IPC_RMID
 			arg := [3]uintptr{uintptr(row.number(kind + "id")), remove, 0}
-			if kind == "sem" {
+			switch kind {
+			case "sem":
 				arg[1], arg[2] = 0, remove
-			} else if kind == "msg" {
+			case "msg":
 				arg[0] = uintptr(row.number("msqid"))
 			}
 			if _, _, errno := unix.Syscall6(call, arg[0], arg[1], arg[2], 0, 0, 0); errno != 0 && errno != unix.EINVAL && errno != unix.EIDRM {
