@@ -37,6 +37,8 @@ type terraformOptions struct {
 	limits    terraform.JobLimits
 	spaces    terraform.WorkspaceLimits
 	env       []string
+	readable  []string
+	hidden    []string // files and folders, see hide
 	// mayRunUnconfined is as in terraform.Options.
 	mayRunUnconfined func(context.Context) error
 	metrics          prometheus.Registerer // of a single executor; nil registers none
@@ -51,12 +53,14 @@ func (opts *terraformOptions) flags(f *pflag.FlagSet) {
 	jobLimitFlags(f, &opts.limits)
 	workspaceLimitFlags(f, &opts.spaces)
 	f.StringArrayVar(&opts.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
+	f.StringArrayVar(&opts.readable, "provisioner-read", nil, "file or folder of this machine that templates and workspaces may read; may be repeated")
 	flags.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")
 	flags.SetEnv(f.Lookup("install-terraform"), "CODER_INSTALL_TERRAFORM")
 	flags.SetEnv(f.Lookup("cache-dir"), "CODER_CACHE_DIRECTORY", "CACHE_DIRECTORY")
 	flags.SetEnv(f.Lookup("provisioner-isolation"), "CODER_PROVISIONER_ISOLATION")
 	flags.SetEnv(f.Lookup("provisioner-docker-socket"), "CODER_PROVISIONER_DOCKER_SOCKET")
 	flags.SetEnv(f.Lookup("provisioner-env"), "CODER_PROVISIONER_ENV")
+	flags.SetEnv(f.Lookup("provisioner-read"), "CODER_PROVISIONER_READ")
 }
 
 // errNoConfigDir reports a missing configuration folder to daemons, which must store data.
@@ -94,8 +98,8 @@ func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terrafo
 		Worker:    []string{exe, workerCommand},
 		Isolation: opts.isolation, DockerSocket: opts.docker,
 		JobLimits: opts.limits, WorkspaceLimits: opts.spaces, MayRunUnconfined: opts.mayRunUnconfined,
-		ExtraEnv: opts.env,
-		Metrics:  opts.metrics,
+		ExtraEnv: opts.env, Readable: opts.readable, Hidden: opts.hidden,
+		Metrics: opts.metrics,
 	}, nil
 }
 

@@ -143,6 +143,7 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	if err := opts.terraform.fillCacheDir(); err != nil {
 		return err
 	}
+	opts.terraform.hide(cmd, configDir, "")
 	state := filepath.Join(configDir, "provisionerd", opts.name)
 	claim, err := provisionerd.ClaimFolder(ctx, state, isSuccessor())
 	if err != nil && isSuccessor() {

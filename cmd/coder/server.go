@@ -122,6 +122,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 				return opts.settings.Write(os.Stdout)
 			}
 			opts.configDir = cli.ConfigDir(cmd)
+			opts.terraform.hide(cmd, opts.configDir, opts.postgres.url)
 			opts.logs.Verbose = cli.Verbose(cmd)
 			return runServer(cmd.Context(), opts)
 		},

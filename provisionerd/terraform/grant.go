@@ -42,17 +42,18 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandb
 		return p
 	}
 	p.UID, p.GID, p.Groups, p.Confine, p.Debug = uid, uid, g.groups, true, g.workspace
+	system := e.visible()
 	write := slices.Clone(g.write)
 	read := slices.Concat(g.read, []string{e.binary.path})
 	if !g.workspace {
 		read = slices.Concat(read, i.mirrors, []string{filepath.Join(e.runDir, "terraformrc")}, e.serviceAccount())
 	}
 	if i.bubblewrap != "" {
-		v := view{write: append(slices.Clone(write), g.sockets...), read: read, passwd: g.passwd, group: g.group, temporary: temporary}
+		v := view{system: system, write: append(slices.Clone(write), g.sockets...), read: read, passwd: g.passwd, group: g.group, temporary: temporary}
 		p.Bwrap = i.bwrap(v, e.opts.Worker[0])
 	}
 	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)
-	p.Read = slices.Concat(read, systemDirs, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(sandbox.InnerProgram), e.opts.Worker[0]})
+	p.Read = slices.Concat(read, system.paths, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(sandbox.InnerProgram), e.opts.Worker[0]})
 	return p
 }
 

@@ -75,7 +75,7 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 	default:
 		return isolation{}, fault.New(fault.Invalid, "isolation %q is unknown: use auto or none", e.opts.Isolation)
 	}
-	if err := e.checkDirs(); err != nil {
+	if err := errors.Join(e.checkDirs(), e.checkVisible()); err != nil {
 		return isolation{}, err
 	}
 	i := isolation{abi: sandbox.LandlockABI(), mirrors: cli.mirrors, caches: cli.caches, initText: cli.initText}

@@ -3,7 +3,6 @@ package terraform
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
-
-// systemDirs are the folders of the system that every sandbox sees, read-only.
-var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys"}
 
 // resolverDirs are the folders that /etc/resolv.conf may point to.
 var resolverDirs = []string{"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager"}
@@ -24,8 +20,9 @@ var deviceFiles = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/
 // temporaryDirs are private to a sandbox with namespaces; otherwise they are the host's.
 var temporaryDirs = []string{"/tmp", "/var/tmp", "/dev/shm"}
 
-// view is what one sandbox sees of the host in addition to the system.
+// view is what one sandbox sees of the host.
 type view struct {
+	system      visible
 	write, read []string // under their own names
 	passwd      string   // a file to show as /etc/passwd; empty for the host's
 	group       string   // likewise /etc/group
@@ -45,19 +42,6 @@ func (i isolation) bwrap(v view, program string) []string {
 		argv = append(argv, "--unshare-user")
 	}
 	add := func(words ...string) { argv = append(argv, words...) }
-	for _, dir := range systemDirs {
-		info, err := os.Lstat(dir)
-		if err != nil {
-			continue
-		}
-		if info.Mode()&os.ModeSymlink != 0 {
-			if to, err := os.Readlink(dir); err == nil {
-				add("--symlink", to, dir)
-			}
-			continue
-		}
-		add("--ro-bind", dir, dir)
-	}
 	add("--proc", "/proc", "--dev", "/dev")
 	for _, dir := range temporaryDirs {
 		add("--perms", "1777")
@@ -67,10 +51,20 @@ func (i isolation) bwrap(v view, program string) []string {
 		add("--tmpfs", dir)
 	}
 	add("--perms", "0755", "--size", strconv.Itoa(mountPoints), "--tmpfs", "/run", "--symlink", "/run", "/var/run")
-	made := map[string]bool{}
+	made := map[string]bool{"/run": true}
 	bind := func(how, from, to string) {
 		add(foldersTo(to, made)...)
 		add(how, from, to)
+		made[to] = true
+	}
+	for _, name := range v.system.paths {
+		if v.passwd == "" || name != "/etc/passwd" && name != "/etc/group" {
+			bind("--ro-bind-try", name, name)
+		}
+	}
+	for _, link := range v.system.links {
+		add(foldersTo(link.name, made)...)
+		add("--symlink", link.target, link.name)
 	}
 	bind("--ro-bind", program, sandbox.InnerProgram)
 	for _, name := range slices.Concat(resolverDirs, v.read) {
@@ -80,15 +74,18 @@ func (i isolation) bwrap(v view, program string) []string {
 		bind("--bind-try", name, name)
 	}
 	if v.passwd != "" {
-		add("--ro-bind", v.passwd, "/etc/passwd", "--ro-bind", v.group, "/etc/group")
+		bind("--ro-bind", v.passwd, "/etc/passwd")
+		bind("--ro-bind", v.group, "/etc/group")
 	}
+	add("--remount-ro", "/") // the root folder alone, not what is mounted below it
 	return argv
 }
 
-// foldersTo returns arguments that make the folders above name, which bubblewrap on its own would close to other accounts.
+// foldersTo returns arguments that make the folders above name, which bubblewrap on its own would close to other accounts. Made are the
+// folders that exist already.
 func foldersTo(name string, made map[string]bool) []string {
 	var argv []string
-	for dir := filepath.Dir(name); dir != "/" && !made[dir] && !slices.Contains(systemDirs, dir); dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(name); dir != "/" && !made[dir]; dir = filepath.Dir(dir) {
 		made[dir] = true
 		argv = append([]string{"--perms", "0755", "--dir", dir}, argv...)
 	}

@@ -64,6 +64,10 @@ type Options struct {
 	DockerSocket string
 	// ExtraEnv names variables of this process's environment that templates may see, such as AWS_PROFILE.
 	ExtraEnv []string
+	// Readable are files and folders of this host that templates and workspaces may read, in addition to the software and a part of /etc.
+	Readable []string
+	// Hidden are files and folders with secrets of the operator, wherever they lie, which templates and workspaces never see.
+	Hidden []string
 	// ServiceAccount is the folder with the credentials of a Kubernetes pod. Jobs may read it if ExtraEnv names KUBERNETES_SERVICE_HOST,
 	// without which nothing finds the cluster. Empty means where the kubelet puts it.
 	ServiceAccount string

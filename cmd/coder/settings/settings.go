@@ -286,6 +286,33 @@ func rank(flag *pflag.Flag) int {
 // WriteRequested reports whether the daemon must call Write and end.
 func (s *Set) WriteRequested() bool { return s.cmd.Flags().Lookup(writeFlag).Value.String() == "true" }
 
+// SecretFiles returns the files that a command's present flags name, except those with public certificates: files with secrets, and the
+// settings' own file, which may hold some.
+func SecretFiles(cmd *cobra.Command) []string {
+	var files []string
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != configFlag && !strings.HasSuffix(flag.Name, "-file") || Public(flag.Name) {
+			return
+		}
+		if values, ok := flag.Value.(pflag.SliceValue); ok {
+			files = append(files, values.GetSlice()...)
+		} else {
+			files = append(files, flag.Value.String())
+		}
+	})
+	return slices.DeleteFunc(files, func(name string) bool { return name == "" })
+}
+
+// Public reports whether a flag names a file with the certificates of authorities, which is no secret.
+func Public(flag string) bool {
+	for _, suffix := range []string{"-ca-file", "-ca-cert-file", "-cacertfile"} {
+		if strings.HasSuffix(flag, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
 // Environ returns environ, and the variables for the file's lists unless environ has some of that list.
 func (s *Set) Environ(environ []string) []string {
 	out := slices.Clone(environ)
