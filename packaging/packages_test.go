@@ -85,7 +85,7 @@ func TestContents(t *testing.T) {
 	all := append([]string{
 		"drwxr-xr-x root/root /etc/codermesh",
 		"-rw------- root/root /etc/codermesh/provisionerd.env",
-		"-rw-r----- root/codermesh /etc/codermesh/server.env",
+		"-rw------- root/root /etc/codermesh/server.env",
 		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh-provisionerd.service",
 		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh.service",
 	}, program...)

@@ -26,7 +26,7 @@ done
 dpkg --install /test/one.deb
 not systemctl is-active codermesh
 not systemctl is-enabled codermesh
-[ "$(stat -c '%U:%G %a' /etc/codermesh/server.env)" = 'root:codermesh 640' ]
+[ "$(stat -c '%U:%G %a' /etc/codermesh/server.env)" = 'root:root 600' ]
 [ "$(stat -c '%U:%G %a' /etc/codermesh/provisionerd.env)" = 'root:root 600' ]
 id codermesh
 
@@ -47,6 +47,8 @@ as_ada templates init --id process process
 as_ada templates push process -d process -y
 as_ada create dev -t process -y
 as_ada ssh dev -- echo reached | grep reached
+not as_ada ssh dev -- cat /etc/codermesh/server.env
+not as_ada ssh dev -- ls /etc/codermesh
 isolated() { journalctl --unit "$1" --since "$2" | grep '"\?isolation"\?[=:]"namespaces by bubblewrap'; }
 isolated codermesh today
 
@@ -71,7 +73,10 @@ systemctl stop codermesh-provisionerd
 
 # An upgrade restarts the server with the new program and keeps data, settings and sessions.
 before=$(systemctl show --value --property MainPID codermesh)
+chown root:codermesh /etc/codermesh/server.env # as earlier versions installed it
+chmod 640 /etc/codermesh/server.env
 dpkg --install /test/two.deb
+[ "$(stat -c '%U:%G %a' /etc/codermesh/server.env)" = 'root:root 600' ]
 [ "$(dpkg-query -W -f '${Version}' codermesh)" = 2.31.10002-1 ]
 serving
 [ "$(systemctl show --value --property MainPID codermesh)" != "$before" ]
