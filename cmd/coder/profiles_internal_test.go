@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -26,6 +30,8 @@ func TestProfilesAreServed(t *testing.T) {
 	}{
 		"/debug/pprof/":                  {http.StatusOK, "goroutine"},
 		"/debug/pprof/goroutine?debug=1": {http.StatusOK, "TestProfilesAreServed"},
+		"/debug/pprof/symbol":            {http.StatusOK, "num_symbols"},
+		"/debug/pprof/cmdline":           {http.StatusNotFound, ""}, // it may hold secrets
 		"/metrics":                       {http.StatusNotFound, ""},
 	} {
 		answer, err := http.Get("http://" + s.Addr.String() + path)
@@ -55,6 +61,63 @@ func TestProfilesStayPrivate(t *testing.T) {
 		_, err := serveProfiles(t.Context(), address, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), "--pprof-address") {
 			t.Errorf("%s: %v, want a fault that names the option", address, err)
+		}
+	}
+}
+
+// TestProfilesOnSocket serves profiles to this account alone, also where a killed process left its socket.
+func TestProfilesOnSocket(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "cm") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	path := filepath.Join(dir, "s")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := serveProfiles(t.Context(), "unix:"+path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("the socket is %v, %v", info.Mode(), err)
+	}
+	if _, err := serveProfiles(t.Context(), "unix:"+path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another program") {
+		t.Errorf("a used socket: %v", err)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}, DisableKeepAlives: true}}
+	answer, err := client.Get("http://x/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if err != nil || !strings.Contains(string(body), "TestProfilesOnSocket") {
+		t.Errorf("%s, %v", answer.Status, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the socket remains: %v", err)
+	}
+	for _, address := range []string{"unix:relative", "unix:"} {
+		if _, err := serveProfiles(t.Context(), address, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--pprof-address") && !strings.Contains(err.Error(), "absolute") {
+			t.Errorf("%s: %v", address, err)
 		}
 	}
 }

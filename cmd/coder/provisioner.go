@@ -91,7 +91,7 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could 
 	f.StringArrayVarP(&opts.tags, "tag", "t", nil, "tag key=value of the provisioner; may be repeated")
 	f.IntVar(&opts.concurrency, "concurrency", 1, "number of jobs to run at a time")
 	f.DurationVar(&opts.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to stop before it is killed")
-	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
+	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics, or unix:PATH; empty for none")
 	f.StringVarP(&opts.org, "org", "O", "", "name or id of the organization whose jobs to run (default the key's, or else the default one)")
 	flags.SetEnv(f.Lookup("org"), "CODER_ORGANIZATION")
 	flags.SetEnv(f.Lookup("tag"), "CODER_PROVISIONERD_TAGS", "CODER_PROVISIONER_DAEMON_TAG")

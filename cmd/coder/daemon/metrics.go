@@ -7,6 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,15 +45,60 @@ type Private struct {
 	done chan error
 }
 
-// ServePrivate starts to listen. The caller must close the server. flag names the option with the address.
+// SocketPath returns the path in an address like unix:/run/codermesh/metrics.sock, or "" for an address of TCP.
+func SocketPath(address string) string {
+	path, _ := strings.CutPrefix(address, "unix:")
+	if path == address {
+		return ""
+	}
+	return path
+}
+
+// ServePrivate starts to listen: on TCP, where every program of this machine reaches a loopback address, including templates and workspaces
+// that are processes; or on a Unix socket, where only this account does. The caller must close the server. flag names the option with the
+// address.
 func ServePrivate(flag, address string, handler http.Handler) (*Private, error) {
-	listener, err := net.Listen("tcp", address)
+	var listener net.Listener
+	var err error
+	if strings.HasPrefix(address, "unix:") {
+		listener, err = listenSocket(SocketPath(address))
+	} else {
+		listener, err = net.Listen("tcp", address)
+	}
 	if err != nil {
 		return nil, CannotListen(flag, address, err)
 	}
 	s := &Private{listener.Addr(), &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}, make(chan error, 1)}
 	go func() { s.done <- s.http.Serve(listener) }()
 	return s, nil
+}
+
+// listenSocket opens a Unix socket for this account alone. It replaces the socket of a process that was killed.
+func listenSocket(path string) (net.Listener, error) {
+	if !filepath.IsAbs(path) {
+		return nil, errors.New("the socket's path must be absolute")
+	}
+	listener, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if other, dialed := net.Dial("unix", path); dialed == nil {
+			other.Close()
+			return nil, err
+		} else if info, found := os.Lstat(path); !errors.Is(dialed, syscall.ECONNREFUSED) || found != nil || info.Mode().Type() != os.ModeSocket {
+			return nil, err
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("replace socket: %w", err)
+		}
+		listener, err = net.Listen("unix", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Others cannot connect before either, unless the umask lets them write.
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("close socket to others: %w", err), listener.Close())
+	}
+	return listener, nil
 }
 
 // Close ends requests that take longer than a second.
