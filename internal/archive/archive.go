@@ -4,6 +4,9 @@
 // A link may point to a file, a folder or another link of the archive, but neither a name nor a link's target may pass through
 // a link. Each link can therefore be judged by its text alone: with a/up → .., the text a/up/.. looks like a and is the folder
 // above the archive.
+//
+// An archive may not contain settings of programs that a provisioner runs in the template's folder to fetch modules: a .git folder there
+// decides what git does, and .netrc what it tells to whom.
 package archive
 
 import (
@@ -27,8 +30,41 @@ func (n *Names) Add(name string) error {
 	if !local(name) {
 		return fmt.Errorf("the entry %q lies outside of the archive", name)
 	}
+	for part := range strings.SplitSeq(clean, "/") {
+		if part == ".terraform" {
+			break // provisioners drop it
+		}
+		if program, ok := settings[strings.ToLower(part)]; ok {
+			return fmt.Errorf("the entry %q changes how %s works: leave %s out, or give it another name", name, program, part)
+		}
+	}
 	n.entries = append(n.entries, clean)
 	return nil
+}
+
+// settings are names, in lower case, of files and folders with the settings of programs that fetch modules and providers.
+var settings = map[string]string{
+	".git": "git", ".gitconfig": "git", ".git-credentials": "git", ".hg": "Mercurial", ".hgrc": "Mercurial",
+	".terraformrc": "Terraform", "terraform.rc": "Terraform", ".tofurc": "OpenTofu", "tofu.rc": "OpenTofu", ".terraform.d": "Terraform",
+	".netrc": "git and Terraform", "_netrc": "git and Terraform", ".ssh": "SSH", ".curlrc": "curl", "_curlrc": "curl", ".wgetrc": "wget",
+}
+
+// bare returns an entry that makes its folder look like a repository to git, although it is not named .git.
+func (n *Names) bare() (head string, ok bool) {
+	beside := map[string]bool{} // folders with the parts of a repository
+	for _, name := range n.entries {
+		for at := name; at != "."; at = path.Dir(at) {
+			if base := path.Base(at); base == "objects" || base == "commondir" {
+				beside[path.Dir(at)] = true
+			}
+		}
+	}
+	for _, name := range n.entries {
+		if path.Base(name) == "HEAD" && beside[path.Dir(name)] {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // AddLink adds a link. It returns an error if the name or the target leads outside of the archive.
@@ -46,8 +82,12 @@ func (n *Names) AddLink(name, target string) error {
 	return nil
 }
 
-// Check checks all entries together. Its error names an entry below a link, or a link whose target passes through another.
+// Check checks all entries together. Its error names an entry below a link, a link whose target passes through another, or a part of a
+// repository.
 func (n *Names) Check() error {
+	if head, ok := n.bare(); ok {
+		return fmt.Errorf("the entry %q makes its folder a git repository: leave it out, or give it another name", head)
+	}
 	if len(n.links) == 0 {
 		return nil
 	}

@@ -30,7 +30,7 @@ func excluded(name string, dir bool) bool {
 	if dir {
 		return base == ".git" || base == ".hg" || base == ".svn" || base == ".terraform"
 	}
-	return base == ".DS_Store" || base == "terraform.tfstate" || strings.HasSuffix(base, ".tfstate") || strings.Contains(base, ".tfstate.") ||
+	return base == ".git" || base == ".DS_Store" || base == "terraform.tfstate" || strings.HasSuffix(base, ".tfstate") || strings.Contains(base, ".tfstate.") ||
 		base == "crash.log"
 }
 
