@@ -271,18 +271,12 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err
 		}
 	}
 	g := grant{cgroup: r.slot.cgroup, write: append([]string{src, env["HOME"], env["TMPDIR"], r.slot.tmp()}, c.e.isolation.caches...)}
-	if text := c.e.isolation.initText; text != nil {
-		// The operator's configuration may hold credentials: it belongs to the account that runs init, while init runs.
-		config := filepath.Join(tmp, "terraformrc")
-		if err := os.WriteFile(config, text, 0o600); err != nil {
-			return fmt.Errorf("write terraform configuration: %w", err)
-		}
-		if err := r.slot.own(config); err != nil {
-			return err
-		}
-		env["TF_CLI_CONFIG_FILE"] = config
-		g.read = []string{config}
+	env["GIT_CEILING_DIRECTORIES"] = tmp
+	closeProxy, err := c.configure(ctx, r, tmp, env, &g)
+	if err != nil {
+		return err
 	}
+	defer closeProxy()
 	p := c.e.policyOf(c.e.isolation, r.slot.uid, g, pidFile)
 	p.Dir, p.Env = src, environment(env)
 	if err := p.Store(command, c.e.opts.Worker[0]); err != nil {
@@ -319,6 +313,55 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err
 	}
 	c.init.Observe(time.Since(began).Seconds())
 	return withoutHashes(src)
+}
+
+// configure gives init its CLI configuration: the operator's, with a proxy in place of registries that need a token. The caller calls
+// closeProxy when init has ended.
+func (c *cache) configure(ctx context.Context, r *runner, tmp string, env map[string]string, g *grant) (closeProxy func(), err error) {
+	cli := c.e.cli
+	if cli.invalid != nil {
+		return nil, cli.invalid
+	}
+	if cli.initText == nil && len(cli.tokens) == 0 {
+		return func() {}, nil
+	}
+	give := func(name string, text []byte) (string, error) {
+		file := filepath.Join(tmp, name)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return "", fmt.Errorf("write terraform configuration: %w", err)
+		}
+		g.read = append(g.read, file)
+		return file, r.slot.own(file)
+	}
+	text := cli.initText
+	if text == nil {
+		text = []byte(emptyCLIConfig)
+	}
+	closeProxy = func() {}
+	if len(cli.tokens) > 0 {
+		var proxy *registryProxy
+		if proxy, err = cli.serve(ctx); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				proxy.close()
+			}
+		}()
+		closeProxy = proxy.close
+		if text, err = proxy.config(text); err != nil {
+			return nil, err
+		}
+		if proxy.mirror != nil {
+			if env["SSL_CERT_FILE"], err = give("authorities.pem", proxy.mirror.trusted(env["SSL_CERT_FILE"])); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if env["TF_CLI_CONFIG_FILE"], err = give("terraformrc", text); err != nil {
+		return nil, err
+	}
+	return closeProxy, nil
 }
 
 func withoutHashes(src string) error {

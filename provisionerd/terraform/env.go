@@ -56,12 +56,20 @@ func environment(env map[string]string) []string {
 	return all
 }
 
-// initEnv returns what only init sees: where to install from, and credentials of registries.
+// initEnv returns what only init sees: where to install from, and bounds on the programs that fetch modules. It holds no credentials. The
+// settings that a repository could bring along do not count: no other transport than these, no repository without a .git folder, no hooks.
 func initEnv() map[string]string {
-	env := map[string]string{}
+	env := map[string]string{
+		"GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_GLOBAL": os.DevNull, "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+		"GIT_CONFIG_COUNT": "3",
+		"GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit",
+		"GIT_CONFIG_KEY_1": "core.hooksPath", "GIT_CONFIG_VALUE_1": os.DevNull,
+		"GIT_CONFIG_KEY_2": "core.fsmonitor", "GIT_CONFIG_VALUE_2": "false",
+		"HGRCPATH": os.DevNull, "HGPLAIN": "1",
+	}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, "TF_TOKEN_") || strings.HasPrefix(name, "TF_REGISTRY_") || name == "TF_PLUGIN_CACHE_DIR" {
+		if strings.HasPrefix(name, "TF_REGISTRY_") || name == "TF_PLUGIN_CACHE_DIR" {
 			env[name] = value
 		}
 	}

@@ -26,7 +26,6 @@ type isolation struct {
 	accounts   *accounts
 	mirrors    []string // folders that providers are linked from
 	caches     []string // folders that init may write
-	initText   []byte   // the CLI configuration of init, nil for that of jobs
 	// concerns are what an operator should know about it, as sentences.
 	concerns []string
 }
@@ -70,7 +69,7 @@ func errUnconfined(concerns []string) error {
 func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolation, error) {
 	switch e.opts.Isolation {
 	case "none":
-		return isolation{none: true, initText: cli.initText, concerns: []string{"templates can do what this account can: --provisioner-isolation is none"}}, nil
+		return isolation{none: true, concerns: []string{"templates can do what this account can: --provisioner-isolation is none"}}, nil
 	case "", "auto":
 	default:
 		return isolation{}, fault.New(fault.Invalid, "isolation %q is unknown: use auto or none", e.opts.Isolation)
@@ -78,7 +77,7 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 	if err := errors.Join(e.checkDirs(), e.checkVisible()); err != nil {
 		return isolation{}, err
 	}
-	i := isolation{abi: sandbox.LandlockABI(), mirrors: cli.mirrors, caches: cli.caches, initText: cli.initText}
+	i := isolation{abi: sandbox.LandlockABI(), mirrors: cli.mirrors, caches: cli.caches}
 	if i.abi == 0 {
 		i.concerns = append(i.concerns, "the kernel has no Landlock")
 	}
@@ -204,7 +203,10 @@ func (e *Executor) openFor(i isolation) error {
 // operator's holds registry credentials.
 type cliConfig struct {
 	jobFile  string
-	initText []byte   // the operator's, or nil
+	initText []byte // the operator's without credentials, or nil
+	invalid  error  // why the operator's cannot be used; Terraform, too, would report it at each init
+	registries
+	concerns []string
 	mirrors  []string // folders that providers are linked from
 	caches   []string // folders that init may write
 }
@@ -212,7 +214,7 @@ type cliConfig struct {
 const emptyCLIConfig = "disable_checkpoint = true\n"
 
 func writeCLIConfig(runDir string) (cliConfig, error) {
-	c := cliConfig{jobFile: filepath.Join(runDir, "terraformrc")}
+	c := cliConfig{jobFile: filepath.Join(runDir, "terraformrc"), registries: registries{tokens: tokensOfEnvironment(os.Environ())}}
 	if err := os.WriteFile(c.jobFile, []byte(emptyCLIConfig), 0o644); err != nil {
 		return c, fmt.Errorf("write terraform configuration: %w", err)
 	}
@@ -226,10 +228,12 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 	if err != nil {
 		return c, nil //nolint:nilerr // as Terraform does, which only warns of a file that it cannot read
 	}
-	c.initText = text
-	file, diags := new(syntax.Parser).Config(theirs, text)
+	if c.initText, c.registries, c.concerns, c.invalid = takeCredentials(theirs, text, c.tokens); c.invalid != nil {
+		return c, nil
+	}
+	file, diags := new(syntax.Parser).Config(theirs, c.initText)
 	if diags.HasErrors() {
-		return c, nil // Terraform reports its mistakes at the first init
+		return c, fmt.Errorf("read terraform configuration: %w", diags)
 	}
 	body, ok := file.Body.(*hclsyntax.Body)
 	if !ok {

@@ -96,7 +96,8 @@ type Executor struct {
 	cache     *cache
 	baseEnv   map[string]string // of Terraform, without the slot's own
 	initEnv   map[string]string // in addition for init
-	cgroups   bool              // jobs are bounded by cgroups
+	cli       cliConfig
+	cgroups   bool // jobs are bounded by cgroups
 
 	mu     sync.Mutex // guards slots and closed
 	slots  map[int]*slot
@@ -164,7 +165,7 @@ func (e *Executor) setUp(ctx context.Context) (err error) {
 		workspaces = e.opts.WorkspacesDir
 	}
 	e.baseEnv = baseEnv(opts.ExtraEnv, cli.jobFile, workspaces)
-	e.initEnv = initEnv()
+	e.initEnv, e.cli = initEnv(), cli
 	if err := e.putAside(); err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (e *Executor) Announce() {
 	if concern := e.binary.concern(); concern != "" {
 		e.log.Warn("old Terraform", "reason", concern)
 	}
-	for _, concern := range e.isolation.concerns {
+	for _, concern := range slices.Concat(e.isolation.concerns, e.cli.concerns) {
 		e.log.Warn(concern)
 	}
 }
