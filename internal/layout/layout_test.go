@@ -89,6 +89,10 @@ var law = map[string]rule{
 	"coderd/redirect":           {imports: []string{"coderd/seal"}},
 	"coderd/extauth":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/states"}},
 	"coderd/secrets":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/states"}},
+	"coderd/consents": {
+		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac"},
+		tests:   []string{"agent/agentpb", "coderd/...", "provisionerd/provisionerpb"},
+	},
 	"coderd/signin": {
 		imports: []string{"coderd/audit", "coderd/claims", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/seal", "coderd/users"},
 	},

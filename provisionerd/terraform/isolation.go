@@ -229,7 +229,7 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 		return c, nil //nolint:nilerr // as Terraform does, which only warns of a file that it cannot read
 	}
 	if c.initText, c.registries, c.concerns, c.invalid = takeCredentials(theirs, text, c.tokens); c.invalid != nil {
-		return c, nil
+		return c, nil //nolint:nilerr // init reports it, with the file
 	}
 	file, diags := new(syntax.Parser).Config(theirs, c.initText)
 	if diags.HasErrors() {

@@ -327,7 +327,7 @@ func (p *registryProxy) service(ctx context.Context, host, service string) (*url
 
 // discover asks a host for its services: https://developer.hashicorp.com/terraform/internals/remote-service-discovery
 func (p *registryProxy) discover(ctx context.Context, host string) (map[string]string, error) {
-	answer, body, err := p.get(ctx, &url.URL{Scheme: "https", Host: host, Path: "/.well-known/terraform.json"}, p.tokens[host])
+	answer, body, err := p.get(ctx, &url.URL{Scheme: "https", Host: host, Path: "/.well-known/terraform.json"}, p.tokens[host]) //nolint:bodyclose // get closes it
 	if err != nil {
 		return nil, err
 	}
