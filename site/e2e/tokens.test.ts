@@ -134,7 +134,7 @@ it("keeps secrets: adds, changes, disables and deletes them, and never shows a v
   await page.getByText("No secrets").waitFor();
 });
 
-it("withholds the credentials of an owner who has not started a workspace, and lets the owner revoke them", async () => {
+it("withholds credentials of owners who started nothing, and lets them revoke", async () => {
   const pia = await member("pia");
   await run(place, ["create", "pia/gift", "-t", "process", "-y"]);
   const { page } = await open(place, pia);
