@@ -9,8 +9,6 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 )
 
-const ReattachVariable = "TF_REATTACH_PROVIDERS"
-
 // Watching returns env with pid as the process of every attached provider. Each second Terraform sends that process the signal 0, and
 // cancels all requests to the provider once this fails. It always fails for the provider worker, which has no number in the job's
 // namespaces and lies outside of the job's Landlock domain. So Terraform gets a process that it may signal and that lives as long as
