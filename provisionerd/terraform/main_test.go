@@ -60,19 +60,17 @@ func TestMain(m *testing.M) {
 			}
 		case "sandbox-kill":
 			err = sandbox.Kill()
-		case "attack-calls":
-			err = attackCalls(os.Args[2])
 		case "workspace-process":
 			err = terraform.ProcessCommand(os.Args[2:])
-		case "leave-ipc":
-			err = leaveIPC(os.Args[2:])
-		case "try-call":
-			err = tryCall(os.Args[2])
 		case "doomed":
 			err = runDoomed(os.Args[2:])
 		default:
-			goleak.VerifyTestMain(m)
-			return
+			attack, ok := attackers[os.Args[1]]
+			if !ok {
+				goleak.VerifyTestMain(m)
+				return
+			}
+			err = attack(os.Args[2:])
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -24,6 +24,7 @@ const InnerProgram = "/run/codermesh/coder"
 // LowestAccount is the first account that a job may run as. KillAccount never kills processes of accounts below it.
 const LowestAccount = 30_000
 
+// ReattachVariable is Terraform's variable for providers that it attaches to instead of starting them.
 const ReattachVariable = "TF_REATTACH_PROVIDERS"
 
 // commandSuffix distinguishes the name of a command from the name of its policy's file.
