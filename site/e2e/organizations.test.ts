@@ -303,7 +303,7 @@ it("asks an invited user before they become a member", async () => {
   await page.getByRole("button", { name: "Add member" }).click();
   await page.getByRole("dialog").getByLabel("Username").fill("vera");
   await page.getByRole("dialog").getByRole("button", { name: "Add member" }).click();
-  const sent = page.getByRole("table", { name: "Invitations" });
+  const sent = page.getByRole("region", { name: "Invitations" });
   await sent.getByRole("row").filter({ hasText: "vera" }).waitFor();
   await axe(page, "sent invitations");
 
@@ -315,6 +315,6 @@ it("asks an invited user before they become a member", async () => {
   await banner.getByRole("button", { name: "Accept" }).click();
   await banner.waitFor({ state: "detached" });
   await page.reload();
-  await page.getByRole("table", { name: "Members" }).getByRole("row").filter({ hasText: "vera" }).waitFor();
+  await page.getByRole("region", { name: "Members" }).getByRole("row").filter({ hasText: "vera" }).waitFor();
   expect(await sent.count()).toBe(0);
 });

@@ -8,7 +8,6 @@ import type {
   CreateBuildRequest,
   CreateTokenResponse,
   ParameterValue,
-  TransferWorkspaceRequest,
   UpdateDormancyRequest,
   Workspace,
   WorkspaceBuild,
@@ -32,11 +31,6 @@ export const reread = async (client: QueryClient, workspace: string) =>
 // wake ends a workspace's dormancy. It can be started then.
 const wake = (w: Workspace) =>
   send<Workspace>("PUT", `workspaces/${w.id}/dormant`, { dormant: false } satisfies UpdateDormancyRequest);
-
-// transfer gives a workspace to another user. A workspace that is not stopped is stopped first: the answer is the
-// workspace as it is until then.
-export const transfer = (workspace: string, request: TransferWorkspaceRequest) =>
-  send<Workspace>("POST", `workspaces/${workspace}/transfer`, request);
 
 // openWithToken opens an address that contains a session token of the user: that of a program on this machine.
 export async function openWithToken(make: (token: string) => string) {

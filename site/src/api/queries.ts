@@ -39,7 +39,8 @@ const containing = (text: string) => {
   return plain && segment(`search:"${plain}"`);
 };
 
-const ask = <T>(key: readonly unknown[], path: string) =>
+// ask is for queries of one part of the dashboard. Those in this file are in what a browser loads first.
+export const ask = <T>(key: readonly unknown[], path: string) =>
   queryOptions({ queryKey: key, queryFn: ({ signal }) => get<T>(path, signal) });
 
 type Checks = t.AuthorizationRequest["checks"];
@@ -119,8 +120,6 @@ export const queries = {
     ),
   workspace: (owner: string, name: string) =>
     ask<t.Workspace>(["workspaces", "one", owner, name], `users/${segment(owner)}/workspace/${segment(name)}`),
-  // workspaceByID finds a workspace that was renamed, transferred or deleted.
-  workspaceByID: (id: string) => ask<t.Workspace>(["workspaces", "by-id", id], `workspaces/${id}?include_deleted=true`),
   builds: (workspace: string) =>
     ask<t.WorkspaceBuild[]>(["workspaces", "builds", workspace], `workspaces/${workspace}/builds`),
   build: (owner: string, name: string, number: number) =>
@@ -250,8 +249,6 @@ export const queries = {
   users: (sort: t.UserOrder = "username") =>
     ask<t.UsersResponse>(["users", "list", sort], `users?limit=1000&sort=${sort}`),
   invitations: () => ask<t.OrganizationInvitation[]>(["invitations"], "users/me/invitations"),
-  sentInvitations: (organization: string) =>
-    ask<t.OrganizationInvitation[]>(["invitations", organization], `${orgPath(organization)}/invitations`),
   siteRoles: () => ask<t.AssignableRole[]>(["users", "roles"], "users/roles"),
   tokens: (expired: boolean) =>
     ask<t.APIKey[]>(["tokens", expired], `users/me/keys/tokens${expired ? "?include_expired=true" : ""}`),
@@ -260,7 +257,6 @@ export const queries = {
   userAppearance: () => ask<t.UserAppearance>(["user-appearance"], "users/me/appearance"),
   quietHours: () => ask<t.QuietHours>(["quiet-hours"], "users/me/quiet-hours"),
   tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
-  consents: () => ask<t.TemplateConsent[]>(["template-consents"], "users/me/template-consents"),
   secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
   externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),

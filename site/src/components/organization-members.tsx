@@ -2,8 +2,14 @@ import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { UserPlus } from "lucide-react";
 import { useState } from "react";
 import { segment, send } from "~/api/client";
-import { memberPageSize, orgPath, queries } from "~/api/queries";
-import type { AssignableRole, Organization, OrganizationMember, UpdateRolesRequest } from "~/api/types";
+import { ask, memberPageSize, orgPath, queries } from "~/api/queries";
+import type {
+  AssignableRole,
+  Organization,
+  OrganizationInvitation,
+  OrganizationMember,
+  UpdateRolesRequest,
+} from "~/api/types";
 import { useDebounced } from "~/lib/hooks";
 import { summary } from "~/lib/permissions";
 import { Confirm, FormDialog } from "./dialog";
@@ -128,7 +134,7 @@ export function OrganizationMembers({ organization: o, may }: MembersProps) {
 
 // Sent lists the invitations that await an answer.
 function Sent({ organization: o }: { organization: Organization }) {
-  const { data } = useQuery(queries.sentInvitations(o.name));
+  const { data } = useQuery(ask<OrganizationInvitation[]>(["invitations", o.name], `${orgPath(o.name)}/invitations`));
   const withdraw = useMutation({
     mutationFn: (id: string) => send("DELETE", `${orgPath(o.name)}/invitations/${id}`),
   });

@@ -3,17 +3,19 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Handshake } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
-import { queries } from "~/api/queries";
+import { ask } from "~/api/queries";
 import type { TemplateConsent, Workspace } from "~/api/types";
 import { Confirm } from "./dialog";
 import { DocsLink } from "./docs-link";
 import { Table } from "./table";
 import { Ago, Button, Card, Empty, Note, Pending } from "./ui";
 
+const given = ask<TemplateConsent[]>(["template-consents"], "users/me/template-consents");
+
 const nameOf = (c: TemplateConsent) => c.template_display_name || c.template_name;
 
 export function TemplateConsents() {
-  const consents = useQuery(queries.consents());
+  const consents = useQuery(given);
   const client = useQueryClient();
   const [revoking, revoke] = useState<TemplateConsent | null>(null);
   return (
@@ -56,7 +58,7 @@ export function TemplateConsents() {
           danger
           onConfirm={async () => {
             await send("DELETE", `users/me/template-consents/${revoking.template_id}`);
-            await client.invalidateQueries({ queryKey: queries.consents().queryKey });
+            await client.invalidateQueries({ queryKey: given.queryKey });
           }}
           onClose={() => revoke(null)}
         >

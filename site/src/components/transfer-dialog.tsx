@@ -2,9 +2,10 @@
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation } from "wouter";
-import { reread, transfer } from "~/api/actions";
+import { reread } from "~/api/actions";
+import { send } from "~/api/client";
 import { candidatesOfWorkspace } from "~/api/sharing";
-import type { MinimalUser, Workspace } from "~/api/types";
+import type { MinimalUser, TransferWorkspaceRequest, Workspace } from "~/api/types";
 import { useDebounced } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { toast } from "~/lib/toasts";
@@ -12,6 +13,11 @@ import { FormDialog } from "./dialog";
 import { DocsLink } from "./docs-link";
 import { Choice, SearchInput, TextField } from "./form";
 import { Pending } from "./ui";
+
+// transfer gives a workspace to another user. A workspace that is not stopped is stopped first: the answer is the
+// workspace as it is until then.
+const transfer = (workspace: string, request: TransferWorkspaceRequest) =>
+  send<Workspace>("POST", `workspaces/${workspace}/transfer`, request);
 
 export default function TransferDialog({ workspace: w, onClose }: { workspace: Workspace; onClose: () => void }) {
   const [search, setSearch] = useState("");

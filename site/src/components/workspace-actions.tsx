@@ -1,6 +1,6 @@
 // The buttons and the menu that start, stop, update and delete a workspace. A page has one useWorkspaceActions and one
 // ActionDialogs, however many workspaces it lists.
-import { ArrowRightLeft, CircleStop, Play, RefreshCw, Rocket, Star, Sunrise, Trash2, X } from "lucide-react";
+import { CircleStop, CircleUser, Play, RefreshCw, Rocket, Star, Sunrise, Trash2, X } from "lucide-react";
 import { lazy, type ReactNode, Suspense, useCallback, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
@@ -141,7 +141,7 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
       </Item>
       {(w.permissions.delete || w.permissions.transfer) && <Separator />}
       {w.permissions.transfer && (
-        <Item icon={<ArrowRightLeft />} disabled={!may.idle} onSelect={() => act(w, "transfer")}>
+        <Item icon={<CircleUser />} disabled={!may.idle} onSelect={() => act(w, "transfer")}>
           Transfer…
         </Item>
       )}

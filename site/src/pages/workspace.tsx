@@ -3,7 +3,7 @@ import { ArrowRightLeft, Trash2 } from "lucide-react";
 import { Fragment, type ReactNode, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useBuildLog } from "~/api/logs";
-import { gone, queries } from "~/api/queries";
+import { ask, gone, queries } from "~/api/queries";
 import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent-card";
 import { Consequences, Dormancy } from "~/components/consequences";
@@ -36,6 +36,9 @@ import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
+// byID finds a workspace that was renamed, transferred or deleted.
+const byID = (id: string) => ask<Workspace>(["workspaces", "by-id", id], `workspaces/${id}?include_deleted=true`);
+
 export default function WorkspacePage({
   owner,
   name,
@@ -49,7 +52,7 @@ export default function WorkspacePage({
   const workspace = useQuery(queries.workspace(owner, name));
   // Those who may still see it learn what became of it.
   const left = gone(workspace.error) ? workspace.data : undefined;
-  const now = useQuery({ ...queries.workspaceByID(left?.id ?? ""), enabled: left !== undefined });
+  const now = useQuery({ ...byID(left?.id ?? ""), enabled: left !== undefined });
   if (gone(workspace.error)) {
     if (left && now.isPending) return <PendingPage query={now} what="workspace" title={name} />;
     if (now.data && now.data.latest_build.status !== "deleted" && left) return <Moved from={left} to={now.data} />;
