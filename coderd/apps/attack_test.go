@@ -387,8 +387,10 @@ func TestHosts(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"code--main--dev--ann.apps.example.com.evil.example": "dashboard /", "evilapps.example.com": "dashboard /", "apps.example.com": "dashboard /",
-		"coder.example.com": "dashboard /",
+		"code--main--dev--ann.apps.example.com.evil.example": `does not answer to the host code--main--dev--ann.apps.example.com.evil.example."}`,
+		"evilapps.example.com":                               `does not answer to the host evilapps.example.com."}`,
+		"apps.example.com":                                   `does not answer to the host apps.example.com."}`,
+		"coder.example.com":                                  "dashboard /",
 	} {
 		got := raw("GET / HTTP/1.1\r\nHost: " + name + "\r\nX-Forwarded-Host: all--main--dev--ann.apps.example.com\r\nConnection: close\r\n\r\n")
 		if !strings.HasSuffix(got, want) {

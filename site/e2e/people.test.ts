@@ -87,11 +87,12 @@ it("lets user admins manage all users but owners", async () => {
   await dialog.getByRole("button", { name: "Create user" }).click();
   await page.getByRole("button", { name: "More for dan" }).click();
   await page.getByRole("menuitem", { name: "Change roles…" }).click();
-  await dialog.getByLabel(/^Auditor/).check();
+  await dialog.getByLabel(/^User Admin/).check();
   expect(await dialog.getByLabel(/^Owner/).isDisabled()).toBe(true);
+  expect(await dialog.getByLabel(/^Auditor/).isDisabled()).toBe(true); // reads what user admins cannot
   await axe(page, "roles of a user");
   await dialog.getByRole("button", { name: "Save roles" }).click();
-  await page.getByRole("row").filter({ hasText: "dan@example.com" }).getByText("Auditor").waitFor();
+  await page.getByRole("row").filter({ hasText: "dan@example.com" }).getByText("User Admin").waitFor();
   await page.getByRole("row").filter({ hasText: "ada@example.com" }).waitFor();
   expect(await page.getByRole("button", { name: "More for ada" }).count()).toBe(0);
 });
