@@ -393,7 +393,7 @@ func TestHosts(t *testing.T) {
 		"coder.example.com":                                  "dashboard /",
 	} {
 		got := raw("GET / HTTP/1.1\r\nHost: " + name + "\r\nX-Forwarded-Host: all--main--dev--ann.apps.example.com\r\nConnection: close\r\n\r\n")
-		if !strings.HasSuffix(got, want) {
+		if !strings.HasSuffix(strings.TrimSpace(got), want) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}

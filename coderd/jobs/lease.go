@@ -151,8 +151,10 @@ func (s *Service) waitOn(ctx context.Context, daemon uuid.UUID, d deadline) (tim
 		return 0, fmt.Errorf("read provisioner: %w", err)
 	}
 	unseen := time.Duration(row.UnseenSeconds * float64(time.Second))
-	switch {
-	case row.Online && unseen < lostAfter*s.opts.Heartbeat:
+	switch online := row.Online && unseen < lostAfter*s.opts.Heartbeat; {
+	case online && d.reason != "":
+		return retryAfter, nil // it lost its access, and a server is about to end its session
+	case online:
 		return s.patience(), nil // its server still sends heartbeats
 	case d.reason != "":
 		return 0, nil // it lost its access
