@@ -178,10 +178,16 @@ func TestScriptsNameTheAccessURL(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			s.Handler.ServeHTTP(w, r)
+			if header == "Host" {
+				if w.Code != http.StatusMisdirectedRequest || strings.Contains(w.Body.String(), "#!") {
+					t.Errorf("%s for a foreign host: %d %s", path, w.Code, w.Body)
+				}
+				continue
+			}
 			if strings.Contains(w.Body.String(), "evil") {
 				t.Errorf("%s with %s: %s", path, header, w.Body)
 			}
-			if header != "Host" && (w.Code != http.StatusOK || !strings.Contains(w.Body.String(), s.URL.String())) {
+			if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), s.URL.String()) {
 				t.Errorf("%s with %s: %d, without the access URL:\n%s", path, header, w.Code, w.Body)
 			}
 		}

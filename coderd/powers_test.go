@@ -104,10 +104,11 @@ type accountRoute struct {
 
 // accountRoutes has an entry for every route that changes accounts; see isAccountRoute.
 var accountRoutes = map[string]accountRoute{
-	"POST /api/v2/users/first":               {alone: "it makes the first account, and none after it"},
-	"POST /api/v2/users/login":               {alone: "it needs the account's password"},
-	"POST /api/v2/users/logout":              {alone: "it ends the caller's own session"},
-	"POST /api/v2/users/otp/change-password": {alone: "it needs the code that was mailed"},
+	"POST /api/v2/users/first":                                 {alone: "it makes the first account, and none after it"},
+	"POST /api/v2/users/login":                                 {alone: "it needs the account's password"},
+	"POST /api/v2/users/logout":                                {alone: "it ends the caller's own session"},
+	"DELETE /api/v2/users/{user}/template-consents/{template}": {alone: "only the user themselves, and it takes credentials from a template"},
+	"POST /api/v2/users/otp/change-password":                   {alone: "it needs the code that was mailed"},
 	"POST /api/v2/users": {bodies: []string{
 		`{"username": "{n}", "email": "{n}@example.com", "login_type": "none", "roles": ["owner"]}`,
 		`{"username": "{n}", "email": "{n}@example.com", "login_type": "none", "organization_ids": ["{east}"]}`}},

@@ -118,6 +118,7 @@ func TestJSONIsTheAPIs(t *testing.T) {
 		"templates list":                 {"", "templates", []sdk.Template{template}, template, ""},
 		"templates versions list":        {"docker", "templates/" + id + "/versions", []sdk.TemplateVersion{version}, version, "active"},
 		"templates presets list":         {"docker", "templateversions/" + id + "/presets", []sdk.Preset{sample[sdk.Preset]()}, sample[sdk.Preset](), ""},
+		"templates consent list":         {"", "users/me/template-consents", []sdk.TemplateConsent{sample[sdk.TemplateConsent]()}, sample[sdk.TemplateConsent](), ""},
 		"users list":                     {"", "users", sdk.UsersResponse{Users: []sdk.User{user}, Count: 1}, user, ""},
 		"users show":                     {"ada", "users/ada", user, user, ""},
 		"users oidc-claims":              {"", "users/oidc-claims", sample[sdk.OIDCClaimsResponse](), sample[sdk.OIDCClaimsResponse](), ""},
