@@ -27,6 +27,16 @@ func TestLongPackets(t *testing.T) {
 			}
 		})
 	})
+	t.Run("full queues", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := relay()
+			p.floods = 3
+			download(t, relay(), p, size)
+			if longest(p) <= relayPacket*9/10 {
+				t.Errorf("the longest packet has %d bytes", longest(p))
+			}
+		})
+	})
 	t.Run("a peer that takes none", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := relay()

@@ -201,16 +201,30 @@ func (a *assoc) arrived(p *sentPacket) {
 }
 
 // lost schedules the content of a lost packet for retransmission.
-func (a *assoc) lost(p *sentPacket) {
+func (a *assoc) lost(n uint64) {
+	p := a.sent.at(n)
 	p.done = true
 	if !p.old {
 		if p.tries != 0 {
-			a.mtuTries++
+			if a.nextArrived(n) {
+				a.mtuTries++
+			}
 			a.mtuProbing = false
 		}
 		a.cc.gone(p.size, p.tries == 0)
 	}
 	p.each(func(f *sentFrame) { f.conn.lostFrame(f) })
+}
+
+// nextArrived reports whether the packet after the lost packet n has arrived, or none was sent. If it has not, both may have been lost in a
+// full queue, and the loss of n does not show that the path takes no packets of its length.
+func (a *assoc) nextArrived(n uint64) bool {
+	for n++; n < a.sent.next; n++ {
+		if p := a.sent.at(n); p.size > 0 { // others need no acknowledgement
+			return p.done
+		}
+	}
+	return true
 }
 
 // detectLost finds packets that later ones overtook too long ago, and determines when the next one will be lost.
@@ -227,7 +241,7 @@ func (a *assoc) detectLost(now time.Duration) {
 			late = max(late, a.oldTrips.late())
 		}
 		if now-p.at >= late {
-			a.lost(p)
+			a.lost(n)
 		} else if a.lossAt == 0 || p.at+late < a.lossAt {
 			a.lossAt = p.at + late
 			if !p.old {
@@ -262,7 +276,7 @@ func (a *assoc) back(now time.Duration) {
 	resend := a.timeouts > 0
 	for n := h.base; n < h.next; n++ {
 		if p := h.at(n); !p.done && now-p.at >= late {
-			a.lost(p)
+			a.lost(n)
 			resend = true
 		}
 	}

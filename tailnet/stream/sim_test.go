@@ -25,6 +25,7 @@ type path struct {
 	rate    float64       // bytes per second; 0: unlimited
 	queue   time.Duration // how long packets may wait for the rate
 	longest int           // bytes; longer packets are lost; 0: unlimited
+	floods  int           // how often a queue overflows when a packet over 1500 bytes comes: it is lost, and those behind it
 	resend  time.Duration // a TCP connection carries the packets: a lost one arrives this much later, and the next ones wait for it
 
 	// young is the round trip of a TCP connection from a relay that begins with ten packets a round trip and doubles until it has reached
@@ -134,6 +135,7 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 	var (
 		first, free, arrived time.Time
 		waiting              []time.Time
+		floods, flooded      int // how often, and how many packets more
 	)
 	for {
 		select {
@@ -146,6 +148,14 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 		for i := range count {
 			p.packets.Add(1)
 			p.bytes.Add(int64(sizes[i]))
+			if flooded == 0 && floods < p.floods && sizes[i] > 1500 {
+				floods, flooded = floods+1, 20
+			}
+			if flooded > 0 {
+				flooded--
+				p.dropped.Add(1)
+				continue
+			}
 			lost := p.loss > 0 && rand.Float64() < p.loss
 			if p.cut.Load() || lost && p.resend == 0 || p.longest != 0 && sizes[i] > p.longest {
 				p.dropped.Add(1)
