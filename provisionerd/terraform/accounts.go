@@ -193,22 +193,18 @@ func mapped(uid int) bool {
 	return false
 }
 
-// writeAccountFiles writes what a sandbox sees as /etc/passwd and /etc/group: the host's entries, preceded by the one
-// account that the sandbox runs as. A uid of 0 means our own account.
-func writeAccountFiles(passwd, group, name string, uid int, home, shell string) error {
-	if uid == 0 {
-		uid = os.Geteuid()
+// writeAccountFiles writes passwd and group into a sandbox's /etc: the host's entries, preceded by the one account that the sandbox runs as.
+func writeAccountFiles(etc string, a account) error {
+	if a.uid == 0 {
+		a.uid = os.Geteuid()
 	}
-	home, shell = strings.NewReplacer(":", "", "\n", "").Replace(home), strings.NewReplacer(":", "", "\n", "").Replace(shell)
-	for file, line := range map[string]string{
-		passwd: fmt.Sprintf("%s:x:%d:%d::%s:%s\n", name, uid, uid, home, shell),
-		group:  fmt.Sprintf("%s:x:%d:\n", name, uid),
+	plain := strings.NewReplacer(":", "", "\n", "")
+	for name, line := range map[string]string{
+		"passwd": fmt.Sprintf("%s:x:%d:%d::%s:%s\n", a.name, a.uid, a.uid, plain.Replace(a.home), plain.Replace(a.shell)),
+		"group":  fmt.Sprintf("%s:x:%d:\n", a.name, a.uid),
 	} {
-		theirs := hostLines("/etc/"+map[string]string{passwd: "passwd", group: "group"}[file], name)
-		if err := os.WriteFile(file+".new", append([]byte(line), theirs...), 0o644); err != nil {
-			return fmt.Errorf("write accounts: %w", err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
+		theirs := hostLines(filepath.Join(configDir, name), a.name)
+		if err := os.WriteFile(filepath.Join(etc, name), append([]byte(line), theirs...), 0o644); err != nil {
 			return fmt.Errorf("write accounts: %w", err)
 		}
 	}

@@ -12,13 +12,13 @@ import (
 
 // grant is what one sandbox may use of the host in addition to the system.
 type grant struct {
-	write, read   []string // files and folders, under their own names
-	sockets       []string // unix sockets to connect to
-	passwd, group string   // files shown as /etc/passwd and /etc/group; empty for the host's
-	groups        []int
-	cgroup        *cgroup
-	workspace     bool            // for a workspace's process, not a job's
-	limits        WorkspaceLimits // of a workspace's process
+	write, read []string   // files and folders, under their own names
+	sockets     []string   // unix sockets to connect to
+	etc         *etcFolder // the sandbox's /etc; nil for the host's
+	groups      []int
+	cgroup      *cgroup
+	workspace   bool            // for a workspace's process, not a job's
+	limits      WorkspaceLimits // of a workspace's process
 }
 
 // policyOf returns the sandbox policy of a command that runs as uid and may use what g grants.
@@ -42,18 +42,22 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandb
 		return p
 	}
 	p.UID, p.GID, p.Groups, p.Confine, p.Debug = uid, uid, g.groups, true, g.workspace
-	system := e.visible()
+	system := e.hostFiles()
+	config := system.paths
+	if g.etc != nil {
+		config = append(slices.DeleteFunc(slices.Clone(config), inEtc), configDir)
+	}
 	write := slices.Clone(g.write)
 	read := slices.Concat(g.read, []string{e.binary.path})
 	if !g.workspace {
 		read = slices.Concat(read, i.mirrors, []string{filepath.Join(e.runDir, "terraformrc")}, e.serviceAccount())
 	}
 	if i.bubblewrap != "" {
-		v := view{system: system, write: append(slices.Clone(write), g.sockets...), read: read, passwd: g.passwd, group: g.group, temporary: temporary}
+		v := view{system: system, write: append(slices.Clone(write), g.sockets...), read: read, etc: g.etc, temporary: temporary}
 		p.Bwrap = i.bwrap(v, e.opts.Worker[0])
 	}
 	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)
-	p.Read = slices.Concat(read, system.paths, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(sandbox.InnerProgram), e.opts.Worker[0]})
+	p.Read = slices.Concat(read, config, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(sandbox.InnerProgram), e.opts.Worker[0]})
 	return p
 }
 

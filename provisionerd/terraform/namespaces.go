@@ -24,9 +24,8 @@ var temporaryDirs = []string{"/tmp", "/var/tmp", "/dev/shm"}
 type view struct {
 	system      visible
 	write, read []string // under their own names
-	passwd      string   // a file to show as /etc/passwd; empty for the host's
-	group       string   // likewise /etc/group
-	temporary   uint64   // bytes that each temporary folder may hold; 0 means no bound
+	etc         *etcFolder
+	temporary   uint64 // bytes that each temporary folder may hold; 0 means no bound
 }
 
 // mountPoints bounds the file system that holds mount points alone, in bytes.
@@ -52,17 +51,23 @@ func (i isolation) bwrap(v view, program string) []string {
 	}
 	add("--perms", "0755", "--size", strconv.Itoa(mountPoints), "--tmpfs", "/run", "--symlink", "/run", "/var/run")
 	made := map[string]bool{"/run": true}
+	paths, links := v.system.paths, v.system.links
+	if v.etc != nil {
+		add("--ro-bind", v.etc.dir, configDir)
+		paths = append(slices.DeleteFunc(slices.Clone(paths), inEtc), v.etc.mounts...)
+		links = slices.DeleteFunc(slices.Clone(links), func(l link) bool { return inEtc(l.name) })
+	}
 	bind := func(how, from, to string) {
-		add(foldersTo(to, made)...)
+		if v.etc == nil || !inEtc(to) { // otherwise the folder has a mount point
+			add(foldersTo(to, made)...)
+		}
 		add(how, from, to)
 		made[to] = true
 	}
-	for _, name := range v.system.paths {
-		if v.passwd == "" || name != "/etc/passwd" && name != "/etc/group" {
-			bind("--ro-bind-try", name, name)
-		}
+	for _, name := range paths {
+		bind("--ro-bind-try", name, name)
 	}
-	for _, link := range v.system.links {
+	for _, link := range links {
 		add(foldersTo(link.name, made)...)
 		add("--symlink", link.target, link.name)
 	}
@@ -72,10 +77,6 @@ func (i isolation) bwrap(v view, program string) []string {
 	}
 	for _, name := range v.write {
 		bind("--bind-try", name, name)
-	}
-	if v.passwd != "" {
-		bind("--ro-bind", v.passwd, "/etc/passwd")
-		bind("--ro-bind", v.group, "/etc/group")
 	}
 	add("--remount-ro", "/") // the root folder alone, not what is mounted below it
 	return argv

@@ -20,8 +20,12 @@ const (
 	volatileLock = "codermesh-folders"
 )
 
-// ownFiles matches the names of an executor's files in its run folder, apart from the folders of slots and leftDir.
-var ownFiles = regexp.MustCompile(`^([gjptux]-?[0-9]+(\.new|\.run)?|try(\.pid|\.new|\.run)?|terraformrc)$`)
+// ownFiles matches the names of an executor's files in its run folder, apart from the folders of slots and leftDir. ownFolders matches those
+// of folders that hold nothing to keep.
+var (
+	ownFiles   = regexp.MustCompile(`^([gjptux]-?[0-9]+(\.new|\.run)?|try(\.pid|\.new|\.run)?|terraformrc)$`)
+	ownFolders = regexp.MustCompile(`^e-?[0-9]+$`)
+)
 
 // derivedDirs matches the names of run folders that chooseDirs makes.
 var derivedDirs = regexp.MustCompile(`^cm-[0-9a-f]{10}$`)
@@ -112,8 +116,8 @@ func emptyRunDir(root *os.Root) (kept bool, err error) {
 			hasLock = true // the last, because it makes the folder ours
 		case name == leftDir && entry.IsDir():
 			kept = root.Remove(name) != nil || kept // it holds remains of jobs
-		case ownFiles.MatchString(name) && !entry.IsDir():
-			if err := root.Remove(name); err != nil {
+		case ownFiles.MatchString(name) && !entry.IsDir(), ownFolders.MatchString(name):
+			if err := root.RemoveAll(name); err != nil {
 				return true, fmt.Errorf("empty run folder: %w", err)
 			}
 		default:

@@ -31,7 +31,7 @@ import (
 //	<run>/s3/process  the socket by which a build asks for its workspace's process
 //	<run>/x3          the sandbox of its commands, and x3.run, the command
 //	<run>/p3          the process that runs now
-//	<run>/u3, g3      the accounts that the sandbox sees
+//	<run>/e3          the /etc that the sandbox sees
 //	<run>/j3          the job
 //	<run>/t3          the resources that it has begun to change
 type slot struct {
@@ -96,10 +96,7 @@ func (s *slot) takeAccount() error {
 		s.uid = uid
 	}
 	s.spent = false
-	if s.e.isolation.bubblewrap == "" {
-		return nil
-	}
-	return writeAccountFiles(s.beside("u"), s.beside("g"), jobAccount, s.uid, s.home(), "/bin/sh")
+	return nil
 }
 
 // changeAccount gives back the account of a job that has ended, and takes another.
@@ -141,7 +138,10 @@ func (s *slot) allow(g grant) error {
 	g.write = append([]string{s.work(), s.home(), s.tmp()}, g.write...)
 	g.sockets = append([]string{s.processSocket()}, g.sockets...)
 	if s.e.isolation.bubblewrap != "" {
-		g.passwd, g.group = s.beside("u"), s.beside("g")
+		var err error
+		if g.etc, err = s.e.writeEtc(s.beside("e"), account{jobAccount, s.home(), "/bin/sh", s.uid}); err != nil {
+			return err
+		}
 	}
 	g.cgroup = s.cgroup
 	s.policy = s.e.policyOf(s.e.isolation, s.uid, g, s.pidFile())
@@ -237,6 +237,7 @@ func newTerraform(command string) (*tfexec.Terraform, error) {
 
 // begin takes the slot for a job.
 func (s *slot) begin(offer *provisionerpb.Offer) error {
+	s.e.lookAtHost()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.spent {

@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 //
 //	<workspaces>/<id>/home       its HOME, the one folder that it may write; its owner is the workspace's account
 //	<workspaces>/<id>/agent.log  what the process prints; its older half is removed when it is full
+//	<workspaces>/<id>/etc        what it sees as /etc, with its account's name
 //	<workspaces>/<id>/process    the process that runs, as it is noted for slots
 //	<workspaces>/<id>/sandbox    its sandbox, with secrets of the workspace: there only while the process starts
 //
@@ -60,18 +62,13 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err 
 		return err
 	}
 	g := grant{write: []string{home}, workspace: true, limits: limits}
-	account := spaceAccount
+	name := spaceAccount
 	if s.e.isolation.bubblewrap != "" {
-		g.passwd, g.group = filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
-		shell := r.Env["SHELL"]
-		if shell == "" {
-			shell = "/bin/sh"
-		}
-		if err := writeAccountFiles(g.passwd, g.group, account, uid, home, shell); err != nil {
+		if g.etc, err = s.e.writeEtc(filepath.Join(dir, "etc"), account{name, home, cmp.Or(r.Env["SHELL"], "/bin/sh"), uid}); err != nil {
 			return err
 		}
 	} else if current, err := user.Current(); err == nil {
-		account = current.Username
+		name = current.Username
 	}
 	program := r.Args[0]
 	if !strings.Contains(program, "/") {
@@ -83,7 +80,7 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err 
 		return err
 	}
 	p := s.e.policyOf(s.e.isolation, uid, g, filepath.Join(dir, "process"))
-	p.Exec, p.Args, p.Dir, p.Env = program, r.Args[1:], home, r.environment(s.e.baseEnv, account, home)
+	p.Exec, p.Args, p.Dir, p.Env = program, r.Args[1:], home, r.environment(s.e.baseEnv, name, home)
 	command := filepath.Join(dir, "sandbox")
 	defer func() { err = errors.Join(err, sandbox.Remove(command)) }()
 	if err := p.Store(command, s.e.opts.Worker[0]); err != nil {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,6 +105,7 @@ type Executor struct {
 	closed bool
 
 	warming sync.WaitGroup
+	looked  atomic.Pointer[func() visible] // what the host has, see hostFiles
 
 	evaluations chan int // slots that no evaluation uses
 }
@@ -134,7 +136,9 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	if err := e.claimRunDir(); err != nil {
 		return nil, err
 	}
+	e.lookAtHost()
 	if err := e.setUp(ctx); err != nil {
+		e.warming.Wait()
 		return nil, errors.Join(err, e.isolation.accounts.close(), e.leaveRunDir())
 	}
 	for n := range max(opts.Slots, 0) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
@@ -49,6 +50,19 @@ type visible struct {
 }
 
 type link struct{ name, target string }
+
+// lookAtHost begins to look at the host's files anew, ahead of the policies of a job.
+func (e *Executor) lookAtHost() {
+	look := sync.OnceValue(e.visible)
+	e.looked.Store(&look)
+	e.warming.Go(func() { look() })
+}
+
+// hostFiles returns what sandboxes see, since lookAtHost was called last. It waits for that.
+func (e *Executor) hostFiles() visible { return (*e.looked.Load())() }
+
+// inEtc reports whether a name is /etc or lies below it.
+func inEtc(name string) bool { return within(name, configDir) }
 
 // visible returns what sandboxes see now: the software, the part of /etc that everyone on this machine may read and programs need, and
 // Options.Readable. It leaves out Options.Hidden and the daemon's own folders wherever they lie. It shows the siblings of a hidden file
@@ -102,7 +116,7 @@ func (e *Executor) checkVisible() error {
 			}
 		}
 	}
-	if v := e.visible(); v.crowded != "" {
+	if v := e.hostFiles(); v.crowded != "" {
 		return fault.New(fault.Invalid, "a file with a secret that a setting names lies in %s, which holds more than %d files: move it to /etc/codermesh", v.crowded, maxAround)
 	}
 	return nil
@@ -210,7 +224,7 @@ search:
 // only what everyone on this machine may read: the service's account may have more rights.
 func (v *visible) showConfig(name string) {
 	v.follow(name, func(name string) {
-		if !within(name, configDir) {
+		if !inEtc(name) {
 			return // visible with the software, or not at all
 		}
 		info, err := os.Lstat(name)
@@ -228,7 +242,8 @@ func (v *visible) showConfig(name string) {
 	})
 }
 
-// inspect hides what is not for everyone below a folder of /etc, and returns the files elsewhere in /etc to which its links lead.
+// inspect hides what is not for everyone below a folder of /etc, and returns the files elsewhere in /etc to which its links lead. It does
+// not find those to which a link leads through other folders than /etc.
 func (v *visible) inspect(dir string) (leads []string) {
 	_ = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -236,8 +251,13 @@ func (v *visible) inspect(dir string) (leads []string) {
 			return nil //nolint:nilerr // it is hidden, and the rest is not
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {
+			// Most of the hundreds of links lead out of /etc, or to what the walk meets beside them. To resolve a link takes ten system calls.
+			first, err := os.Readlink(name)
+			if err != nil || filepath.IsAbs(first) && !inEtc(first) || !strings.Contains(first, "/") {
+				return nil //nolint:nilerr // a link to nothing shows nothing
+			}
 			to, err := filepath.EvalSymlinks(name)
-			if err != nil || !within(to, configDir) || within(to, dir) {
+			if err != nil || !inEtc(to) || within(to, dir) {
 				return nil //nolint:nilerr // a link to nothing shows nothing
 			}
 			if info, err := os.Lstat(to); err == nil && info.Mode().IsRegular() && open(info) {

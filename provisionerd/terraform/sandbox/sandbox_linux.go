@@ -542,7 +542,7 @@ func Kill() error {
 		} else if err != nil {
 			return fmt.Errorf("end processes: %w", err)
 		}
-		if left, err := runningAs(os.Getuid()); err != nil || left == 0 {
+		if left, err := Running(); err != nil || left[os.Getuid()] == 0 {
 			return err
 		}
 	}
@@ -551,23 +551,3 @@ func Kill() error {
 
 // killTime is how long killed processes may take to end.
 const killTime = 10 * time.Second
-
-// runningAs returns how many processes besides this one an account has, without zombies.
-func runningAs(uid int) (int, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0, fmt.Errorf("list processes: %w", err)
-	}
-	count := 0
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		status, err := os.ReadFile("/proc/" + entry.Name() + "/status")
-		if err == nil && strings.Contains(string(status), fmt.Sprintf("\nUid:\t%d\t", uid)) && !strings.Contains(string(status), "\nState:\tZ") {
-			count++
-		}
-	}
-	return count, nil
-}

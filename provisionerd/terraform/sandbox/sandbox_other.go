@@ -64,6 +64,6 @@ func (Leavings) Usage() (bytes, files uint64) { return 0, 0 }
 
 func (Leavings) Sweep() error { return nil }
 
-func Running() (map[int]bool, error) { return nil, nil }
+func Running() (map[int]int, error) { return nil, nil }
 
 func GroupAlive(Process) bool { return false }

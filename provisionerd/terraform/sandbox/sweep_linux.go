@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -240,27 +239,25 @@ func openQueues() (int, error) {
 	return unix.Openat(mount, ".", folder, 0)
 }
 
-// Running returns the accounts that have processes.
-func Running() (map[int]bool, error) {
+// Running returns how many processes besides this one each account has, without zombies.
+func Running() (map[int]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	running := map[int]bool{}
+	running := map[int]int{}
 	for _, entry := range entries {
-		if _, err := strconv.Atoi(entry.Name()); err != nil {
+		if pid, err := strconv.Atoi(entry.Name()); err != nil || pid == os.Getpid() {
 			continue
 		}
-		status, err := os.Open("/proc/" + entry.Name() + "/status")
+		text, err := os.ReadFile("/proc/" + entry.Name() + "/status")
 		if err != nil {
 			continue // it has ended
 		}
-		text, _ := io.ReadAll(io.LimitReader(status, 4<<10))
-		status.Close()
 		_, line, found := strings.Cut(string(text), "\nUid:\t")
 		uid, _, _ := strings.Cut(line, "\t")
 		if n, err := strconv.Atoi(uid); found && err == nil && !strings.Contains(string(text), "\nState:\tZ") {
-			running[n] = true
+			running[n]++
 		}
 	}
 	return running, nil
