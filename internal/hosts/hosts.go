@@ -31,7 +31,7 @@ type Options struct {
 	Trusted []string
 	// Certified reports whether the server holds a certificate for a name. Nil: for none.
 	Certified func(name string) bool
-	// Setting is how an operator adds a name, for the message: "--trusted-hosts".
+	// Setting is how an operator adds a name, for the message: "--trusted-hosts". Empty: there is no way.
 	Setting string
 	// Logger reports refusals, since they may be an operator's mistake. Nil: nothing does.
 	Logger *slog.Logger
@@ -132,10 +132,11 @@ func (h *Hosts) Handler(next http.Handler) http.Handler {
 			return
 		}
 		h.complain(r)
-		body, err := json.Marshal(map[string]string{
-			"message": "This server does not answer to the host " + nameOf(r.Host) + ".",
-			"detail":  "Use the server's access URL. Its operator can allow the name with " + h.setting + ".",
-		})
+		detail := "Use the server's access URL. Its operator can allow the name with " + h.setting + "."
+		if h.setting == "" {
+			detail = "Use localhost or an address."
+		}
+		body, err := json.Marshal(map[string]string{"message": "This server does not answer to the host " + nameOf(r.Host) + ".", "detail": detail})
 		if err != nil {
 			panic(err) // a map of strings
 		}

@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/codermesh/codermesh/internal/hosts"
 )
 
 // Metrics is a server that answers GET /metrics.
@@ -55,8 +57,9 @@ func SocketPath(address string) string {
 }
 
 // ServePrivate starts to listen: on TCP, where every program of this machine reaches a loopback address, including templates and workspaces
-// that are processes; or on a Unix socket, where only this account does. The caller must close the server. flag names the option with the
-// address.
+// that are processes; or on a Unix socket, where only this account does. On loopback it answers only to localhost, the machine's name and
+// addresses, so that no web page reads it under a name of its own (package hosts). The caller must close the server. flag names the option
+// with the address.
 func ServePrivate(flag, address string, handler http.Handler) (*Private, error) {
 	var listener net.Listener
 	var err error
@@ -67,6 +70,9 @@ func ServePrivate(flag, address string, handler http.Handler) (*Private, error) 
 	}
 	if err != nil {
 		return nil, CannotListen(flag, address, err)
+	}
+	if addr, ok := listener.Addr().(*net.TCPAddr); ok && addr.IP.IsLoopback() {
+		handler = hosts.New(hosts.Options{}).Handler(handler)
 	}
 	s := &Private{listener.Addr(), &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}, make(chan error, 1)}
 	go func() { s.done <- s.http.Serve(listener) }()
