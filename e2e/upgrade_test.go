@@ -13,8 +13,8 @@ import (
 )
 
 // earlierCommit is the commit with the earliest servers that this program's can join, and whose program may use a newer schema: later ones than those
-// that encrypt links between servers, and than migration 46.
-const earlierCommit = "912ecdf783323d65c652abab84391a9f69fd88ed"
+// that encrypt links between servers, than migration 46, and than those that could leave a job waiting beside a free provisioner.
+const earlierCommit = "4c9f21ade65400632d13eb6a4565266b6da15d0c"
 
 // earlierProgram returns the program of earlierCommit, which is kept in build/earlier, so that only the first test run builds it. A shallow clone has
 // no earlier program: the test is skipped, and TestRollingDowngrade covers the upgrade.
