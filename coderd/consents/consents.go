@@ -2,7 +2,7 @@
 //
 // # What depends on a consent
 //
-// A template, and whoever administers it, can read everything that its builds and its agents get. A workspace therefore gets the credentials of
+// A template and its administrators can read everything that its builds and its agents get. A workspace therefore gets the credentials of
 // its owner only if the owner has started a workspace of that template with their own hands. Credentials are
 //
 //   - in a build: the owner's session token, access token of the OpenID Connect sign-in, private SSH key, and external logins;
@@ -10,7 +10,7 @@
 //
 // Without the consent, a build runs as if the owner had none of them, says so in its log and is marked (credentials_withheld), and the agent's
 // RPCs refuse. Name, email address, groups, roles and public SSH key are not credentials: every template may read them. Imports and dry runs
-// never get credentials, whoever asks for them.
+// never get credentials, not even the requester's own.
 //
 // # When a consent is given
 //
@@ -18,11 +18,11 @@
 // restarts or updates one of their own workspaces, if the request carries a session or a token of their own with the scope workspace:start. These
 // give none:
 //
-//   - a request by another user, whatever their roles: an administrator, or somebody with whom the workspace is shared;
+//   - a request by another user, whatever their roles: an administrator, or a user with whom the workspace is shared;
 //   - a token that a workspace was given, because its template can read it and would consent for its owner;
 //   - what the server does for the user: autostart, and the second half of a restart.
 //
-// Once given, a consent holds for all builds of all of the user's workspaces of the template, whoever or whatever starts them, until the user revokes
+// Once given, a consent holds for all builds of all of the user's workspaces of the template, whatever starts them, until the user revokes
 // it or the template or the account is deleted. A service account gives its consents with its own tokens, like every other account.
 //
 // # Revocation
@@ -36,6 +36,7 @@ package consents
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"github.com/google/uuid"
 
@@ -48,8 +49,8 @@ import (
 
 // Accounts finds users.
 type Accounts interface {
-	// Find returns the living user that a path segment names, or the fault NotFound.
-	Find(ctx context.Context, actor rbac.Actor, reference string) (dbsqlc.User, error)
+	// Target returns the user in the path if the actor may perform the action on the resource of that user.
+	Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error)
 }
 
 // Options configure the service. All fields are required.

@@ -155,7 +155,7 @@ func (w *world) takenByAgent(name string) (found []string) {
 	return found
 }
 
-// createFor makes somebody create a workspace of the greedy template for a user.
+// createFor creates a workspace of the greedy template for a user, as another user.
 func (w *world) createFor(client *sdk.Client, owner, name string) sdk.Workspace {
 	w.T.Helper()
 	ws, err := client.CreateWorkspace(w.T.Context(), owner, sdk.CreateWorkspaceRequest{TemplateID: w.greedy.ID, Name: name})
@@ -173,7 +173,7 @@ func (w *world) foist(owner, name string) sdk.Workspace {
 	return ws
 }
 
-// build makes somebody build a workspace.
+// build builds a workspace as the given user.
 func (w *world) build(client *sdk.Client, ws sdk.Workspace, req sdk.CreateBuildRequest) {
 	w.T.Helper()
 	if _, err := client.CreateBuild(w.T.Context(), ws.ID, req); err != nil {
@@ -274,7 +274,7 @@ func TestCredentialsNeedConsent(t *testing.T) {
 			v := w.Version(&w.greedy.ID, greedy())
 			w.build(w.As("oscar"), ws, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: v.ID})
 		}, false},
-		{"somebody whom it is shared with starts it", func(user string) {
+		{"a user with whom it is shared starts it", func(user string) {
 			ws := w.foist(user, "dev")
 			w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object($2::text, 'admin') WHERE id = $1`, ws.ID, w.User("bob").String())
 			w.build(w.As("bob"), ws, start)
@@ -354,7 +354,7 @@ func (w *world) log(b sdk.WorkspaceBuild) (all string) {
 	return all
 }
 
-// TestImportsAndDryRuns checks that neither gets credentials, not even those of whoever asked for it.
+// TestImportsAndDryRuns checks that neither gets credentials, not even the requester's.
 func TestImportsAndDryRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

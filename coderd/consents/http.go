@@ -4,33 +4,18 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/google/uuid"
-
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// target returns the user in the path, who must be the actor: no role lets a user see or change another's consents.
-func (s *Service) target(r *http.Request, action rbac.Action) (uuid.UUID, error) {
-	actor := httpapi.ActorFrom(r.Context())
-	user, err := s.opts.Accounts.Find(r.Context(), actor, r.PathValue("user"))
-	if err != nil {
-		return uuid.Nil, err
-	}
-	if err := actor.May(rbac.Read, rbac.Of(rbac.User, user.ID)); err != nil {
-		return uuid.Nil, err
-	}
-	return user.ID, actor.May(action, rbac.Of(rbac.TemplateConsent, user.ID))
-}
-
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read)
+	user, err := s.opts.Accounts.Target(r, rbac.Read, rbac.TemplateConsent)
 	if err != nil {
 		return err
 	}
-	rows, err := s.opts.DB.ListTemplateConsents(r.Context(), user)
+	rows, err := s.opts.DB.ListTemplateConsents(r.Context(), user.ID)
 	if err != nil {
 		return fmt.Errorf("list consents: %w", err)
 	}
@@ -42,7 +27,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) revoke(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Delete)
+	user, err := s.opts.Accounts.Target(r, rbac.Delete, rbac.TemplateConsent)
 	if err != nil {
 		return err
 	}
@@ -51,7 +36,7 @@ func (s *Service) revoke(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
-		found, err := withdraw(r.Context(), q, user, template)
+		found, err := withdraw(r.Context(), q, user.ID, template)
 		if err == nil && !found {
 			return rbac.NotFound(rbac.TemplateConsent)
 		}

@@ -19,25 +19,12 @@ import (
 	"github.com/codermesh/codermesh/internal/usersecret"
 )
 
-// target returns the user in the path, who must be the actor: no role lets a user see another's secrets.
-func (s *Service) target(r *http.Request, action rbac.Action) (uuid.UUID, error) {
-	actor := httpapi.ActorFrom(r.Context())
-	user, err := s.opts.Accounts.Find(r.Context(), actor, r.PathValue("user"))
-	if err != nil {
-		return uuid.Nil, err
-	}
-	if err := actor.May(rbac.Read, rbac.Of(rbac.User, user.ID)); err != nil {
-		return uuid.Nil, err
-	}
-	return user.ID, actor.May(action, rbac.Of(rbac.UserSecret, user.ID))
-}
-
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read)
+	user, err := s.opts.Accounts.Target(r, rbac.Read, rbac.UserSecret)
 	if err != nil {
 		return err
 	}
-	rows, err := s.opts.DB.ListUserSecrets(r.Context(), user)
+	rows, err := s.opts.DB.ListUserSecrets(r.Context(), user.ID)
 	if err != nil {
 		return fmt.Errorf("list secrets: %w", err)
 	}
@@ -45,11 +32,11 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read)
+	user, err := s.opts.Accounts.Target(r, rbac.Read, rbac.UserSecret)
 	if err != nil {
 		return err
 	}
-	row, err := s.opts.DB.GetUserSecret(r.Context(), dbsqlc.GetUserSecretParams{UserID: user, Name: r.PathValue("name")})
+	row, err := s.opts.DB.GetUserSecret(r.Context(), dbsqlc.GetUserSecretParams{UserID: user.ID, Name: r.PathValue("name")})
 	if err != nil {
 		return lookup.Fault(err, rbac.UserSecret, "read secret")
 	}
@@ -57,7 +44,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Create)
+	user, err := s.opts.Accounts.Target(r, rbac.Create, rbac.UserSecret)
 	if err != nil {
 		return err
 	}
@@ -67,7 +54,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	f := fault.New(fault.Invalid, "The secret cannot be created.")
 	check(f, "", req)
-	rows, err := s.insert(r.Context(), user, f, req)
+	rows, err := s.insert(r.Context(), user.ID, f, req)
 	if err != nil {
 		return err
 	}
@@ -76,7 +63,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 
 // createAll creates all secrets of a request or none.
 func (s *Service) createAll(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Create)
+	user, err := s.opts.Accounts.Target(r, rbac.Create, rbac.UserSecret)
 	if err != nil {
 		return err
 	}
@@ -91,7 +78,7 @@ func (s *Service) createAll(w http.ResponseWriter, r *http.Request) error {
 	for i, secret := range req.Secrets {
 		check(f, fmt.Sprintf("secrets[%d].", i), secret)
 	}
-	rows, err := s.insert(r.Context(), user, f, req.Secrets...)
+	rows, err := s.insert(r.Context(), user.ID, f, req.Secrets...)
 	if err != nil {
 		return err
 	}
@@ -99,7 +86,7 @@ func (s *Service) createAll(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Update)
+	user, err := s.opts.Accounts.Target(r, rbac.Update, rbac.UserSecret)
 	if err != nil {
 		return err
 	}
@@ -118,7 +105,7 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	if len(f.Fields) > 0 {
 		return f
 	}
-	row, err := s.change(r.Context(), user, r.PathValue("name"), req)
+	row, err := s.change(r.Context(), user.ID, r.PathValue("name"), req)
 	if err != nil {
 		return err
 	}
@@ -126,17 +113,17 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Delete)
+	user, err := s.opts.Accounts.Target(r, rbac.Delete, rbac.UserSecret)
 	if err != nil {
 		return err
 	}
 	ctx, name := r.Context(), r.PathValue("name")
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		row, err := q.GetUserSecret(ctx, dbsqlc.GetUserSecretParams{UserID: user, Name: name})
+		row, err := q.GetUserSecret(ctx, dbsqlc.GetUserSecretParams{UserID: user.ID, Name: name})
 		if err != nil {
 			return lookup.Fault(err, rbac.UserSecret, "read secret")
 		}
-		n, err := q.DeleteUserSecret(ctx, dbsqlc.DeleteUserSecretParams{UserID: user, Name: name})
+		n, err := q.DeleteUserSecret(ctx, dbsqlc.DeleteUserSecretParams{UserID: user.ID, Name: name})
 		switch {
 		case err != nil:
 			return fmt.Errorf("delete secret: %w", err)
@@ -146,12 +133,12 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := record(ctx, q, row, dbsqlc.UserSecret{}); err != nil {
 			return err
 		}
-		return q.NotifyUserSecrets(ctx, user)
+		return q.NotifyUserSecrets(ctx, user.ID)
 	})
 	if err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "user's secret deleted", "user", user, "secret", name)
+	s.log.InfoContext(ctx, "user's secret deleted", "user", user.ID, "secret", name)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

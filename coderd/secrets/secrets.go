@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 
 	"github.com/google/uuid"
 
@@ -21,8 +22,8 @@ import (
 
 // Accounts finds users.
 type Accounts interface {
-	// Find returns the living user that a path segment names, or the fault NotFound.
-	Find(ctx context.Context, actor rbac.Actor, reference string) (dbsqlc.User, error)
+	// Target returns the user in the path if the actor may perform the action on the resource of that user.
+	Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error)
 }
 
 // Options configure the service. All fields are required.

@@ -35,25 +35,16 @@ func (s *Service) authMethods(w http.ResponseWriter, _ *http.Request) error {
 
 // loginType reports how a user signs in, to the user and to those who may see the account.
 func (s *Service) loginType(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read)
+	user, err := s.opts.Accounts.Target(r, rbac.Read, rbac.User)
 	if err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.UserLoginType{LoginType: sdk.LoginType(user.LoginType)})
 }
 
-func (s *Service) target(r *http.Request, action rbac.Action) (dbsqlc.User, error) {
-	actor := httpapi.ActorFrom(r.Context())
-	user, err := s.opts.Accounts.Find(r.Context(), actor, r.PathValue("user"))
-	if err != nil {
-		return dbsqlc.User{}, err
-	}
-	return user, actor.May(action, rbac.Of(rbac.User, user.ID))
-}
-
 // convert begins to convert the caller's account from a password to an identity provider.
 func (s *Service) convert(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Update)
+	user, err := s.opts.Accounts.Target(r, rbac.Update, rbac.User)
 	if err != nil {
 		return err
 	}

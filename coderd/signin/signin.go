@@ -48,7 +48,8 @@ const (
 
 // Accounts are the accounts and sessions of the deployment: coderd/users.
 type Accounts interface {
-	Find(ctx context.Context, actor rbac.Actor, reference string) (dbsqlc.User, error)
+	// Target returns the user in the path if the actor may perform the action on the resource of that user.
+	Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error)
 	CreateFrom(ctx context.Context, q *dbsqlc.Queries, a users.Account) (dbsqlc.User, error)
 	UpdateFrom(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, email, name string) (dbsqlc.User, error)
 	StartSession(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) (secret.Token, error)

@@ -326,7 +326,7 @@ func parseSearch(q string) (dbsqlc.ListUsersParams, error) {
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.User)
+	user, err := s.Target(r, rbac.Read, rbac.User)
 	if err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Delete, rbac.User)
+	user, err := s.Target(r, rbac.Delete, rbac.User)
 	if err != nil {
 		return err
 	}

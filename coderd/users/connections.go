@@ -11,7 +11,7 @@ import (
 
 // connectionTypes serves how a user has connected to workspaces so far. Pages that introduce the product suggest the rest.
 func (s *Service) connectionTypes(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.User)
+	user, err := s.Target(r, rbac.Read, rbac.User)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ import (
 var tokenNameForm = regexp.MustCompile(`^[a-zA-Z0-9]+([ ._-][a-zA-Z0-9]+)*$`)
 
 func (s *Service) listTokens(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.APIKey)
+	user, err := s.Target(r, rbac.Read, rbac.APIKey)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *Service) listTokens(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Create, rbac.APIKey)
+	user, err := s.Target(r, rbac.Create, rbac.APIKey)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func maySignIn(user dbsqlc.User) error {
 
 // createSession creates another session for the user.
 func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Create, rbac.APIKey)
+	user, err := s.Target(r, rbac.Create, rbac.APIKey)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (s *Service) storeKey(ctx context.Context, user dbsqlc.User, p dbsqlc.Inser
 }
 
 func (s *Service) tokenConfig(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.APIKey)
+	user, err := s.Target(r, rbac.Read, rbac.APIKey)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *Service) tokenConfig(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) getToken(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.APIKey)
+	user, err := s.Target(r, rbac.Read, rbac.APIKey)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (s *Service) getToken(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) getKey(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.APIKey)
+	user, err := s.Target(r, rbac.Read, rbac.APIKey)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func writeKey(w http.ResponseWriter, user dbsqlc.User, key dbsqlc.ApiKey, err er
 }
 
 func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Delete, rbac.APIKey)
+	user, err := s.Target(r, rbac.Delete, rbac.APIKey)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
 
 // expireKey ends a session or token but keeps its row, so that lists can still show it.
 func (s *Service) expireKey(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Delete, rbac.APIKey)
+	user, err := s.Target(r, rbac.Delete, rbac.APIKey)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ var (
 
 // getUserAppearance answers with the look that a user has chosen for the dashboard.
 func (s *Service) getUserAppearance(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.User)
+	user, err := s.Target(r, rbac.Read, rbac.User)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (s *Service) getUserAppearance(w http.ResponseWriter, r *http.Request) erro
 
 // setUserAppearance changes what the request names, and keeps the rest.
 func (s *Service) setUserAppearance(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Update, rbac.User)
+	user, err := s.Target(r, rbac.Update, rbac.User)
 	if err != nil {
 		return err
 	}

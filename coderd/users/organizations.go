@@ -21,11 +21,6 @@ import (
 // maxOrganizations bounds the organizations of a request for a new user.
 const maxOrganizations = 100
 
-// Target returns the user in the path if the actor may perform the action on the resource of that user.
-func (s *Service) Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error) {
-	return s.target(r, action, resource)
-}
-
 // Role returns a role with its name for people, such as "Template Admin" for template-admin.
 func Role(name string) sdk.Role {
 	words := strings.Split(name, "-")

@@ -30,7 +30,7 @@ const (
 var columnName = regexp.MustCompile(`^[a-z_]{1,32}$`)
 
 func (s *Service) getPreferences(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.User)
+	user, err := s.Target(r, rbac.Read, rbac.User)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (s *Service) getPreferences(w http.ResponseWriter, r *http.Request) error {
 
 // setPreferences changes the preferences that the request names, and keeps the others.
 func (s *Service) setPreferences(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Update, rbac.User)
+	user, err := s.Target(r, rbac.Update, rbac.User)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func (s *Service) setProfile(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Update, rbac.User)
+	user, err := s.Target(r, rbac.Update, rbac.User)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *Service) validatePassword(w http.ResponseWriter, r *http.Request) error
 }
 
 func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Update, rbac.User)
+	user, err := s.Target(r, rbac.Update, rbac.User)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func (s *Service) getQuietHours(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.User)
+	user, err := s.Target(r, rbac.Read, rbac.User)
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (s *Service) getQuietHours(w http.ResponseWriter, r *http.Request) error {
 
 // setQuietHours stores when a user's quiet hours begin. They bound workspaces that run already, too.
 func (s *Service) setQuietHours(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Update, rbac.User)
+	user, err := s.Target(r, rbac.Update, rbac.User)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func newSSHKey() (private, public string, err error) {
 }
 
 func (s *Service) getSSHKey(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.SSHKey)
+	user, err := s.Target(r, rbac.Read, rbac.SSHKey)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Service) getSSHKey(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) replaceSSHKey(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Update, rbac.SSHKey)
+	user, err := s.Target(r, rbac.Update, rbac.SSHKey)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func keepOwner(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) error {
 
 func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		user, err := s.target(r, rbac.Manage, rbac.User)
+		user, err := s.Target(r, rbac.Manage, rbac.User)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (s *Service) setStatus(status sdk.UserStatus) httpapi.HandlerFunc {
 }
 
 func (s *Service) getRoles(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Read, rbac.User)
+	user, err := s.Target(r, rbac.Read, rbac.User)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *Service) listRoles(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) setRoles(w http.ResponseWriter, r *http.Request) error {
-	user, err := s.target(r, rbac.Manage, rbac.User)
+	user, err := s.Target(r, rbac.Manage, rbac.User)
 	if err != nil {
 		return err
 	}

@@ -172,8 +172,8 @@ func (s *Service) Find(ctx context.Context, actor rbac.Actor, reference string) 
 	return user, nil
 }
 
-// target returns the user in the path if the actor may perform the action on the resource of that user.
-func (s *Service) target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error) {
+// Target returns the user in the path if the actor may perform the action on the resource of that user.
+func (s *Service) Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error) {
 	actor := httpapi.ActorFrom(r.Context())
 	user, err := s.Find(r.Context(), actor, r.PathValue("user"))
 	if err != nil {

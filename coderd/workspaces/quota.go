@@ -89,11 +89,8 @@ func (s *Service) getQuota(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	u, err := s.opts.Users.Find(ctx, actor, r.PathValue("user"))
+	u, err := s.opts.Users.Target(r, rbac.Read, rbac.User)
 	if err != nil {
-		return err
-	}
-	if err := actor.May(rbac.Read, rbac.Of(rbac.User, u.ID)); err != nil {
 		return err
 	}
 	quota, err := s.opts.DB.GetQuota(ctx, dbsqlc.GetQuotaParams{OrganizationID: org.ID, OwnerID: u.ID})

@@ -32,7 +32,7 @@ type handover struct {
 	Initiator uuid.UUID `json:"initiator"`
 }
 
-// notMember is the fault for a new owner who cannot own workspaces of the organization. It does not tell whether the user exists.
+// notMember is the fault for a new owner who cannot own workspaces of the organization. It does not reveal whether the user exists.
 func notMember(name string) error {
 	return fault.New(fault.Invalid, "%s is not a member of the workspace's organization.", name).WithField("owner", "is not a member of the organization").
 		WithDetail("An administrator of the organization can add members: coder organizations members add USER")
