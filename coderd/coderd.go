@@ -396,15 +396,6 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// SetupCode returns what the sender of the first user must know, and "" once there are users.
-func (s *Server) SetupCode(ctx context.Context) (secret.Token, error) {
-	awaits, err := s.Users.AwaitsFirst(ctx)
-	if err != nil || !awaits {
-		return "", err
-	}
-	return s.opts.SetupCode, nil
-}
-
 // abandon closes what a New that failed has opened.
 func (s *Server) abandon() error {
 	var err error

@@ -364,7 +364,7 @@ func (c *court) sessionOf(user string) string {
 	return id
 }
 
-// TestPowersCannotGrow sends every request that changes accounts, for all pairs of roles and then for random combinations: nobody gives or
+// TestPowersCannotGrow sends every request that changes accounts, for all pairs of roles and then for random combinations: no account gives or
 // takes a power that they lack, or acts on an account that has one. A new route must be listed in accountRoutes.
 func TestPowersCannotGrow(t *testing.T) {
 	t.Parallel()
@@ -393,7 +393,7 @@ func TestPowersCannotGrow(t *testing.T) {
 	t.Run("combinations", func(t *testing.T) { c.combinations(t, patterns) })
 }
 
-// pairs tries all pairs of roles. Every request must be accepted from somebody, except those that only the account's own user can make.
+// pairs tries all pairs of roles. Every request must be accepted from at least one actor, except those that only the account's own user can make.
 func (c *court) pairs(t *testing.T, patterns []string) {
 	accepted := map[string]int{}
 	for _, by := range everyStanding() {

@@ -317,7 +317,7 @@ func TestSearchForSharedWorkspaces(t *testing.T) {
 	}
 }
 
-// TestNoRoleSharesOthersWorkspaces: each role of the deployment and of the organization tries each way to give somebody more of another
+// TestNoRoleSharesOthersWorkspaces: each role of the deployment and of the organization tries each way to give a user more of another
 // user's workspace. None succeeds or changes anything. Those who may withdraw sharing can do so, and lower it.
 func TestNoRoleSharesOthersWorkspaces(t *testing.T) {
 	s := coderdtest.New(t)

@@ -318,7 +318,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	if err := c.keepKeys(); err != nil {
 		return errors.Join(err, server.Stop(ctx))
 	}
-	// Whoever finds the server answering finds the code, too.
+	// The code must be there before the server answers.
 	code, err := server.SetupCode(ctx)
 	if err != nil {
 		return errors.Join(err, server.Stop(ctx))

@@ -55,7 +55,7 @@ func TestExternalURL(t *testing.T) {
 	}
 }
 
-// TestAddressesAreKnown fails for a field with an address about which nobody decided whether people open it.
+// TestAddressesAreKnown fails for a field with an address that is neither checked nor listed as one that people do not open.
 func TestAddressesAreKnown(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{"Agent.troubleshooting_url": true, "App.url": true, "App.healthcheck_url": true}

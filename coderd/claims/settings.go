@@ -343,7 +343,7 @@ func mayMap(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.U
 	return nil
 }
 
-// beyond returns the roles that settings give to somebody to whom others do not give them.
+// beyond returns the roles that one set of settings gives and another does not.
 func beyond(settings, others sdk.RoleSyncSettings) []string {
 	out := []string{}
 	for text, roles := range settings.Mapping {

@@ -40,7 +40,7 @@ func MayGive(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.
 	return nil
 }
 
-// MayFill returns a fault unless the actor may change every template that the members of groups administer: whoever decides about the
+// MayFill returns a fault unless the actor may change every template that the members of groups administer: an actor who decides about the
 // members gives that power. Nil means all groups of the organization.
 func MayFill(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.UUID, groups []uuid.UUID) error {
 	rows, err := q.ListAdministeredTemplates(ctx, dbsqlc.ListAdministeredTemplatesParams{OrganizationID: org, Groups: groups})

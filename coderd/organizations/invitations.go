@@ -22,8 +22,8 @@ import (
 // invitationLifetime is how long an invitation can be accepted.
 const invitationLifetime = 30 * 24 * time.Hour
 
-// invite asks a user to become a member, and answers 202: the administrators of an organization cannot make anybody a member who does not
-// want it, because they could then start workspaces in the member's name.
+// invite asks a user to become a member, and answers 202: the administrators of an organization cannot make users members against their
+// will, because they could then start workspaces in the members' names.
 func (s *Service) invite(w http.ResponseWriter, r *http.Request, org dbsqlc.Organization, user dbsqlc.User) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	var invitation dbsqlc.OrganizationInvitation
@@ -157,7 +157,7 @@ func (s *Service) listOwnInvitations(w http.ResponseWriter, r *http.Request) err
 	return s.writeInvitations(w, r, dbsqlc.ListInvitationsParams{UserID: &user.ID})
 }
 
-// answerInvitation serves the invited user's answer. Nobody can answer for somebody else, and no workspace's token for its user.
+// answerInvitation serves the invited user's answer. Only the invited user can answer, and not with a workspace's token.
 func (s *Service) answerInvitation(accept bool) httpapi.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		user, err := s.users.Target(r, rbac.Update, rbac.OrganizationInvitation)

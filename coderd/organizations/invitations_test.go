@@ -35,7 +35,7 @@ func TestMembershipNeedsConsent(t *testing.T) {
 			}
 			crew := call[sdk.Group](w.ada, 201, "POST", "organizations/east/groups", sdk.CreateGroupRequest{Name: attacker.name + victim})
 			attacker.want(400, "PATCH", "groups/"+crew.ID.String(), sdk.PatchGroupRequest{AddUsers: []string{w.User(victim).String()}})
-			// Nobody answers for the victim, not even an owner of the deployment.
+			// Not even an owner of the deployment can answer for the victim.
 			for _, p := range []person{attacker, w.una, w.olga} {
 				for _, answer := range []string{"accept", "decline"} {
 					if code, text := p.send("POST", "users/"+victim+"/invitations/east/"+answer, nil); code != 403 && code != 404 {

@@ -24,9 +24,9 @@ owner of an object must be a member of its organization. A custom role adds acti
 No role reaches into other users' workspaces or secrets, or shares them, not even an owner's of the deployment: only ownership and sharing count there
 ([sharing](sharing.md#who-decides)). To ` + "`withdraw`" + ` is to see with whom a workspace is shared, to end that, and to lower roles and levels. The last column shows
 what a token in a workspace cannot do, regardless of the owner.
-Whoever changes another user's account, other than reading it, needs every permission that the account's roles have, and so does who gives or takes a role (coderd, TestPowersCannotGrow).
-Only owners and user admins of the deployment make a user a member of an organization by their word alone: others invite, and the user accepts.
-Whoever creates or starts another user's workspace gets none of that user's credentials by it: they need the user's [consent to the template](secrets.md#consent-to-a-template).
+To change another user's account, an actor needs every permission that the account's roles have. The same holds for giving or taking a role (coderd, TestPowersCannotGrow).
+Only owners and user admins of the deployment add members to an organization at once. All others invite users, who accept or decline.
+Creating or starting another user's workspace gives the template none of that user's credentials: that requires the user's [consent to the template](secrets.md#consent-to-a-template).
 A test sends requests for every cell to a server (coderd, TestEveryCell).
 
 | object | action | who | not with a workspace's token |

@@ -62,7 +62,7 @@ func (a Actor) outranked(action Action, object Object) (Lack, bool) {
 	return a.LacksOf(*object.Account)
 }
 
-// MayGive returns nil if the actor may give a role with these powers to somebody, or take it: they must hold all of them. The
+// MayGive returns nil if the actor may give or take a role with these powers: the actor must hold all of them. The
 // organization is uuid.Nil for a role of the deployment.
 func (a Actor) MayGive(role string, powers []Power, organization uuid.UUID) error {
 	if lack, ok := a.Lacks(organization, powers); ok {

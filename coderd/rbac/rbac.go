@@ -105,7 +105,7 @@ type Object struct {
 	Organization uuid.UUID // zero if it belongs to the deployment
 	Shared       Sharing
 	// Account is set for a user's account and what belongs to it: the user, with all their roles. Others may read it, but need every power
-	// of those roles for all else: whoever changes an account can act as its user.
+	// of those roles for all else, because changing an account allows acting as its user.
 	Account *Actor
 	// ID is the id of the workspace or template that it is or belongs to; zero if that is not known. Tokens can be limited to ids.
 	ID uuid.UUID

@@ -397,7 +397,7 @@ type InviteToOrganizationParams struct {
 	ExpiresAt      time.Time
 }
 
-// Invites a user, or extends their invitation. No row if the user is a member already, or an invitation of the same user by somebody
+// Invites a user, or extends their invitation. No row if the user is a member already, or an invitation of the same user by someone
 // exists that has not expired.
 func (q *Queries) InviteToOrganization(ctx context.Context, arg InviteToOrganizationParams) (OrganizationInvitation, error) {
 	row := q.db.QueryRow(ctx, inviteToOrganization,

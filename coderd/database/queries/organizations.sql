@@ -128,7 +128,7 @@ SELECT owner_id, organization_id, sharing FROM workspaces WHERE id = $1 AND dele
 SELECT organization_id FROM groups WHERE id = $1;
 
 -- name: InviteToOrganization :one
--- Invites a user, or extends their invitation. No row if the user is a member already, or an invitation of the same user by somebody
+-- Invites a user, or extends their invitation. No row if the user is a member already, or an invitation of the same user by someone
 -- exists that has not expired.
 INSERT INTO organization_invitations AS i (organization_id, user_id, invited_by, expires_at)
 SELECT sqlc.arg(organization_id), sqlc.arg(user_id), sqlc.arg(invited_by), sqlc.arg(expires_at)

@@ -18,7 +18,7 @@ const has = (user: User, ...roles: string[]) => user.roles.some((r) => roles.inc
 export const isOwner = (user: User) => has(user, "owner");
 export const mayEditTemplates = (user: User) => has(user, "owner", "template-admin");
 export const mayReadUsers = (user: User) => has(user, "owner", "user-admin", "auditor");
-// Nobody manages an account with a role whose permissions they lack.
+// The server refuses changes of accounts with permissions that the user lacks.
 export const mayManage = (user: User, other: User) =>
   isOwner(user) || (has(user, "user-admin") && other.roles.every((r) => has(user, r.name)));
 export const mayCreateUsers = (user: User) => has(user, "owner", "user-admin");
