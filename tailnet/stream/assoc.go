@@ -80,6 +80,7 @@ type assoc struct {
 	seen     ranges // numbers of streams that the peer opened
 	incoming int    // open streams that the peer opened
 	granted  uint64 // bytes that the peer may send on all streams beyond those read
+	held     int    // memory of what arrived on all streams, in bytes
 	arriving []*Conn
 }
 
@@ -437,10 +438,14 @@ func (a *assoc) open(f *frame) *Conn {
 	return c
 }
 
-// grant returns how many bytes the peer may send on a stream beyond those read.
+// free returns how many more bytes all streams of all peers may hold.
+func (a *assoc) free() int { return max(a.mux.opts.MaxHeld-int(a.mux.held.Load()), 0) }
+
+// grant returns how many bytes the peer may send on a stream beyond those read. It is a small part of what is free, since others may use that
+// up before the bytes arrive.
 func (a *assoc) grant(had uint64) uint64 {
 	window := uint64(a.mux.opts.RecvBuffer)
-	budget := budgetWindows * window
+	budget := min(budgetWindows*window, uint64(a.free()/8))
 	others := a.granted - had
 	if others >= budget {
 		return min(leastWindow, window)

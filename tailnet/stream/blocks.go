@@ -11,7 +11,11 @@ var blockPool = sync.Pool{New: func() any { return new([blockSize]byte) }}
 type blocks struct {
 	first uint64 // the number of list[0]: its bytes begin at first * blockSize
 	list  []*[blockSize]byte
+	used  int // blocks in list
 }
+
+// size returns the memory of the blocks, in bytes.
+func (b *blocks) size() int { return b.used * blockSize }
 
 // write stores data at an offset, which must not lie before the dropped bytes.
 func (b *blocks) write(offset uint64, data []byte) {
@@ -22,6 +26,7 @@ func (b *blocks) write(offset uint64, data []byte) {
 		}
 		if b.list[i] == nil {
 			b.list[i] = blockPool.Get().(*[blockSize]byte)
+			b.used++
 		}
 		n := copy(b.list[i][offset%blockSize:], data)
 		data = data[n:]
@@ -50,6 +55,7 @@ func (b *blocks) drop(offset uint64, empty bool) {
 	for i, block := range b.list[:n] {
 		if block != nil {
 			blockPool.Put(block)
+			b.used--
 		}
 		b.list[i] = nil
 	}

@@ -40,6 +40,7 @@ type Conn struct {
 
 	// Receiving.
 	in       blocks
+	held     int    // the memory of in that was counted
 	got      ranges // of bytes, from read on
 	read     uint64
 	granted  uint64 // the peer may send up to it
@@ -260,6 +261,11 @@ func (c *Conn) receive(f *frame) {
 				return
 			}
 			c.in.write(start, f.data[start-f.offset:])
+			if !c.count() {
+				c.discard()
+				c.abort()
+				return
+			}
 		}
 		if had == 0 && c.readable() > 0 {
 			c.arrival.Broadcast()
@@ -268,6 +274,25 @@ func (c *Conn) receive(f *frame) {
 	if c.hasFinal && c.received() {
 		c.arrival.Broadcast()
 	}
+}
+
+// count notes the memory of what has arrived and was not read. It reports whether the peer may use that much, see Options.MaxHeld.
+func (c *Conn) count() bool {
+	change := c.in.size() - c.held
+	if change == 0 {
+		return true
+	}
+	c.held += change
+	c.a.held += change
+	c.a.mux.held.Add(int64(change))
+	return c.a.held <= max(leastWindow, c.a.free())
+}
+
+// discard forgets what has arrived and was not read.
+func (c *Conn) discard() {
+	c.got = nil
+	c.in.drop(c.read, true)
+	c.count()
 }
 
 // readable returns how many bytes a Read may return.
@@ -387,6 +412,7 @@ func (c *Conn) Refuse() {
 }
 
 func (c *Conn) refuse() {
+	c.discard()
 	c.stop(syscall.ECONNREFUSED)
 	c.needReset, c.reason = true, reasonRefused
 	c.schedule()
@@ -470,6 +496,7 @@ func (c *Conn) take(b []byte) {
 		c.got = c.got[1:]
 	}
 	c.in.drop(c.read, len(c.got) == 0)
+	c.count()
 	if c.a.streams[c.id] != c {
 		return // the stream is over
 	}
@@ -550,8 +577,7 @@ func (c *Conn) Close() error {
 	c.wdl.stop()
 	c.arrival.Broadcast()
 	c.room.Broadcast()
-	c.got = nil
-	c.in.drop(c.read, true)
+	c.discard()
 	if c.err != nil {
 		return nil
 	}

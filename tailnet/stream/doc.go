@@ -38,5 +38,6 @@
 // packets. An end that opens a stream may send firstWindow bytes before it receives a window. An end accepts a stream with a window
 // frame. It does not acknowledge packets that open a port that the peer must not reach.
 //
-// The other end is authenticated but not trusted: windows, maxStreams and maxRanges limit what it can make this end store.
+// The other end is authenticated but not trusted: windows, maxStreams and maxRanges limit what it can make this end store, and
+// Options.MaxHeld what all peers together can.
 package stream

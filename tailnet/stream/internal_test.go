@@ -43,9 +43,11 @@ func newHostile(t testing.TB) *hostile {
 }
 
 // send delivers frames to the mux in the next packet.
-func (h *hostile) send(frames []byte) {
+func (h *hostile) send(frames []byte) { h.sendFrom(peerAddr, frames) }
+
+func (h *hostile) sendFrom(peer netip.Addr, frames []byte) {
 	h.number++
-	h.Receive(peerAddr, [][]byte{append(header{epoch: 7, number: h.number}.append(nil), frames...)})
+	h.Receive(peer, [][]byte{append(header{epoch: 7, number: h.number}.append(nil), frames...)})
 }
 
 // sent returns the packets that the mux sends now.
@@ -266,6 +268,60 @@ func TestHostilePeer(t *testing.T) {
 		}
 		if limit := (budgetWindows*h.opts.RecvBuffer + 100*leastWindow) * 5 / 4; held > limit {
 			t.Errorf("%d bytes are kept; want at most %d", held, limit)
+		}
+	})
+	run("memory of many peers", func(t *testing.T, h *hostile) {
+		const peers = 50
+		limit := 8 << 20
+		h.opts.MaxHeld = limit
+		peer := func(i int) netip.Addr { return netip.AddrFrom16([16]byte{0: 0xfd, 14: 1, 15: byte(i)}) }
+		for i := range peers {
+			h.Add(peer(i))
+			for id := range uint64(20) {
+				for offset := uint64(1); offset < leastWindow; offset += 1000 { // the first byte never comes
+					h.sendFrom(peer(i), data(theirs(id), 1, offset, make([]byte, min(1000, leastWindow-offset)), false))
+				}
+			}
+		}
+		synctest.Wait()
+		held := 0
+		for i := range peers {
+			for _, c := range h.assoc(peer(i)).streams {
+				for _, block := range c.in.list {
+					if block != nil {
+						held += blockSize
+					}
+				}
+			}
+		}
+		if most := limit + peers*leastWindow; held > most || held < limit/2 {
+			t.Errorf("%d bytes are kept; want at most %d, and half of %d at least", held, most, limit)
+		}
+		if n := int(h.held.Load()); n != held {
+			t.Errorf("%d bytes are counted, %d are kept", n, held)
+		}
+		for len(h.conns) > 0 {
+			(<-h.conns).Close()
+		}
+		c := open(h)
+		for i := range uint64(100) {
+			h.send(data(theirs(0), 1, 2+i*1000, make([]byte, 1000), false))
+			if _, err := io.ReadFull(c, make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Close()
+		if n := h.held.Load(); n != 0 {
+			t.Errorf("%d bytes are counted when nothing is kept", n)
+		}
+	})
+	run("memory of refused streams", func(t *testing.T, h *hostile) {
+		h.opts.Accept = func(netip.Addr, uint16, *Conn) func() { return nil }
+		for id := range uint64(100) {
+			h.send(data(theirs(id), 1, 0, make([]byte, 1000), false))
+		}
+		if n := h.held.Load(); n != 0 {
+			t.Errorf("%d bytes are counted when nothing is kept", n)
 		}
 	})
 	run("acknowledges what was not sent", func(t *testing.T, h *hostile) {

@@ -25,10 +25,14 @@ type Options struct {
 	RelayPacket int
 	// SendBuffer bounds the bytes in flight to a peer, and RecvBuffer those that a stream buffers for its reader. 0 means 16 MiB.
 	SendBuffer, RecvBuffer int
+	// MaxHeld bounds the memory of what all peers have sent and this end has not read yet, in bytes. Each peer may use as much as is free, and
+	// leastWindow in any case. When a peer uses more, the stream that caused it is reset. 0 means 512 MiB.
+	MaxHeld int
 }
 
 const (
 	defaultBuffer = 16 << 20
+	defaultHeld   = 512 << 20
 	// writeAhead is how many bytes Write accepts before they may be sent.
 	writeAhead = 512 << 10
 )
@@ -43,6 +47,7 @@ type Mux struct {
 	opts  Options
 	start time.Time
 	ready notify.Wake
+	held  atomic.Int64 // see Options.MaxHeld
 
 	mu     sync.Mutex            // guards the fields below; locked after an association's mutex
 	turns  []*assoc              // associations with packets to send, in the order of their turns
@@ -57,6 +62,9 @@ func New(opts Options) *Mux {
 	}
 	if opts.RecvBuffer == 0 {
 		opts.RecvBuffer = defaultBuffer
+	}
+	if opts.MaxHeld == 0 {
+		opts.MaxHeld = defaultHeld
 	}
 	return &Mux{opts: opts, start: time.Now(), ready: notify.NewWake(), assocs: make(map[netip.Addr]*assoc)}
 }
