@@ -43,8 +43,9 @@ function follow(client: QueryClient): () => void {
     source = new EventSource("/api/v2/events");
     source.addEventListener("ready", () => {
       setLink({ server: "ok" });
-      // Catch up with changes made while the stream was down.
+      // Catch up with changes that the stream did not report, because it was down or the page was loading.
       if (tries > 0) void client.invalidateQueries();
+      else kinds.forEach(changed);
       tries = 0;
     });
     // The server has dropped events.
