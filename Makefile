@@ -10,6 +10,9 @@ VERSION ?= $(file < VERSION)
 LDFLAGS := -s -w -X github.com/codermesh/codermesh/internal/buildinfo.version=$(VERSION)
 TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
+VULN     = $(GO) run -C tools/vuln . -C ../.. -tags '$(FULL_TAGS)'
+# The Go that builds releases. An older one may have known vulnerabilities in its standard library.
+RELEASE_GO := go1.26.11
 HOST    := $(shell $(GO) env GOOS)-$(shell $(GO) env GOARCH)
 # Which slim binaries the server carries for workspaces and laptops: a list, or all.
 SLIM    ?= $(HOST)
@@ -30,7 +33,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check test test-site screenshots recordings test-go compile-tests test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
+.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check update-vulnerabilities test test-site screenshots recordings test-go compile-tests test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -113,8 +116,10 @@ test-installs:
 	$(PACKAGE_TESTS)
 	if [ "$$(id -u)" = 0 ]; then scripts/test-image; else echo "the images are not tested: that requires root"; fi
 
+release: export GOTOOLCHAIN := $(RELEASE_GO)
 release: ## make a release for all platforms in build/release: archives, packages, checksums, SBOM, release notes
 	@command -v npm >/dev/null || { echo "a release contains the dashboard: install npm" >&2; exit 1; }
+	$(VULN) -standard ./...
 	$(MAKE) slim site SLIM=all
 	$(pack)
 	rm -rf build/release build/full
@@ -216,11 +221,17 @@ e2e: build ## run the tests that drive the built binaries
 	@scripts/test-prerequisites
 	$(TEST) -count=1 -timeout 20m ./e2e/...
 
-lint: site/node_modules/.package-lock.json ## run gofmt, golangci-lint and deadcode, and the dashboard's linters
+lint: site/node_modules/.package-lock.json ## run gofmt, golangci-lint, deadcode, a search for known vulnerabilities, and the dashboard's linters
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' ./...
 	scripts/deadcode '$(FULL_TAGS)'
+	$(GO) test -C tools/vuln ./...
+	$(VULN) ./...
 	cd site && npm run lint
+
+update-vulnerabilities: ## take the newest database of known vulnerabilities, and check with it
+	$(GO) get -C tools/vuln golang.org/x/vulndb@latest golang.org/x/vuln@latest
+	$(VULN) ./...
 
 fmt: site/node_modules/.package-lock.json ## format the Go code and the dashboard
 	gofmt -w $$(git ls-files '*.go')
