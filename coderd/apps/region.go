@@ -99,14 +99,20 @@ func (s *Service) grant(r *http.Request, proxy regions.Proxy, req region.VisitRe
 	session, done := s.recorded.request(sessionOf(v.who, t, req.Addr, req.UserAgent, proxy.Name))
 	defer done()
 	if session != nil {
-		session.traffic.In.Add(max(req.In, 0))
-		session.traffic.Out.Add(max(req.Out, 0))
+		session.traffic.In.Add(plausible(req.In))
+		session.traffic.Out.Add(plausible(req.Out))
 		if req.Status >= 100 && req.Status < 600 {
 			session.traffic.Status.CompareAndSwap(0, req.Status)
 		}
 	}
 	return nil
 }
+
+// maxReported is how many bytes a proxy may report for a visit at once: what 100 Gbit/s carry in the lifetime of a visa.
+const maxReported = int64(visa.Lifetime/time.Second) * 100e9 / 8
+
+// plausible bounds what a proxy reports, so that its mistakes cannot make a session's sums overflow.
+func plausible(bytes int64) int64 { return min(max(bytes, 0), maxReported) }
 
 // redeemRegion exchanges a code for a token of an app at a region proxy.
 func (s *Service) redeemRegion(w http.ResponseWriter, r *http.Request) error {

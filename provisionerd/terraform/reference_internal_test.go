@@ -185,7 +185,7 @@ func honored(t *testing.T, kind, path string) bool {
 // given describes the values that templates get from the server, which TestGivenFacts checks.
 var given = map[string]string{
 	"coder_agent.init_script":                      "The script that downloads the agent from this server and runs it.",
-	"data.coder_external_auth.access_token":        "The owner's token at that provider. Empty in imports, and if the login is optional and missing.",
+	"data.coder_external_auth.access_token":        "The owner's token at that provider, if the owner [consents to the template](secrets.md#consent-to-a-template). Empty in imports, and if the login is optional and missing.",
 	"data.coder_parameter.value":                   "The user's answer, or the default. Required parameters have a placeholder in imports.",
 	"data.coder_provisioner.arch":                  "Of the provisioner.",
 	"data.coder_provisioner.os":                    "Of the provisioner.",
@@ -210,9 +210,9 @@ var given = map[string]string{
 	"data.coder_workspace_owner.name":              "",
 	"data.coder_workspace_owner.rbac_roles":        "",
 	"data.coder_workspace_owner.ssh_public_key":    "",
-	"data.coder_workspace_owner.oidc_access_token": "If the source of the template names it, and the owner signed in with OpenID Connect. Otherwise empty.",
-	"data.coder_workspace_owner.session_token":     "If the source of the template names it. A token for this workspace, which ends when the workspace stops.",
-	"data.coder_workspace_owner.ssh_private_key":   "If the source of the template names it.",
+	"data.coder_workspace_owner.oidc_access_token": "If the source of the template names it, and the owner [consents to the template](secrets.md#consent-to-a-template) and signed in with OpenID Connect. Otherwise empty.",
+	"data.coder_workspace_owner.session_token":     "If the source of the template names it, and the owner [consents to the template](secrets.md#consent-to-a-template). A token for this workspace, which ends when the workspace stops.",
+	"data.coder_workspace_owner.ssh_private_key":   "If the source of the template names it, and the owner [consents to the template](secrets.md#consent-to-a-template).",
 }
 
 // limits describes how far attributes are honored, where a sentence helps.
