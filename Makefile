@@ -204,7 +204,7 @@ test-go:
 	@scripts/test-prerequisites
 	$(parts)
 	$(TEST) -race -timeout 15m $$with_race
-	$(TEST) -timeout 15m $$without
+	$(TEST) -timeout 20m $$without # e2e takes 10 to 14 minutes
 
 # Compile what test-go tests, and link nothing.
 compile-tests:
