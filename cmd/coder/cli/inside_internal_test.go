@@ -4,6 +4,8 @@ package cli
 
 import (
 	"encoding/json"
+	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/agent/units"
 	"github.com/codermesh/codermesh/agent/usage"
 	"github.com/codermesh/codermesh/internal/connset"
+	"github.com/codermesh/codermesh/internal/fault"
 )
 
 func TestStat(t *testing.T) {
@@ -136,6 +139,12 @@ func TestDotfiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(home, ".vimrc"), []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(filepath.Join(home, ".config"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".config/own"), []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	install := func(repo string, args ...string) result {
 		return run(t, config, "", append([]string{"dotfiles", repo, "--symlink-dir", home}, args...)...)
 	}
@@ -154,6 +163,7 @@ func TestDotfiles(t *testing.T) {
 	read(".vimrc", "one")
 	read(".vimrc.bak", "old")
 	read(".config/x", "y")
+	read(".config/own", "kept")
 	for _, name := range []string{".git", ".gitignore", "README"} {
 		if _, err := os.Lstat(filepath.Join(home, name)); err == nil {
 			t.Errorf("%s is linked", name)
@@ -189,4 +199,92 @@ func TestDotfiles(t *testing.T) {
 	if r := install("--upload-pack=x", "-y"); r.fault == nil {
 		t.Error("a flag of git is taken for a repository")
 	}
+}
+
+// TestDotfilesLoseNothing installs a repository over a home folder that holds the clone and the sign-in, as on a machine with the default
+// folders.
+func TestDotfilesLoseNothing(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	config := filepath.Join(home, ".config", "coderv2")
+	put := func(name, text string) {
+		t.Helper()
+		name = filepath.Join(home, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// look returns everything in the home folder but the clone: the content of files, and what is a link.
+	look := func() map[string]string {
+		t.Helper()
+		found := map[string]string{}
+		err := filepath.WalkDir(home, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				if entry != nil && entry.Name() == "dotfiles" {
+					return fs.SkipDir
+				}
+				return err
+			}
+			text, err := os.ReadFile(name)
+			found[strings.TrimPrefix(name, home+"/")] = map[bool]string{true: "link "}[entry.Type()&fs.ModeSymlink != 0] + string(text)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	put(".config/coderv2/session", "secret")
+	put(".config/app/settings", "mine")
+	put(".profile", "old")
+	put(".profile.bak", "older")
+	repo := repository(t, map[string]string{".config/app/settings": "theirs", ".config/new/deep/x": "x", ".profile": "new", ".ssh/config": "Host x"})
+	install := func(repo string, args ...string) result {
+		return run(t, config, "", append([]string{"dotfiles", repo, "--symlink-dir", home, "-y"}, args...)...)
+	}
+	if r := install(repo); r.fault != nil {
+		t.Fatal(r.fault)
+	}
+	want := map[string]string{
+		".config/coderv2/session":  "secret",
+		".config/app/settings":     "link theirs",
+		".config/app/settings.bak": "mine",
+		".config/new/deep/x":       "link x",
+		".profile":                 "link new",
+		".profile.bak":             "older",
+		".profile.bak.1":           "old",
+		".ssh/config":              "link Host x",
+	}
+	if got := look(); !maps.Equal(got, want) {
+		t.Errorf("after the first run: %v", got)
+	}
+	if r := install(repo); r.fault != nil {
+		t.Fatal(r.fault)
+	}
+	if got := look(); !maps.Equal(got, want) {
+		t.Errorf("after the second run: %v", got)
+	}
+
+	refused := func(what string, files map[string]string, args ...string) {
+		t.Helper()
+		if r := install(repository(t, files), args...); r.fault == nil || fault.CodeOf(r.fault) != fault.Conflict {
+			t.Errorf("%s: %v", what, r.fault)
+		}
+		if _, err := os.Lstat(filepath.Join(home, ".a")); err == nil {
+			t.Errorf("%s: half of the repository is linked", what)
+		}
+	}
+	elsewhere := func() string { return filepath.Join(t.TempDir(), "d") }
+	refused("a folder in place of a file", map[string]string{".a": "a", ".profile/x": "x"}, "--repo-dir", elsewhere())
+	refused("a file in place of a folder", map[string]string{".a": "a", ".config": "x"}, "--repo-dir", elsewhere())
+	if got := look(); !maps.Equal(got, want) {
+		t.Errorf("after repositories that do not fit: %v", got)
+	}
+	if err := os.RemoveAll(filepath.Join(config, "dotfiles")); err != nil {
+		t.Fatal(err)
+	}
+	refused("files in the clone", map[string]string{".a": "a", ".config/coderv2/dotfiles/deep/y": "x"})
 }

@@ -39,7 +39,8 @@ func dotfilesCmd(g *global.Flags) *cobra.Command {
 		Use:   "dotfiles REPOSITORY",
 		Short: "Install dotfiles from a Git repository",
 		Long: `Clone or update a dotfiles repository and install it with its own script (` + strings.Join(dotfilesScripts, ", ") + `),
-or, if it has none, by linking its files whose names begin with a dot. An existing file is kept as NAME.bak.`,
+or, if it has none, by linking its files whose names begin with a dot, and those in folders whose names do. An existing file is kept as NAME.bak,
+and folders keep what else they hold.`,
 		Example: `  coder dotfiles https://github.com/me/dotfiles
   coder dotfiles git@github.com:me/dotfiles.git --branch main -y`,
 		Args: flags.Argument("repository"),
@@ -160,37 +161,114 @@ func gitOutput(ctx context.Context, dir string, args ...string) (string, error) 
 	return strings.TrimSpace(string(out)), err
 }
 
-// linkDotfiles links every file of the repository whose name begins with a dot.
+// link is a file of the repository and where it belongs.
+type link struct{ from, to string }
+
+// linkDotfiles links every file of the repository whose name, or that of its outermost folder, begins with a dot. It makes folders that are
+// missing and never replaces one, because other programs keep their files there. It changes nothing if something is in the way.
 func linkDotfiles(g *global.Flags, dir, home string) error {
-	entries, err := os.ReadDir(dir)
+	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return fault.New(fault.Internal, "cannot list the dotfiles: %w", err)
+		return fault.New(fault.Internal, "cannot find the dotfiles: %w", err)
 	}
-	linked := 0
-	for _, e := range entries {
-		name := e.Name()
-		if !strings.HasPrefix(name, ".") || slices.Contains([]string{".git", ".gitignore", ".gitattributes", ".gitmodules", ".github"}, name) {
-			continue
-		}
-		from, to := filepath.Join(dir, name), filepath.Join(home, name)
-		if target, err := os.Readlink(to); err == nil && target == from {
-			linked++
-			continue
-		}
-		if _, err := os.Lstat(to); err == nil {
-			if err := os.Rename(to, to+".bak"); err != nil {
-				return fault.New(fault.Conflict, "%s is in the way: %w", to, err)
-			}
-			fmt.Fprintf(g.Streams().Err, "Moved the existing %s to %s.bak.\n", to, name)
-		}
-		if err := os.Symlink(from, to); err != nil {
-			return fault.New(fault.Conflict, "cannot link %s: %w", to, err)
-		}
-		linked++
+	if home, err = filepath.Abs(home); err != nil {
+		return fault.New(fault.Internal, "cannot find the folder for the links: %w", err)
 	}
-	if linked == 0 {
+	links, linked, err := missingLinks(dir, home)
+	if err != nil {
+		return err
+	}
+	if len(links)+linked == 0 {
 		return fault.New(fault.Invalid, "the repository has neither an install script nor a file whose name begins with a dot")
 	}
-	fmt.Fprintf(g.Streams().Err, "Linked %d dotfiles.\n", linked)
+	for _, l := range links {
+		if err := os.MkdirAll(filepath.Dir(l.to), 0o755); err != nil {
+			return fault.New(fault.Conflict, "cannot make a folder for %s: %w", l.to, err)
+		}
+		if err := setAside(g, l.to); err != nil {
+			return err
+		}
+		if err := os.Symlink(l.from, l.to); err != nil {
+			return fault.New(fault.Conflict, "cannot link %s: %w", l.to, err)
+		}
+	}
+	fmt.Fprintf(g.Streams().Err, "Linked %d dotfiles.\n", len(links)+linked)
+	return nil
+}
+
+// missingLinks returns the links to make, and how many exist.
+func missingLinks(dir, home string) (links []link, linked int, err error) {
+	err = filepath.WalkDir(dir, func(from string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fault.New(fault.Internal, "cannot list the dotfiles: %w", err)
+		}
+		if from == dir {
+			return nil
+		}
+		name := strings.TrimPrefix(from, dir+string(filepath.Separator))
+		top := filepath.Dir(name) == "."
+		if top && (!strings.HasPrefix(name, ".") || slices.Contains(notDotfiles, name)) || entry.Name() == ".git" {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		to := filepath.Join(home, name)
+		if target, err := os.Readlink(to); err == nil && target == from {
+			linked++
+			if entry.IsDir() { // earlier versions linked folders
+				return fs.SkipDir
+			}
+			return nil
+		}
+		info, err := os.Stat(to)
+		switch {
+		case entry.IsDir() && err == nil && !info.IsDir():
+			return exit.Try(fault.New(fault.Conflict, "%s is a file, and the repository has a folder with that name", to), "mv %s %s.bak", to, to)
+		case entry.IsDir():
+			return nil
+		case err == nil && info.IsDir():
+			return exit.Try(fault.New(fault.Conflict, "%s is a folder, and the repository has a file with that name", to), "mv %s %s.bak", to, to)
+		}
+		if parent := existing(filepath.Dir(to)); parent == dir || strings.HasPrefix(parent, dir+string(filepath.Separator)) {
+			return fault.New(fault.Conflict, "%s lies in the clone of the dotfiles, %s", to, dir).
+				WithDetail("Choose another folder for the clone with --repo-dir, or for the links with --symlink-dir.")
+		}
+		links = append(links, link{from, to})
+		return nil
+	})
+	return links, linked, err
+}
+
+// existing returns the innermost folder of a path that exists, without links.
+func existing(path string) string {
+	for ; ; path = filepath.Dir(path) {
+		if found, err := filepath.EvalSymlinks(path); err == nil || filepath.Dir(path) == path {
+			return found
+		}
+	}
+}
+
+// notDotfiles are files that Git and hosts of repositories read.
+var notDotfiles = []string{".git", ".gitignore", ".gitattributes", ".gitmodules", ".github"}
+
+// setAside renames what has the name, if anything, to the first of NAME.bak, NAME.bak.1, NAME.bak.2 … that is free.
+func setAside(g *global.Flags, name string) error {
+	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	aside := name + ".bak"
+	for n := 1; ; n++ {
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			break
+		} else if err != nil {
+			return fault.New(fault.Conflict, "%s is in the way: %w", name, err)
+		}
+		aside = fmt.Sprintf("%s.bak.%d", name, n)
+	}
+	if err := os.Rename(name, aside); err != nil {
+		return fault.New(fault.Conflict, "%s is in the way: %w", name, err)
+	}
+	fmt.Fprintf(g.Streams().Err, "Moved the existing %s to %s.\n", name, filepath.Base(aside))
 	return nil
 }
