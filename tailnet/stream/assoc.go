@@ -259,7 +259,7 @@ func (a *assoc) packet(b []byte, now time.Duration) []byte {
 	}
 	if len(b) == body { // nothing to retransmit if the packet is lost
 		record.done = true
-		a.sent.trim()
+		a.sent.trim(a.largest)
 		return b
 	}
 	record.size = len(b) - begin
@@ -463,10 +463,11 @@ func (a *assoc) moved(relayed bool) {
 	a.oldTrips, a.trips = a.trips, trips{}
 	a.cc.restart(relayed)
 	for n := a.sent.base; n < a.sent.next; n++ {
-		if p := a.sent.at(n); !p.done && !p.old {
-			p.old = true
+		p := a.sent.at(n)
+		if !p.done && !p.old {
 			a.cc.gone(p.size, false)
 		}
+		p.old = true
 	}
 	a.packetSize, a.mtuTries, a.mtuProbing = basePacket, 0, false
 	a.kick(a.now())

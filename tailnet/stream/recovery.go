@@ -22,6 +22,8 @@ const (
 	slowAfter   = time.Minute
 	// patience is how long streams survive on a path without answers.
 	patience = 30 * time.Minute
+	// maxDoubtful is how many packets an end remembers that it has declared lost without knowing that a later one arrived.
+	maxDoubtful = 1 << 14
 	// outage is the number of consecutive timeouts after which the estimates of the path are discarded.
 	outage = 3
 )
@@ -31,6 +33,7 @@ type sentPacket struct {
 	at        time.Duration
 	size      int
 	done      bool // acknowledged, declared lost, or not in need of an acknowledgement
+	lost      bool // declared lost; an acknowledgement may still show that the path is only longer than it seemed
 	old       bool // sent on a path that packets no longer take
 	tries     int  // if the packet arrives, packets of this length do; 0 for most
 	sample    sample
@@ -90,10 +93,13 @@ func (h *history) push() *sentPacket {
 	return p
 }
 
-// trim drops the packets at the beginning that are done.
-func (h *history) trim() {
+// trim drops the packets at the beginning that are done. Lost ones stay until a later one, up to largest, is acknowledged.
+func (h *history) trim(largest uint64) {
 	for h.base < h.next && h.at(h.base).done {
 		p := h.at(h.base)
+		if p.lost && h.base >= largest && h.next-h.base <= maxDoubtful {
+			return
+		}
 		*p = sentPacket{done: true, moreFrame: p.moreFrame[:0]}
 		h.base++
 	}
@@ -147,15 +153,16 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 		for n := min(s.end, h.next); n > max(s.start, h.base); {
 			n--
 			p := h.at(n)
-			if p.done {
+			if p.done && !p.lost {
 				continue
 			}
-			p.done = true
 			if n == largest && !p.old {
 				// The other end must not wait longer than this: a larger delay would make the path seem shorter than it is.
 				measured = max(now-p.at-min(time.Duration(f.offset)*time.Microsecond, 2*ackDelay), time.Microsecond)
 			}
-			if !p.old {
+			late := p.lost
+			p.done, p.lost = true, false
+			if !p.old && !late {
 				a.cc.gone(p.size, false)
 				a.cc.deliver(now, p.size)
 				bytes += p.size
@@ -176,7 +183,7 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 	if latest != nil {
 		a.cc.update(now, latest.sample, latest.at, bytes, measured)
 	}
-	if bytes > 0 {
+	if bytes > 0 || measured > 0 {
 		a.answered()
 	}
 	a.detectLost(now)
@@ -203,7 +210,7 @@ func (a *assoc) arrived(p *sentPacket) {
 // lost schedules the content of a lost packet for retransmission.
 func (a *assoc) lost(n uint64) {
 	p := a.sent.at(n)
-	p.done = true
+	p.done, p.lost = true, true
 	if !p.old {
 		if p.tries != 0 {
 			if a.nextArrived(n) {
@@ -221,7 +228,7 @@ func (a *assoc) lost(n uint64) {
 func (a *assoc) nextArrived(n uint64) bool {
 	for n++; n < a.sent.next; n++ {
 		if p := a.sent.at(n); p.size > 0 { // others need no acknowledgement
-			return p.done
+			return p.done && !p.lost
 		}
 	}
 	return true
@@ -249,7 +256,7 @@ func (a *assoc) detectLost(now time.Duration) {
 			}
 		}
 	}
-	h.trim()
+	h.trim(a.largest)
 }
 
 // timeoutAt returns when the path counts as silent; 0 if nothing is in flight.
@@ -280,7 +287,7 @@ func (a *assoc) back(now time.Duration) {
 			resend = true
 		}
 	}
-	h.trim()
+	h.trim(a.largest)
 	if resend && a.probes == 0 && now-a.lastSent > granularity {
 		a.probes = 1
 	}

@@ -229,12 +229,10 @@ func TestCut(t *testing.T) {
 					}
 				}()
 				time.Sleep(2 * time.Second)
-				n.ab.cut.Store(true)
-				n.ba.cut.Store(true)
+				n.cut(true)
 				time.Sleep(outage)
 				sent := n.ab.packets.Load()
-				n.ab.cut.Store(false)
-				n.ba.cut.Store(false)
+				n.cut(false)
 				back := time.Now()
 				for {
 					time.Sleep(5 * time.Millisecond)
@@ -275,11 +273,9 @@ func TestBack(t *testing.T) {
 			writer.CloseWrite()
 		}()
 		time.Sleep(2 * time.Second)
-		n.ab.cut.Store(true)
-		n.ba.cut.Store(true)
+		n.cut(true)
 		time.Sleep(30*time.Second + 30*time.Millisecond)
-		n.ab.cut.Store(false)
-		n.ba.cut.Store(false)
+		n.cut(false)
 		n.a.Retry()
 		buf := make([]byte, count)
 		reader.SetReadDeadline(time.Now().Add(2*delay + 5*time.Millisecond))
@@ -305,7 +301,7 @@ func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, a, _ := pair(t, &path{delay: 50 * time.Millisecond})
 		defer n.close()
-		n.ab.cut.Store(true)
+		n.cut(true)
 		begin := time.Now()
 		_, err := io.Copy(a, forever{})
 		if err == nil || time.Since(begin) < 29*time.Minute || time.Since(begin) > 32*time.Minute {
@@ -401,8 +397,7 @@ func TestIdle(t *testing.T) {
 		if sent := n.ab.packets.Load() + n.ba.packets.Load() - before; sent < 10 || sent > 60 {
 			t.Errorf("%d packets in an idle hour", sent)
 		}
-		n.ab.cut.Store(true)
-		n.ba.cut.Store(true)
+		n.cut(true)
 		begin := time.Now()
 		if _, err := a.Read(make([]byte, 1)); err == nil || time.Since(begin) > 40*time.Minute {
 			t.Fatalf("a peer that is gone: %v after %v", err, time.Since(begin))
