@@ -18,8 +18,8 @@ var evaluateLimits = sandbox.Limits{Memory: 1 << 30, File: 16 << 20}
 
 // newEvaluator returns the evaluator of templates' forms, for users who fill them in. A server without provisioners runs no template code:
 // it has no evaluator, and forms stay as they were at the import.
-func newEvaluator(ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, provisioners int) (evaluate func(context.Context, templates.Question) (templates.Answer, error), stop func() error, err error) {
-	if provisioners == 0 {
+func newEvaluator(ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, like *terraform.Executor) (evaluate func(context.Context, templates.Question) (templates.Answer, error), stop func() error, err error) {
+	if like == nil {
 		return nil, func() error { return nil }, nil
 	}
 	executorOpts, err := opts.executor(log, filepath.Join(runDir, "forms"))
@@ -27,6 +27,7 @@ func newEvaluator(ctx context.Context, log *slog.Logger, opts terraformOptions, 
 		return nil, nil, err
 	}
 	executorOpts.Slots, executorOpts.Limits, executorOpts.ExtraEnv, executorOpts.Metrics = -1, evaluateLimits, nil, nil // nothing is kept warm before the first form
+	executorOpts.Like = like
 	executor, err := terraform.New(ctx, executorOpts)
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare forms of templates: %w", err)

@@ -106,7 +106,8 @@ func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terrafo
 // executors run the jobs of a process, one for each daemon.
 type executors struct {
 	each     []job.Executor
-	concerns []string // about the confinement of templates
+	first    *terraform.Executor // nil if there are none
+	concerns []string            // about the confinement of templates
 }
 
 // newExecutors returns n executors with the given number of slots; with -1 nothing is kept warm. runDir is part of this process's data,
@@ -119,10 +120,13 @@ func newExecutors(ctx context.Context, log *slog.Logger, opts terraformOptions, 
 			return err
 		}
 		executorOpts.Slots = slots
+		if i > 0 {
+			executorOpts.Like = made[0]
+		}
 		made[i], err = terraform.New(ctx, executorOpts)
 		return err
 	}
-	// The first may have to download Terraform. The others only check that it starts.
+	// The first finds Terraform, or downloads it, and tries what confines it.
 	var err error
 	if n > 0 {
 		err = prepare(0)
@@ -144,6 +148,7 @@ func newExecutors(ctx context.Context, log *slog.Logger, opts terraformOptions, 
 		return nil, errors.Join(err, all.close())
 	}
 	if n > 0 {
+		all.first = made[0]
 		made[0].Announce()
 		all.concerns = made[0].Concerns()
 	}

@@ -227,7 +227,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, executors.close()) }()
-	evaluate, closeEvaluator, err := newEvaluator(ctx, log, opts.terraform, filepath.Join(state, "run"), opts.provisioners)
+	evaluate, closeEvaluator, err := newEvaluator(ctx, log, opts.terraform, filepath.Join(state, "run"), executors.first)
 	if err != nil {
 		return err
 	}

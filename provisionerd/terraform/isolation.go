@@ -118,8 +118,11 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 	return i, nil
 }
 
-// tryIsolation runs Terraform once the way that jobs will run it.
+// tryIsolation runs Terraform once the way that jobs will run it, unless that of e.opts.Like runs so.
 func (e *Executor) tryIsolation(ctx context.Context, i isolation) (err error) {
+	if like := e.opts.Like; like != nil && like.isolation.bubblewrap == i.bubblewrap && (like.isolation.accounts != nil) == (i.accounts != nil) {
+		return nil
+	}
 	command := filepath.Join(e.runDir, "try")
 	uid := 0
 	if i.accounts != nil {

@@ -81,6 +81,9 @@ type Options struct {
 	LastWords time.Duration
 	// Limits bound each process of a job. Builds have none, because the needs of providers are unknown.
 	Limits sandbox.Limits
+	// Like is an executor of this process with the same Binary and Isolation: New uses the Terraform that it found, and does not try again
+	// whether that runs confined. Nil finds and tries both.
+	Like *Executor
 	// Metrics registers the executor's metrics. Nil registers none.
 	Metrics prometheus.Registerer
 }
@@ -150,7 +153,9 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 // setUp finds Terraform and what confines it, and sets aside what a killed predecessor left.
 func (e *Executor) setUp(ctx context.Context) (err error) {
 	opts := e.opts
-	if e.binary, err = findBinary(ctx, opts.Binary, opts.Install, filepath.Join(opts.CacheDir, "bin"), e.log); err != nil {
+	if opts.Like != nil {
+		e.binary = opts.Like.binary
+	} else if e.binary, err = findBinary(ctx, opts.Binary, opts.Install, filepath.Join(opts.CacheDir, "bin"), e.log); err != nil {
 		return err
 	}
 	cli, err := writeCLIConfig(e.runDir)
