@@ -56,7 +56,11 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)*3/2)); err != nil { // tests wait for processes half of their time
 		panic(err)
 	}
-	os.Exit(m.Run()) // reads the command line, where -parallel wins
+	status := m.Run() // reads the command line, where -parallel wins
+	if dir := emptyDatabase.dir; dir != "" {
+		os.RemoveAll(dir)
+	}
+	os.Exit(status)
 }
 
 func TestScripts(t *testing.T) {
@@ -150,6 +154,9 @@ func (s *server) env(user string) []string {
 
 func (s *server) start() error {
 	if err := os.MkdirAll(filepath.Join(s.dir, "home-admin"), 0o700); err != nil {
+		return err
+	}
+	if err := s.giveDatabase(); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
