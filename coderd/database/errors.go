@@ -26,6 +26,7 @@ const (
 	codeLockNotAvailable    = "55P03"
 	codeReadOnly            = "25006"
 	codeIdleInTransaction   = "25P03"
+	codeInternal            = "XX000"
 )
 
 // codeOlderServer is the error of the schema's function require_program: the server at the URL in the message needs what a migration removes.
@@ -71,7 +72,7 @@ func translate(ctx context.Context, err error) error {
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
-		case pg.Code == codeDiskFull || strings.Contains(pg.Message, syscall.ENOSPC.Error()) || strings.Contains(pg.Message, "No space left"):
+		case diskFull(pg):
 			return unavailable(err, "The database's disk is full.", "Free some space where PostgreSQL keeps its data.")
 		case pg.Code == codeQueryCanceled || pg.Code == codeLockNotAvailable:
 			return unavailable(err, "The database took too long.", "It may be overloaded. Try again.")
@@ -86,6 +87,13 @@ func translate(ctx context.Context, err error) error {
 		return unavailable(err, "The database is not reachable.", "Try again in a moment. If the problem persists, check the server's log.")
 	}
 	return err
+}
+
+// diskFull reports whether PostgreSQL has no space. A new connection stores a cache of the system tables if there is none, such as after vacuum, and
+// is refused if that does not fit: with an internal error, and no reason (write_item in PostgreSQL's relcache.c).
+func diskFull(err *pgconn.PgError) bool {
+	return err.Code == codeDiskFull || strings.Contains(err.Message, syscall.ENOSPC.Error()) || strings.Contains(err.Message, "No space left") ||
+		err.Code == codeInternal && err.Message == "could not write init file"
 }
 
 func lost(err error) bool {
