@@ -11,6 +11,11 @@ LDFLAGS := -s -w -X github.com/codermesh/codermesh/internal/buildinfo.version=$(
 TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 VULN     = $(GO) run -C tools/vuln . -C ../.. -tags '$(FULL_TAGS)'
+# Runs tests, prints what fails, and logs all events for the report at the end.
+TESTSUM := $(GO) tool -modfile=tools/suite/go.mod gotestsum --format standard-quiet --format-hide-empty-pkg --hide-summary all
+# Where the logs of tests are, and of the processes of tests that failed.
+RESULTS := $(CURDIR)/build/test
+export TEST_LOGS := $(RESULTS)/logs
 # The Go that builds releases. An older one may have known vulnerabilities in its standard library.
 RELEASE_GO := go1.26.11
 HOST    := $(shell $(GO) env GOOS)-$(shell $(GO) env GOARCH)
@@ -33,7 +38,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check update-vulnerabilities test test-site screenshots recordings test-go compile-tests test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
+.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check update-vulnerabilities test test-site screenshots recordings test-go test-only compile-tests test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -180,7 +185,8 @@ recordings: build ## update docs/recordings, terminal sessions that asciinema pl
 # queues that everything depends on.
 RACED := agent coordinator tailnet coderd/agents coderd/apps coderd/extauth coderd/jobs coderd/mesh coderd/pubsub internal provisionerd
 # Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile. It includes vet.
-TEST := $(GO) test -vet=off -tags '$(FULL_TAGS)'
+TEST_FLAGS := -vet=off -tags '$(FULL_TAGS)'
+TEST       := $(GO) test $(TEST_FLAGS)
 
 # No file is for one processor only, and what is for "unix" or "not Linux" alone is compiled on Linux and for Windows.
 cross: ## cross-compile the slim binary and vet the provisioner for other systems
@@ -203,8 +209,16 @@ endef
 test-go:
 	@scripts/test-prerequisites
 	$(parts)
-	$(TEST) -race -timeout 15m $$with_race
-	$(TEST) -timeout 20m $$without # e2e takes 10 to 14 minutes
+	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
+	failed=
+	$(TESTSUM) --jsonfile $(RESULTS)/race.json -- $(TEST_FLAGS) -race -timeout 15m $$with_race || failed=yes
+	$(TESTSUM) --jsonfile $(RESULTS)/plain.json -- $(TEST_FLAGS) -timeout 20m $$without || failed=yes # e2e takes 10 to 14 minutes
+	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/race.json $(RESULTS)/plain.json
+	[ -z "$$failed" ]
+
+test-only: build ## run some tests again: make test-only PKG=./e2e RUN='^TestLab$$' RACE=-race
+	@scripts/test-prerequisites
+	$(TEST) -count=1 $(RACE) -timeout 20m -run '$(RUN)' $(PKG)
 
 # Compile what test-go tests, and link nothing.
 compile-tests:
@@ -226,6 +240,7 @@ lint: site/node_modules/.package-lock.json ## run gofmt, golangci-lint, deadcode
 	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' ./...
 	scripts/deadcode '$(FULL_TAGS)'
 	$(GO) test -C tools/vuln ./...
+	$(GO) test -C tools/suite ./...
 	$(VULN) ./...
 	cd site && npm run lint
 

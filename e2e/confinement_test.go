@@ -32,6 +32,7 @@ func preparePlain(t *testing.T, args ...string) *deployment {
 	})
 	d := &deployment{server: newServer(dir), t: t}
 	d.args, d.program = args, filepath.Join(dir, "coder")
+	t.Cleanup(d.keepLogs)
 	t.Cleanup(d.cleanup)
 	if out, err := exec.CommandContext(t.Context(), "cp", coder, d.program).CombinedOutput(); err != nil {
 		t.Fatalf("copy: %v\n%s", err, out)

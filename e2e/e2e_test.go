@@ -72,7 +72,12 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			srv := newServer(env.WorkDir)
 			env.Values["server"] = srv
-			env.Defer(srv.cleanup)
+			env.Defer(func() {
+				srv.cleanup()
+				if t, ok := env.T().(interface{ Failed() bool }); ok && t.Failed() {
+					keepLogs("TestScripts/"+filepath.Base(env.WorkDir), srv.dir)
+				}
+			})
 			for _, kv := range srv.env("admin") {
 				key, value, _ := strings.Cut(kv, "=")
 				env.Setenv(key, value)

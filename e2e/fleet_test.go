@@ -70,6 +70,7 @@ func prepareFleet(t *testing.T, n int, args ...string) *fleet {
 	if err := os.MkdirAll(filepath.Join(dir, "home-admin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(f.keepLogs)
 	t.Cleanup(f.cleanup) // ends agents and what else is left
 	f.front = newBalancer(t)
 	f.base = "http://" + f.front.Addr().String()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -53,8 +54,46 @@ func prepare(t *testing.T, args ...string) *deployment {
 	// The folder is made first, so that it is removed last.
 	d := &deployment{server: newServer(t.TempDir()), t: t}
 	d.args = args
+	t.Cleanup(d.keepLogs)
 	t.Cleanup(d.cleanup)
 	return d
+}
+
+// keepLogs keeps the logs of all processes if the test has failed.
+func (d *deployment) keepLogs() {
+	if d.t.Failed() {
+		keepLogs(d.t.Name(), d.dir)
+	}
+}
+
+// keepLogs copies the logs below a folder to the one that the report at the end of `make test` names.
+func keepLogs(test, dir string) {
+	kept := os.Getenv("TEST_LOGS")
+	if kept == "" {
+		return
+	}
+	kept = filepath.Join(kept, test)
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || filepath.Ext(name) != ".log" {
+			return nil //nolint:nilerr // folders go while their owners end
+		}
+		relative, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		copied := filepath.Join(kept, relative)
+		if err := os.MkdirAll(filepath.Dir(copied), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(copied, text, 0o644)
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: keep the logs of", test+":", err)
+	}
 }
 
 // begin starts a prepared server and signs the first user in.
