@@ -31,7 +31,7 @@ func TestTranslate(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			got := translate(t.Context(), tc.err)
 			if tc.want == "" {
-				if got != tc.err {
+				if !errors.Is(got, tc.err) || fault.As(got) != nil {
 					t.Errorf("got %v", got)
 				}
 				return
