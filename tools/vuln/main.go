@@ -59,7 +59,7 @@ func report(w io.Writer, found []finding, standard bool) bool {
 		fmt.Fprintf(w, "\n  https://pkg.go.dev/vuln/%s\n", f.ID)
 	}
 	if older > 0 {
-		fmt.Fprintf(w, "%d known vulnerabilities are in the standard library of the installed Go. Releases are built with another, see the Makefile.\n", older)
+		fmt.Fprintf(w, "Known vulnerabilities in the standard library of the installed Go: %d. Releases are built with another, see the Makefile.\n", older)
 	}
 	return good
 }

@@ -56,7 +56,7 @@ func TestParse(t *testing.T) {
 		want     string
 	}{
 		{false, "GO-3: m.main calls example.com/a/b.F of example.com/a v1.0.0; v1.2.3 is not affected\n  https://pkg.go.dev/vuln/GO-3\n" +
-			"1 known vulnerabilities are in the standard library of the installed Go. Releases are built with another, see the Makefile.\n"},
+			"Known vulnerabilities in the standard library of the installed Go: 1. Releases are built with another, see the Makefile.\n"},
 		{true, "GO-2: n/n.go:7 calls html/template.Template.Execute of stdlib v1.26.8\n  https://pkg.go.dev/vuln/GO-2\n" +
 			"GO-3: m.main calls example.com/a/b.F of example.com/a v1.0.0; v1.2.3 is not affected\n  https://pkg.go.dev/vuln/GO-3\n"},
 	} {
