@@ -12,7 +12,7 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 VULN     = $(GO) run -C tools/vuln . -C ../.. -tags '$(FULL_TAGS)'
 # Runs tests, prints what fails, and logs all events for the report at the end.
-TESTSUM := $(GO) tool -modfile=tools/suite/go.mod gotestsum --format standard-quiet --format-hide-empty-pkg --hide-summary all
+TESTSUM := $(GO) tool -modfile=tools/suite/go.mod gotestsum --format standard-quiet --format-hide-empty-pkg --hide-summary skipped
 # Where the logs of tests are, and of the processes of tests that failed.
 RESULTS := $(CURDIR)/build/test
 export TEST_LOGS := $(RESULTS)/logs

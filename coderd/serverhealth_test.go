@@ -36,6 +36,17 @@ func (m *member) report(t *testing.T) (section sdk.HealthSection, servers map[uu
 	return report.Sections[i], servers
 }
 
+// awaitReport returns the first report that fits, and in which no database is slow: on a busy machine one may be, for once, and these tests are about
+// other findings.
+func (m *member) awaitReport(t *testing.T, what string, fits func(sdk.HealthSection, map[uuid.UUID]sdk.ServerHealth) bool) (section sdk.HealthSection, servers map[uuid.UUID]sdk.ServerHealth) {
+	t.Helper()
+	coderdtest.Await(t, what, func(context.Context) bool {
+		section, servers = m.report(t)
+		return fits(section, servers) && !slices.Contains(codes(servers), health.CodeDatabaseSlow)
+	})
+	return section, servers
+}
+
 // codes returns the codes of all findings about servers.
 func codes(servers map[uuid.UUID]sdk.ServerHealth) (all []string) {
 	for _, s := range servers {
@@ -79,11 +90,14 @@ func TestHealthOfServers(t *testing.T) {
 	servers := fleet(t, 3)
 	a, b, c := servers[0], servers[1], servers[2]
 	a.Exec("UPDATE servers SET started_at = now() - interval '1 minute'")
-	coderdtest.Await(t, "a report without findings", func(context.Context) bool {
-		section, all := a.report(t)
+	section, all := a.awaitReport(t, "a report without findings", func(section sdk.HealthSection, all map[uuid.UUID]sdk.ServerHealth) bool {
+		for _, s := range all {
+			if slices.ContainsFunc(s.Links, func(l sdk.ServerLink) bool { return l.MessagesReceived == 0 }) { // the first one is under way
+				return false
+			}
+		}
 		return section.Severity == sdk.HealthOK && len(all) == 3
 	})
-	section, all := a.report(t)
 	if section.Message != "3 servers run, and all are linked." {
 		t.Errorf("section %+v", section)
 	}
@@ -93,7 +107,7 @@ func TestHealthOfServers(t *testing.T) {
 			t.Errorf("server %+v", s)
 		}
 		for _, l := range s.Links {
-			if !l.Connected || l.Since == nil || l.MessagesSent == 0 || l.MessagesReceived == 0 || !l.RelayConnected {
+			if !l.Connected || l.Since == nil || l.MessagesSent == 0 || !l.RelayConnected {
 				t.Errorf("link of %s: %+v", s.Name, l)
 			}
 		}
@@ -101,11 +115,9 @@ func TestHealthOfServers(t *testing.T) {
 
 	b.setReplicas(a)
 	c.setReplicas(a)
-	coderdtest.Await(t, "the missing link between the other two", func(context.Context) bool {
-		_, all = a.report(t)
-		return slices.Contains(codes(map[uuid.UUID]sdk.ServerHealth{b.id(): all[b.id()]}), health.CodeServerLink)
+	section, all = a.awaitReport(t, "the missing links between the other two", func(_ sdk.HealthSection, all map[uuid.UUID]sdk.ServerHealth) bool {
+		return len(all[b.id()].Findings) >= 2 && len(all[c.id()].Findings) >= 2
 	})
-	section, all = a.report(t)
 	if section.Code != health.CodeServerLink && section.Code != health.CodeServerRelay || section.Severity != sdk.HealthError || section.Remedy == "" {
 		t.Errorf("section %+v", section)
 	}
