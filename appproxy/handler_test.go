@@ -190,7 +190,7 @@ func TestIntended(t *testing.T) {
 			t.Errorf("%s: the app was reached %t, status %d", tc.name, reached, resp.StatusCode)
 		}
 	}
-	// A program that sends a session by itself is no browser that adds one.
+	// No page can make a browser send this header, so a session in it comes from a program.
 	if p.ask("POST", "http://"+appHost+"/x", []string{"Coder-Session-Token", appToken, "Origin", "http://evil.example.com"}); p.got == nil {
 		t.Error("a program with a session does not reach the app")
 	}
