@@ -27,16 +27,53 @@ import (
 
 	"github.com/codermesh/codermesh/internal/bootstrap"
 	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // agent is the program that the server serves in these tests.
 const agent = "#!/bin/sh\necho agent=$1 url=$CODER_AGENT_URL auth=$CODER_AGENT_AUTH token=$CODER_AGENT_TOKEN found=$(command -v coder) home=$HOME tf=$TF_REATTACH_PROVIDERS\n"
 
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := scratch.Sweep("/tmp", os.Geteuid()); err != nil { // the folders of scripts that tests killed
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// odd are downloaders with faults that are met in images. They come before the machine's own, "$real".
+var odd = map[string]struct{ as, script string }{
+	"busybox-static's wget": {"wget", `case " $* " in *" -T "*) kill -s SEGV $$ ;; esac; exec "$real" wget "$@"`},
+	"an old curl":           {"curl", `case " $* " in *timeout*|*max-time*) echo "curl: option: is unknown" >&2; exit 2 ;; esac; exec "$real" "$@"`},
+	"wget without TLS":      {"wget", `echo "wget: not an http or ftp url: $*" >&2; exit 1`},
+}
+
+// oddTools makes a PATH with a downloader that has a fault, and with busybox, as in an image whose programs are busybox.
+func oddTools(t *testing.T, name string) string {
+	t.Helper()
+	o := odd[name]
+	real := "curl"
+	if o.as == "wget" {
+		real = "busybox"
+	}
+	path, err := exec.LookPath(real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := tools(t, "busybox")
+	script := fmt.Sprintf("#!/bin/sh\nreal=%q\n%s\n", path, o.script)
+	if err := os.WriteFile(filepath.Join(dir, o.as), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // tools makes a PATH with the programs that a script may use, and the downloader under test.
 func tools(t *testing.T, downloader string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"sh", "mktemp", "chmod", "sleep", "uname", "cat", "rm", "date", downloader} {
+	for _, name := range []string{"sh", "mktemp", "chmod", "sleep", "uname", "cat", "rm", "date", "mkfifo", "mv", downloader} {
 		if name == "" {
 			continue
 		}
@@ -145,6 +182,24 @@ func TestFetchAndBecome(t *testing.T) {
 	}
 }
 
+// TestOddDownloaders: a program that crashes or does not know an option is tried without options, or another is, for the agent and for reports.
+func TestOddDownloaders(t *testing.T) {
+	t.Parallel()
+	for name := range odd {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, agent) }))
+			t.Cleanup(server.Close)
+			until(t, start(t, []string{"dash"}, server.URL, oddTools(t, name)), "agent=agent ")
+			url, heard := reports(t)
+			until(t, start(t, []string{"dash"}, url, oddTools(t, name)), "the server has no agent for amd64")
+			if got := testwait.For(t, "a report", heard); !strings.HasPrefix(got, "t0ken\nThe agent cannot be fetched") {
+				t.Errorf("report %q", got)
+			}
+		})
+	}
+}
+
 // TestFolderOfKilledScript: a sweep of temporary folders leaves the script's folder alone during the download and while the program that
 // the script becomes runs, and removes it once that program was killed.
 func TestFolderOfKilledScript(t *testing.T) {
@@ -178,12 +233,12 @@ func TestFolderOfKilledScript(t *testing.T) {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			for deadline := time.Now().Add(time.Minute); !gone(); time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("the folder of the killed program is still there")
+			testwait.Until(t, "the folder of the killed program is gone", func() error {
+				if sweep(); !gone() {
+					return fmt.Errorf("%s is there", folder)
 				}
-				sweep()
-			}
+				return nil
+			})
 		})
 	}
 }
@@ -290,13 +345,9 @@ func TestReport(t *testing.T) {
 				t.Parallel()
 				url, heard := reports(t)
 				until(t, start(t, shell, url, tools(t, downloader)), "the server has no agent for amd64")
-				select {
-				case got := <-heard:
-					if want := "t0ken\nThe agent cannot be fetched: the server has no agent for amd64"; !strings.HasPrefix(got, want) {
-						t.Errorf("report %q, want %q", got, want)
-					}
-				case <-t.Context().Done():
-					t.Fatal("no report came")
+				got := testwait.For(t, "a report", heard)
+				if want := "t0ken\nThe agent cannot be fetched: the server has no agent for amd64"; !strings.HasPrefix(got, want) {
+					t.Errorf("report %q, want %q", got, want)
 				}
 			})
 		}
@@ -346,7 +397,15 @@ func TestCertificates(t *testing.T) {
 		t.Run("unknown authority with "+downloader, func(t *testing.T) {
 			t.Parallel()
 			url, _, posts := secured(t, now.Add(-time.Hour), now.Add(time.Hour))
-			until(t, start(t, []string{"dash"}, url, tools(t, downloader)), "certificate is not trusted here")
+			path := tools(t, downloader)
+			busybox, err := exec.LookPath("busybox") // it would accept any certificate
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(busybox, filepath.Join(path, "busybox")); err != nil {
+				t.Fatal(err)
+			}
+			until(t, start(t, []string{"dash"}, url, path), "certificate is not trusted here")
 			if posts.Load() != 0 {
 				t.Error("a server that is not trusted was told the token")
 			}

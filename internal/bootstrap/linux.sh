@@ -21,17 +21,30 @@ stay() {
 	while :; do sleep 3600 9<&-; done
 }
 
-# fetch FILE URL: downloads with the first available program. Its output goes to $dir/said.
+# try PROGRAM ARGUMENT...: runs a downloader if there is one. Its output goes to $dir/said.
+try() {
+	command -v "$1" >/dev/null 2>&1 || return 127
+	LC_ALL=C "$@" 2>"$dir/said"
+}
+
+# useful CODE: whether a downloader's status says something about the download. 1 and 2 are those of options and addresses that it does not
+# know (and all failures of busybox), the highest ones those of a missing or crashed program: another may do it. A refused certificate has
+# its own status, and ends the attempts: busybox accepts all. Texts decide nothing here, the other end can choose them.
+useful() { [ "$1" -ne 1 ] && [ "$1" -ne 2 ] && [ "$1" -lt 126 ]; }
+
+# fetch FILE URL: downloads with the first program that can.
 fetch() {
-	if command -v curl >/dev/null 2>&1; then
-		curl -fsSL --connect-timeout 15 -o "$1" "$2" 2>"$dir/said"
-	elif command -v wget >/dev/null 2>&1; then
-		LC_ALL=C wget -nv -T 60 -O "$1" "$2" 2>"$dir/said"
-	elif command -v busybox >/dev/null 2>&1; then
-		busybox wget -O "$1" "$2" 2>"$dir/said"
-	else
-		stay "cannot fetch the agent: install curl, wget or busybox in this workspace"
-	fi
+	code=127
+	for with in "curl -fsSL --connect-timeout 15 -o" "curl -fsSL -o" "wget -nv -T 60 -O" "wget -O" "busybox wget -O"; do
+		# shellcheck disable=SC2086 # words, none of them with a blank
+		try $with "$1" "$2"
+		this=$?
+		[ "$this" = 127 ] || code=$this
+		[ "$this" != 0 ] || return 0
+		if useful "$this"; then return "$this"; fi
+	done
+	[ "$code" != 127 ] || stay "cannot fetch the agent: install curl, wget or busybox in this workspace"
+	return "$code"
 }
 
 # report TEXT: reports to the server, which shows the text with the workspace. The token is in the body, where no process list shows
@@ -40,13 +53,17 @@ report() {
 	[ -n "$dir" ] && [ -n "${CODER_AGENT_TOKEN:-}" ] || return 0
 	(umask 077 && printf '%s\n%s\n' "$CODER_AGENT_TOKEN" "$1" >"$dir/report") 2>/dev/null || return 0
 	to=${url}api/v2/workspaceagents/me/startup-problem
-	if command -v curl >/dev/null 2>&1; then
-		curl -fsS --max-time 15 -o /dev/null -H 'Content-Type: text/plain' --data-binary "@$dir/report" "$to" >/dev/null 2>&1
-	elif command -v wget >/dev/null 2>&1; then
-		wget -q -T 15 -t 1 -O /dev/null --header 'Content-Type: text/plain' --post-file="$dir/report" "$to" >/dev/null 2>&1
-	elif command -v busybox >/dev/null 2>&1; then
-		busybox wget -q -O /dev/null --post-file "$dir/report" "$to" >/dev/null 2>&1
-	fi
+	as='Content-Type: text/plain'
+	for with in "curl --max-time 15" curl "wget -T 15 -t 1" wget busybox; do
+		case $with in
+		curl*) set -- -fsS -o /dev/null -H "$as" --data-binary "@$dir/report" ;;
+		wget*) set -- -q -O /dev/null --header "$as" --post-file "$dir/report" ;;
+		*) set -- wget -q -O /dev/null --post-file "$dir/report" ;;
+		esac
+		# shellcheck disable=SC2086 # words, none of them with a blank
+		try $with "$@" "$to" >/dev/null
+		if useful $?; then break; fi
+	done
 	rm -f "$dir/report"
 }
 

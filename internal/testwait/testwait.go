@@ -1,0 +1,48 @@
+// Package testwait is how tests wait for what happens in other goroutines and processes. A test receives a signal where there is one (For), and
+// looks again and again where there is none (Until). Both fail the test with what it waited for, and the state at the end.
+package testwait
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	// Patience is how long a test waits. It is many times what anything takes on a busy machine: it ends tests that would never end, and
+	// measures nothing.
+	Patience = time.Minute
+
+	// A check may cost a process: the pause between two grows.
+	firstPause, lastPause = time.Millisecond, 50 * time.Millisecond
+)
+
+// For returns what arrives on a channel; a closed one returns the zero value.
+func For[T any](t testing.TB, what string, signal <-chan T) T {
+	t.Helper()
+	timeout := time.NewTimer(Patience)
+	defer timeout.Stop()
+	select {
+	case v := <-signal:
+		return v
+	case <-timeout.C:
+		t.Fatalf("still not after %s: %s", Patience, what)
+		panic("unreachable")
+	}
+}
+
+// Until returns when check does not fail any more. Its last error is the state that is printed. Use it for what gives no signal: another process, a
+// file, a row of a database.
+func Until(t testing.TB, what string, check func() error) {
+	t.Helper()
+	pause := firstPause
+	for deadline := time.Now().Add(Patience); ; time.Sleep(pause) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still not after %s: %s: %v", Patience, what, err)
+		}
+		pause = min(pause*3/2, lastPause)
+	}
+}

@@ -1,0 +1,79 @@
+package testwait_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
+)
+
+// recorder is a test whose failure is recorded.
+type recorder struct {
+	testing.TB
+	failed string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.failed = fmt.Sprintf(format, args...)
+	panic(r)
+}
+
+// failure returns how wait fails.
+func failure(t *testing.T, wait func(testing.TB)) (text string) {
+	t.Helper()
+	r := &recorder{TB: t}
+	defer func() {
+		if v := recover(); v != nil && v != r {
+			panic(v)
+		}
+		text = r.failed
+	}()
+	wait(r)
+	return ""
+}
+
+func TestUntil(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if text := failure(t, func(tb testing.TB) {
+			testwait.Until(tb, "the lamp is on", func() error {
+				if time.Since(began) < 10*time.Second {
+					return errors.New("dark")
+				}
+				return nil
+			})
+		}); text != "" || time.Since(began) < 10*time.Second || time.Since(began) > 11*time.Second {
+			t.Errorf("after %s: %q", time.Since(began), text)
+		}
+		text := failure(t, func(tb testing.TB) {
+			testwait.Until(tb, "the lamp is on", func() error { return errors.New("dark") })
+		})
+		if text != "still not after 1m0s: the lamp is on: dark" {
+			t.Errorf("got %q", text)
+		}
+	})
+}
+
+func TestFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		signal := make(chan int)
+		go func() {
+			time.Sleep(testwait.Patience - time.Second)
+			signal <- 7
+		}()
+		if got := testwait.For(t, "a number", signal); got != 7 {
+			t.Errorf("got %d", got)
+		}
+		if text := failure(t, func(tb testing.TB) { testwait.For(tb, "a number", signal) }); !strings.HasSuffix(text, ": a number") {
+			t.Errorf("got %q", text)
+		}
+	})
+}
