@@ -2,6 +2,7 @@ package coderd_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/google/uuid"
 
@@ -91,22 +94,19 @@ func (p *people) importing(tags map[string]string) uuid.UUID {
 	return v.ID
 }
 
-func (p *people) await(version uuid.UUID, status sdk.JobStatus) sdk.ProvisionerJob {
+func (p *people) await(version uuid.UUID, status sdk.JobStatus) (found sdk.ProvisionerJob) {
 	p.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(2 * coderdtest.Patience); ; <-tick.C {
+	testwait.Until(p.t, "the import is "+string(status), func() error {
 		v, err := p.tom.TemplateVersion(p.t.Context(), version)
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		if v.Job.Status == status {
-			return v.Job
+		if found = v.Job; found.Status != status {
+			return fmt.Errorf("it is %s: %s", found.Status, found.WaitingReason)
 		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("the import is %s, not %s: %s", v.Job.Status, status, v.Job.WaitingReason)
-		}
-	}
+		return nil
+	})
+	return found
 }
 
 func (p *people) listed(name string) (sdk.ProvisionerDaemon, bool) {

@@ -8,10 +8,13 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/google/uuid"
 
@@ -100,25 +103,17 @@ func (w *site) connect(t *testing.T, name string, k tailnet.PublicKey) *wire {
 // wait blocks until a message matches, and returns all before it.
 func (w *wire) wait(match func(coordinator.ServerMessage) bool) (before []coordinator.ServerMessage) {
 	w.t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
+	testwait.Until(w.t, w.p.Name+" receives a message", func() error {
 		w.mu.Lock()
-		for i, m := range w.got {
-			if match(m) {
-				before, w.got = w.got[:i], w.got[i+1:]
-				w.mu.Unlock()
-				return before
-			}
+		defer w.mu.Unlock()
+		i := slices.IndexFunc(w.got, match)
+		if i < 0 {
+			return fmt.Errorf("it got %q and %v", names(w.got), w.err)
 		}
-		w.mu.Unlock()
-		select {
-		case <-tick.C:
-		case <-deadline:
-			w.t.Fatalf("%s waited in vain; it got %q and %v", w.p.Name, names(w.got), w.err)
-		}
-	}
+		before, w.got = w.got[:i], w.got[i+1:]
+		return nil
+	})
+	return before
 }
 
 func isWelcome(m coordinator.ServerMessage) bool { return m.Welcome != nil }
@@ -248,11 +243,12 @@ func TestOversizeMessageEndsTheConnection(t *testing.T) {
 	m.sayRaw([]byte(`{"bye":{` + strings.Repeat(" ", coordinator.MaxClientMessage) + `}}`))
 	<-m.done
 	// The client sees the end of its connection before the server has taken the session out of its table.
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); s.Stats().Online != 0 && time.Now().Before(deadline); {
-		<-tick.C
-	}
+	testwait.Until(t, "the session ends", func() error {
+		if online := s.Stats().Online; online != 0 {
+			return fmt.Errorf("%d are online", online)
+		}
+		return nil
+	})
 	if st := s.Stats(); st.Violations != 1 {
 		t.Fatalf("stats are %+v, want one violation", st)
 	}

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // deployment is a running server with the first user signed in and the process template pushed, for tests that need more
@@ -281,11 +284,12 @@ func (d *deployment) agents() (pids []int) {
 // await polls until ok returns true, for what other processes do in their own time.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(settle); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not after %s: %s", settle, what)
+	testwait.Until(t, what, func() error {
+		if !ok() {
+			return errors.New("it is not so")
 		}
-	}
+		return nil
+	})
 }
 
 // signal sends a signal to a process of ours and fails the test if it is gone.

@@ -6,11 +6,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"go.uber.org/goleak"
 
@@ -84,14 +86,13 @@ func TestUpEndsWithItsContext(t *testing.T) {
 		_, err := h.Up(ctx, devcontainer.Spec{Folder: dir})
 		ended <- err
 	}()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if data, err := os.ReadFile(filepath.Join(dir, "pid")); err == nil && len(data) > 0 {
-			break
+	testwait.Until(t, "the build begins", func() error {
+		data, err := os.ReadFile(filepath.Join(dir, "pid"))
+		if err == nil && len(data) == 0 {
+			err = errors.New("an empty file")
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the build does not begin")
-		}
-	}
+		return err
+	})
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("a build that was given up succeeded")

@@ -5,6 +5,7 @@ package sshd_test
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,7 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	gossh "golang.org/x/crypto/ssh"
 
@@ -106,18 +108,14 @@ func TestX11(t *testing.T) {
 	}
 	// The display ends with its session.
 	addr := "127.0.0.1:" + strconv.Itoa(6000+displayOf(t, stdoutOf(t, withX(t, h, display, "echo $DISPLAY"))))
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
+	testwait.Until(t, "nobody listens after the session", func() error {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
-			return
+			return nil
 		}
 		conn.Close() // the session's display still listens, or another session on this machine has taken its number
-		if time.Now().After(deadline) {
-			t.Fatalf("%s still answers after its session", addr)
-		}
-	}
+		return fmt.Errorf("%s answers", addr)
+	})
 }
 
 func stdoutOf(t *testing.T, cmd *exec.Cmd) string {

@@ -2,9 +2,13 @@ package database_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
@@ -66,11 +70,12 @@ func TestServersShareADatabase(t *testing.T) {
 	first.Close()
 	second.Close()
 	// PostgreSQL releases the locks when it notices that the connections have ended.
-	for deadline := time.Now().Add(time.Minute); !lock(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the lock is left")
+	testwait.Until(t, "the lock is free", func() error {
+		if !lock() {
+			return errors.New("it is held")
 		}
-	}
+		return nil
+	})
 	if _, err := (database.Source{URL: url}).Occupy(t.Context(), log, 0); fault.CodeOf(err) != fault.Conflict {
 		t.Fatalf("beside a server of an earlier version: %v", err)
 	}
@@ -111,16 +116,12 @@ func TestOccupancySurvivesPostgres(t *testing.T) {
 		}
 	}
 	cut(before[0])
-	deadline := time.Now().Add(time.Minute)
-	for {
-		if now := holders(t, db); len(now) == 1 && now[0] != before[0] {
-			break
+	testwait.Until(t, "the lock is taken again", func() error {
+		if now := holders(t, db); len(now) != 1 || now[0] == before[0] {
+			return fmt.Errorf("it was held by %d, and is by %d", before, now)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the lock was not taken again")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
 	select {
 	case err := <-held.Lost():
 		t.Errorf("the server was told to end: %v", err)
@@ -150,11 +151,10 @@ func TestServerThatLostItsDatabaseEnds(t *testing.T) {
 			WHERE pid = $1 AND locktype = 'advisory'))`, before[0])
 		locked <- err
 	}()
-	for waiting := false; !waiting; time.Sleep(5 * time.Millisecond) {
-		if err := db.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = $1)`, other.PgConn().PID()).Scan(&waiting); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testwait.Until(t, "the other waits for the lock", func() error {
+		var pid int32
+		return db.Pool.QueryRow(t.Context(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = $1`, other.PgConn().PID()).Scan(&pid)
+	})
 	if _, err := db.Pool.Exec(t.Context(), "SELECT pg_terminate_backend($1)", before[0]); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
@@ -17,11 +19,12 @@ import (
 // until waits until a condition holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
+	testwait.Until(t, what, func() error {
+		if !holds() {
+			return errors.New("it is not so")
 		}
-	}
+		return nil
+	})
 }
 
 func openSource(t *testing.T, s database.Source) *database.DB {

@@ -2,17 +2,18 @@ package jobs_test
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -24,22 +25,16 @@ func (w *world) counted(lines ...string) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(w.service.Collector())
 	handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-	for deadline := time.Now().Add(coderdtest.Patience); ; time.Sleep(5 * time.Millisecond) {
+	testwait.Until(w.T, "jobs are counted", func() error {
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-		missing := ""
 		for _, line := range lines {
 			if !strings.Contains(answer.Body.String(), "\n"+line+"\n") {
-				missing = line
+				return fmt.Errorf("no line %s in\n%s", line, answer.Body)
 			}
 		}
-		if missing == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.T.Fatalf("no line %s in\n%s", missing, answer.Body)
-		}
-	}
+		return nil
+	})
 }
 
 // TestJobsAreCounted checks that every job is counted once, however it ends, and that a result that is sent again is not counted again.

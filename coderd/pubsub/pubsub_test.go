@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
@@ -237,10 +239,7 @@ func TestReconnect(t *testing.T) {
 		}
 		late := newInbox()
 		cancel := p.Subscribe("late", late.hear)
-		deadline := time.Now().Add(patience)
-		for p.Publish(t.Context(), "late", "x") != nil && time.Now().Before(deadline) {
-			continue
-		}
+		testwait.Until(t, "the database takes messages", func() error { return p.Publish(t.Context(), "late", "x") })
 		late.until(t, "x")
 		cancel()
 		publish(t, p, "jobs", fmt.Sprint(round))

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
@@ -69,21 +71,10 @@ func (s *server) sees(t *testing.T, want ...*server) {
 // announced waits until the table has this server's row.
 func (s *server) announced(t *testing.T, db *database.DB) {
 	t.Helper()
-	limit := time.After(patience)
-	for tick := time.Tick(10 * time.Millisecond); ; {
-		var found bool
-		if err := db.Pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM servers WHERE id = $1 AND url <> '')", s.id).Scan(&found); err != nil {
-			t.Fatal(err)
-		}
-		if found {
-			return
-		}
-		select {
-		case <-tick:
-		case <-limit:
-			t.Fatal("the server has not announced itself")
-		}
-	}
+	testwait.Until(t, "the server announces itself", func() error {
+		var url string
+		return db.Pool.QueryRow(t.Context(), "SELECT url FROM servers WHERE id = $1 AND url <> ''", s.id).Scan(&url)
+	})
 }
 
 func TestServersFindEachOther(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/google/uuid"
 
@@ -430,17 +431,16 @@ resource "terraform_data" "process" {
 			ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: remove, Metadata: m, State: state}))
 		}
 	}
-	read := func(name string) string {
+	read := func(name string) (found string) {
 		t.Helper()
-		deadline := time.Now().Add(30 * time.Second)
-		for time.Now().Before(deadline) {
-			if text, err := os.ReadFile(name); err == nil && strings.HasSuffix(string(text), "END\n") {
-				return string(text)
+		testwait.Until(t, name+" is complete", func() error {
+			text, err := os.ReadFile(name)
+			if found = string(text); err == nil && !strings.HasSuffix(found, "END\n") {
+				err = fmt.Errorf("it is %q", found)
 			}
-			runtime.Gosched()
-		}
-		t.Fatalf("%s did not come", name)
-		return ""
+			return err
+		})
+		return found
 	}
 	mark := "99" + fmt.Sprint(os.Getpid()) + ".5"
 	first, downFirst := up("echo secret >~/secret; chmod -R a+rX ~; echo secret >/tmp/of-the-first; echo END >~/ready; sleep " + mark)

@@ -2,13 +2,15 @@ package terraform
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,13 +63,13 @@ func TestCgroupKill(t *testing.T) {
 			}
 			held.Close()
 			// A dying process closes its files before it leaves its group.
-			for populated := true; populated; time.Sleep(time.Millisecond) {
+			testwait.Until(t, "the group is empty", func() error {
 				events, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
-				if err != nil {
-					t.Fatal(err)
+				if err == nil && bytes.Contains(events, []byte("populated 1")) {
+					err = errors.New("a process is in it")
 				}
-				populated = bytes.Contains(events, []byte("populated 1"))
-			}
+				return err
+			})
 			if err := os.Remove(dir); err != nil {
 				t.Error(err)
 			}

@@ -12,7 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
@@ -58,22 +59,21 @@ func startDocker(t *testing.T) (socket string) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	testwait.Until(t, "dockerd answers", func() error {
 		resp, err := client.Get("http://docker/_ping")
 		if err == nil {
 			resp.Body.Close()
-			return socket
+			return nil
 		}
+		text, _ := os.ReadFile(log.Name())
 		select {
 		case <-ended:
-			deadline = time.Time{}
+			t.Fatalf("dockerd ended:\n%s", text)
 		default:
 		}
-		if time.Now().After(deadline) {
-			text, _ := os.ReadFile(log.Name())
-			t.Fatalf("dockerd does not answer: %v\n%s", err, text)
-		}
-	}
+		return fmt.Errorf("%w\n%s", err, text)
+	})
+	return socket
 }
 
 // mirrorProvider writes a CLI configuration whose mirror has a provider: the test's own program, which is the coder provider.

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -37,14 +38,16 @@ func TestLastWords(t *testing.T) {
 			opts.LastWords = c.time
 			stopped := 0
 			id, known := doom(t, opts, chain(mark, "(while [ ! -e go ]; do sleep 0.05; done; kill -CONT $PPID) & kill -STOP $PPID"), func() {
-				for deadline := time.Now().Add(time.Minute); stopped == 0; runtime.Gosched() {
-					for _, shell := range appear(t, "-e "+mark, 1) {
+				testwait.Until(t, "the template stops Terraform", func() error {
+					shells := appear(t, "-e "+mark, 1)
+					for _, shell := range shells {
 						stopped = max(stopped, stoppedParent(t, shell))
 					}
-					if time.Now().After(deadline) {
-						t.Fatal("the template does not stop Terraform")
+					if stopped == 0 {
+						return fmt.Errorf("no parent of %v is stopped", shells)
 					}
-				}
+					return nil
+				})
 			})
 			if c.time == 0 {
 				if err := os.WriteFile(fmt.Sprintf("/proc/%d/cwd/go", stopped), nil, 0o644); err != nil {
@@ -53,11 +56,12 @@ func TestLastWords(t *testing.T) {
 			}
 			// Check this before a new daemon could end it.
 			vanish(t, "-e "+mark)
-			for deadline := time.Now().Add(time.Minute); syscall.Kill(stopped, 0) == nil; runtime.Gosched() {
-				if time.Now().After(deadline) {
-					t.Fatal("Terraform still runs")
+			testwait.Until(t, "Terraform ends", func() error {
+				if err := syscall.Kill(stopped, 0); err == nil {
+					return fmt.Errorf("process %d runs", stopped)
 				}
-			}
+				return nil
+			})
 			e := newExecutor(t, func(o *terraform.Options) { *o = opts })
 			if !strings.Contains(e.Isolation(), "bubblewrap") {
 				t.Fatalf("isolation %q", e.Isolation())

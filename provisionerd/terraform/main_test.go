@@ -18,7 +18,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/coder/terraform-provider-coder/v2/provider"
 	"github.com/google/uuid"
@@ -144,31 +145,24 @@ func processes(tb testing.TB, mark string) []string {
 func appear(tb testing.TB, mark string, n int) []string {
 	tb.Helper()
 	var found []string
-	deadline := time.Now().Add(60 * time.Second)
-	for time.Now().Before(deadline) {
-		if found = processes(tb, mark); len(found) >= n {
-			return found
+	testwait.Until(tb, "processes with the mark "+mark+" start", func() error {
+		if found = processes(tb, mark); len(found) < n {
+			return fmt.Errorf("%d of %d", len(found), n)
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	tb.Fatalf("%d of %d processes with the mark %s started", len(found), n, mark)
-	return nil
+		return nil
+	})
+	return found
 }
 
 // vanish waits until no process with the mark is left.
 func vanish(tb testing.TB, mark string) {
 	tb.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		found := processes(tb, mark)
-		if len(found) == 0 {
-			return
+	testwait.Until(tb, "processes with the mark "+mark+" end", func() error {
+		if found := processes(tb, mark); len(found) > 0 {
+			return fmt.Errorf("%v run", found)
 		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("processes with the mark %s still run: %v", mark, found)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func newExecutor(tb testing.TB, change ...func(*terraform.Options)) *terraform.Executor {

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"golang.org/x/net/nettest"
 
 	"github.com/codermesh/codermesh/tailnet/stream"
@@ -165,13 +167,12 @@ func (forever) Read(b []byte) (int, error) { return len(b), nil }
 // eventually waits, in virtual time, until what returns true.
 func eventually(t *testing.T, what func() bool) {
 	t.Helper()
-	for range 6000 {
-		if what() {
-			return
+	testwait.Until(t, "a condition holds", func() error {
+		if !what() {
+			return errors.New("it does not")
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("the condition does not hold within a minute")
+		return nil
+	})
 }
 
 // TestRefused dials a port that nothing serves, a port that the peer must not reach, and dials on a closed mux.

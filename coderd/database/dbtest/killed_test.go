@@ -8,7 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 )
@@ -51,12 +52,10 @@ func TestKilled(t *testing.T) {
 		t.Fatal("the victim ended well")
 	}
 	// The folder is removed after the server ends.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(address.Query().Get("host")); os.IsNotExist(err) {
-			return
+	testwait.Until(t, "the folder is gone", func() error {
+		if _, err := os.Stat(address.Query().Get("host")); !os.IsNotExist(err) {
+			return fmt.Errorf("%s: %w", address.Query().Get("host"), err)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s is still there", address.Query().Get("host"))
-		}
-	}
+		return nil
+	})
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
@@ -107,11 +109,12 @@ func postmaster(t *testing.T, dir string) int {
 
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); syscall.Kill(pid, 0) == nil; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d is still there", pid)
+	testwait.Until(t, "a process has ended", func() error {
+		if err := syscall.Kill(pid, 0); err == nil {
+			return fmt.Errorf("%d is there", pid)
 		}
-	}
+		return nil
+	})
 }
 
 // closedFolder returns a folder below one that only its owner may enter, as is common for a home folder, with a name too long
@@ -287,13 +290,13 @@ func TestOrphan(t *testing.T) {
 	closeAfter()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		if text, err := os.ReadFile(filepath.Join(data, "postmaster.pid")); err == nil && strings.Contains(string(text), "ready") {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatal("the orphan does not start")
+	testwait.Until(t, "the orphan starts", func() error {
+		text, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+		if err == nil && !strings.Contains(string(text), "ready") {
+			err = fmt.Errorf("its file is %q", text)
 		}
-	}
+		return err
+	})
 	srv := start(t, embedded.Options{Dir: dir})
 	if err := <-ended; err != nil {
 		t.Errorf("the orphan ended with %v, want an orderly stop", err)
@@ -370,17 +373,13 @@ func TestSupervised(t *testing.T) {
 		if err := syscall.Kill(postmaster(t, dir), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		deadline := time.Now().Add(patience)
-		for {
+		testwait.Until(t, "the database is back", func() error {
 			got, err := query(t.Context(), srv.URL(), "SELECT v FROM kept")
-			if err == nil && got == "here" {
-				break
+			if err == nil && got != "here" {
+				t.Fatalf("after a kill: %q", got)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("after a kill: %q, %v", got, err)
-			}
-			time.Sleep(5 * time.Millisecond) // poll, because there is no signal to wait for
-		}
+			return err
+		})
 	}
 }
 
