@@ -7,10 +7,13 @@ SHELL := /bin/bash
 GO      ?= go
 # The file holds the version of the next release, v2.31.10001+codermesh: raise it after each (docs/decisions, "Version numbers").
 VERSION ?= $(file < VERSION)
+# Compile results do not depend on the clone's folder: a new clone finds those of another in Go's cache.
+export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 LDFLAGS := -s -w -X github.com/codermesh/codermesh/internal/buildinfo.version=$(VERSION)
 TOOL    := $(GO) tool -modfile=tools/go.mod
-LINT    := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
-VULN     = $(GO) run -C tools/vuln . -C ../.. -tags '$(FULL_TAGS)'
+# Without cgo, as the programs are built: tests and linters take what `make build` compiled.
+LINT    := CGO_ENABLED=0 $(GO) tool -modfile=tools/lint/go.mod golangci-lint
+VULN     = CGO_ENABLED=0 $(GO) run -C tools/vuln . -C ../.. -tags '$(FULL_TAGS)'
 # Runs tests, prints what fails, and logs all events for the report at the end.
 TESTSUM := $(GO) tool -modfile=tools/suite/go.mod gotestsum --format standard-quiet --format-hide-empty-pkg --hide-summary skipped
 # Where the logs of tests are, and of the processes of tests that failed.
@@ -38,7 +41,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check update-vulnerabilities test test-site screenshots recordings test-go test-only compile-tests test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
+.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -46,14 +49,14 @@ run: build ## build and start the server on http://127.0.0.1:3000 with its own P
 	@build/coder server --fetch-postgres --install-terraform
 
 build: slim site ## build the program (build/coder) and the slim binary (build/coder-slim)
-	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder
+	CGO_ENABLED=0 $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder
 
 slim: ## build the slim binaries (SLIM="linux-amd64 linux-arm64 …") and embed them in the server
 	@mkdir -p build coderd/slim/dist
 	for target in $(if $(filter all,$(SLIM)),$(ALL),$(SLIM)); do
 		os=$${target%%-*} arch=$${target#*-} out=build/slim/coder-$$target
 		[ $$os = windows ] && out=$$out.exe
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$${arch/armv7/arm} GOARM=7 $(GO) build -trimpath -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o $$out ./cmd/coder-slim
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$${arch/armv7/arm} GOARM=7 $(GO) build -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o $$out ./cmd/coder-slim
 		packed=coderd/slim/dist/$$(basename $$out).gz
 		if [ ! -e $$packed ] || [ $$out -nt $$packed ]; then gzip -9nc $$out > $$packed.new && mv $$packed.new $$packed; fi
 	done
@@ -116,7 +119,7 @@ test-rules: ## check the alert rules and the Grafana dashboard with Prometheus' 
 
 PACKAGE_TESTS := $(GO) test -C tools/release ./... && $(GO) test -count=1 -tags packages -timeout 15m ./packaging
 
-# test-packages and test-image for the program that is there: the browser suite runs it at the same time.
+# test-packages and test-image for the program that is there.
 test-installs:
 	$(PACKAGE_TESTS)
 	if [ "$$(id -u)" = 0 ]; then scripts/test-image; else echo "the images are not tested: that requires root"; fi
@@ -130,7 +133,7 @@ release: ## make a release for all platforms in build/release: archives, package
 	rm -rf build/release build/full
 	mkdir -p build/release build/full
 	for target in $(FULL); do
-		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -trimpath -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/full/coder-$$target ./cmd/coder
+		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/full/coder-$$target ./cmd/coder
 		pack build/full/coder-$$target $${target#*-} build/release
 	done
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run -C tools/release . -version $(NUMBER) -root ../.. -full ../../build/full -cli ../../build/slim -out ../../build/release
@@ -160,16 +163,23 @@ cat "$$half" && rm "$$half"
 [ -z "$$failed" ]
 endef
 
-# The linters, and the tests of charts, packages and images, use the time that the browser suite waits.
+# Three parts run at a time. Those that wait for processes most of their time come first, and others use the processors meanwhile.
+PARTS := go-e2e test-browser go-race lint go-plain test-installs cross verify test-charts test-rules
+
 test: build ## run the linters and all tests; as root also those that need namespaces, containers and other users
 	@scripts/test-prerequisites
-	log=$$(mktemp) failed=
-	($(SITE_TESTS)) >"$$log" 2>&1 & site=$$!
-	$(MAKE) --no-print-directory lint verify cross test-charts test-rules test-installs compile-tests || failed=yes
-	wait $$site || failed=yes
-	cat "$$log" && rm "$$log"
+	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
+	echo "Each part prints its output when it ends: $(PARTS)."
+	failed=
+	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(PARTS) || failed=yes
+	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/*.json
 	[ -z "$$failed" ]
-	$(MAKE) --no-print-directory test-go
+
+prerequisites:
+	@scripts/test-prerequisites
+
+test-browser:
+	$(SITE_TESTS)
 
 test-site: build ## run the dashboard's unit tests and the browser suite against build/coder
 	@scripts/test-prerequisites
@@ -186,7 +196,7 @@ recordings: build ## update docs/recordings, terminal sessions that asciinema pl
 RACED := agent coordinator tailnet coderd/agents coderd/apps coderd/extauth coderd/jobs coderd/mesh coderd/pubsub internal provisionerd
 # Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile. It includes vet.
 TEST_FLAGS := -vet=off -tags '$(FULL_TAGS)'
-TEST       := $(GO) test $(TEST_FLAGS)
+TEST       := CGO_ENABLED=0 $(GO) test $(TEST_FLAGS)
 
 # No file is for one processor only, and what is for "unix" or "not Linux" alone is compiled on Linux and for Windows.
 cross: ## cross-compile the slim binary and vet the provisioner for other systems
@@ -197,39 +207,62 @@ cross: ## cross-compile the slim binary and vet the provisioner for other system
 	echo "check provisionerd for windows" # of the full program only what has code for each system: the whole takes minutes
 	CGO_ENABLED=0 GOOS=windows $(GO) vet ./provisionerd/...
 
-# The packages in the order of their tests. e2e comes first: it takes longest, and waits for processes half of its time.
-define parts
-all=$$($(GO) list ./...)
+# What go-race and go-plain test. e2e is a part of its own.
+define packages
+all=$$($(GO) list ./... | grep -v '/e2e$$')
 raced=$$(printf '^github.com/codermesh/codermesh/(%s)(/|$$)' "$$(echo $(RACED) | tr ' ' '|')")
 plain='/provisionerd/terraform$$|/internal/(layout|syntax)$$' # they run other programs, or parse megabytes one after the other
 with_race=$$(grep -E "$$raced" <<<"$$all" | grep -vE "$$plain")
-without="./e2e $$(grep -vE "$$raced|/e2e$$" <<<"$$all") $$(grep -E "$$plain" <<<"$$all")"
+without="$$(grep -E "$$plain" <<<"$$all") $$(grep -vE "$$raced" <<<"$$all")"
 endef
 
-test-go:
-	@scripts/test-prerequisites
-	$(parts)
-	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
-	failed=
-	$(TESTSUM) --jsonfile $(RESULTS)/race.json -- $(TEST_FLAGS) -race -timeout 15m $$with_race || failed=yes
-	$(TESTSUM) --jsonfile $(RESULTS)/plain.json -- $(TEST_FLAGS) -timeout 20m $$without || failed=yes # e2e takes 10 to 14 minutes
-	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/race.json $(RESULTS)/plain.json
-	[ -z "$$failed" ]
+go-race:
+	@$(packages)
+	mkdir -p $(RESULTS)
+	$(TESTSUM) --jsonfile $(RESULTS)/race.json -- $(TEST_FLAGS) -race -timeout 15m $$with_race
+
+go-plain:
+	@$(packages)
+	mkdir -p $(RESULTS)
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/plain.json -- $(TEST_FLAGS) -timeout 15m $$without
+
+go-e2e:
+	@mkdir -p $(RESULTS)
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/e2e.json -- $(TEST_FLAGS) -timeout 20m ./e2e # it takes about 10 minutes
 
 test-only: build ## run some tests again: make test-only PKG=./e2e RUN='^TestLab$$' RACE=-race
 	@scripts/test-prerequisites
-	$(TEST) -count=1 $(RACE) -timeout 20m -run '$(RUN)' $(PKG)
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(TEST_FLAGS) -count=1 $(RACE) -timeout 20m -run '$(RUN)' $(PKG)
 
-# Compile what test-go tests, and link nothing.
-compile-tests:
-	@$(parts)
-	for part in "-race $$with_race" "$$without"; do
-		nice $(GO) list -tags '$(FULL_TAGS)' -test -deps -export $$part >/dev/null
+check: build ## build, lint, and run the unit tests: what to run for each change, before a commit
+	@scripts/test-prerequisites
+	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
+	failed=
+	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' ./... || failed=yes
+	(cd site && npm run lint && npm test) || failed=yes
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/unit.json -- $(TEST_FLAGS) $$($(GO) list ./... | grep -vE '/(e2e|region)$$') || failed=yes
+	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/unit.json
+	[ -z "$$failed" ]
+
+test-under-load: ## run all tests beside programs that use twice the processors
+	@scripts/test-prerequisites
+	stress-ng --quiet --cpu "$$((2 * $$(nproc)))" & load=$$!
+	trap 'kill $$load' EXIT
+	$(MAKE) --no-print-directory test
+
+fuzz: ## search for inputs that break a parser, for TIME in each fuzz target: make fuzz TIME=10m PKG=./sshmux
+	@for package in $(or $(PKG),$$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')); do
+		for target in $$($(TEST) -list '^Fuzz' $$package | grep ^Fuzz); do
+			$(TEST) -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(TIME),10s) $$package
+		done
 	done
+
+mutate: ## show which small faults the tests of packages do not notice: make mutate PKG=./coderd/rbac N=5 SEED=1
+	@$(GO) run -C tools ./mutate -C .. -n '$(or $(N),5)' -seed '$(or $(SEED),1)' -tags '$(FULL_TAGS)' $(PKG)
 
 test-race: build ## run all Go tests with the race detector
 	@scripts/test-prerequisites
-	$(TEST) -race -timeout 30m ./...
+	$(GO) test $(TEST_FLAGS) -race -timeout 30m ./...
 
 e2e: build ## run the tests that drive the built binaries
 	@scripts/test-prerequisites
@@ -239,9 +272,11 @@ lint: site/node_modules/.package-lock.json ## run gofmt, golangci-lint, deadcode
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' ./...
 	scripts/deadcode '$(FULL_TAGS)'
+	$(GO) test -C tools ./...
 	$(GO) test -C tools/vuln ./...
 	$(GO) test -C tools/suite ./...
 	$(VULN) ./...
+	$(GO) tool -modfile=tools/lint/go.mod actionlint
 	cd site && npm run lint
 
 update-vulnerabilities: ## take the newest database of known vulnerabilities, and check with it
@@ -259,8 +294,15 @@ gen: ## regenerate protocols, queries, and the dashboard's API types
 	$(GO) run ./internal/tsgen > build/types.gen.ts && mv build/types.gen.ts site/src/api/types.gen.ts
 	$(GO) run ./internal/apigen > build/api.gen.json && mv build/api.gen.json coderd/reference/api.gen.json
 
-verify: gen ## fail if generated code differs from its source
-	@git diff --exit-code --stat -- '*.pb.go' '*.connect.go' coderd/database/dbsqlc site/src/api/types.gen.ts coderd/reference/api.gen.json || { echo "generated code differs, run: make gen"; exit 1; }
+verify: ## fail if generated code differs from its source
+	@fresh=$$(mktemp -d)
+	trap 'rm -rf "$$fresh"' EXIT
+	trap 'echo "Generated code differs from its source, run: make gen" >&2' ERR
+	$(TOOL) buf generate -o "$$fresh"
+	(cd "$$fresh" && find . -type f) | while read -r file; do cmp "$$fresh/$$file" "$$file"; done
+	$(TOOL) sqlc diff
+	$(GO) run ./internal/tsgen | cmp - site/src/api/types.gen.ts
+	$(GO) run ./internal/apigen | cmp - coderd/reference/api.gen.json
 
 bench: build ## benchmark the product against baselines; writes build/bench.json
 	$(GO) run ./bench -coder build/coder -out build/bench.json

@@ -2,7 +2,7 @@
 // Terraform, real workspaces on this machine. Each figure has a yardstick measured in the same run, because
 // machines differ and neighbours are noisy: only the ratio can be compared.
 //
-//	go run ./bench -coder build/coder -out build/bench.json [-quick]
+//	go run ./bench -coder build/coder -out build/bench.json [-quick] [-before earlier.json]
 //	go run ./bench -coder build/coder -wan [-rtt 100ms] [-loss 0.001]
 package main
 
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -33,6 +34,7 @@ type row struct {
 func main() {
 	coder := flag.String("coder", "build/coder", "the program to measure")
 	out := flag.String("out", "", "also write the rows as JSON to this file")
+	before := flag.String("before", "", "compare with the rows that another run wrote to this file with -out")
 	quick := flag.Bool("quick", false, "fewer runs, less data")
 	far := flag.Bool("wan", false, "measure over a simulated long path instead (needs root)")
 	trip := flag.Duration("rtt", 100*time.Millisecond, "its round trip")
@@ -56,7 +58,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(*coder, *out, func(dir, coder string) ([]row, error) {
+	if err := run(*coder, *out, *before, func(dir, coder string) ([]row, error) {
 		if *far {
 			w := &wan{dir: dir, coder: coder, runs: 5, megabytes: 40, trip: *trip, loss: *loss}
 			err := w.measure(ctx)
@@ -74,8 +76,12 @@ func main() {
 	}
 }
 
-func run(coder, out string, measure func(dir, coder string) ([]row, error)) error {
+func run(coder, out, before string, measure func(dir, coder string) ([]row, error)) error {
 	coder, err := filepath.Abs(coder)
+	if err != nil {
+		return err
+	}
+	earlier, err := earlierValues(before)
 	if err != nil {
 		return err
 	}
@@ -88,16 +94,7 @@ func run(coder, out string, measure func(dir, coder string) ([]row, error)) erro
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "WHAT\tMEDIAN\tMIN–MAX\tGOAL\tYARDSTICK IN THIS RUN")
-	for _, r := range rows {
-		spread := ""
-		if r.Max > 0 {
-			spread = fmt.Sprintf("%.4g–%.4g", r.Min, r.Max)
-		}
-		fmt.Fprintf(w, "%s\t%.4g %s\t%s\t%s\t%s\n", r.Name, r.Value, r.Unit, spread, r.Goal, r.Yardstick)
-	}
-	if err := w.Flush(); err != nil {
+	if err := printRows(os.Stdout, rows, earlier); err != nil {
 		return err
 	}
 	if out == "" {
@@ -108,4 +105,47 @@ func run(coder, out string, measure func(dir, coder string) ([]row, error)) erro
 		return err
 	}
 	return os.WriteFile(out, append(text, '\n'), 0o644)
+}
+
+// earlierValues reads what a run wrote. It maps names of rows to their values, and is empty without a file.
+func earlierValues(file string) (values map[string]float64, err error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var rows []row
+	if err := json.Unmarshal(text, &rows); err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	values = make(map[string]float64, len(rows))
+	for _, r := range rows {
+		values[r.Name] = r.Value
+	}
+	return values, nil
+}
+
+// printRows prints a table, with a column for the values of an earlier run if there are some.
+func printRows(out io.Writer, rows []row, earlier map[string]float64) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	column := func(text string) string {
+		if earlier == nil {
+			return ""
+		}
+		return text + "\t"
+	}
+	fmt.Fprintln(w, "WHAT\tMEDIAN\t"+column("BEFORE")+"MIN–MAX\tGOAL\tYARDSTICK IN THIS RUN")
+	for _, r := range rows {
+		spread, then := "", "-"
+		if r.Max > 0 {
+			spread = fmt.Sprintf("%.4g–%.4g", r.Min, r.Max)
+		}
+		if v, ok := earlier[r.Name]; ok {
+			then = fmt.Sprintf("%.4g", v)
+		}
+		fmt.Fprintf(w, "%s\t%.4g %s\t%s%s\t%s\t%s\n", r.Name, r.Value, r.Unit, column(then), spread, r.Goal, r.Yardstick)
+	}
+	return w.Flush()
 }

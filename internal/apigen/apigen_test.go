@@ -7,21 +7,15 @@ import (
 	"testing"
 )
 
-// TestDescriptionIsCurrent: the description of the API is what the source says.
-func TestDescriptionIsCurrent(t *testing.T) {
-	want, err := generate("../..")
+// TestDescription looks at two operations of the description. `make verify` compares the whole of it with the source.
+func TestDescription(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../coderd/reference/api.gen.json")
 	if err != nil {
 		t.Fatal(err)
-	}
-	got, err := os.ReadFile("../../coderd/reference/api.gen.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Error("coderd/reference/api.gen.json differs from the server's routes and types: run make gen")
 	}
 	var doc document
-	if err := json.Unmarshal(want, &doc); err != nil {
+	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
 	create := doc.Operations["POST /api/v2/organizations/{organization}/templates"]
