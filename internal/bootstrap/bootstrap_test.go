@@ -53,11 +53,11 @@ var odd = map[string]struct{ as, script string }{
 func oddTools(t *testing.T, name string) string {
 	t.Helper()
 	o := odd[name]
-	real := "curl"
+	program := "curl"
 	if o.as == "wget" {
-		real = "busybox"
+		program = "busybox"
 	}
-	path, err := exec.LookPath(real)
+	path, err := exec.LookPath(program)
 	if err != nil {
 		t.Fatal(err)
 	}
