@@ -108,7 +108,7 @@ func (w *wire) wait(match func(coordinator.ServerMessage) bool) (before []coordi
 		defer w.mu.Unlock()
 		i := slices.IndexFunc(w.got, match)
 		if i < 0 {
-			return fmt.Errorf("it got %q and %w", names(w.got), w.err)
+			return fmt.Errorf("it got %q, and its error is %s", names(w.got), fmt.Sprint(w.err))
 		}
 		before, w.got = w.got[:i], w.got[i+1:]
 		return nil
