@@ -16,8 +16,8 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
-// anyName stands for all parameters with computed names.
-const anyName = "*"
+// AnyName stands for all parameters with computed names.
+const AnyName = "*"
 
 // Definition is a parameter as an import found it.
 type Definition struct {
@@ -96,14 +96,14 @@ func conditional(form formdeps.Form, met []Definition) []Definition {
 		}
 	}
 	if form.Open {
-		add(anyName)
+		add(AnyName)
 	}
 	return out
 }
 
 // expand replaces the definition for computed names with one definition for each value.
 func expand(definitions []Definition, from Values) []Definition {
-	i := slices.IndexFunc(definitions, func(d Definition) bool { return d.Name == anyName })
+	i := slices.IndexFunc(definitions, func(d Definition) bool { return d.Name == AnyName })
 	if i < 0 {
 		return definitions
 	}

@@ -21,14 +21,18 @@ const (
 	typeList   = "list(string)"
 )
 
-// maxValue bounds a parameter's value, in bytes.
-const maxValue = 64 << 10
+// MaxValue bounds a parameter's value, in bytes.
+const MaxValue = 64 << 10
 
 // Values holds the possible sources of a build's parameters, strongest first. The parameter's own default comes last.
 type Values struct {
 	Given    []sdk.ParameterValue // from the request
 	Preset   []sdk.ParameterValue // from the preset that the request names
-	Previous []sdk.ParameterValue // from the previous build
+	Previous []sdk.ParameterValue // with which the previous build was made, whether someone chose them or the template computed them
+	Computed map[string]bool      // names of Previous that the template computed
+	// NewOwner is set for the build that gives a prebuilt workspace to its user: what the template computed for nobody in particular, and
+	// may change, is computed again for them.
+	NewOwner bool
 	// Ending is set for builds that stop or delete: they continue with the existing values, because a workspace must be able
 	// to end whatever happened to its template. Only values in the request itself are checked.
 	Ending bool
@@ -41,15 +45,19 @@ func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error
 	refused := fault.New(fault.Invalid, "The parameters do not match the template.")
 	for i, v := range from.Given {
 		switch {
-		case !slices.ContainsFunc(definitions, func(d Definition) bool { return d.Name == v.Name || d.Name == anyName }):
+		case !slices.ContainsFunc(definitions, func(d Definition) bool { return d.Name == v.Name || d.Name == AnyName }):
 			refused.WithField(v.Name, "the template has no parameter with this name")
 		case slices.ContainsFunc(from.Given[:i], func(o sdk.ParameterValue) bool { return o.Name == v.Name }):
 			refused.WithField(v.Name, "is given twice")
 		}
 	}
 	out := make([]sdk.ParameterValue, 0, len(definitions))
-	for _, d := range expand(definitions, from) {
+	definitions = expand(definitions, from)
+	for _, d := range definitions {
 		before, hadBefore := previous[d.Name]
+		if from.NewOwner && d.Mutable && from.Computed[d.Name] {
+			before, hadBefore = "", false
+		}
 		value, fresh := d.DefaultValue, false
 		chosen, isGiven := given[d.Name]
 		if !isGiven {
@@ -67,10 +75,10 @@ func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error
 			continue
 		}
 		out = append(out, sdk.ParameterValue{Name: d.Name, Value: value})
-		if from.Ending && !fresh {
+		if !fresh && (from.Ending || d.Dynamic && from.Computed[d.Name]) { // Terraform found this value, and checks it
 			continue
 		}
-		if fresh && hadBefore && !d.Mutable && !d.Ephemeral && value != before {
+		if fresh && hadBefore && !d.Mutable && !d.Ephemeral && value != before && Check(d.checkable(), before, "") == "" {
 			problem := fmt.Sprintf("cannot be changed after the workspace was created (it is %q)", before)
 			if d.Masked() {
 				problem = "cannot be changed after the workspace was created"
@@ -88,6 +96,12 @@ func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error
 	if len(refused.Fields) > 0 {
 		return nil, refused
 	}
+	// An import does not find the parameters that a module has for some answers only. They keep their values, too.
+	for _, v := range from.Previous {
+		if from.Computed[v.Name] && !slices.ContainsFunc(definitions, func(d Definition) bool { return d.Name == v.Name }) {
+			out = append(out, v)
+		}
+	}
 	return out, nil
 }
 
@@ -102,8 +116,8 @@ func byName(values []sdk.ParameterValue) map[string]string {
 // Check returns what is wrong with a parameter's value, "" if nothing is. previous is the value of the previous build, ""
 // for none.
 func Check(d sdk.TemplateVersionParameter, value, previous string) string {
-	if len(value) > maxValue {
-		return fmt.Sprintf("is longer than %d bytes", maxValue)
+	if len(value) > MaxValue {
+		return fmt.Sprintf("is longer than %d bytes", MaxValue)
 	}
 	if strings.ContainsRune(value, 0) {
 		return "contains a NUL character"

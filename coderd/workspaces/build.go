@@ -40,6 +40,7 @@ type buildRequest struct {
 	anyVersion bool              // the initiator may use versions other than the active one where the template requires that one
 	then       *startAgain       // the start that follows a stop; nil for none
 	handover   *handover         // the transfer that follows a stop; nil for none
+	claims     bool              // gives a prebuilt workspace to its user
 	byHand     bool              // a start of it gives the owner's consent: see package consents
 }
 
@@ -54,7 +55,7 @@ type next struct {
 	latest  dbsqlc.GetLatestBuildRow // zero for a workspace's first build
 	version uuid.UUID
 	file    uuid.UUID
-	values  []sdk.ParameterValue
+	values  resolved
 	tags    map[string]string
 	asked   []byte // which of the tags the request asked for
 }
@@ -109,7 +110,7 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 			return next{}, err
 		}
 	}
-	values, err := resolve(ctx, q, w, version.ID, latest.BuildNumber, req)
+	values, err := s.resolve(ctx, q, w, version.ID, latest.ID, req)
 	if err != nil {
 		return next{}, err
 	}
@@ -126,7 +127,7 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 			}
 		}
 	}
-	tags, err := templates.Tags(ctx, q, version.ID, values)
+	tags, err := templates.Tags(ctx, q, version.ID, plain(values.now))
 	if err != nil {
 		return next{}, err
 	}
@@ -167,14 +168,11 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 			return uuid.Nil, err
 		}
 	}
-	if len(n.values) > 0 {
-		p := dbsqlc.InsertBuildParametersParams{WorkspaceBuildID: id}
-		for _, v := range n.values {
-			p.Names, p.ParameterValues = append(p.Names, v.Name), append(p.ParameterValues, v.Value)
-		}
-		if err := q.InsertBuildParameters(ctx, p); err != nil {
-			return uuid.Nil, fmt.Errorf("insert parameters: %w", err)
-		}
+	if err := storeValues(ctx, q, id, n.values.now); err != nil {
+		return uuid.Nil, err
+	}
+	if err := storeValues(ctx, q, n.latest.ID, n.values.found); err != nil {
+		return uuid.Nil, err
 	}
 	if err := s.recordRequest(ctx, q, w, n); err != nil {
 		return uuid.Nil, err
@@ -219,36 +217,38 @@ func chooseVersion(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t
 	return v, file, err
 }
 
-// resolve finds the values of the version's parameters. number is the previous build's, 0 for none.
-func resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version uuid.UUID, number int32, req buildRequest) ([]sdk.ParameterValue, error) {
+// resolve finds the values of the version's parameters. latest is the previous build, zero for none.
+func (s *Service) resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version, latest uuid.UUID, req buildRequest) (resolved, error) {
 	definitions, err := templates.Definitions(ctx, q, version)
 	if err != nil {
-		return nil, err
+		return resolved{}, err
 	}
-	from := templates.Values{Given: req.given, Ending: req.transition != sdk.TransitionStart}
-	if number > 0 {
-		rows, err := q.ListPreviousBuildParameters(ctx, dbsqlc.ListPreviousBuildParametersParams{WorkspaceID: w.ID, BuildNumber: number + 1})
+	from := templates.Values{Given: req.given, Ending: req.transition != sdk.TransitionStart, NewOwner: req.claims}
+	var out resolved
+	if latest != uuid.Nil {
+		stored, found, err := s.valuesOf(ctx, q, w.ID, latest, definitions)
 		if err != nil {
-			return nil, fmt.Errorf("list parameters of the build before: %w", err)
+			return resolved{}, err
 		}
-		for _, row := range rows {
-			from.Previous = append(from.Previous, sdk.ParameterValue{Name: row.Name, Value: row.Value})
-		}
+		previous := slices.Concat(stored, found)
+		out.found, from.Previous, from.Computed = found, plain(previous), computed(previous)
 	}
 	if req.preset != uuid.Nil {
 		presets, err := templates.Presets(ctx, q, version)
 		if err != nil {
-			return nil, err
+			return resolved{}, err
 		}
 		i := slices.IndexFunc(presets, func(p sdk.Preset) bool { return p.ID == req.preset })
 		if i < 0 {
-			return nil, fault.New(fault.Invalid, "The template version has no such preset.").WithField("template_version_preset_id", "does not exist")
+			return resolved{}, fault.New(fault.Invalid, "The template version has no such preset.").WithField("template_version_preset_id", "does not exist")
 		}
 		for _, v := range presets[i].Parameters {
 			from.Preset = append(from.Preset, sdk.ParameterValue(v))
 		}
 	}
-	return templates.Resolve(definitions, from)
+	values, err := templates.Resolve(definitions, from)
+	out.now = mark(values, from.Computed, slices.Concat(from.Given, from.Preset))
+	return out, err
 }
 
 // addTags adds the tags that the request asks for to the template's, or else those that the previous build asked for (before

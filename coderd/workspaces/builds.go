@@ -249,19 +249,19 @@ func (s *Service) getBuildParameters(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	rows, err := s.opts.DB.ListBuildParameters(r.Context(), b.ID)
-	if err != nil {
-		return fmt.Errorf("list parameters: %w", err)
-	}
 	definitions, err := templates.Definitions(r.Context(), s.opts.DB.Queries, b.TemplateVersionID)
 	if err != nil {
 		return err
 	}
+	stored, found, err := s.valuesOf(r.Context(), s.opts.DB.Queries, ws.ID, b.ID, definitions)
+	if err != nil {
+		return err
+	}
 	own := httpapi.ActorFrom(r.Context()).UserID == ws.OwnerID
-	out := make([]sdk.BuildParameter, len(rows))
-	for i, row := range rows {
-		d := slices.IndexFunc(definitions, func(d templates.Definition) bool { return d.Name == row.Name })
-		out[i] = sdk.BuildParameter{Name: row.Name, Value: row.Value, Masked: d < 0 || definitions[d].Masked()}
+	out := make([]sdk.BuildParameter, len(stored)+len(found))
+	for i, v := range slices.Concat(stored, found) {
+		d := slices.IndexFunc(definitions, func(d templates.Definition) bool { return d.Name == v.Name })
+		out[i] = sdk.BuildParameter{Name: v.Name, Value: v.Value, Masked: d < 0 || definitions[d].Masked(), Computed: v.computed}
 		if out[i].Masked && !own {
 			out[i].Value = ""
 		}

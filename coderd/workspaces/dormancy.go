@@ -62,7 +62,7 @@ func (s *Service) resolveAutostart(w http.ResponseWriter, r *http.Request) error
 
 func (s *Service) autostartMismatch(ctx context.Context, ws dbsqlc.Workspace) (bool, error) {
 	q := s.opts.DB.Queries
-	if ws.LatestVersionID == nil {
+	if ws.LatestVersionID == nil || ws.LatestBuildID == nil {
 		return false, nil
 	}
 	t, err := q.GetTemplate(ctx, ws.TemplateID)
@@ -74,7 +74,7 @@ func (s *Service) autostartMismatch(ctx context.Context, ws dbsqlc.Workspace) (b
 	if err != nil {
 		return false, err
 	}
-	_, err = resolve(ctx, q, ws, version.ID, ws.LatestBuildNumber, req)
+	_, err = s.resolve(ctx, q, ws, version.ID, *ws.LatestBuildID, req)
 	if fault.CodeOf(err) == fault.Invalid {
 		return true, nil
 	}

@@ -222,6 +222,11 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 		}
 		succeeded = over == ""
 	}
+	if succeeded && sdk.Transition(b.Transition) != sdk.TransitionDelete {
+		if err := h.storeComputed(ctx, q, b, built.GetState()); err != nil {
+			return err
+		}
+	}
 	if succeeded {
 		if err := h.succeeded(ctx, q, b, w, &stored); err != nil {
 			return err

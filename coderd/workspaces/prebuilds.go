@@ -222,7 +222,7 @@ func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor
 	if err != nil {
 		return uuid.Nil, err
 	}
-	if same, err := asPrebuilt(ctx, q, t, preset, req.RichParameterValues); err != nil || !same {
+	if same, err := s.asPrebuilt(ctx, q, t, preset, req.RichParameterValues); err != nil || !same {
 		return uuid.Nil, err
 	}
 	before, err := q.TakePrebuilt(ctx, dbsqlc.TakePrebuiltParams{PresetID: preset, VersionID: t.ActiveVersionID, CreatedAfter: pool.ExpiresAfter(s.opts.Now())})
@@ -248,7 +248,7 @@ func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor
 	}
 	build, err := s.build(ctx, q, w, buildRequest{
 		transition: sdk.TransitionStart, version: t.ActiveVersionID, preset: preset, given: req.RichParameterValues, initiator: actor.UserID, reason: sdk.ReasonInitiator,
-		byHand: consents.ByHand(actor, p.OwnerID),
+		claims: true, byHand: consents.ByHand(actor, p.OwnerID),
 	})
 	if err != nil {
 		return uuid.Nil, err
@@ -260,16 +260,16 @@ func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor
 }
 
 // asPrebuilt reports whether the given values make a workspace that equals the preset's prebuilt ones.
-func asPrebuilt(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, preset uuid.UUID, given []sdk.ParameterValue) (bool, error) {
-	prebuilt, err := resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, 0, buildRequest{transition: sdk.TransitionStart, preset: preset})
+func (s *Service) asPrebuilt(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, preset uuid.UUID, given []sdk.ParameterValue) (bool, error) {
+	prebuilt, err := s.resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, uuid.Nil, buildRequest{transition: sdk.TransitionStart, preset: preset})
 	if err != nil {
 		if fault.CodeOf(err) == fault.Internal {
 			return false, err
 		}
 		return false, nil //nolint:nilerr // there are none; the request's own values may be complete
 	}
-	wanted, err := resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, 0, buildRequest{transition: sdk.TransitionStart, preset: preset, given: given})
-	return err == nil && slices.Equal(wanted, prebuilt), err
+	wanted, err := s.resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, uuid.Nil, buildRequest{transition: sdk.TransitionStart, preset: preset, given: given})
+	return err == nil && slices.Equal(wanted.now, prebuilt.now), err
 }
 
 // fitsQuota reports whether the new owner may have what a prebuilt workspace costs.

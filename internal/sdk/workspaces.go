@@ -120,6 +120,8 @@ type BuildParameter struct {
 	Value string `json:"value"` // if Masked, empty for all users except the workspace's owner
 	// Masked is set if pages and terminals must show the value only on request.
 	Masked bool `json:"masked"`
+	// Computed is set if the template computed the value because no one chose one. Later builds keep it like one that was chosen.
+	Computed bool `json:"computed"`
 }
 
 type UpdateWorkspaceRequest struct {

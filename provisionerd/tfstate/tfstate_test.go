@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -166,4 +167,36 @@ func FuzzSettle(f *testing.F) {
 			t.Fatalf("settled twice: %s\n%q\n%q", diff, left, same)
 		}
 	})
+}
+
+func TestParameters(t *testing.T) {
+	t.Parallel()
+	parameter := func(attributes string) string {
+		return `{"mode": "data", "type": "coder_parameter", "name": "p", "instances": [{"attributes": ` + attributes + `}]}`
+	}
+	text := `{"version": 4, "resources": [` + strings.Join([]string{
+		parameter(`{"name": "zone", "value": "fra1", "default": "fra1", "mutable": false, "styling": "{}"}`),
+		parameter(`{"name": "cpus", "value": "8", "default": "2", "mutable": true}`),
+		parameter(`{"name": "empty", "value": "", "default": ""}`),
+		parameter(`{"name": "once", "value": "now", "default": "", "mutable": true, "ephemeral": true}`),
+		parameter(`{"name": "secret", "value": "s3cret", "default": "", "styling": "{\"mask_input\": true}"}`),
+		parameter(`{"name": "unreadable", "value": "s3cret", "default": "", "styling": "?"}`),
+		parameter(`{"name": "hidden", "value": "own", "default": "own", "styling": "{\"mask_input\": true}"}`),
+		parameter(`{"name": "unknown", "value": null}`),
+		parameter(`{"name": "login", "value": "Bearer t0ken", "default": "Bearer t0ken"}`),
+		parameter(`{"name": "session", "value": "s3ssion", "default": "s3ssion"}`),
+		`{"mode": "data", "type": "coder_external_auth", "name": "a", "instances": [{"attributes": {"id": "github", "access_token": "t0ken"}}]}`,
+		`{"mode": "data", "type": "coder_workspace_owner", "name": "me", "instances": [{"attributes": {"name": "fra1", "session_token": "s3ssion", "ssh_private_key": ""}}]}`,
+		`{"mode": "managed", "type": "coder_parameter", "name": "p", "instances": [{"attributes": {"name": "managed", "value": "x"}}]}`,
+		`{"mode": "data", "type": "other", "name": "p", "instances": [{"attributes": {"name": "other", "value": "x"}}]}`,
+	}, ", ") + `]}`
+	want := []tfstate.Parameter{{Name: "cpus", Value: "8", Mutable: true}, {Name: "empty"}, {Name: "hidden", Value: "own"}, {Name: "zone", Value: "fra1"}}
+	if diff := cmp.Diff(want, tfstate.Parameters([]byte(text))); diff != "" {
+		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+	for _, text := range []string{"", "nonsense", `{"version": 4}`} {
+		if got := tfstate.Parameters([]byte(text)); len(got) > 0 {
+			t.Errorf("parameters of %q: %v, want none", text, got)
+		}
+	}
 }

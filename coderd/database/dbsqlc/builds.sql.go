@@ -12,6 +12,24 @@ import (
 	"github.com/google/uuid"
 )
 
+const deleteVanishedParameters = `-- name: DeleteVanishedParameters :exec
+DELETE FROM workspace_build_parameters p USING workspace_builds b
+WHERE p.workspace_build_id = $1 AND b.id = $1 AND p.computed AND p.name <> ALL ($2::text[])
+	AND NOT EXISTS (SELECT FROM template_version_parameters d WHERE d.template_version_id = b.template_version_id AND d.name IN (p.name, '*'))
+`
+
+type DeleteVanishedParametersParams struct {
+	WorkspaceBuildID uuid.UUID
+	Found            []string
+}
+
+// Deletes the computed values of parameters that a build's template no longer has: its version does not define them, and the build did not
+// find them.
+func (q *Queries) DeleteVanishedParameters(ctx context.Context, arg DeleteVanishedParametersParams) error {
+	_, err := q.db.Exec(ctx, deleteVanishedParameters, arg.WorkspaceBuildID, arg.Found)
+	return err
+}
+
 const finishBuild = `-- name: FinishBuild :exec
 UPDATE workspace_builds SET state = COALESCE($2::bytea, state), daily_cost = COALESCE($3::int, daily_cost),
 	deadline = CASE WHEN $4::boolean THEN $5::timestamptz ELSE deadline END,
@@ -389,28 +407,37 @@ func (q *Queries) InsertBuild(ctx context.Context, arg InsertBuildParams) (uuid.
 }
 
 const insertBuildParameters = `-- name: InsertBuildParameters :exec
-INSERT INTO workspace_build_parameters (workspace_build_id, name, value)
-SELECT $1::uuid, unnest($2::text[]), unnest($3::text[])
+INSERT INTO workspace_build_parameters (workspace_build_id, name, value, computed)
+SELECT $1::uuid, unnest($2::text[]), unnest($3::text[]), unnest($4::boolean[])
+ON CONFLICT (workspace_build_id, name) DO NOTHING
 `
 
 type InsertBuildParametersParams struct {
 	WorkspaceBuildID uuid.UUID
 	Names            []string
 	ParameterValues  []string
+	Computed         []bool
 }
 
+// Stores values that a build does not have yet.
 func (q *Queries) InsertBuildParameters(ctx context.Context, arg InsertBuildParametersParams) error {
-	_, err := q.db.Exec(ctx, insertBuildParameters, arg.WorkspaceBuildID, arg.Names, arg.ParameterValues)
+	_, err := q.db.Exec(ctx, insertBuildParameters,
+		arg.WorkspaceBuildID,
+		arg.Names,
+		arg.ParameterValues,
+		arg.Computed,
+	)
 	return err
 }
 
 const listBuildParameters = `-- name: ListBuildParameters :many
-SELECT name, value FROM workspace_build_parameters WHERE workspace_build_id = $1 ORDER BY name
+SELECT name, value, computed FROM workspace_build_parameters WHERE workspace_build_id = $1 ORDER BY name
 `
 
 type ListBuildParametersRow struct {
-	Name  string
-	Value string
+	Name     string
+	Value    string
+	Computed bool
 }
 
 func (q *Queries) ListBuildParameters(ctx context.Context, workspaceBuildID uuid.UUID) ([]ListBuildParametersRow, error) {
@@ -422,7 +449,7 @@ func (q *Queries) ListBuildParameters(ctx context.Context, workspaceBuildID uuid
 	items := []ListBuildParametersRow{}
 	for rows.Next() {
 		var i ListBuildParametersRow
-		if err := rows.Scan(&i.Name, &i.Value); err != nil {
+		if err := rows.Scan(&i.Name, &i.Value, &i.Computed); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -638,49 +665,12 @@ func (q *Queries) ListBuildRowsByID(ctx context.Context, ids []uuid.UUID) ([]Lis
 	return items, nil
 }
 
-const listPreviousBuildParameters = `-- name: ListPreviousBuildParameters :many
-SELECT p.name, p.value FROM workspace_build_parameters p JOIN workspace_builds b ON b.id = p.workspace_build_id
-WHERE b.workspace_id = $1 AND b.build_number = (SELECT max(x.build_number) FROM workspace_builds x WHERE x.workspace_id = $1 AND x.build_number < $2)
-ORDER BY p.name
-`
-
-type ListPreviousBuildParametersParams struct {
-	WorkspaceID uuid.UUID
-	BuildNumber int32
-}
-
-type ListPreviousBuildParametersRow struct {
-	Name  string
-	Value string
-}
-
-// Returns the parameters of the build before the given number.
-func (q *Queries) ListPreviousBuildParameters(ctx context.Context, arg ListPreviousBuildParametersParams) ([]ListPreviousBuildParametersRow, error) {
-	rows, err := q.db.Query(ctx, listPreviousBuildParameters, arg.WorkspaceID, arg.BuildNumber)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ListPreviousBuildParametersRow{}
-	for rows.Next() {
-		var i ListPreviousBuildParametersRow
-		if err := rows.Scan(&i.Name, &i.Value); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listRecentParameters = `-- name: ListRecentParameters :many
 SELECT DISTINCT ON (p.name) p.name, p.value FROM workspaces w
 JOIN workspace_builds b ON b.id = w.latest_build_id
 JOIN workspace_build_parameters p ON p.workspace_build_id = b.id
 JOIN template_version_parameters d ON d.template_version_id = b.template_version_id AND d.name = p.name
-WHERE w.owner_id = $1 AND w.template_id = $2
+WHERE w.owner_id = $1 AND w.template_id = $2 AND NOT p.computed
 	AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND NOT COALESCE(d.definition->'ephemeral' = 'true', false)
 	AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'
 ORDER BY p.name, b.created_at DESC, b.id
@@ -696,8 +686,8 @@ type ListRecentParametersRow struct {
 	Value string
 }
 
-// Returns the newest value that a user's workspaces of a template, deleted ones too, have of each parameter, if it may be shown and is kept
-// from build to build.
+// Returns the newest value that a user's workspaces of a template, deleted ones too, have of each parameter, if it may be shown, is kept
+// from build to build, and was not computed by the template.
 func (q *Queries) ListRecentParameters(ctx context.Context, arg ListRecentParametersParams) ([]ListRecentParametersRow, error) {
 	rows, err := q.db.Query(ctx, listRecentParameters, arg.OwnerID, arg.TemplateID)
 	if err != nil {

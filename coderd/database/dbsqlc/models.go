@@ -710,6 +710,7 @@ type WorkspaceBuildParameter struct {
 	WorkspaceBuildID uuid.UUID
 	Name             string
 	Value            string
+	Computed         bool
 }
 
 type WorkspaceFavorite struct {

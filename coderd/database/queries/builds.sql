@@ -122,26 +122,29 @@ UPDATE workspace_builds SET state = COALESCE(sqlc.narg(state)::bytea, state), da
 WHERE id = $1;
 
 -- name: InsertBuildParameters :exec
-INSERT INTO workspace_build_parameters (workspace_build_id, name, value)
-SELECT sqlc.arg(workspace_build_id)::uuid, unnest(sqlc.arg(names)::text[]), unnest(sqlc.arg(parameter_values)::text[]);
+-- Stores values that a build does not have yet.
+INSERT INTO workspace_build_parameters (workspace_build_id, name, value, computed)
+SELECT sqlc.arg(workspace_build_id)::uuid, unnest(sqlc.arg(names)::text[]), unnest(sqlc.arg(parameter_values)::text[]), unnest(sqlc.arg(computed)::boolean[])
+ON CONFLICT (workspace_build_id, name) DO NOTHING;
+
+-- name: DeleteVanishedParameters :exec
+-- Deletes the computed values of parameters that a build's template no longer has: its version does not define them, and the build did not
+-- find them.
+DELETE FROM workspace_build_parameters p USING workspace_builds b
+WHERE p.workspace_build_id = $1 AND b.id = $1 AND p.computed AND p.name <> ALL (sqlc.arg(found)::text[])
+	AND NOT EXISTS (SELECT FROM template_version_parameters d WHERE d.template_version_id = b.template_version_id AND d.name IN (p.name, '*'));
 
 -- name: ListBuildParameters :many
-SELECT name, value FROM workspace_build_parameters WHERE workspace_build_id = $1 ORDER BY name;
+SELECT name, value, computed FROM workspace_build_parameters WHERE workspace_build_id = $1 ORDER BY name;
 
 -- name: ListRecentParameters :many
--- Returns the newest value that a user's workspaces of a template, deleted ones too, have of each parameter, if it may be shown and is kept
--- from build to build.
+-- Returns the newest value that a user's workspaces of a template, deleted ones too, have of each parameter, if it may be shown, is kept
+-- from build to build, and was not computed by the template.
 SELECT DISTINCT ON (p.name) p.name, p.value FROM workspaces w
 JOIN workspace_builds b ON b.id = w.latest_build_id
 JOIN workspace_build_parameters p ON p.workspace_build_id = b.id
 JOIN template_version_parameters d ON d.template_version_id = b.template_version_id AND d.name = p.name
-WHERE w.owner_id = $1 AND w.template_id = $2
+WHERE w.owner_id = $1 AND w.template_id = $2 AND NOT p.computed
 	AND NOT COALESCE(d.definition->'conditional' = 'true', false) AND NOT COALESCE(d.definition->'ephemeral' = 'true', false)
 	AND COALESCE(d.definition->>'styling', '') !~* 'mask|\\'
 ORDER BY p.name, b.created_at DESC, b.id;
-
--- name: ListPreviousBuildParameters :many
--- Returns the parameters of the build before the given number.
-SELECT p.name, p.value FROM workspace_build_parameters p JOIN workspace_builds b ON b.id = p.workspace_build_id
-WHERE b.workspace_id = $1 AND b.build_number = (SELECT max(x.build_number) FROM workspace_builds x WHERE x.workspace_id = $1 AND x.build_number < $2)
-ORDER BY p.name;

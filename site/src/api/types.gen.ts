@@ -2237,6 +2237,7 @@ export interface BuildParameter {
   name: string;
   value: string; // if Masked, empty for all users except the workspace's owner
   masked: boolean;
+  computed: boolean;
 }
 
 export interface UpdateWorkspaceRequest {
