@@ -43,7 +43,16 @@ func TestPairs(t *testing.T) {
 	if want := map[string]string{"a": "2", "b": "x=y"}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
-	for _, bad := range []string{"a", "=b", ""} {
+	// What scripts for Coder quote.
+	got, err = flags.Pairs("tag", []string{`"l=[""a=1"",""b,c""]"`, `"x=1","y=2"`, `"z=1,z"`, `plain=["a"]`})
+	if want := map[string]string{"l": `["a=1","b,c"]`, "x": "1", "y": "2", "z": "1,z", "plain": `["a"]`}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("quoted: got %v, %v, want %v", got, err, want)
+	}
+	// Not CSV: the quotation mark belongs to the name.
+	if got, err := flags.Pairs("tag", []string{`"a=1`}); err != nil || got[`"a`] != "1" {
+		t.Errorf("half quoted: got %v, %v", got, err)
+	}
+	for _, bad := range []string{"a", "=b", "", `"a"`, `"a=1",b`} {
 		if _, err := flags.Pairs("tag", []string{bad}); fault.CodeOf(err) != fault.Invalid || err == nil {
 			t.Errorf("%q: got %v, want an invalid fault", bad, err)
 		}
