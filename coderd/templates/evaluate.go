@@ -108,6 +108,31 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
+// Allows reports whether the form of a version allows a value of a parameter to a workspace of an owner with these answers. It is true for what the
+// form cannot tell, as for parameters of modules. It may take as long as an evaluation.
+func (s *Service) Allows(ctx context.Context, version, owner uuid.UUID, answers map[string]string, name, value string) (bool, error) {
+	if s.opts.Evaluate == nil || checkInputs(answers) != nil {
+		return true, nil
+	}
+	v, err := s.opts.DB.GetTemplateVersion(ctx, version)
+	if err != nil {
+		return false, fmt.Errorf("read template version: %w", err)
+	}
+	imports, err := s.opts.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
+	if err != nil {
+		return false, fmt.Errorf("read import: %w", err)
+	}
+	form, err := s.ask(ctx, v, imports.FileID, owner, answers)
+	if f := fault.As(err); ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || f != nil && f.Code == fault.Invalid) {
+		return true, nil //nolint:nilerr // the form cannot tell
+	}
+	if err != nil {
+		return false, err
+	}
+	i := slices.IndexFunc(form.Parameters, func(p *provisionerpb.Parameter) bool { return p.GetName() == name })
+	return i < 0 || Check(parameterJSON(form.Parameters[i]), value, "") == "", nil
+}
+
 func checkInputs(inputs map[string]string) error {
 	size := 0
 	for name, value := range inputs {

@@ -132,8 +132,14 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	if err != nil {
 		return err
 	}
-	if err := storeParameters(ctx, q, v.ID, found, form); err != nil {
+	definitions, err := storeParameters(ctx, q, v.ID, found, form)
+	if err != nil {
 		return err
+	}
+	if v.TemplateID != nil {
+		if err := h.warnOfLostValues(ctx, q, job, *v.TemplateID, definitions); err != nil {
+			return err
+		}
 	}
 	for _, auth := range found.GetExternalAuth() {
 		if err := q.UpsertTemplateVersionExternalAuth(ctx, dbsqlc.UpsertTemplateVersionExternalAuthParams{
@@ -183,9 +189,9 @@ func storeVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, v
 	return nil
 }
 
-func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, found *provisionerpb.ImportResult, form formdeps.Form) error {
+func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, found *provisionerpb.ImportResult, form formdeps.Form) ([]Definition, error) {
 	if err := q.DeleteTemplateVersionParameters(ctx, version); err != nil {
-		return fmt.Errorf("delete parameters: %w", err)
+		return nil, fmt.Errorf("delete parameters: %w", err)
 	}
 	parameters := slices.SortedStableFunc(slices.Values(found.GetParameters()), func(a, b *provisionerpb.Parameter) int {
 		return cmp.Or(cmp.Compare(a.GetOrder(), b.GetOrder()), strings.Compare(a.GetName(), b.GetName()))
@@ -196,19 +202,20 @@ func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, 
 		d.Dynamic = slices.Contains(form.Dynamic, d.Name)
 		definitions = append(definitions, d)
 	}
-	for i, d := range append(definitions, conditional(form, definitions)...) {
+	definitions = append(definitions, conditional(form, definitions)...)
+	for i, d := range definitions {
 		data, err := json.Marshal(d)
 		if err != nil {
-			return fmt.Errorf("encode parameter: %w", err)
+			return nil, fmt.Errorf("encode parameter: %w", err)
 		}
 		if err := q.InsertTemplateVersionParameter(ctx, dbsqlc.InsertTemplateVersionParameterParams{
 			TemplateVersionID: version, Name: d.Name, Position: int32(i), Definition: data,
 		}); err != nil {
-			return fmt.Errorf("store parameter: %w", err)
+			return nil, fmt.Errorf("store parameter: %w", err)
 		}
 	}
 	if err := q.DeleteTemplateVersionPresets(ctx, version); err != nil {
-		return fmt.Errorf("delete presets: %w", err)
+		return nil, fmt.Errorf("delete presets: %w", err)
 	}
 	for _, p := range found.GetPresets() {
 		values := []sdk.PresetParameter{}
@@ -217,20 +224,20 @@ func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, 
 		}
 		data, err := json.Marshal(values)
 		if err != nil {
-			return fmt.Errorf("encode preset: %w", err)
+			return nil, fmt.Errorf("encode preset: %w", err)
 		}
 		prebuilds, err := prebuildsOf(p.GetPrebuilds())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := q.InsertTemplateVersionPreset(ctx, dbsqlc.InsertTemplateVersionPresetParams{
 			ID: uuid.New(), TemplateVersionID: version, Name: database.Text(p.GetName()), Description: database.Text(p.GetDescription()), Icon: database.Text(p.GetIcon()),
 			IsDefault: p.GetDefault(), Parameters: data, Prebuilds: prebuilds,
 		}); err != nil {
-			return fmt.Errorf("store preset: %w", err)
+			return nil, fmt.Errorf("store preset: %w", err)
 		}
 	}
-	return nil
+	return definitions, nil
 }
 
 // prebuildsOf returns what is stored about a preset's prebuilt workspaces; nil for nothing.

@@ -30,6 +30,7 @@ type Values struct {
 	Preset   []sdk.ParameterValue // from the preset that the request names
 	Previous []sdk.ParameterValue // with which the previous build was made, whether someone chose them or the template computed them
 	Computed map[string]bool      // names of Previous that the template computed
+	Gone     map[string]bool      // names of Previous whose value the form for these answers no longer allows, beyond what the definitions say
 	// NewOwner is set for the build that gives a prebuilt workspace to its user: what the template computed for nobody in particular, and
 	// may change, is computed again for them.
 	NewOwner bool
@@ -78,7 +79,9 @@ func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error
 		if !fresh && (from.Ending || d.Dynamic && from.Computed[d.Name]) { // Terraform found this value, and checks it
 			continue
 		}
-		if fresh && hadBefore && !d.Mutable && !d.Ephemeral && value != before && Check(d.checkable(), before, "") == "" {
+		// A value that the template no longer allows may be replaced: otherwise the workspace could never be updated.
+		lost := from.Gone[d.Name] || Check(d.checkable(), before, "") != ""
+		if fresh && hadBefore && !d.Mutable && !d.Ephemeral && value != before && !lost {
 			problem := fmt.Sprintf("cannot be changed after the workspace was created (it is %q)", before)
 			if d.Masked() {
 				problem = "cannot be changed after the workspace was created"
@@ -171,9 +174,9 @@ func checkNumber(d sdk.TemplateVersionParameter, value, previous string) string 
 	}
 	switch {
 	case d.ValidationMonotonic == "increasing" && f < before:
-		return inWords(d, value, "can only grow: it is "+previous)
+		return "can only grow: it is " + previous // the template's own message is about its bounds
 	case d.ValidationMonotonic == "decreasing" && f > before:
-		return inWords(d, value, "can only shrink: it is "+previous)
+		return "can only shrink: it is " + previous
 	}
 	return ""
 }
@@ -225,9 +228,9 @@ func checkPattern(d sdk.TemplateVersionParameter, value string) string {
 	return ""
 }
 
-// inWords prefers the template's own message, with {min}, {max} and {value} replaced.
+// inWords prefers the template's own message, with {min}, {max} and {value} replaced, unless it names a bound that there is not.
 func inWords(d sdk.TemplateVersionParameter, value, fallback string) string {
-	if d.ValidationError == "" {
+	if d.ValidationError == "" || d.ValidationMin == nil && strings.Contains(d.ValidationError, "{min}") || d.ValidationMax == nil && strings.Contains(d.ValidationError, "{max}") {
 		return fallback
 	}
 	pairs := []string{"{value}", value}

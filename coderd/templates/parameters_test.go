@@ -59,6 +59,10 @@ func TestCheck(t *testing.T) {
 		{"too large a number", sdk.TemplateVersionParameter{Type: "number"}, "1e999", "", "must be a number"},
 		{"number no option", sdk.TemplateVersionParameter{Type: "number", Options: options("1", "2")}, "3", "", "must be one of"},
 		{"template's words", worded, "9", "", "9 is not in 1..8"},
+		{"template's words about a bound that there is not", sdk.TemplateVersionParameter{Type: "number", ValidationMax: ptr[int64](8), ValidationError: "{value} is not in {min}..{max}"}, "9", "", "must be at most 8"},
+		{"template's words are about bounds", sdk.TemplateVersionParameter{
+			Type: "number", ValidationMin: ptr[int64](1), ValidationMax: ptr[int64](8), ValidationMonotonic: "increasing", ValidationError: "{value} is not in {min}..{max}",
+		}, "3", "4", "can only grow: it is 4"},
 		{"grows", growing, "11", "10", ""},
 		{"stays", growing, "10", "10", ""},
 		{"does not grow", growing, "9", "10", "can only grow"},
@@ -149,6 +153,21 @@ func TestResolve(t *testing.T) {
 			want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
 		},
 		{
+			name: "immutable, no longer possible, is replaced",
+			from: templates.Values{Given: values{{Name: "region", Value: "us"}}, Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
+			want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
+		},
+		{
+			name:    "immutable, no longer possible, is replaced by something possible",
+			from:    templates.Values{Given: values{{Name: "region", Value: "pluto"}}, Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
+			refused: []string{"region"},
+		},
+		{
+			name:    "immutable, no longer possible, stays by nobody's choice",
+			from:    templates.Values{Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
+			refused: []string{"region"},
+		},
+		{
 			name: "ephemeral is not carried over",
 			from: templates.Values{Previous: values{{Name: "branch", Value: "feature"}, {Name: "image", Value: "x"}}},
 			want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "eu"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
@@ -218,7 +237,14 @@ func TestResolveDynamic(t *testing.T) {
 			templates.Values{Given: values{{Name: "region", Value: "us"}, {Name: "zone", Value: "us-1"}, {Name: "cpus", Value: "64"}, {Name: "gpu", Value: "true"}, {Name: "disk-2", Value: "x"}}},
 			values{{Name: "region", Value: "us"}, {Name: "zone", Value: "us-1"}, {Name: "cpus", Value: "64"}, {Name: "gpu", Value: "true"}, {Name: "disk-2", Value: "x"}}, true,
 		},
-		"as before":     {templates.Values{Previous: values{{Name: "gpu", Value: "true"}, {Name: "zone", Value: "us-1"}}}, values{{Name: "region", Value: "eu"}, {Name: "zone", Value: "us-1"}, {Name: "gpu", Value: "true"}}, true},
+		"as before": {templates.Values{Previous: values{{Name: "gpu", Value: "true"}, {Name: "zone", Value: "us-1"}}}, values{{Name: "region", Value: "eu"}, {Name: "zone", Value: "us-1"}, {Name: "gpu", Value: "true"}}, true},
+		"computed before, where only Terraform knows the type": {
+			templates.Values{Previous: values{{Name: "cpus", Value: "0x10"}}, Computed: map[string]bool{"cpus": true}}, values{{Name: "region", Value: "eu"}, {Name: "cpus", Value: "0x10"}}, true,
+		},
+		"immutable": {templates.Values{Previous: values{{Name: "zone", Value: "eu-1"}}, Given: values{{Name: "zone", Value: "eu-2"}}}, nil, false},
+		"immutable and gone": {
+			templates.Values{Previous: values{{Name: "zone", Value: "eu-1"}}, Given: values{{Name: "zone", Value: "eu-2"}}, Gone: map[string]bool{"zone": true}}, values{{Name: "region", Value: "eu"}, {Name: "zone", Value: "eu-2"}}, true,
+		},
 		"a wrong type":  {templates.Values{Given: values{{Name: "cpus", Value: "many"}}}, nil, false},
 		"a fixed one's": {templates.Values{Given: values{{Name: "region", Value: "mars"}}}, nil, false},
 		"twice":         {templates.Values{Given: values{{Name: "disk", Value: "a"}, {Name: "disk", Value: "b"}}}, nil, false},

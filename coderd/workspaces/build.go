@@ -31,6 +31,7 @@ type buildRequest struct {
 	version    uuid.UUID // zero: the previous build's, or the active one where the template requires it
 	preset     uuid.UUID // zero: none
 	given      []sdk.ParameterValue
+	gone       map[string]bool // given parameters whose previous value the template no longer allows
 	initiator  uuid.UUID
 	reason     sdk.BuildReason
 	logLevel   string
@@ -223,7 +224,7 @@ func (s *Service) resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Works
 	if err != nil {
 		return resolved{}, err
 	}
-	from := templates.Values{Given: req.given, Ending: req.transition != sdk.TransitionStart, NewOwner: req.claims}
+	from := templates.Values{Given: req.given, Ending: req.transition != sdk.TransitionStart, NewOwner: req.claims, Gone: req.gone}
 	var out resolved
 	if latest != uuid.Nil {
 		stored, found, err := s.valuesOf(ctx, q, w.ID, latest, definitions)

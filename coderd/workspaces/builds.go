@@ -86,7 +86,8 @@ func (s *Service) buildRequestOf(ctx context.Context, actor rbac.Actor, ws dbsql
 		}
 		out.state = req.ProvisionerState
 	}
-	return out, nil
+	out.gone, err = s.lostValues(ctx, ws, t, out)
+	return out, err
 }
 
 func (s *Service) createBuild(w http.ResponseWriter, r *http.Request) error {

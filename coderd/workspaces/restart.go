@@ -31,6 +31,7 @@ type startAgain struct {
 	Version    uuid.UUID            `json:"version"`
 	Preset     uuid.UUID            `json:"preset"`
 	Given      []sdk.ParameterValue `json:"given,omitempty"`
+	Gone       map[string]bool      `json:"gone,omitempty"`
 	Initiator  uuid.UUID            `json:"initiator"`
 	Reason     sdk.BuildReason      `json:"reason"`
 	LogLevel   string               `json:"log_level,omitempty"`
@@ -40,13 +41,13 @@ type startAgain struct {
 
 func (r buildRequest) again() *startAgain {
 	return &startAgain{
-		Version: r.version, Preset: r.preset, Given: r.given, Initiator: r.initiator, Reason: r.reason, LogLevel: r.logLevel, Tags: r.tags, AnyVersion: r.anyVersion,
+		Version: r.version, Preset: r.preset, Given: r.given, Gone: r.gone, Initiator: r.initiator, Reason: r.reason, LogLevel: r.logLevel, Tags: r.tags, AnyVersion: r.anyVersion,
 	}
 }
 
 func (a startAgain) request() buildRequest {
 	return buildRequest{
-		transition: sdk.TransitionStart, version: a.Version, preset: a.Preset, given: a.Given, initiator: a.Initiator, reason: a.Reason, logLevel: a.LogLevel,
+		transition: sdk.TransitionStart, version: a.Version, preset: a.Preset, given: a.Given, gone: a.Gone, initiator: a.Initiator, reason: a.Reason, logLevel: a.LogLevel,
 		priority: priorityPerson, tags: a.Tags, anyVersion: a.AnyVersion,
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
@@ -41,8 +43,16 @@ type Options struct {
 	Announcer Announcer
 	// Now returns the time. Nil means time.Now.
 	Now func() time.Time
+	// Forms evaluates the forms of templates. Nil: an immutable value that depends on other answers cannot be replaced once it is not allowed.
+	Forms Forms
 	// Notifications records what users are told of builds and sharing. Nil: nothing.
 	Notifications *notifications.Recorder
+}
+
+// Forms is implemented by templates.Service.
+type Forms interface {
+	// Allows reports whether the form of a version allows a value of a parameter to a workspace of an owner with these answers.
+	Allows(ctx context.Context, version, owner uuid.UUID, answers map[string]string, name, value string) (bool, error)
 }
 
 // Service serves workspaces and their builds. Safe for concurrent use.

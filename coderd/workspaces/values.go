@@ -68,6 +68,47 @@ func missing(stored []value, state []byte, definitions []templates.Definition) [
 	return out
 }
 
+// lostValues returns which given parameters that cannot be changed have a previous value that the version's form no longer allows for the
+// other answers. It evaluates the form, and so must not be called in a transaction.
+func (s *Service) lostValues(ctx context.Context, w dbsqlc.Workspace, t dbsqlc.Template, req buildRequest) (map[string]bool, error) {
+	if req.transition != sdk.TransitionStart || len(req.given) == 0 || w.LatestBuildID == nil || s.opts.Forms == nil {
+		return nil, nil
+	}
+	q := s.opts.DB.Queries
+	version, _, err := chooseVersion(ctx, q, w, t, w.LatestVersionID, req)
+	if err != nil {
+		return nil, err
+	}
+	definitions, err := templates.Definitions(ctx, q, version.ID)
+	if err != nil {
+		return nil, err
+	}
+	stored, found, err := s.valuesOf(ctx, q, w.ID, *w.LatestBuildID, definitions)
+	if err != nil {
+		return nil, err
+	}
+	answers, before := map[string]string{}, map[string]string{}
+	for _, v := range slices.Concat(stored, found) {
+		answers[v.Name], before[v.Name] = v.Value, v.Value
+	}
+	for _, v := range req.given {
+		answers[v.Name] = v.Value
+	}
+	gone := map[string]bool{}
+	for _, d := range definitions {
+		previous, existed := before[d.Name]
+		if !existed || d.Mutable || d.Ephemeral || !d.Dynamic || answers[d.Name] == previous {
+			continue
+		}
+		allowed, err := s.opts.Forms.Allows(ctx, version.ID, w.OwnerID, answers, d.Name, previous)
+		if err != nil {
+			return nil, err
+		}
+		gone[d.Name] = !allowed
+	}
+	return gone, nil
+}
+
 // mark tells apart the values of a new build: those that the template computed for the build before, and those that someone chose.
 func mark(values []sdk.ParameterValue, carried map[string]bool, chosen []sdk.ParameterValue) []value {
 	out := make([]value, len(values))

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -164,15 +165,15 @@ func (w *computing) check(what string, got, want any) {
 func TestComputedValuesStay(t *testing.T) {
 	t.Parallel()
 	w := newComputing(t)
-	template := w.Template("zones", w.found(nil))
-	ws := w.Workspace("ann", "dev", template.ID)
+	made := w.Template("zones", w.found(nil))
+	ws := w.Workspace("ann", "dev", made.ID)
 	w.run(uuid.New())
 	w.check("stored after the first build", w.stored("ann", ws.ID), []string{"country=de", "size=20*", "zone=fra1*"})
 	w.refuses(ws.ID, uuid.Nil, "zone", "muc1", "cannot be changed after the workspace was created")
 	w.refuses(ws.ID, uuid.Nil, "size", "5", "can only grow")
 
 	w.defaults = map[string]string{"zone": "ber1", "size": "50", "once": "later"}
-	newer := w.Version(&template.ID, w.found(nil))
+	newer := w.Version(&made.ID, w.found(nil))
 	w.refuses(ws.ID, newer.ID, "zone", "ber1", "cannot be changed after the workspace was created")
 	if _, err := w.As("ann").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: newer.ID}); err != nil {
 		t.Fatal(err)
@@ -189,7 +190,7 @@ func TestComputedValuesStay(t *testing.T) {
 
 	// Forms of new workspaces begin with what someone chose only.
 	var recent []sdk.ParameterValue
-	if code := call(t, w.Server, "ann", "GET", "users/me/autofill-parameters?template_id="+template.ID.String(), nil, &recent); code != 200 {
+	if code := call(t, w.Server, "ann", "GET", "users/me/autofill-parameters?template_id="+made.ID.String(), nil, &recent); code != 200 {
 		t.Fatalf("autofill: %d", code)
 	}
 	w.check("autofill", recent, []sdk.ParameterValue{{Name: "country", Value: "de"}, {Name: "size", Value: "30"}})
@@ -204,8 +205,8 @@ func TestComputedValuesOfConditionalParameters(t *testing.T) {
 	t.Parallel()
 	w := newComputing(t)
 	w.defaults["extra"], w.defaults["module"] = "first", "m1" // a module's parameter, which the import did not find
-	template := w.Template("zones", w.found(nil))
-	ws := w.Workspace("ann", "dev", template.ID)
+	made := w.Template("zones", w.found(nil))
+	ws := w.Workspace("ann", "dev", made.ID)
 	w.run(uuid.New())
 	w.check("stored", w.stored("ann", ws.ID), []string{"country=de", "extra=first*", "module=m1*", "size=20*", "zone=fra1*"})
 
@@ -230,8 +231,8 @@ func TestComputedValuesOfConditionalParameters(t *testing.T) {
 func TestValuesFromTheState(t *testing.T) {
 	t.Parallel()
 	w := newComputing(t)
-	template := w.Template("zones", w.found(nil))
-	ws := w.Workspace("ann", "dev", template.ID)
+	made := w.Template("zones", w.found(nil))
+	ws := w.Workspace("ann", "dev", made.ID)
 	w.run(uuid.New(), func(r *provisionerpb.Result) { r.Error = "the disk is there, the machine is not" })
 	w.check("read after a failed build", w.stored("ann", ws.ID), []string{"country=de", "size=20*", "zone=fra1*"})
 	w.refuses(ws.ID, uuid.Nil, "zone", "muc1", "cannot be changed after the workspace was created")
@@ -240,7 +241,7 @@ func TestValuesFromTheState(t *testing.T) {
 	w.run(uuid.New())
 	w.Exec(`DELETE FROM workspace_build_parameters WHERE computed`) // as an earlier release leaves it
 	w.defaults = map[string]string{"zone": "ber1", "size": "5", "once": "de"}
-	newer := w.Version(&template.ID, w.found(nil))
+	newer := w.Version(&made.ID, w.found(nil))
 	w.refuses(ws.ID, newer.ID, "zone", "ber1", "cannot be changed after the workspace was created")
 	w.refuses(ws.ID, newer.ID, "size", "5", "can only grow")
 	if _, err := w.As("ann").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: newer.ID}); err != nil {
@@ -254,21 +255,54 @@ func TestValuesFromTheState(t *testing.T) {
 	}
 }
 
+// TestLostImmutableValue checks that a value that cannot be changed is replaced once, by a restart, when the form no longer allows it.
+func TestLostImmutableValue(t *testing.T) {
+	t.Parallel()
+	w := newComputing(t)
+	zones := []string{"fra1", "muc1"}
+	w.Evaluate = func(templates.Question) (templates.Answer, error) {
+		zone := &provisionerpb.Parameter{Name: "zone", Type: "string"}
+		for _, z := range zones {
+			zone.Options = append(zone.Options, &provisionerpb.ParameterOption{Name: z, Value: z})
+		}
+		return templates.Answer{Parameters: []*provisionerpb.Parameter{zone}}, nil
+	}
+	made := w.Template("zones", w.found(nil))
+	ws := w.Workspace("ann", "dev", made.ID)
+	w.run(uuid.New())
+	w.refuses(ws.ID, uuid.Nil, "zone", "muc1", "cannot be changed after the workspace was created")
+
+	zones = []string{"ber1", "ber2"}
+	newer := w.Version(&made.ID, w.found(nil))
+	if _, err := w.As("ann").Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{
+		TemplateVersionID: newer.ID, RichParameterValues: []sdk.ParameterValue{{Name: "zone", Value: "ber2"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run(uuid.New())["zone"]; got != "fra1" {
+		t.Errorf("the stop builds in %q, want fra1", got)
+	}
+	if got := w.run(uuid.New())["zone"]; got != "ber2" {
+		t.Errorf("the start after it builds in %q, want ber2", got)
+	}
+	w.refuses(ws.ID, newer.ID, "zone", "ber1", "cannot be changed after the workspace was created")
+}
+
 // TestAutostartKeepsComputedValues checks that a scheduled start with another version of the template keeps the values.
 func TestAutostartKeepsComputedValues(t *testing.T) {
 	t.Parallel()
 	w := newComputing(t)
-	template := w.Template("zones", w.found(nil))
-	ws := w.Workspace("ann", "dev", template.ID)
+	made := w.Template("zones", w.found(nil))
+	ws := w.Workspace("ann", "dev", made.ID)
 	w.run(uuid.New())
 	w.Build("ann", ws.ID, sdk.TransitionStop)
 	w.run(uuid.New())
 	w.defaults["zone"] = "ber1"
-	newer := w.Version(&template.ID, w.found(nil))
-	if err := w.As("tom").UpdateActiveVersion(t.Context(), template.ID, sdk.UpdateActiveVersionRequest{ID: newer.ID}); err != nil {
+	newer := w.Version(&made.ID, w.found(nil))
+	if err := w.As("tom").UpdateActiveVersion(t.Context(), made.ID, sdk.UpdateActiveVersionRequest{ID: newer.ID}); err != nil {
 		t.Fatal(err)
 	}
-	edit(t, w.Server, template.ID, sdk.TemplatePolicy{}, func(r *sdk.UpdateTemplateRequest) { r.RequireActiveVersion = ptr(true) })
+	edit(t, w.Server, made.ID, sdk.TemplatePolicy{}, func(r *sdk.UpdateTemplateRequest) { r.RequireActiveVersion = ptr(true) })
 	if err := w.As("ann").UpdateAutostart(t.Context(), ws.ID, sdk.UpdateAutostartRequest{Schedule: ptr("CRON_TZ=UTC 30 9 * * *")}); err != nil {
 		t.Fatal(err)
 	}

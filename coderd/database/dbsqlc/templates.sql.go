@@ -30,6 +30,38 @@ func (q *Queries) AttachTemplateVersion(ctx context.Context, arg AttachTemplateV
 	return result.RowsAffected(), nil
 }
 
+const countParameterValues = `-- name: CountParameterValues :many
+SELECT p.name, p.value, count(*) AS workspaces FROM workspaces w JOIN workspace_build_parameters p ON p.workspace_build_id = w.latest_build_id
+WHERE w.template_id = $1 AND w.deleted_at IS NULL GROUP BY p.name, p.value ORDER BY p.name, p.value
+`
+
+type CountParameterValuesRow struct {
+	Name       string
+	Value      string
+	Workspaces int64
+}
+
+// Counts the workspaces of a template that have a value of a parameter.
+func (q *Queries) CountParameterValues(ctx context.Context, templateID uuid.UUID) ([]CountParameterValuesRow, error) {
+	rows, err := q.db.Query(ctx, countParameterValues, templateID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CountParameterValuesRow{}
+	for rows.Next() {
+		var i CountParameterValuesRow
+		if err := rows.Scan(&i.Name, &i.Value, &i.Workspaces); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deleteTemplateVersionParameters = `-- name: DeleteTemplateVersionParameters :exec
 DELETE FROM template_version_parameters WHERE template_version_id = $1
 `

@@ -184,3 +184,8 @@ SELECT * FROM organizations
 WHERE deleted_at IS NULL AND (id::text = lower(sqlc.arg(reference)::text) OR lower(name) = lower(sqlc.arg(reference)::text)
 	OR (sqlc.arg(reference)::text = 'default' AND is_default))
 ORDER BY is_default DESC LIMIT 1;
+
+-- name: CountParameterValues :many
+-- Counts the workspaces of a template that have a value of a parameter.
+SELECT p.name, p.value, count(*) AS workspaces FROM workspaces w JOIN workspace_build_parameters p ON p.workspace_build_id = w.latest_build_id
+WHERE w.template_id = $1 AND w.deleted_at IS NULL GROUP BY p.name, p.value ORDER BY p.name, p.value;

@@ -10,7 +10,7 @@ import type {
   PreviewParameter,
 } from "~/api/types";
 import { useDebounced } from "~/lib/hooks";
-import { validate } from "~/lib/validate";
+import { isLocked, validate } from "~/lib/validate";
 import { ParameterInput } from "./parameter-input";
 import { Badge, cx, ErrorNote, Icon, Loading, Note } from "./ui";
 
@@ -140,9 +140,8 @@ export function useSubmit(form: ParametersForm, then: () => void): { submit: () 
   return { submit: () => setSubmitted(form.inputs), waiting: submitted !== null };
 }
 
-// An immutable parameter is set once, when the workspace is created.
 const locked = (p: PreviewParameter, before: Inputs, kept: ReadonlySet<string>) =>
-  !p.mutable && (before[p.name] !== undefined || kept.has(p.name));
+  isLocked(p, before[p.name]) || (!p.mutable && kept.has(p.name));
 const none: ReadonlySet<string> = new Set();
 
 export function ParameterForm({ form, existing }: { form: ParametersForm; existing?: boolean }) {

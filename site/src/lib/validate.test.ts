@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { PreviewParameter } from "~/api/types";
-import { validate } from "./validate";
+import { isLocked, validate } from "./validate";
 
 const rule = {
   validation_error: "",
@@ -34,6 +34,13 @@ describe("validate", () => {
       "5 is above 4",
     ],
     [
+      "words about a bound that there is not",
+      p({ type: "number" }, { validation_max: 4, validation_error: "{value} is not in {min}..{max}" }),
+      "5",
+      undefined,
+      "Enter at most 4.",
+    ],
+    [
       "grows",
       p({ type: "number" }, { validation_monotonic: "increasing" }),
       "3",
@@ -64,4 +71,15 @@ describe("validate", () => {
   ])("%s", (_, parameter, value, before, want) => {
     expect(validate(parameter, value, before)).toBe(want);
   });
+});
+
+describe("isLocked", () => {
+  const region = { options: [option("eu"), option("us")] };
+  it.each([
+    ["a new workspace", p({ ...region, mutable: false }), undefined, false],
+    ["set once", p({ ...region, mutable: false }), "eu", true],
+    ["set to nothing", p({ mutable: false, required: true }), "", true],
+    ["mutable", p({ ...region, mutable: true }), "eu", false],
+    ["no longer allowed", p({ ...region, mutable: false }), "mars", false],
+  ])("%s", (_, parameter, before, want) => expect(isLocked(parameter, before)).toBe(want));
 });

@@ -15,11 +15,16 @@ export function validate(p: PreviewParameter, value: string, before?: string): s
   if (p.type === "bool" && value !== "true" && value !== "false") return "Enter true or false.";
   if (p.type === "number" && (value.trim() === "" || !Number.isFinite(Number(value)))) return "Enter a number.";
   for (const v of p.validations) {
+    const unbounded =
+      (v.validation_min === null && v.validation_error.includes("{min}")) ||
+      (v.validation_max === null && v.validation_error.includes("{max}"));
     const wrong = (text: string) =>
-      v.validation_error
-        .replaceAll("{min}", String(v.validation_min ?? ""))
-        .replaceAll("{max}", String(v.validation_max ?? ""))
-        .replaceAll("{value}", value) || text;
+      unbounded || v.validation_error === ""
+        ? text
+        : v.validation_error
+            .replaceAll("{min}", String(v.validation_min))
+            .replaceAll("{max}", String(v.validation_max))
+            .replaceAll("{value}", value);
     if (v.validation_regex && !matches(v.validation_regex, value))
       return wrong(`This must match ${v.validation_regex}.`);
     if (p.type !== "number") continue;
@@ -32,6 +37,12 @@ export function validate(p: PreviewParameter, value: string, before?: string): s
       return `Enter at most ${before}: the value can only decrease.`;
   }
   return "";
+}
+
+// isLocked reports whether the value of the last build stays: the parameter is set once, when the workspace is created. A value that the
+// template no longer allows must be replaced.
+export function isLocked(p: PreviewParameter, before: string | undefined): boolean {
+  return !p.mutable && before !== undefined && (before === "" || validate(p, before) === "");
 }
 
 // The server uses another dialect of regular expressions. It alone checks those that JavaScript cannot parse.

@@ -22,7 +22,7 @@ func checkParameter(def sdk.TemplateVersionParameter, value string) error {
 		}
 		low, high := def.ValidationMin, def.ValidationMax
 		if low != nil && n < float64(*low) || high != nil && n > float64(*high) {
-			return explain(def, "it must be "+bounds(low, high), map[string]string{"min": number(low), "max": number(high), "value": value})
+			return explain(def, "it must be "+bounds(low, high), low, high, value)
 		}
 	case "bool":
 		if value != "true" && value != "false" {
@@ -37,7 +37,7 @@ func checkParameter(def sdk.TemplateVersionParameter, value string) error {
 	if def.ValidationRegex != "" && def.Type == "string" {
 		re, err := regexp.Compile(def.ValidationRegex)
 		if err == nil && !re.MatchString(value) {
-			return explain(def, "it must match "+def.ValidationRegex, map[string]string{"value": value})
+			return explain(def, "it must match "+def.ValidationRegex, nil, nil, value)
 		}
 	}
 	return nil
@@ -71,16 +71,14 @@ func checkList(def sdk.TemplateVersionParameter, value string) error {
 	return nil
 }
 
-// explain returns the template's message with {min}, {max} and {value} filled in, or else the fallback.
-func explain(def sdk.TemplateVersionParameter, fallback string, facts map[string]string) error {
-	if def.ValidationError == "" {
+// explain returns the template's message with {min}, {max} and {value} filled in, or else the fallback: also for a message that names a bound
+// that there is not.
+func explain(def sdk.TemplateVersionParameter, fallback string, low, high *int64, value string) error {
+	text := def.ValidationError
+	if text == "" || low == nil && strings.Contains(text, "{min}") || high == nil && strings.Contains(text, "{max}") {
 		return errors.New(fallback)
 	}
-	text := def.ValidationError
-	for name, value := range facts {
-		text = strings.ReplaceAll(text, "{"+name+"}", value)
-	}
-	return errors.New(text)
+	return errors.New(strings.NewReplacer("{min}", number(low), "{max}", number(high), "{value}", value).Replace(text))
 }
 
 func bounds(low, high *int64) string {

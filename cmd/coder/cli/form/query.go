@@ -117,7 +117,8 @@ func (q Query) checkNames(form []parameter) error {
 func (q Query) one(def parameter) (decision, error) {
 	previous, existed := q.Previous[def.Name]
 	if value, ok := q.Values[def.Name]; ok {
-		if existed && !def.Mutable && !def.Ephemeral && previous != value {
+		// A value that the template no longer allows can be replaced, even if it could not be changed.
+		if existed && !def.Mutable && !def.Ephemeral && previous != value && checkParameter(def.TemplateVersionParameter, previous) == nil {
 			return decision{}, fault.New(fault.Invalid, "the parameter %q cannot be changed after the workspace is created", def.Name).
 				WithField(def.Name, "is immutable")
 		}
@@ -134,7 +135,7 @@ func (q Query) one(def parameter) (decision, error) {
 	if def.Ephemeral && !(def.Required && q.Previous == nil) {
 		return decision{}, nil
 	}
-	lost := existed && def.Mutable && def.refused != "" // the previous value is no longer valid
+	lost := existed && def.refused != "" // the previous value is no longer valid
 	if existed && !lost && !(q.Always && def.Mutable) {
 		return decision{}, nil
 	}
@@ -150,7 +151,11 @@ func (q Query) one(def parameter) (decision, error) {
 		return decision{value: value, found: true, asked: true}, err
 	}
 	if _, own := q.Defaults[def.Name]; lost && !own {
-		return decision{}, fault.New(fault.Invalid, "the parameter %q cannot stay %s: %s", def.Name, def.shown(previous), def.hide(def.refused, previous)).
+		reason := def.refused
+		if err := checkParameter(def.TemplateVersionParameter, previous); err != nil {
+			reason = err.Error() // names the options
+		}
+		return decision{}, fault.New(fault.Invalid, "the parameter %q cannot stay %s: %s", def.Name, def.shown(previous), def.hide(reason, previous)).
 			WithField(def.Name, "--parameter "+def.Name+"=… is missing")
 	}
 	if !has {

@@ -52,6 +52,7 @@ func TestResolveParameters(t *testing.T) {
 		{name: "ephemeral", query: Query{Values: map[string]string{"region": "eu", "reset": "true"}}, want: map[string]string{"region": "eu", "reset": "true"}},
 		{name: "unchanged is left out", query: Query{Previous: map[string]string{"region": "eu", "cpu": "2"}}, want: map[string]string{}},
 		{name: "immutable", query: Query{Previous: map[string]string{"region": "eu"}, Values: map[string]string{"region": "as"}}, err: "cannot be changed"},
+		{name: "immutable and gone", query: Query{Previous: map[string]string{"region": "mars"}, Values: map[string]string{"region": "as"}}, want: map[string]string{"region": "as"}},
 		{name: "immutable, same value", query: Query{Previous: map[string]string{"region": "eu"}, Values: map[string]string{"region": "eu"}}, want: map[string]string{"region": "eu"}},
 	} {
 		tt.query.Form = fixed(testParams)
@@ -153,7 +154,7 @@ func TestResolveDependent(t *testing.T) {
 		{name: "copied, as far as there is such a parameter", query: Query{Copied: map[string]string{"state": "TX", "size": "m"}}, want: map[string]string{"size": "m"}},
 		{name: "copied and changed", query: Query{Copied: us, Values: map[string]string{"state": "CA"}}, want: map[string]string{"region": "us", "size": "l", "state": "CA"}},
 		{name: "before", query: Query{Previous: us}, want: map[string]string{}},
-		{name: "before, now impossible", query: Query{Previous: us, Values: map[string]string{"region": "eu"}}, err: `the parameter "size" cannot stay "l": not in this region`},
+		{name: "before, now impossible", query: Query{Previous: us, Values: map[string]string{"region": "eu"}}, err: `the parameter "size" cannot stay "l": it must be one of s, m`},
 		{name: "before, now another", query: Query{Previous: us, Values: map[string]string{"region": "eu", "size": "m"}}, want: map[string]string{"region": "eu", "size": "m"}},
 		{name: "asked", says: map[string]string{}, asked: []string{"region=eu", "size=s"}, want: map[string]string{"region": "eu", "size": "s"}},
 		{name: "asked as answers need it", says: map[string]string{"region": "us", "state": "TX"}, asked: []string{"region=eu", "size=xl", "state="},

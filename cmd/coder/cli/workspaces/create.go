@@ -279,8 +279,8 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 			return err
 		}
 		for _, v := range copied {
-			if v.Masked && v.Value == "" {
-				continue // belongs to another owner
+			if v.Masked && v.Value == "" || v.Computed {
+				continue // belongs to another owner, or is computed for the new workspace
 			}
 			if !slices.ContainsFunc(definitions, func(d sdk.TemplateVersionParameter) bool { return d.Ephemeral && d.Name == v.Name }) {
 				q.Copied[v.Name] = v.Value
