@@ -106,27 +106,53 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	default:
 		return fault.New(fault.Invalid, "this provisioner does not support the transition %v: upgrade it", work.GetTransition())
 	}
-	if err := r.fill(t, true, work.GetVariables(), work.GetState()); err != nil {
-		return err
-	}
 	r.log.enter(stage)
 	r.sayUnsettled(work)
+	changed, err := r.apply(ctx, t, work, transition, outcome, nil)
+	if transition == "start" || changed || !refusesParameters(err) {
+		return err
+	}
+	edited, lifted := t.WithoutRules()
+	if lifted != nil {
+		return err
+	}
+	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The template no longer allows these values. The job uses them nevertheless: a workspace must always be able to end.")
+	if _, again := r.apply(ctx, t, work, transition, outcome, edited); !refusesParameters(again) {
+		return again
+	}
+	return err
+}
+
+// refusesParameters reports whether a build ended because of its parameters' values.
+func refusesParameters(err error) bool {
+	coded, ok := errors.AsType[*codedError](err)
+	return ok && coded.code == codeParameters
+}
+
+// apply runs Terraform on the template, with other content for some of its files. changed reports whether it began to change a resource.
+func (r *runner) apply(
+	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, transition string, outcome *provisionerpb.BuildResult, edited template.Edited,
+) (changed bool, err error) {
+	if err := r.fill(t, true, work.GetVariables(), work.GetState(), edited); err != nil {
+		return false, err
+	}
+	stage := r.log.current()
 	env, err := r.slot.serve(ctx, facts{
 		transition: transition, metadata: work.GetMetadata(), parameters: work.GetParameters(),
 		previous: work.GetPreviousParameters(), build: true, token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	folder, err := openFolder(r.slot.work())
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer folder.close()
 	var approved []tfexec.ApplyOption // the plan to apply, if it was made before
 	if work.GetQuota() != nil && t.Cost {
 		if err := r.afford(ctx, t, work, env); err != nil {
-			return err
+			return false, err
 		}
 		approved = append(approved, tfexec.DirOrPlan(planFile))
 	}
@@ -169,7 +195,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s has no effect: it belongs to nothing that this workspace has", address)
 		}
 	}
-	return cmp.Or(err, rerr)
+	return len(changes.all()) > 0, cmp.Or(err, rerr)
 }
 
 // settle marks unfinished resources in the state and names them in the result. unread is the error of reading a state file,
@@ -219,14 +245,9 @@ func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 // variablesFile is the job's own file with the values of variables. Terraform reads it last.
 const variablesFile = "zz_job.auto.tfvars.json"
 
-// fill makes the slot's working folder: the source, a link to what init made (unless linked is false), variables and state.
-func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte) error {
-	return r.fillEdited(t, linked, variables, state, nil)
-}
-
-// fillEdited is fill with other content for some of the source's files. The folder is new, and is given to the job only
-// when complete.
-func (r *runner) fillEdited(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited) error {
+// fill makes the slot's working folder: the source, with other content for some of its files, a link to what init made (unless linked is false),
+// variables and state. The folder is new, and is given to the job only when complete.
+func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited) error {
 	dir := r.slot.work()
 	r.slot.killLeft()
 	if err := r.slot.renew(dir); err != nil {

@@ -208,5 +208,5 @@ func (discardSink) Resources([]*provisionerpb.Resource) {}
 
 // refill makes a new working folder and fills it with the template, as edited. linked adds what init made.
 func (r *runner) refill(in planInput, linked bool) error {
-	return r.fillEdited(in.t, linked, in.variables, nil, in.lifted)
+	return r.fill(in.t, linked, in.variables, nil, in.lifted)
 }

@@ -107,6 +107,66 @@ func WithoutValidation(files []syntax.Source) (ranges map[string][]hcl.Range, ou
 	return ranges, outputs
 }
 
+// WithoutRules lifts the rules for parameters' values: validation, options, and inputs that need options. It covers the template's own modules and
+// leaves out files that are not HCL.
+func (t *Source) WithoutRules() (Edited, error) {
+	root, err := os.OpenRoot(t.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("read template: %w", err)
+	}
+	defer root.Close()
+	content := Edited{}
+	var parser syntax.Parser
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && entry.Name() == ".terraform":
+			return fs.SkipDir
+		case !entry.Type().IsRegular() || !strings.HasSuffix(name, ".tf"):
+			return nil
+		}
+		text, err := ReadSource(root, name)
+		if err != nil {
+			return err
+		}
+		file, diags := parser.Config(name, text)
+		if diags.HasErrors() {
+			return nil // not of the root module, or Terraform would have refused it
+		}
+		if body, ok := file.Body.(*hclsyntax.Body); ok {
+			if ranges := rulesIn(body); len(ranges) > 0 {
+				content[name] = Blank(text, ranges)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read template: %w", err)
+	}
+	return content, nil
+}
+
+// rulesIn returns the ranges of the rules for the values of a file's parameters.
+func rulesIn(body *hclsyntax.Body) []hcl.Range {
+	var ranges []hcl.Range
+	for _, block := range body.Blocks {
+		if block.Type != "data" || len(block.Labels) != 2 || block.Labels[0] != "coder_parameter" {
+			continue
+		}
+		if attr := block.Body.Attributes["form_type"]; attr != nil {
+			ranges = append(ranges, attr.SrcRange)
+		}
+		for _, inner := range block.Body.Blocks {
+			switch inner.Type {
+			case "option", "validation", "dynamic": // these two are the only blocks that a parameter can generate
+				ranges = append(ranges, blockRange(inner))
+			}
+		}
+	}
+	return ranges
+}
+
 const ValidationOutput = "zz_validation_"
 
 // readsInstance reports whether a body reads each, count or self.

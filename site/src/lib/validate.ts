@@ -39,8 +39,8 @@ export function validate(p: PreviewParameter, value: string, before?: string): s
   return "";
 }
 
-// isLocked reports whether the value of the last build stays: the parameter is set once, when the workspace is created. A value that the
-// template no longer allows must be replaced.
+// isLocked reports whether the value of the last build stays, because the parameter is set once, when the workspace is
+// created. A value that the template no longer allows must be replaced.
 export function isLocked(p: PreviewParameter, before: string | undefined): boolean {
   return !p.mutable && before !== undefined && (before === "" || validate(p, before) === "");
 }
