@@ -80,7 +80,7 @@ func TestSSHConformance(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
 	for name, test := range map[string]func(*testing.T, *shell){
-		"names": sshNames, "status": sshStatus, "environment": sshEnvironment, "terminal": sshTerminal, "escape": sshEscape, "reconnect": sshReconnect,
+		"names": sshNames, "status": sshStatus, "early end": sshEarlyEnd, "environment": sshEnvironment, "terminal": sshTerminal, "escape": sshEscape, "reconnect": sshReconnect,
 		"rsync": sshRsync, "git": sshGit, "git key": sshGitKey, "forwards": sshForwards, "agent": sshAgent, "x11": sshX11,
 		"host key": sshHostKey, "IDE": sshIDE, "our forwards": ourForwards,
 	} {
@@ -117,6 +117,31 @@ func sshStatus(t *testing.T, s *shell) {
 		if _, _, err := s.try("ssh", "dev", "--", command); status(err) != code {
 			t.Errorf("coder ssh %s: status %d, want %d", command, status(err), code)
 		}
+	}
+}
+
+// sshEarlyEnd ends the reader of a program's output, as "| head -1" does. The clients then end, and the program does.
+func sshEarlyEnd(t *testing.T, s *shell) {
+	ours := exec.CommandContext(t.Context(), coder, "ssh", "dev", "--", "yes")
+	ours.Env, ours.Dir = s.env("admin"), s.dir
+	for name, cmd := range map[string]*exec.Cmd{
+		"ssh":       s.client(t.Context(), "ssh", "coder.dev", "yes; echo ended $? >ended-ssh"),
+		"coder ssh": ours,
+	} {
+		in, inErr := cmd.StdinPipe() // without more input, OpenSSH would leave by itself
+		out, outErr := cmd.StdoutPipe()
+		if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "y\n" {
+			t.Errorf("%s: got %q, %v", name, line, err)
+		}
+		out.Close()
+		_ = cmd.Wait() // its status depends on the moment
+		in.Close()
+	}
+	if out, stderr, err := output(s.client(t.Context(), "ssh", "coder.dev", "cat ended-ssh")); out != "ended 141\n" {
+		t.Errorf("the program ended with %q, %v\n%s", out, err, stderr)
 	}
 }
 

@@ -33,6 +33,7 @@ func (p *process) drain()                        {}
 func (p *process) status() exitStatus            { return exitStatus{code: exitNotStarted} }
 func (p *process) signal(syscall.Signal) error   { return errUnsupported }
 func (p *process) hangUp()                       {}
+func (p *process) endOutput()                    {}
 func (p *process) kill()                         {}
 func (p *process) resize(windowChange) error     { return errUnsupported }
 func (p *process) isEnd(error) bool              { return true }

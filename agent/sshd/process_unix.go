@@ -26,6 +26,8 @@ func init() {
 }
 
 const (
+	stdoutFile = 1 // index in process.ours
+
 	pipeSize = 256 << 10 // bytes; fewer switches between the program and the agent
 	// ptyQuiet is how long a terminal whose program has ended must be silent before it is closed, if the kernel does not end it.
 	ptyQuiet = 300 * time.Millisecond
@@ -49,8 +51,8 @@ type process struct {
 
 	stdin  io.WriteCloser
 	stdout io.Reader
-	stderr io.Reader // nil with a terminal
-	ours   []*os.File
+	stderr io.Reader  // nil with a terminal
+	ours   []*os.File // of pipes in the order of the standard files
 	close  sync.Once
 
 	ended  atomic.Bool
@@ -208,6 +210,15 @@ func (p *process) hangUp() {
 		}
 		p.closeFiles()
 	})
+}
+
+// endOutput makes the program's next write to its standard output fail. A terminal cannot do that, so its program is hung up.
+func (p *process) endOutput() {
+	if p.pty {
+		p.hangUp()
+		return
+	}
+	p.ours[stdoutFile].Close()
 }
 
 // kill ends the program and everything it started.

@@ -40,6 +40,7 @@ type session struct {
 	process *process      // nil before start, and for sftp
 	window  *windowChange // the latest one received before process was set
 	gone    bool          // the client has closed the channel
+	unread  bool          // the client no longer reads the program's output
 }
 
 func (c *conn) serveSession(newChannel *sshmux.NewChannel) {
@@ -128,6 +129,9 @@ func (s *session) handle(req *sshmux.Request) (ok bool, run func()) {
 		return s.resize(req.Payload), nil
 	case "signal":
 		return s.signal(req.Payload), nil
+	case "eow@openssh.com": // OpenSSH's PROTOCOL, section 2.1
+		s.endOutput()
+		return true, nil
 	case "auth-agent-req@openssh.com":
 		return s.forwardAgent(), nil
 	case "x11-req":
@@ -178,6 +182,17 @@ func (s *session) hangUp() {
 	}
 }
 
+// endOutput makes the program notice that its client no longer reads its output, as at a closed pipe.
+func (s *session) endOutput() {
+	s.mu.Lock()
+	s.unread = true
+	p := s.process
+	s.mu.Unlock()
+	if p != nil {
+		p.endOutput()
+	}
+}
+
 // runProgram runs a command, or the login shell if it is empty, to its end.
 func (s *session) runProgram(command string) {
 	if count := s.conn.server.opts.Session; count != nil {
@@ -202,7 +217,7 @@ func (s *session) runProgram(command string) {
 	s.conn.server.reap(p)
 	s.mu.Lock()
 	s.process = p
-	gone := s.gone
+	gone, unread := s.gone, s.unread
 	if s.window != nil { // before any later one
 		err = p.resize(*s.window)
 	}
@@ -210,8 +225,11 @@ func (s *session) runProgram(command string) {
 	if err != nil {
 		s.log.Debug("cannot resize terminal", "err", err)
 	}
-	if gone {
+	switch {
+	case gone:
 		p.hangUp()
+	case unread:
+		p.endOutput()
 	}
 	s.join(p)
 	s.exit(p.status())

@@ -243,6 +243,45 @@ func TestHangUp(t *testing.T) {
 	}
 }
 
+// TestReaderEndsEarly checks that OpenSSH ends when its reader does, as in "ssh dev yes | head -1": the program notices, and the rest of the command
+// still runs.
+func TestReaderEndsEarly(t *testing.T) {
+	t.Parallel()
+	h := start(t, nil)
+	status := filepath.Join(t.TempDir(), "status")
+	for name, test := range map[string]struct {
+		flags   []string
+		command string
+	}{
+		"program":  {command: "yes; echo $? >" + status},
+		"silent":   {command: "echo y; sleep 1; exec yes"},
+		"terminal": {flags: []string{"-tt", "-q"}, command: "yes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := h.ssh(t.Context(), test.flags, test.command)
+			stdin, inErr := cmd.StdinPipe() // without more input, OpenSSH would leave by itself
+			stdout, outErr := cmd.StdoutPipe()
+			if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
+				t.Fatal(err)
+			}
+			defer stdin.Close()
+			line, err := bufio.NewReader(stdout).ReadString('\n')
+			if strings.TrimSpace(line) != "y" || err != nil {
+				t.Errorf("got %q, %v", line, err)
+			}
+			stdout.Close()
+			_ = cmd.Wait() // its status depends on the moment
+			if name != "program" {
+				return
+			}
+			if got, err := os.ReadFile(status); string(got) != "141\n" {
+				t.Errorf("the program ended with %q, %v, want 141", got, err)
+			}
+		})
+	}
+}
+
 // waitGone blocks until a process that is not our child has ended.
 func waitGone(t testing.TB, pid int) {
 	t.Helper()

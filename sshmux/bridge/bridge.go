@@ -17,6 +17,9 @@ import (
 )
 
 const (
+	// banner is what the client sees first. OpenSSH reports that nobody reads a program's output any more (eow@openssh.com) only to servers whose
+	// software begins with "OpenSSH", and PuTTY and others look for the bugs of OpenSSH's versions, none of which follows here.
+	banner = "SSH-2.0-OpenSSH_codermesh_"
 	// maxFromAgent is how many channels opened by the agent are served at once.
 	maxFromAgent = 256
 	// flushTime is how long OpenSSH may take to read the remaining data at the end.
@@ -47,7 +50,7 @@ func Start(local io.ReadWriteCloser, opts Options) *Bridge {
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: "SSH-2.0-codermesh_" + buildinfo.Version()}
+	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: banner + buildinfo.Version()}
 	config.AddHostKey(opts.HostKey)
 	go func() {
 		defer close(b.handshake)
