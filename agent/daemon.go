@@ -48,6 +48,7 @@ type daemon struct {
 	metadata *metadata.Collector
 	monitors *monitor.Watcher
 	stats    stats
+	logins   *loginGate
 
 	asked   chan string   // the server's reason when it asks the agent to stop
 	renewed notify.Wake   // there is a manifest, perhaps of another build
@@ -76,7 +77,7 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	d := &daemon{
 		opts: opts, log: opts.Logger, mesh: mesh, user: proc.CurrentUser(),
 		forwards: forward.New(forward.Options{Logger: opts.Logger}), logs: logship.New(), reports: newReports(),
-		asked: make(chan string, 1), renewed: notify.NewWake(), booted: make(chan struct{}),
+		logins: newLoginGate(), asked: make(chan string, 1), renewed: notify.NewWake(), booted: make(chan struct{}),
 	}
 	d.visits = newVisits(d.way)
 	d.viewers = d.connections(maxTerminalConns, "too many viewers of terminals")
@@ -157,6 +158,7 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 
 // close hangs up sessions and ends everything else.
 func (d *daemon) close() error {
+	d.logins.close()
 	err := errors.Join(d.sessionListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.regionListener.Close(), d.api.Close(), d.speedtests.CloseAll())
 	d.mu.Lock()
 	if d.stopDuties != nil {

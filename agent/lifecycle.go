@@ -64,6 +64,7 @@ func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse)
 			before.State = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
 			w.state.setStarted(before)
 		}
+		w.logins.open(m.GetIncarnation())
 		w.setLifecycle(before.State)
 		return
 	}
@@ -121,16 +122,23 @@ func (d *daemon) setLifecycle(state agentpb.LifecycleState) {
 	d.reports.add(report{lifecycle: &agentpb.LifecycleRequest{State: state, ChangedAt: timestamppb.Now()}})
 }
 
-// runStage runs all scripts of a stage at once and reports each.
+// runStage runs all scripts of a stage at once and reports each. At a start, it opens logins once the scripts that block them have ended.
 func (w *workspace) runStage(ctx context.Context, m *agentpb.ManifestResponse, stage string) (failed, late bool) {
 	env := w.scriptEnvironment(m)
 	var mu sync.Mutex
-	var wg sync.WaitGroup
+	var wg, blocking sync.WaitGroup
 	for _, s := range m.GetScripts() {
 		if stage == stageStart && !s.GetRunOnStart() || stage == stageStop && !s.GetRunOnStop() {
 			continue
 		}
+		blocks := stage == stageStart && blocksLogin(m, s)
+		if blocks {
+			blocking.Add(1)
+		}
 		wg.Go(func() {
+			if blocks {
+				defer blocking.Done()
+			}
 			result, ran := w.runScript(ctx, s, env, stage)
 			if !ran {
 				return
@@ -140,6 +148,12 @@ func (w *workspace) runStage(ctx context.Context, m *agentpb.ManifestResponse, s
 			failed = failed || !result.OK()
 			late = late || result.TimedOut
 		})
+	}
+	if stage == stageStart {
+		blocking.Wait()
+		if ctx.Err() == nil { // else a newer build starts, or the agent stops
+			w.logins.open(m.GetIncarnation())
+		}
 	}
 	wg.Wait()
 	return failed, late

@@ -75,6 +75,12 @@ func (d *daemon) terminal(conn net.Conn) error {
 	case <-timer.C:
 		return errors.New("the workspace has not heard from its server yet; try again in a moment")
 	}
+	var early []byte
+	if !req.Early {
+		if early, err = d.awaitLogin(conn); err != nil {
+			return err
+		}
+	}
 	w, m := d.current()
 	held, err := d.holder.Dial()
 	if err != nil {
@@ -83,6 +89,10 @@ func (d *daemon) terminal(conn net.Conn) error {
 	if err := ptywire.WriteJSON(held, ptywire.Open, w.startTerminal(req, m)); err != nil {
 		held.Close()
 		return fmt.Errorf("ask for terminal: %w", err)
+	}
+	if _, err := held.Write(early); err != nil {
+		held.Close()
+		return fmt.Errorf("pass on early input: %w", err)
 	}
 	defer d.stats.begin(kindTerminal)()
 	netio.Pipe(conn, held)

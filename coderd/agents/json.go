@@ -121,6 +121,7 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 		out[i].Scripts = append(out[i].Scripts, sdk.AgentScript{
 			ID: sc.ID, LogSourceID: sc.LogSourceID, LogPath: sc.LogPath, DisplayName: sc.DisplayName, Script: sc.Script, Cron: sc.Cron,
 			RunOnStart: sc.RunOnStart, RunOnStop: sc.RunOnStop, StartBlocksLogin: sc.StartBlocksLogin, Timeout: time.Duration(sc.TimeoutSeconds) * time.Second,
+			EndedAt: sc.EndedAt,
 		})
 	}
 	for _, src := range sources {

@@ -50,6 +50,8 @@ type Request struct {
 	ID uuid.UUID `json:"id"`
 	// Command runs instead of a login shell. It applies only if the terminal is new.
 	Command string `json:"command,omitempty"`
+	// Early opens the terminal before start scripts that block logins have ended: the viewer has waited, or chosen not to.
+	Early bool `json:"early,omitempty"`
 	Size
 }
 

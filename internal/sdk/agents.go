@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,6 +49,12 @@ type WorkspaceAgent struct {
 	Connections              *AgentConnections    `json:"connections,omitempty"` // nil until the agent has reported them
 	External                 bool                 `json:"external"`              // a user starts it by hand: see ExternalAgentCredentials
 	Monitors                 List[AgentMonitor]   `json:"monitors"`
+}
+
+// BlocksLogin reports whether logins wait for start scripts: for all of them if the agent says so, else for those that say so themselves.
+func (a WorkspaceAgent) BlocksLogin() bool {
+	return a.LifecycleState.Starting() && (a.StartupScriptBehavior == StartupBlocking ||
+		slices.ContainsFunc(a.Scripts, func(s AgentScript) bool { return s.RunOnStart && s.StartBlocksLogin && s.EndedAt == nil }))
 }
 
 // Over returns the agent's monitors that have passed their thresholds. An agent that is not connected has none.
@@ -183,7 +190,8 @@ type AgentScript struct {
 	RunOnStart       bool          `json:"run_on_start"`
 	RunOnStop        bool          `json:"run_on_stop"`
 	StartBlocksLogin bool          `json:"start_blocks_login"`
-	Timeout          time.Duration `json:"timeout"` // nanoseconds
+	Timeout          time.Duration `json:"timeout"`  // nanoseconds
+	EndedAt          *time.Time    `json:"ended_at"` // of the last run that this build's agent reported; nil: none
 }
 
 type AgentLogSource struct {

@@ -128,6 +128,7 @@ export interface AgentScript {
   run_on_stop: boolean;
   start_blocks_login: boolean;
   timeout: number; // nanoseconds
+  ended_at: string | null; // of the last run that this build's agent reported; nil: none
 }
 
 export interface AgentLogSource {

@@ -156,7 +156,7 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 		return err
 	}
 	if opts.reconnect != "" {
-		req := ptywire.Request{ID: session.TerminalID(t.Agent.ID, opts.reconnect), Command: strings.Join(command, " ")}
+		req := ptywire.Request{ID: session.TerminalID(t.Agent.ID, opts.reconnect), Command: strings.Join(command, " "), Early: true}
 		return over.Attach(ctx, req, fmt.Sprintf("coder ssh --reconnect %s %s", opts.reconnect, args[0]))
 	}
 	conn, err := t.Mesh.DialStream(ctx, t.Agent.ID, meshport.Session)

@@ -11,10 +11,20 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// WaitStartup waits for the agent's startup scripts. mode is yes, no, or auto, which follows the template.
+// WaitStartup waits for the agent's startup scripts. mode is yes, no, or auto, which waits for those that block logins.
 func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 	t := s.Target
-	if mode != "yes" && (mode != "auto" || t.Agent.StartupScriptBehavior != sdk.StartupBlocking) {
+	if mode == "auto" && t.Agent.LifecycleState == sdk.LifecycleCreated {
+		// The build may not have described the agent completely when the workspace was read.
+		agent, err := t.Client.Agent(ctx, t.Agent.ID)
+		if err != nil && fault.CodeOf(err) != fault.Unavailable {
+			return err
+		}
+		if err == nil {
+			t.Agent = agent
+		}
+	}
+	if mode != "yes" && (mode != "auto" || !t.Agent.BlocksLogin()) {
 		return nil
 	}
 	p := s.Streams.Progress()
@@ -25,7 +35,12 @@ func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 	agent := t.Agent
 	var shown int64
 	// The state that came with the workspace may be older than the agent's connection.
-	started := func() bool { return agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting() }
+	started := func() bool {
+		if mode == "auto" {
+			return agent.Status == sdk.AgentConnected && !agent.BlocksLogin()
+		}
+		return agent.Status == sdk.AgentConnected && !agent.LifecycleState.Starting()
+	}
 	for !started() {
 		p.Stage("Waiting for the startup scripts (--wait=no skips this)")
 		lines, err := t.Client.AgentLogs(ctx, agent.ID, shown)
@@ -51,7 +66,7 @@ func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 		case <-tick.C:
 		}
 	}
-	ok = agent.LifecycleState == sdk.LifecycleReady
+	ok = agent.LifecycleState == sdk.LifecycleReady || agent.LifecycleState == sdk.LifecycleStarting
 	switch agent.LifecycleState {
 	case sdk.LifecycleStartError, sdk.LifecycleStartTimeout:
 		fmt.Fprintf(s.Streams.Err, "The workspace may be incomplete: %s. See: coder logs %s\n", tty.Clean(agent.Health.Reason), t.Workspace.FullName())

@@ -338,7 +338,7 @@ func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uui
 			if agent.External && agent.Status != sdk.AgentConnected {
 				continue // its owner starts it
 			}
-			if agent.Status != sdk.AgentConnected || agent.LifecycleState.Starting() && agent.StartupScriptBehavior == sdk.StartupBlocking {
+			if agent.Status != sdk.AgentConnected || agent.BlocksLogin() {
 				waiting = &agent
 				break
 			}
