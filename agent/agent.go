@@ -50,6 +50,11 @@ type Options struct {
 	StatsInterval time.Duration
 	// MonitorInterval is how often the agent measures the memory and the volumes that its template monitors. 0 means 10 seconds.
 	MonitorInterval time.Duration
+	// Stopped is called when the workspace stops but the machine may outlive that, with the token with which the next start admits the agent. Run
+	// then stops and returns nil; the caller should start the process again with that token and Returning. If nil, the agent ends for good.
+	Stopped func(secret.Token)
+	// Returning is set if this is the agent of a workspace that stopped: Run waits until a start admits it, and returns nil if none ever will.
+	Returning bool
 	// Join replaces the coordinator and the mesh node, for agents inside another program. nil means the real ones.
 	Join func(ctx context.Context) (Mesh, error)
 }
@@ -102,7 +107,14 @@ func Run(ctx context.Context, opts Options) error {
 	restarts := restartSignals(opts.OwnProcess)
 	defer signal.Stop(restarts)
 	mesh, err := join(ctx, opts)
-	if err != nil {
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return nil // it was asked to end while it waited
+	case opts.Returning && fault.CodeOf(err) == fault.Unauthenticated:
+		opts.Logger.Info("no start will admit this agent again", "reason", err)
+		return nil
+	default:
 		return err
 	}
 	d, err := newDaemon(opts, mesh)

@@ -233,11 +233,40 @@ func TestReconnect(t *testing.T) {
 
 func TestServerAsksToStop(t *testing.T) {
 	t.Parallel()
+	for name, final := range map[string]bool{"stopped": false, "deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.final = final
+			stop := w.run(t)
+			w.expectStates(t, starting, ready)
+			w.shutdown <- "the workspace stops"
+			w.expectStates(t, starting, ready, shuttingDown, off)
+			stop() // it has ended by itself, and closed no more than once
+			select {
+			case next := <-w.next:
+				if final || next != "next" {
+					t.Errorf("the agent awaits another start with the token %q", next.Reveal())
+				}
+			default:
+				if !final {
+					t.Error("the agent does not await another start")
+				}
+			}
+		})
+	}
+}
+
+// TestEndedByItsMachine checks that an agent that its machine ends does not wait for another start.
+func TestEndedByItsMachine(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
-	w.run(t)
+	stop := w.run(t)
 	w.expectStates(t, starting, ready)
-	w.shutdown <- "the workspace stops"
-	w.expectStates(t, starting, ready, shuttingDown, off)
+	stop()
+	if len(w.next) != 0 {
+		t.Error("the agent awaits another start")
+	}
 }
 
 func TestPorts(t *testing.T) {

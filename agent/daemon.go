@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 
+	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
@@ -25,6 +26,7 @@ import (
 	"github.com/codermesh/codermesh/internal/connset"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/internal/secret"
 )
 
 const maxSpeedtests = 4 // at once
@@ -130,11 +132,13 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	})
 
 	var refused error
+	awaitStart := false
 	select {
 	case <-ctx.Done():
 		d.log.Info("agent is asked to stop")
 	case reason := <-d.asked:
 		d.log.Info("agent is asked to stop", "reason", reason)
+		awaitStart = d.opts.Stopped != nil
 	case <-restarts:
 		d.log.Info("agent is asked to restart")
 		stopStarting()
@@ -147,6 +151,9 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	}
 	stopStarting()
 	<-started
+	if awaitStart {
+		d.awaitStart(work) // first, because the build may end before the stop scripts do
+	}
 	d.stop(work, refused == nil)
 	cancel()
 	err := d.close()
@@ -154,6 +161,25 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 		return refused
 	}
 	return err
+}
+
+// awaitStart gets the token with which the workspace's next start admits this agent, unless the agent ends with the workspace.
+func (d *daemon) awaitStart(ctx context.Context) {
+	d.mu.Lock()
+	client := d.client
+	d.mu.Unlock()
+	if client == nil {
+		d.log.Info("agent ends with the workspace", "reason", "no connection with the server")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := client.AwaitStart(ctx, connect.NewRequest(&agentpb.AwaitStartRequest{}))
+	if err != nil {
+		d.log.Info("agent ends with the workspace", "reason", err)
+		return
+	}
+	d.opts.Stopped(secret.Token(answer.Msg.GetToken()))
 }
 
 // close hangs up sessions and ends everything else.

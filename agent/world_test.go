@@ -49,6 +49,8 @@ type world struct {
 	health    map[string][]agentpb.Health // by app
 	stats     []*agentpb.StatsRequest
 	shutdown  chan string
+	final     bool                  // the agent ends with the workspace
+	next      chan secret.Token     // that the agent hands on when the workspace stops
 	renewed   chan struct{}         // the server reports that the manifest has changed
 	conns     map[net.Conn]struct{} // of the server
 	ports     map[uint16]net.Listener
@@ -71,7 +73,7 @@ type world struct {
 func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
 	t.Helper()
 	w := &world{
-		dir: t.TempDir(), changed: make(chan struct{}), shutdown: make(chan string, 1), renewed: make(chan struct{}, 1),
+		dir: t.TempDir(), changed: make(chan struct{}), shutdown: make(chan string, 1), next: make(chan secret.Token, 1), renewed: make(chan struct{}, 1),
 		done: make(map[string]*agentpb.ScriptDoneRequest), lines: make(map[string][]string),
 		conns: make(map[net.Conn]struct{}), ports: make(map[uint16]net.Listener), health: make(map[string][]agentpb.Health),
 		connections: make(map[uuid.UUID]*agentpb.Connection),
@@ -287,6 +289,18 @@ func (w *world) AdmitSubagent(_ context.Context, r *connect.Request[agentpb.Admi
 	return connect.NewResponse(&agentpb.AdmitSubagentResponse{Token: fmt.Sprintf("token-%d", n)}), nil
 }
 
+func (w *world) AwaitStart(context.Context, *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.final {
+		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("deleted"))
+	}
+	if slices.Contains(w.states, off) {
+		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("too late"))
+	}
+	return connect.NewResponse(&agentpb.AwaitStartResponse{Token: "next"}), nil
+}
+
 func (w *world) Monitors(_ context.Context, r *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error) {
 	answer := &agentpb.MonitorsResponse{Levels: r.Msg.GetLevels()}
 	w.update(func() {
@@ -354,7 +368,8 @@ func (w *world) run(t testing.TB) (stop func()) {
 		ended <- agent.Run(ctx, agent.Options{
 			Token: secret.Token("x"), StateDir: filepath.Join(w.dir, "state"), LogDir: filepath.Join(w.dir, "log"),
 			StatsInterval: 50 * time.Millisecond, MonitorInterval: 20 * time.Millisecond,
-			Join: func(context.Context) (agent.Mesh, error) { return w, nil },
+			Stopped: func(next secret.Token) { w.next <- next },
+			Join:    func(context.Context) (agent.Mesh, error) { return w, nil },
 		})
 	}()
 	var once sync.Once

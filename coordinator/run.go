@@ -16,8 +16,11 @@ import (
 	"github.com/codermesh/codermesh/tailnet"
 )
 
-// complainEvery is how often the log warns about a server that stays away.
-const complainEvery = time.Minute
+// complainEvery is when the log first repeats a warning about a server that stays away. The time doubles up to complainRarely.
+const (
+	complainEvery  = time.Minute
+	complainRarely = time.Hour
+)
 
 func (c *Client) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -52,6 +55,7 @@ func (c *Client) end(err error) {
 func (c *Client) loop(ctx context.Context) error {
 	var outage backoff.Outage
 	var complained time.Time
+	patience := complainEvery
 	for tries := 1; ctx.Err() == nil; tries++ {
 		began, err := c.connection(ctx)
 		switch {
@@ -63,8 +67,12 @@ func (c *Client) loop(ctx context.Context) error {
 			c.log.Info("coordinator connection lost", "reason", err)
 			tries = 0
 			outage.Lost(began)
-		case time.Since(complained) >= complainEvery:
+			patience = complainEvery
+		case complained.IsZero() || time.Since(complained) >= patience:
 			c.log.Warn("not connected to the server, trying again", "url", c.opts.URL, "err", err)
+			if !complained.IsZero() {
+				patience = min(2*patience, complainRarely)
+			}
 			complained = time.Now()
 		default:
 			c.log.Debug("not connected to the server", "err", err, "tries", tries)

@@ -407,7 +407,7 @@ func (x ChangeDevcontainerRequest_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeDevcontainerRequest_Change.Descriptor instead.
 func (ChangeDevcontainerRequest_Change) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{50, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{52, 0}
 }
 
 type ManifestRequest struct {
@@ -3228,6 +3228,86 @@ func (*DevcontainerStateResponse) Descriptor() ([]byte, []int) {
 	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{44}
 }
 
+type AwaitStartRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitStartRequest) Reset() {
+	*x = AwaitStartRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitStartRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitStartRequest) ProtoMessage() {}
+
+func (x *AwaitStartRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitStartRequest.ProtoReflect.Descriptor instead.
+func (*AwaitStartRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{45}
+}
+
+type AwaitStartResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // the caller's credential from now on; keep it in memory only
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitStartResponse) Reset() {
+	*x = AwaitStartResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitStartResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitStartResponse) ProtoMessage() {}
+
+func (x *AwaitStartResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitStartResponse.ProtoReflect.Descriptor instead.
+func (*AwaitStartResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *AwaitStartResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
 type AdmitSubagentRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	DevcontainerId []byte                 `protobuf:"bytes,1,opt,name=devcontainer_id,json=devcontainerId,proto3" json:"devcontainer_id,omitempty"`
@@ -3238,7 +3318,7 @@ type AdmitSubagentRequest struct {
 
 func (x *AdmitSubagentRequest) Reset() {
 	*x = AdmitSubagentRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3330,7 @@ func (x *AdmitSubagentRequest) String() string {
 func (*AdmitSubagentRequest) ProtoMessage() {}
 
 func (x *AdmitSubagentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3343,7 @@ func (x *AdmitSubagentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitSubagentRequest.ProtoReflect.Descriptor instead.
 func (*AdmitSubagentRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{45}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AdmitSubagentRequest) GetDevcontainerId() []byte {
@@ -3289,7 +3369,7 @@ type AdmitSubagentResponse struct {
 
 func (x *AdmitSubagentResponse) Reset() {
 	*x = AdmitSubagentResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3301,7 +3381,7 @@ func (x *AdmitSubagentResponse) String() string {
 func (*AdmitSubagentResponse) ProtoMessage() {}
 
 func (x *AdmitSubagentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3314,7 +3394,7 @@ func (x *AdmitSubagentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitSubagentResponse.ProtoReflect.Descriptor instead.
 func (*AdmitSubagentResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{46}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AdmitSubagentResponse) GetToken() string {
@@ -3333,7 +3413,7 @@ type MonitorsRequest struct {
 
 func (x *MonitorsRequest) Reset() {
 	*x = MonitorsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3345,7 +3425,7 @@ func (x *MonitorsRequest) String() string {
 func (*MonitorsRequest) ProtoMessage() {}
 
 func (x *MonitorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3358,7 +3438,7 @@ func (x *MonitorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MonitorsRequest.ProtoReflect.Descriptor instead.
 func (*MonitorsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{47}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MonitorsRequest) GetLevels() []*MonitorLevel {
@@ -3379,7 +3459,7 @@ type MonitorLevel struct {
 
 func (x *MonitorLevel) Reset() {
 	*x = MonitorLevel{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3471,7 @@ func (x *MonitorLevel) String() string {
 func (*MonitorLevel) ProtoMessage() {}
 
 func (x *MonitorLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3484,7 @@ func (x *MonitorLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MonitorLevel.ProtoReflect.Descriptor instead.
 func (*MonitorLevel) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{48}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MonitorLevel) GetVolume() string {
@@ -3437,7 +3517,7 @@ type MonitorsResponse struct {
 
 func (x *MonitorsResponse) Reset() {
 	*x = MonitorsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3449,7 +3529,7 @@ func (x *MonitorsResponse) String() string {
 func (*MonitorsResponse) ProtoMessage() {}
 
 func (x *MonitorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3462,7 +3542,7 @@ func (x *MonitorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MonitorsResponse.ProtoReflect.Descriptor instead.
 func (*MonitorsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{49}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MonitorsResponse) GetLevels() []*MonitorLevel {
@@ -3482,7 +3562,7 @@ type ChangeDevcontainerRequest struct {
 
 func (x *ChangeDevcontainerRequest) Reset() {
 	*x = ChangeDevcontainerRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3494,7 +3574,7 @@ func (x *ChangeDevcontainerRequest) String() string {
 func (*ChangeDevcontainerRequest) ProtoMessage() {}
 
 func (x *ChangeDevcontainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3507,7 +3587,7 @@ func (x *ChangeDevcontainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDevcontainerRequest.ProtoReflect.Descriptor instead.
 func (*ChangeDevcontainerRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{50}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ChangeDevcontainerRequest) GetDevcontainerId() []byte {
@@ -3532,7 +3612,7 @@ type ChangeDevcontainerResponse struct {
 
 func (x *ChangeDevcontainerResponse) Reset() {
 	*x = ChangeDevcontainerResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3624,7 @@ func (x *ChangeDevcontainerResponse) String() string {
 func (*ChangeDevcontainerResponse) ProtoMessage() {}
 
 func (x *ChangeDevcontainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3637,7 @@ func (x *ChangeDevcontainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDevcontainerResponse.ProtoReflect.Descriptor instead.
 func (*ChangeDevcontainerResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{51}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{53}
 }
 
 var File_agent_agentpb_agent_proto protoreflect.FileDescriptor
@@ -3787,7 +3867,10 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\rSTATE_RUNNING\x10\x02\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x03\x12\x0f\n" +
 	"\vSTATE_ERROR\x10\x04\"\x1b\n" +
-	"\x19DevcontainerStateResponse\"]\n" +
+	"\x19DevcontainerStateResponse\"\x13\n" +
+	"\x11AwaitStartRequest\"*\n" +
+	"\x12AwaitStartResponse\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"]\n" +
 	"\x14AdmitSubagentRequest\x12'\n" +
 	"\x0fdevcontainer_id\x18\x01 \x01(\fR\x0edevcontainerId\x12\x1c\n" +
 	"\tdirectory\x18\x02 \x01(\tR\tdirectory\"-\n" +
@@ -3830,7 +3913,8 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13HEALTH_INITIALIZING\x10\x01\x12\x12\n" +
 	"\x0eHEALTH_HEALTHY\x10\x02\x12\x14\n" +
-	"\x10HEALTH_UNHEALTHY\x10\x032\xaf\t\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x032\x8c\n" +
+	"\n" +
 	"\fAgentService\x12U\n" +
 	"\bManifest\x12#.codermesh.agent.v1.ManifestRequest\x1a$.codermesh.agent.v1.ManifestResponse\x12R\n" +
 	"\aConnect\x12 .codermesh.agent.v1.AgentMessage\x1a!.codermesh.agent.v1.ServerMessage(\x010\x01\x12X\n" +
@@ -3845,7 +3929,9 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\vConnections\x12&.codermesh.agent.v1.ConnectionsRequest\x1a'.codermesh.agent.v1.ConnectionsResponse\x12p\n" +
 	"\x11DevcontainerState\x12,.codermesh.agent.v1.DevcontainerStateRequest\x1a-.codermesh.agent.v1.DevcontainerStateResponse\x12d\n" +
 	"\rAdmitSubagent\x12(.codermesh.agent.v1.AdmitSubagentRequest\x1a).codermesh.agent.v1.AdmitSubagentResponse\x12U\n" +
-	"\bMonitors\x12#.codermesh.agent.v1.MonitorsRequest\x1a$.codermesh.agent.v1.MonitorsResponse2\x9e\x03\n" +
+	"\bMonitors\x12#.codermesh.agent.v1.MonitorsRequest\x1a$.codermesh.agent.v1.MonitorsResponse\x12[\n" +
+	"\n" +
+	"AwaitStart\x12%.codermesh.agent.v1.AwaitStartRequest\x1a&.codermesh.agent.v1.AwaitStartResponse2\x9e\x03\n" +
 	"\bAgentAPI\x12g\n" +
 	"\x0eListeningPorts\x12).codermesh.agent.v1.ListeningPortsRequest\x1a*.codermesh.agent.v1.ListeningPortsResponse\x12L\n" +
 	"\x05Paths\x12 .codermesh.agent.v1.PathsRequest\x1a!.codermesh.agent.v1.PathsResponse\x12f\n" +
@@ -3865,7 +3951,7 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_agent_agentpb_agent_proto_goTypes = []any{
 	(LifecycleState)(0),                   // 0: codermesh.agent.v1.LifecycleState
 	(LogLevel)(0),                         // 1: codermesh.agent.v1.LogLevel
@@ -3919,18 +4005,20 @@ var file_agent_agentpb_agent_proto_goTypes = []any{
 	(*ExternalAuthResponse)(nil),          // 49: codermesh.agent.v1.ExternalAuthResponse
 	(*DevcontainerStateRequest)(nil),      // 50: codermesh.agent.v1.DevcontainerStateRequest
 	(*DevcontainerStateResponse)(nil),     // 51: codermesh.agent.v1.DevcontainerStateResponse
-	(*AdmitSubagentRequest)(nil),          // 52: codermesh.agent.v1.AdmitSubagentRequest
-	(*AdmitSubagentResponse)(nil),         // 53: codermesh.agent.v1.AdmitSubagentResponse
-	(*MonitorsRequest)(nil),               // 54: codermesh.agent.v1.MonitorsRequest
-	(*MonitorLevel)(nil),                  // 55: codermesh.agent.v1.MonitorLevel
-	(*MonitorsResponse)(nil),              // 56: codermesh.agent.v1.MonitorsResponse
-	(*ChangeDevcontainerRequest)(nil),     // 57: codermesh.agent.v1.ChangeDevcontainerRequest
-	(*ChangeDevcontainerResponse)(nil),    // 58: codermesh.agent.v1.ChangeDevcontainerResponse
-	nil,                                   // 59: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),         // 60: google.protobuf.Timestamp
+	(*AwaitStartRequest)(nil),             // 52: codermesh.agent.v1.AwaitStartRequest
+	(*AwaitStartResponse)(nil),            // 53: codermesh.agent.v1.AwaitStartResponse
+	(*AdmitSubagentRequest)(nil),          // 54: codermesh.agent.v1.AdmitSubagentRequest
+	(*AdmitSubagentResponse)(nil),         // 55: codermesh.agent.v1.AdmitSubagentResponse
+	(*MonitorsRequest)(nil),               // 56: codermesh.agent.v1.MonitorsRequest
+	(*MonitorLevel)(nil),                  // 57: codermesh.agent.v1.MonitorLevel
+	(*MonitorsResponse)(nil),              // 58: codermesh.agent.v1.MonitorsResponse
+	(*ChangeDevcontainerRequest)(nil),     // 59: codermesh.agent.v1.ChangeDevcontainerRequest
+	(*ChangeDevcontainerResponse)(nil),    // 60: codermesh.agent.v1.ChangeDevcontainerResponse
+	nil,                                   // 61: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),         // 62: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	59, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	61, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
 	14, // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
 	12, // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
 	13, // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
@@ -3943,27 +4031,27 @@ var file_agent_agentpb_agent_proto_depIdxs = []int32{
 	21, // 10: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
 	19, // 11: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
 	0,  // 12: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	60, // 13: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	60, // 14: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	62, // 13: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	62, // 14: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
 	1,  // 15: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
 	24, // 16: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	60, // 17: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	60, // 18: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	62, // 17: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	62, // 18: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
 	30, // 19: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
 	2,  // 20: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
 	35, // 21: codermesh.agent.v1.ConnectionsRequest.connections:type_name -> codermesh.agent.v1.Connection
 	3,  // 22: codermesh.agent.v1.Connection.kind:type_name -> codermesh.agent.v1.Connection.Kind
-	60, // 23: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
-	60, // 24: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
+	62, // 23: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
+	62, // 24: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
 	4,  // 25: codermesh.agent.v1.Connection.way:type_name -> codermesh.agent.v1.Path.Way
 	42, // 26: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
 	41, // 27: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
 	4,  // 28: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
 	45, // 29: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	60, // 30: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	62, // 30: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
 	5,  // 31: codermesh.agent.v1.DevcontainerStateRequest.state:type_name -> codermesh.agent.v1.DevcontainerStateRequest.State
-	55, // 32: codermesh.agent.v1.MonitorsRequest.levels:type_name -> codermesh.agent.v1.MonitorLevel
-	55, // 33: codermesh.agent.v1.MonitorsResponse.levels:type_name -> codermesh.agent.v1.MonitorLevel
+	57, // 32: codermesh.agent.v1.MonitorsRequest.levels:type_name -> codermesh.agent.v1.MonitorLevel
+	57, // 33: codermesh.agent.v1.MonitorsResponse.levels:type_name -> codermesh.agent.v1.MonitorLevel
 	6,  // 34: codermesh.agent.v1.ChangeDevcontainerRequest.change:type_name -> codermesh.agent.v1.ChangeDevcontainerRequest.Change
 	7,  // 35: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
 	15, // 36: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
@@ -3976,31 +4064,33 @@ var file_agent_agentpb_agent_proto_depIdxs = []int32{
 	32, // 43: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
 	34, // 44: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
 	50, // 45: codermesh.agent.v1.AgentService.DevcontainerState:input_type -> codermesh.agent.v1.DevcontainerStateRequest
-	52, // 46: codermesh.agent.v1.AgentService.AdmitSubagent:input_type -> codermesh.agent.v1.AdmitSubagentRequest
-	54, // 47: codermesh.agent.v1.AgentService.Monitors:input_type -> codermesh.agent.v1.MonitorsRequest
-	37, // 48: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	39, // 49: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
-	43, // 50: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	57, // 51: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:input_type -> codermesh.agent.v1.ChangeDevcontainerRequest
-	8,  // 52: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	18, // 53: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	23, // 54: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	26, // 55: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	28, // 56: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	47, // 57: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
-	49, // 58: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
-	31, // 59: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	33, // 60: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	36, // 61: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
-	51, // 62: codermesh.agent.v1.AgentService.DevcontainerState:output_type -> codermesh.agent.v1.DevcontainerStateResponse
-	53, // 63: codermesh.agent.v1.AgentService.AdmitSubagent:output_type -> codermesh.agent.v1.AdmitSubagentResponse
-	56, // 64: codermesh.agent.v1.AgentService.Monitors:output_type -> codermesh.agent.v1.MonitorsResponse
-	38, // 65: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	40, // 66: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
-	44, // 67: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	58, // 68: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:output_type -> codermesh.agent.v1.ChangeDevcontainerResponse
-	52, // [52:69] is the sub-list for method output_type
-	35, // [35:52] is the sub-list for method input_type
+	54, // 46: codermesh.agent.v1.AgentService.AdmitSubagent:input_type -> codermesh.agent.v1.AdmitSubagentRequest
+	56, // 47: codermesh.agent.v1.AgentService.Monitors:input_type -> codermesh.agent.v1.MonitorsRequest
+	52, // 48: codermesh.agent.v1.AgentService.AwaitStart:input_type -> codermesh.agent.v1.AwaitStartRequest
+	37, // 49: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	39, // 50: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
+	43, // 51: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	59, // 52: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:input_type -> codermesh.agent.v1.ChangeDevcontainerRequest
+	8,  // 53: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	18, // 54: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	23, // 55: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	26, // 56: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	28, // 57: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	47, // 58: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	49, // 59: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
+	31, // 60: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	33, // 61: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	36, // 62: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
+	51, // 63: codermesh.agent.v1.AgentService.DevcontainerState:output_type -> codermesh.agent.v1.DevcontainerStateResponse
+	55, // 64: codermesh.agent.v1.AgentService.AdmitSubagent:output_type -> codermesh.agent.v1.AdmitSubagentResponse
+	58, // 65: codermesh.agent.v1.AgentService.Monitors:output_type -> codermesh.agent.v1.MonitorsResponse
+	53, // 66: codermesh.agent.v1.AgentService.AwaitStart:output_type -> codermesh.agent.v1.AwaitStartResponse
+	38, // 67: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	40, // 68: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
+	44, // 69: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	60, // 70: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:output_type -> codermesh.agent.v1.ChangeDevcontainerResponse
+	53, // [53:71] is the sub-list for method output_type
+	35, // [35:53] is the sub-list for method input_type
 	35, // [35:35] is the sub-list for extension type_name
 	35, // [35:35] is the sub-list for extension extendee
 	0,  // [0:35] is the sub-list for field type_name
@@ -4030,7 +4120,7 @@ func file_agent_agentpb_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -55,6 +55,14 @@ func Attach() (*Child, error) {
 // Token returns the agent's token.
 func (c *Child) Token() secret.Token { return c.token }
 
+// SetToken gives the keeper the token of the next agent. Call it before Close.
+func (c *Child) SetToken(token secret.Token) error {
+	if _, err := c.conn.Write([]byte(token.Reveal())); err != nil {
+		return fmt.Errorf("pass token to keeper: %w", err)
+	}
+	return nil
+}
+
 // Lost is closed when the keeper is gone, or after Close.
 func (c *Child) Lost() <-chan struct{} { return c.lost }
 

@@ -23,9 +23,10 @@ import (
 )
 
 const (
-	childEnv = "CODER_AGENT_CHILD"    // set for the agent's own process
-	tokenEnv = "CODER_AGENT_TOKEN_FD" // set for this program after Scrub: the descriptor of its token
-	socketFD = 3
+	childEnv     = "CODER_AGENT_CHILD"           // set for the agent's own process
+	returningEnv = "CODER_AGENT_CHILD_RETURNING" // set for the agent's own process after the workspace stopped
+	tokenEnv     = "CODER_AGENT_TOKEN_FD"        // set for this program after Scrub: the descriptor of its token
+	socketFD     = 3
 
 	minPause = time.Second
 	maxPause = time.Minute
@@ -33,14 +34,23 @@ const (
 	wellFor = 5 * time.Minute
 )
 
-// RestartCode is the exit status by which an agent asks to be started again.
-const RestartCode = 75
+// Exit statuses by which an agent asks to be started again.
+const (
+	RestartCode = 75 // with the terminals that run
+	StoppedCode = 76 // after the workspace stopped: without them
+)
 
 // panicCode is the exit status of a Go program that crashes.
 const panicCode = 2
 
 // IsChild reports whether this process is a keeper's agent.
 func IsChild() bool { return os.Getenv(childEnv) != "" }
+
+// Returning reports whether this process is the agent of a workspace that stopped.
+func Returning() bool {
+	defer os.Unsetenv(returningEnv)
+	return os.Getenv(returningEnv) != ""
+}
 
 // Scrub executes this program again, in the same process, if its environment holds the agent's token: a process's initial environment is
 // readable as long as the process lives. The program then gets the token from Token.
@@ -95,8 +105,8 @@ type Options struct {
 	Token  secret.Token // of the agent
 }
 
-// Run starts an agent, this program with the same arguments, restarts it after crashes, and returns its exit status once it has exited by
-// choice. The process must not have other children.
+// Run starts an agent, this program with the same arguments, restarts it after crashes and after the workspace stopped, and returns its exit
+// status once it has exited by choice. The process must not have other children.
 func Run(opts Options) (code int, err error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -116,12 +126,10 @@ func Run(opts Options) (code int, err error) {
 		return 0, err
 	}
 	defer children.Close()
-	k := &keeper{
-		opts: opts, log: opts.Logger, path: path, children: children, signals: signals,
-		holder: terminal.New(terminal.Options{Logger: opts.Logger, Launch: children.Start}),
-	}
-	defer k.holder.Close()
-	return k.run()
+	k := &keeper{opts: opts, log: opts.Logger, path: path, children: children, signals: signals}
+	k.holder = k.newHolder()
+	code, err = k.run()
+	return code, errors.Join(err, k.holder.Close())
 }
 
 type keeper struct {
@@ -131,6 +139,12 @@ type keeper struct {
 	children *proc.Children
 	holder   *terminal.Holder
 	signals  chan os.Signal
+
+	returning bool // the workspace has stopped
+}
+
+func (k *keeper) newHolder() *terminal.Holder {
+	return terminal.New(terminal.Options{Logger: k.log, Launch: k.children.Start})
 }
 
 func (k *keeper) run() (int, error) {
@@ -145,23 +159,45 @@ func (k *keeper) run() (int, error) {
 		case status.Exited() && status.ExitStatus() == RestartCode && !ending:
 			k.log.Info("restarting agent")
 			continue
+		case status.Exited() && status.ExitStatus() == StoppedCode && !ending:
+			k.log.Info("workspace stopped, its next start may admit the agent again")
+			k.returning = true
+			if err := k.holder.Close(); err != nil {
+				k.log.Warn("cannot end terminals", "err", err)
+			}
+			k.holder = k.newHolder()
+		case ending && (k.returning || status.Exited() && status.ExitStatus() == StoppedCode):
+			return 0, nil
 		case status.Exited() && status.ExitStatus() != panicCode:
 			return status.ExitStatus(), nil
 		case ending:
 			return 128 + int(status.Signal()), nil
+		default:
+			k.log.Error("agent crashed, restarting", "reason", describe(status))
 		}
 		if time.Since(began) > wellFor {
 			pauses.Reset()
 		}
-		pause := pauses.Next()
-		k.log.Error("agent crashed, restarting", "reason", describe(status), "duration", pause)
-		timer := time.NewTimer(pause)
+		if code, ended := k.pause(pauses.Next()); ended {
+			return code, nil
+		}
+	}
+}
+
+// pause waits before the next agent. ended is set if a signal ends the workspace meanwhile.
+func (k *keeper) pause(d time.Duration) (code int, ended bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
 		select {
 		case <-timer.C:
+			return 0, false
 		case s := <-k.signals:
-			timer.Stop()
-			if ends(s) {
-				return 128 + int(s.(syscall.Signal)), nil
+			switch {
+			case ends(s) && k.returning:
+				return 0, true
+			case ends(s):
+				return 128 + int(s.(syscall.Signal)), true
 			}
 		}
 	}
@@ -199,6 +235,9 @@ func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 	env := proc.NewEnv(os.Environ())
 	env.Set("CODER_AGENT_TOKEN", "")
 	env.Set(childEnv, "1")
+	if k.returning {
+		env.Set(returningEnv, "1")
+	}
 	attr := &os.ProcAttr{
 		Env:   append(env.List(), proc.ProtectedEnv()),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs},
@@ -212,10 +251,11 @@ func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 	}
 	theirs.Close()
 	memory.Free()
+	socket := conn.(*net.UnixConn)
 	var viewers sync.WaitGroup
-	viewers.Go(func() { k.accept(conn.(*net.UnixConn)) })
+	viewers.Go(func() { k.accept(socket) })
 	defer viewers.Wait()
-	defer conn.Close()
+	defer func() { _ = socket.CloseRead() }() // what the agent sent before it ended can still be read
 	for {
 		select {
 		case status := <-exited:
@@ -227,13 +267,18 @@ func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 	}
 }
 
-// accept passes the agent's connections to the holder of terminals until the agent has ended.
+// accept passes the agent's connections to the holder of terminals until the agent has ended. A message without a connection is the token of
+// the next agent.
 func (k *keeper) accept(conn *net.UnixConn) {
-	buf, rights := make([]byte, 16), make([]byte, unix.CmsgSpace(4))
+	buf, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
 	for {
 		n, rn, _, _, err := conn.ReadMsgUnix(buf, rights)
 		if err != nil || n == 0 {
 			return
+		}
+		if rn == 0 {
+			k.opts.Token = secret.Token(buf[:n])
+			continue
 		}
 		viewer, err := received(rights[:rn])
 		if err != nil {

@@ -61,6 +61,8 @@ func agent(dir string) int {
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGTERM)
+	stops := make(chan os.Signal, 1) // the test's way to stop the workspace
+	signal.Notify(stops, syscall.SIGUSR2)
 	socket := filepath.Join(dir, strconv.Itoa(os.Getpid())+".sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -82,7 +84,11 @@ func agent(dir string) int {
 			go netio.Pipe(conn, held)
 		}
 	}()
-	fmt.Printf("agent %d %s %s\n", os.Getpid(), child.Token().Reveal(), socket)
+	token := child.Token().Reveal()
+	if keeper.Returning() {
+		token += "-returning"
+	}
+	fmt.Printf("agent %d %s %s\n", os.Getpid(), token, socket)
 	select {
 	case <-child.Lost():
 		fmt.Println("lost")
@@ -93,6 +99,11 @@ func agent(dir string) int {
 		}
 		code, _ := strconv.Atoi(os.Getenv("KEEPER_TEST_CODE"))
 		return code
+	case <-stops:
+		if err := child.SetToken("next"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return keeper.StoppedCode
 	}
 }
 
@@ -128,11 +139,13 @@ func keep(t *testing.T, env ...string) *kept {
 }
 
 // next waits until the next agent runs.
-func (k *kept) next() {
+func (k *kept) next() { k.nextWith("s3cret") }
+
+func (k *kept) nextWith(want string) {
 	k.t.Helper()
 	var token string
-	if _, err := fmt.Fscanf(k.out, "agent %d %s %s\n", &k.pid, &token, &k.socket); err != nil || token != "s3cret" {
-		k.t.Fatalf("no agent: token %q, %v", token, err)
+	if _, err := fmt.Fscanf(k.out, "agent %d %s %s\n", &k.pid, &token, &k.socket); err != nil || token != want {
+		k.t.Fatalf("no agent: token %q, want %q, %v", token, want, err)
 	}
 }
 
@@ -169,6 +182,26 @@ func (k *kept) ends(want int) {
 	if got := k.cmd.ProcessState.ExitCode(); got != want {
 		k.t.Errorf("the keeper ended with %d (%v), want %d", got, err, want)
 	}
+}
+
+// TestWorkspaceStops checks that a stop ends every terminal, and that another agent then waits, with the token that it was given, until a signal
+// ends it.
+func TestWorkspaceStops(t *testing.T) {
+	t.Parallel()
+	k := keep(t)
+	id := uuid.New()
+	k.terminal(id, "x=mine; echo $((1+1))\n", "2\r\n")
+	for range 2 {
+		if err := syscall.Kill(k.pid, syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		k.nextWith("next-returning")
+		k.terminal(id, "echo [$x] $((1+2)); x=mine\n", "[] 3\r\n")
+	}
+	if err := k.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	k.ends(0)
 }
 
 // TestShellsOutliveTheAgent: the agent is killed and restarted, and the shell survives. The shell ends with the workspace.

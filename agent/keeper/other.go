@@ -10,8 +10,11 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-// RestartCode is the exit status by which an agent asks to be started again.
-const RestartCode = 75
+// Exit statuses by which an agent asks to be started again.
+const (
+	RestartCode = 75
+	StoppedCode = 76
+)
 
 var errLinux = errors.New("the workspace agent runs on Linux")
 
@@ -27,6 +30,9 @@ type Child struct{}
 // IsChild returns false, because keepers exist on Linux only.
 func IsChild() bool { return false }
 
+// Returning returns false, because keepers exist on Linux only.
+func Returning() bool { return false }
+
 // Scrub needs Linux.
 func Scrub(secret.Token) error { return errLinux }
 
@@ -41,6 +47,9 @@ func Attach() (*Child, error) { return nil, errLinux }
 
 // Token returns the agent's token.
 func (c *Child) Token() secret.Token { return "" }
+
+// SetToken needs Linux.
+func (c *Child) SetToken(secret.Token) error { return errLinux }
 
 // Lost is closed when the keeper is gone.
 func (c *Child) Lost() <-chan struct{} { return nil }

@@ -2,12 +2,16 @@ package agents
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 
+	"connectrpc.com/connect"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/rbac"
@@ -24,15 +28,24 @@ type Agent struct {
 	Name        string // owner/workspace.agent, for people
 }
 
-// AuthenticateAgent returns the agent of a token. It admits only agents of a start that is running or has succeeded, and
-// that no later build has ended; for all others it returns fault.Unauthenticated. It returns fault.Unavailable when the
-// database is unavailable, and for an unknown token while a workspace is being started: an agent may be faster than the
-// report that it exists.
+// AuthenticateAgent returns the agent of a token. It admits agents of a start that is running or has succeeded, and that no later build has
+// ended, and agents of a workspace that is being stopped or deleted until they have run their stop scripts. It returns fault.Unavailable, upon
+// which an agent tries again, when the database is unavailable, for agents that wait for the next start of their workspace, and for an unknown
+// token while a workspace is being started: an agent may be faster than the report that it exists. For all others it returns
+// fault.Unauthenticated.
 func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	row, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{TokenHash: token.Hash()})
+	row, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{TokenHash: token.Hash(), Stopping: true})
 	if database.IsNotFound(err) {
+		waiting, err := s.opts.DB.IsAgentWaiting(ctx, token.Hash())
+		if err != nil {
+			return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
+		}
+		if waiting {
+			return Agent{}, fault.New(fault.Unavailable, "The workspace is not running.").
+				WithDetail("Its next start admits this agent.")
+		}
 		starting, err := s.opts.DB.IsStartRunning(ctx)
 		if err != nil {
 			return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
@@ -108,14 +121,19 @@ func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uu
 	return ids[0], nil
 }
 
-// Admitted returns the given agents that may be on the mesh now.
+// Admitted returns those of the given agents whose workspaces run.
 func (s *Service) Admitted(ctx context.Context, ids ...uuid.UUID) ([]uuid.UUID, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	admitted, err := s.opts.DB.ListAdmittedAgents(ctx, ids)
+	return s.admitted(ctx, ids, false)
+}
+
+// admitted returns those of the given agents that may be on the mesh now: with stopping, also those that run their stop scripts.
+func (s *Service) admitted(ctx context.Context, ids []uuid.UUID, stopping bool) ([]uuid.UUID, error) {
+	admitted, err := s.opts.DB.ListAdmittedAgents(ctx, dbsqlc.ListAdmittedAgentsParams{Ids: ids, Stopping: stopping})
 	if err != nil {
 		return nil, fmt.Errorf("list admitted agents: %w", err)
 	}
@@ -134,6 +152,27 @@ func (s *Service) Reachable(ctx context.Context, userID uuid.UUID, ids ...uuid.U
 }
 
 func errNoAgent() error { return rbac.NotFound(rbac.Agent) }
+
+// AwaitStart gives an agent that runs its stop scripts a token with which the next start admits it again.
+func (r *rpc) AwaitStart(ctx context.Context, req *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error) {
+	id, err := r.who(req.Peer())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	token := secret.Token(rand.Text())
+	if _, err = r.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &id, Stopping: true}); err == nil {
+		var n int64
+		if n, err = r.opts.DB.SetReturnToken(ctx, dbsqlc.SetReturnTokenParams{ID: id, ReturnTokenHash: token.Hash()}); err == nil && n == 0 {
+			err = pgx.ErrNoRows
+		}
+	}
+	if err != nil {
+		return nil, r.fail(ctx, id, "await the next start", err)
+	}
+	return connect.NewResponse(&agentpb.AwaitStartResponse{Token: token.Reveal()}), nil
+}
 
 // Shutdown asks the agents of a workspace to run their stop scripts, when the transaction commits.
 func Shutdown(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID) error {

@@ -18,8 +18,8 @@ const (
 	maxProviderID = 64
 )
 
-// ExternalAuth returns the tokens that sign the workspace's owner in at other services to an agent, while the workspace runs
-// and the owner is active. The agent holds them in memory only.
+// ExternalAuth returns the tokens that sign the workspace's owner in at other services to an agent, while the workspace runs or
+// its stop scripts do, and the owner is active. The agent holds them in memory only.
 func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
@@ -33,7 +33,7 @@ func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.Ext
 	}
 	query, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	admitted, err := r.opts.DB.GetAdmittedAgent(query, dbsqlc.GetAdmittedAgentParams{ID: &id})
+	admitted, err := r.opts.DB.GetAdmittedAgent(query, dbsqlc.GetAdmittedAgentParams{ID: &id, Stopping: true})
 	if err != nil {
 		return nil, r.fail(ctx, id, "read agent", err)
 	}

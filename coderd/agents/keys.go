@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -37,7 +38,7 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	admitted, err := r.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &id})
+	admitted, err := r.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &id, Stopping: true})
 	if err != nil {
 		return nil, r.fail(ctx, id, "read agent", err)
 	}
@@ -54,10 +55,17 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	return connect.NewResponse(&agentpb.GitSSHKeyResponse{PublicKey: public, PrivateKey: private.Reveal()}), nil
 }
 
-// addSecrets adds the owner's secrets to a manifest, unless the agent's template forbids that or the owner has not consented.
+// addSecrets adds the owner's secrets to a manifest, unless the agent's template forbids that, the owner has not consented, or the workspace
+// has stopped.
 func (r *rpc) addSecrets(ctx context.Context, m dbsqlc.GetAgentManifestRow, out *agentpb.ManifestResponse) error {
 	if !m.WorkspaceAgent.UserData || !m.Consented || r.opts.Secrets == nil || m.OwnerID == sdk.PrebuildsOwnerID {
 		return nil
+	}
+	if _, err := r.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &m.WorkspaceAgent.ID, Stopping: true}); err != nil {
+		if database.IsNotFound(err) {
+			return nil // its stop scripts have ended
+		}
+		return r.fail(ctx, m.WorkspaceAgent.ID, "read agent", err)
 	}
 	secrets, err := r.opts.Secrets.SecretsOf(ctx, m.OwnerID)
 	if err != nil {

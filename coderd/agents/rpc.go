@@ -261,7 +261,7 @@ func (s *Service) forget(c *connection) bool {
 func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.Hello, returning bool) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	admitted, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &c.agent})
+	admitted, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &c.agent, Stopping: true})
 	if err != nil {
 		return err
 	}

@@ -325,7 +325,7 @@ func (s *Service) act(ctx context.Context) error {
 	s.conns.Lock()
 	connected := slices.Collect(maps.Keys(s.conns.byAgent))
 	s.conns.Unlock()
-	admitted, err := s.Admitted(ctx, connected...)
+	admitted, err := s.admitted(ctx, connected, true)
 	if err != nil {
 		return err
 	}

@@ -202,8 +202,13 @@ func TestAuthenticateAgent(t *testing.T) {
 		{"stop waits", func(w *world, b coderdtest.Build, _ uuid.UUID) {
 			w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobPending)
 		}, true},
-		{"stop is running", func(w *world, b coderdtest.Build, _ uuid.UUID) {
+		{"stop is running, scripts have ended", func(w *world, b coderdtest.Build, id uuid.UUID) {
 			w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobRunning)
+			w.Exec(`UPDATE workspace_agents SET lifecycle_state = 'off' WHERE id = $1`, id)
+		}, false},
+		{"delete is running, scripts have failed", func(w *world, b coderdtest.Build, id uuid.UUID) {
+			w.BuildRow(b.Workspace, sdk.TransitionDelete, sdk.JobRunning)
+			w.Exec(`UPDATE workspace_agents SET lifecycle_state = 'shutdown_error' WHERE id = $1`, id)
 		}, false},
 		{"stop has succeeded", func(w *world, b coderdtest.Build, _ uuid.UUID) {
 			w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobSucceeded)

@@ -311,12 +311,10 @@ func (m *Mux) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case f == nil || f.Code == fault.Internal:
 		m.log.Error("request", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
 		f = internal(id)
+	case f.Code == fault.Unavailable && f.Cause == nil: // such as an agent that waits for its workspace's start
+		m.log.Debug("request", "request", id, "method", r.Method, "path", r.URL.Path, "err", err)
 	case f.Code == fault.Unavailable:
-		cause := err
-		if f.Cause != nil {
-			cause = f.Cause
-		}
-		m.log.Warn("request", "request", id, "method", r.Method, "path", r.URL.Path, "err", cause)
+		m.log.Warn("request", "request", id, "method", r.Method, "path", r.URL.Path, "err", f.Cause)
 	}
 	writeError(w, f)
 }

@@ -68,6 +68,8 @@ const (
 	AgentServiceAdmitSubagentProcedure = "/codermesh.agent.v1.AgentService/AdmitSubagent"
 	// AgentServiceMonitorsProcedure is the fully-qualified name of the AgentService's Monitors RPC.
 	AgentServiceMonitorsProcedure = "/codermesh.agent.v1.AgentService/Monitors"
+	// AgentServiceAwaitStartProcedure is the fully-qualified name of the AgentService's AwaitStart RPC.
+	AgentServiceAwaitStartProcedure = "/codermesh.agent.v1.AgentService/AwaitStart"
 	// AgentAPIListeningPortsProcedure is the fully-qualified name of the AgentAPI's ListeningPorts RPC.
 	AgentAPIListeningPortsProcedure = "/codermesh.agent.v1.AgentAPI/ListeningPorts"
 	// AgentAPIPathsProcedure is the fully-qualified name of the AgentAPI's Paths RPC.
@@ -116,6 +118,11 @@ type AgentServiceClient interface {
 	// otherwise. The answer has the states that are stored: the server ignores a change too soon after the last one, and the agent goes on
 	// from the answer. Servers before 2026-11-24 do not know it, and send no monitors.
 	Monitors(context.Context, *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error)
+	// AwaitStart returns a token with which the next start of the workspace admits the caller, whose machine may outlive the stop, and ends the
+	// one before. It admits nothing earlier. The caller asks before it reports that its stop scripts have ended. An agent that ends with the
+	// workspace, because that is deleted or because the agent is external or in a dev container, is PERMISSION_DENIED. Servers before 2026-11-27 do
+	// not know it (UNIMPLEMENTED).
+	AwaitStart(context.Context, *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error)
 }
 
 // NewAgentServiceClient constructs a client for the codermesh.agent.v1.AgentService service. By
@@ -207,6 +214,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("Monitors")),
 			connect.WithClientOptions(opts...),
 		),
+		awaitStart: connect.NewClient[agentpb.AwaitStartRequest, agentpb.AwaitStartResponse](
+			httpClient,
+			baseURL+AgentServiceAwaitStartProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("AwaitStart")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -225,6 +238,7 @@ type agentServiceClient struct {
 	devcontainerState *connect.Client[agentpb.DevcontainerStateRequest, agentpb.DevcontainerStateResponse]
 	admitSubagent     *connect.Client[agentpb.AdmitSubagentRequest, agentpb.AdmitSubagentResponse]
 	monitors          *connect.Client[agentpb.MonitorsRequest, agentpb.MonitorsResponse]
+	awaitStart        *connect.Client[agentpb.AwaitStartRequest, agentpb.AwaitStartResponse]
 }
 
 // Manifest calls codermesh.agent.v1.AgentService.Manifest.
@@ -292,6 +306,11 @@ func (c *agentServiceClient) Monitors(ctx context.Context, req *connect.Request[
 	return c.monitors.CallUnary(ctx, req)
 }
 
+// AwaitStart calls codermesh.agent.v1.AgentService.AwaitStart.
+func (c *agentServiceClient) AwaitStart(ctx context.Context, req *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error) {
+	return c.awaitStart.CallUnary(ctx, req)
+}
+
 // AgentServiceHandler is an implementation of the codermesh.agent.v1.AgentService service.
 type AgentServiceHandler interface {
 	// Manifest says what the agent is to run. Called once per connection, before anything else, and after each ManifestChanged.
@@ -329,6 +348,11 @@ type AgentServiceHandler interface {
 	// otherwise. The answer has the states that are stored: the server ignores a change too soon after the last one, and the agent goes on
 	// from the answer. Servers before 2026-11-24 do not know it, and send no monitors.
 	Monitors(context.Context, *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error)
+	// AwaitStart returns a token with which the next start of the workspace admits the caller, whose machine may outlive the stop, and ends the
+	// one before. It admits nothing earlier. The caller asks before it reports that its stop scripts have ended. An agent that ends with the
+	// workspace, because that is deleted or because the agent is external or in a dev container, is PERMISSION_DENIED. Servers before 2026-11-27 do
+	// not know it (UNIMPLEMENTED).
+	AwaitStart(context.Context, *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -416,6 +440,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("Monitors")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceAwaitStartHandler := connect.NewUnaryHandler(
+		AgentServiceAwaitStartProcedure,
+		svc.AwaitStart,
+		connect.WithSchema(agentServiceMethods.ByName("AwaitStart")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/codermesh.agent.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentServiceManifestProcedure:
@@ -444,6 +474,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceAdmitSubagentHandler.ServeHTTP(w, r)
 		case AgentServiceMonitorsProcedure:
 			agentServiceMonitorsHandler.ServeHTTP(w, r)
+		case AgentServiceAwaitStartProcedure:
+			agentServiceAwaitStartHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -503,6 +535,10 @@ func (UnimplementedAgentServiceHandler) AdmitSubagent(context.Context, *connect.
 
 func (UnimplementedAgentServiceHandler) Monitors(context.Context, *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.Monitors is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) AwaitStart(context.Context, *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.AwaitStart is not implemented"))
 }
 
 // AgentAPIClient is a client for the codermesh.agent.v1.AgentAPI service.

@@ -82,14 +82,19 @@ func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	if g.Verbose {
 		level = slog.LevelDebug
 	}
+	stopped := false
 	// The agent handles signals itself: a closed terminal must not end it.
 	err = agent.Run(ctx, agent.Options{
 		Logger: slog.New(slog.NewTextHandler(g.Streams().Err, &slog.HandlerOptions{Level: level})),
 		URL:    server, Token: kept.Token(), StateDir: opts.stateDir, LogDir: opts.logDir, TLS: tlsConfig, Header: header,
-		RelayOnly: g.RelayOnly, OwnProcess: true, Terminals: kept,
+		RelayOnly: g.RelayOnly, OwnProcess: true, Returning: keeper.Returning(), Terminals: kept,
+		Stopped: func(next secret.Token) { stopped = kept.SetToken(next) == nil },
 	})
 	if errors.Is(err, agent.ErrRestart) {
 		return &exit.Error{Code: keeper.RestartCode}
+	}
+	if err == nil && stopped {
+		return &exit.Error{Code: keeper.StoppedCode}
 	}
 	return err
 }

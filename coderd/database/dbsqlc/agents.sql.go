@@ -267,16 +267,20 @@ JOIN LATERAL (
 	SELECT wb.build_number, wb.transition, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
 	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
 ) b ON true
-WHERE a.id = COALESCE($1::uuid, (SELECT t.id FROM workspace_agents t WHERE t.token_hash = $2::bytea ORDER BY t.build_number DESC LIMIT 1))
+WHERE a.id = COALESCE($1::uuid, (SELECT t.id FROM workspace_agents t
+		WHERE t.token_hash = $2::bytea OR t.return_token_hash = $2::bytea ORDER BY t.build_number DESC LIMIT 1))
 	AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
-	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+		OR $3::boolean AND b.transition <> 'start' AND b.status IN ('running', 'canceling')
+			AND a.lifecycle_state NOT IN ('off', 'shutdown_timeout', 'shutdown_error'))
 LIMIT 1
 `
 
 type GetAdmittedAgentParams struct {
 	ID        *uuid.UUID
 	TokenHash []byte
+	Stopping  bool
 }
 
 type GetAdmittedAgentRow struct {
@@ -294,9 +298,10 @@ type GetAdmittedAgentRow struct {
 
 // Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended or deleted (prebuilt
 // workspaces have an owner who always is), and the newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
-// stay. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
+// stay. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
+// scripts. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
 func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentParams) (GetAdmittedAgentRow, error) {
-	row := q.db.QueryRow(ctx, getAdmittedAgent, arg.ID, arg.TokenHash)
+	row := q.db.QueryRow(ctx, getAdmittedAgent, arg.ID, arg.TokenHash, arg.Stopping)
 	var i GetAdmittedAgentRow
 	err := row.Scan(
 		&i.ID,
@@ -314,7 +319,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -359,12 +364,13 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.External,
 		&i.ParentID,
 		&i.Monitors,
+		&i.ReturnTokenHash,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -409,12 +415,13 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.External,
 		&i.ParentID,
 		&i.Monitors,
+		&i.ReturnTokenHash,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
@@ -472,6 +479,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.External,
 		&i.WorkspaceAgent.ParentID,
 		&i.WorkspaceAgent.Monitors,
+		&i.WorkspaceAgent.ReturnTokenHash,
 		&i.WorkspaceName,
 		&i.OwnerID,
 		&i.OwnerName,
@@ -657,6 +665,24 @@ func (q *Queries) InsertResource(ctx context.Context, arg InsertResourceParams) 
 	return err
 }
 
+const isAgentWaiting = `-- name: IsAgentWaiting :one
+SELECT EXISTS (
+	SELECT FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id
+	WHERE a.return_token_hash = $1::bytea AND w.deleted_at IS NULL
+		AND NOT EXISTS (SELECT FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+			WHERE wb.workspace_id = w.id AND wb.build_number > a.build_number AND wb.transition = 'start' AND j.status = 'succeeded')
+)
+`
+
+// Reports whether the next start of a workspace may admit the agent that got a token while the workspace stopped: the workspace is not deleted,
+// and no later start succeeded without the agent.
+func (q *Queries) IsAgentWaiting(ctx context.Context, returnTokenHash []byte) (bool, error) {
+	row := q.db.QueryRow(ctx, isAgentWaiting, returnTokenHash)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const isStartRunning = `-- name: IsStartRunning :one
 SELECT EXISTS (SELECT 1 FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id WHERE wb.transition = 'start' AND j.status = 'running')
 `
@@ -680,12 +706,19 @@ JOIN LATERAL (
 ) b ON true
 WHERE a.id = ANY ($1::uuid[]) AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
-	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+		OR $2::boolean AND b.transition <> 'start' AND b.status IN ('running', 'canceling')
+			AND a.lifecycle_state NOT IN ('off', 'shutdown_timeout', 'shutdown_error'))
 `
 
+type ListAdmittedAgentsParams struct {
+	Ids      []uuid.UUID
+	Stopping bool
+}
+
 // Returns those of the given agents that may be on the mesh, by the rule of GetAdmittedAgent.
-func (q *Queries) ListAdmittedAgents(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, listAdmittedAgents, ids)
+func (q *Queries) ListAdmittedAgents(ctx context.Context, arg ListAdmittedAgentsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, listAdmittedAgents, arg.Ids, arg.Stopping)
 	if err != nil {
 		return nil, err
 	}
@@ -798,7 +831,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -849,6 +882,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.External,
 			&i.ParentID,
 			&i.Monitors,
+			&i.ReturnTokenHash,
 		); err != nil {
 			return nil, err
 		}
@@ -1370,6 +1404,28 @@ type SetLogGapParams struct {
 func (q *Queries) SetLogGap(ctx context.Context, arg SetLogGapParams) error {
 	_, err := q.db.Exec(ctx, setLogGap, arg.ID, arg.Output)
 	return err
+}
+
+const setReturnToken = `-- name: SetReturnToken :execrows
+UPDATE workspace_agents a SET return_token_hash = $2::bytea
+WHERE a.id = $1 AND a.token_hash IS NOT NULL AND a.parent_id IS NULL AND NOT a.external AND (
+	SELECT wb.transition = 'stop' FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+	WHERE wb.workspace_id = a.workspace_id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1)
+`
+
+type SetReturnTokenParams struct {
+	ID              uuid.UUID
+	ReturnTokenHash []byte
+}
+
+// Stores the token with which the next start admits an agent that runs its stop scripts. Affects no row for agents that end with the workspace:
+// those of a workspace that is being deleted, those of dev containers, and external ones.
+func (q *Queries) SetReturnToken(ctx context.Context, arg SetReturnTokenParams) (int64, error) {
+	result, err := q.db.Exec(ctx, setReturnToken, arg.ID, arg.ReturnTokenHash)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const setStartupProblem = `-- name: SetStartupProblem :execrows

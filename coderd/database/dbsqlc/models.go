@@ -585,6 +585,7 @@ type WorkspaceAgent struct {
 	External                 bool
 	ParentID                 *uuid.UUID
 	Monitors                 []byte
+	ReturnTokenHash          []byte
 }
 
 type WorkspaceAgentDevcontainer struct {

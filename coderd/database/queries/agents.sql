@@ -167,7 +167,8 @@ WHERE a.id = ANY (sqlc.arg(ids)::uuid[])
 -- name: GetAdmittedAgent :one
 -- Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended or deleted (prebuilt
 -- workspaces have an owner who always is), and the newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
--- stay. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
+-- stay. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
+-- scripts. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
 SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, w.id AS workspace_id, w.owner_id, a.user_data,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a
@@ -177,11 +178,32 @@ JOIN LATERAL (
 	SELECT wb.build_number, wb.transition, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
 	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
 ) b ON true
-WHERE a.id = COALESCE(sqlc.narg(id)::uuid, (SELECT t.id FROM workspace_agents t WHERE t.token_hash = sqlc.narg(token_hash)::bytea ORDER BY t.build_number DESC LIMIT 1))
+WHERE a.id = COALESCE(sqlc.narg(id)::uuid, (SELECT t.id FROM workspace_agents t
+		WHERE t.token_hash = sqlc.narg(token_hash)::bytea OR t.return_token_hash = sqlc.narg(token_hash)::bytea ORDER BY t.build_number DESC LIMIT 1))
 	AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
-	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+		OR sqlc.arg(stopping)::boolean AND b.transition <> 'start' AND b.status IN ('running', 'canceling')
+			AND a.lifecycle_state NOT IN ('off', 'shutdown_timeout', 'shutdown_error'))
 LIMIT 1;
+
+-- name: IsAgentWaiting :one
+-- Reports whether the next start of a workspace may admit the agent that got a token while the workspace stopped: the workspace is not deleted,
+-- and no later start succeeded without the agent.
+SELECT EXISTS (
+	SELECT FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id
+	WHERE a.return_token_hash = sqlc.arg(return_token_hash)::bytea AND w.deleted_at IS NULL
+		AND NOT EXISTS (SELECT FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+			WHERE wb.workspace_id = w.id AND wb.build_number > a.build_number AND wb.transition = 'start' AND j.status = 'succeeded')
+);
+
+-- name: SetReturnToken :execrows
+-- Stores the token with which the next start admits an agent that runs its stop scripts. Affects no row for agents that end with the workspace:
+-- those of a workspace that is being deleted, those of dev containers, and external ones.
+UPDATE workspace_agents a SET return_token_hash = sqlc.arg(return_token_hash)::bytea
+WHERE a.id = $1 AND a.token_hash IS NOT NULL AND a.parent_id IS NULL AND NOT a.external AND (
+	SELECT wb.transition = 'stop' FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+	WHERE wb.workspace_id = a.workspace_id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1);
 
 -- name: ListAdmittedAgents :many
 -- Returns those of the given agents that may be on the mesh, by the rule of GetAdmittedAgent.
@@ -195,7 +217,9 @@ JOIN LATERAL (
 ) b ON true
 WHERE a.id = ANY (sqlc.arg(ids)::uuid[]) AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
-	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number));
+	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+		OR sqlc.arg(stopping)::boolean AND b.transition <> 'start' AND b.status IN ('running', 'canceling')
+			AND a.lifecycle_state NOT IN ('off', 'shutdown_timeout', 'shutdown_error'));
 
 -- name: GetAgentManifest :one
 -- Returns what an agent's manifest contains about it and its workspace.
