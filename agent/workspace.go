@@ -244,7 +244,7 @@ func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	}
 	values := make(map[string]string, len(m.GetEnv()))
 	for name, value := range m.GetEnv() {
-		values[name] = env.Expand(value)
+		values[name] = env.ExpandList(name, value)
 	}
 	for name, value := range values {
 		if strings.IndexByte(value, 0) < 0 && !strings.ContainsAny(name, "=\x00") && name != "" {

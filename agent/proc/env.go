@@ -131,6 +131,34 @@ func (e *Env) Expand(s string) string {
 	return out.String()
 }
 
+// unsetLists are the values of lists of folders that mean the same as an unset variable: the XDG Base Directory Specification's, and for man and
+// info an empty element.
+var unsetLists = map[string]string{"XDG_DATA_DIRS": "/usr/local/share:/usr/share", "XDG_CONFIG_DIRS": "/etc/xdg", "MANPATH": "", "INFOPATH": ""}
+
+// ExpandList is Expand for the value of a variable that may be a list that contains the variable's value so far, as in "$PATH:/opt/bin". If the
+// variable is not set, that part is what unset means, or is left out.
+func (e *Env) ExpandList(name, value string) string {
+	if set, _ := e.Get(name); set != "" {
+		return e.Expand(value)
+	}
+	parts := strings.Split(value, ":")
+	own := func(part string) bool { return part == "$"+name || part == "${"+name+"}" }
+	if len(parts) == 1 || !slices.ContainsFunc(parts, own) {
+		return e.Expand(value)
+	}
+	kept := make([]string, 0, len(parts))
+	for _, part := range parts {
+		unset, known := unsetLists[name]
+		switch {
+		case !own(part):
+			kept = append(kept, e.Expand(part))
+		case known:
+			kept = append(kept, unset)
+		}
+	}
+	return strings.Join(kept, ":")
+}
+
 // reference parses a $NAME or ${NAME} at the start of s; width is 0 if there is none.
 func reference(s string) (name string, width int) {
 	if s[0] != '$' {

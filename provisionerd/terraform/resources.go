@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -258,9 +259,11 @@ type agentEnv struct {
 	Merge string `json:"merge_strategy"`
 }
 
-// mergeEnv adds coder_env resources, in the order of their addresses, to the agent's own variables.
+// mergeEnv adds coder_env resources, in the order of their addresses, to the agent's own variables. Values that are appended or prepended to none
+// are joined with the machine's value, unless one of them refers to that itself.
 func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 	seen := map[string]bool{}
+	joined := map[string]bool{} // variables that begin with the machine's value
 	for _, e := range envs {
 		if seen[e.Name] && e.Merge == "error" {
 			return fmt.Errorf("two coder_env resources define %s for the agent %s", e.Name, a.Name)
@@ -270,16 +273,46 @@ func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 			a.Env = map[string]string{}
 		}
 		old, had := a.Env[e.Name]
+		joins := e.Merge == "append" || e.Merge == "prepend"
 		switch {
-		case had && old != "" && e.Merge == "append":
-			a.Env[e.Name] = old + ":" + e.Value
-		case had && old != "" && e.Merge == "prepend":
-			a.Env[e.Name] = e.Value + ":" + old
-		default:
+		case joins && e.Value == "":
+			continue // an empty element would be the current folder
+		case joins && !had:
+			old, joined[e.Name] = machineValue(e.Name), true
+		case !joins:
+			delete(joined, e.Name)
+		}
+		switch {
+		case old == "" || !joins:
 			a.Env[e.Name] = e.Value
+		case e.Merge == "append":
+			a.Env[e.Name] = old + ":" + e.Value
+		default:
+			a.Env[e.Name] = e.Value + ":" + old
+		}
+	}
+	for name := range joined {
+		parts := strings.Split(a.Env[name], ":")
+		i := slices.Index(parts, machineValue(name))
+		others := strings.Join(slices.Delete(parts, i, i+1), ":")
+		if slices.Contains(references(others), name) {
+			a.Env[name] = others
 		}
 	}
 	return nil
+}
+
+// machineValue is how the value of a variable refers to the value that the machine gives it; the agent resolves it.
+func machineValue(name string) string { return "${" + name + "}" }
+
+var reference = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
+
+// references returns the variables that a value refers to.
+func references(value string) (names []string) {
+	for _, m := range reference.FindAllStringSubmatch(value, -1) {
+		names = append(names, m[1]+m[2])
+	}
+	return names
 }
 
 type metadataAttributes struct {
