@@ -49,7 +49,8 @@ type Channel struct {
 	gone     chan struct{} // closed with the channel
 	accepted chan struct{} // closed when the other end accepts the channel; nil if no answer was requested
 
-	rmu sync.Mutex // held while sending to requests and while closing it
+	rmu   sync.Mutex // held while sending to requests and while closing it; guards parts
+	parts []byte     // of a long request that has not arrived completely
 
 	mu       sync.Mutex // guards the fields below
 	change   sync.Cond
@@ -107,8 +108,19 @@ func (ch *Channel) handle(f frame) error {
 		if ch.isClosed() {
 			return nil
 		}
+		if len(ch.parts)+len(f.data) > MaxRequest || f.name == partName && f.want {
+			return fmt.Errorf("%w: a request of more than %d bytes", errProtocol, MaxRequest)
+		}
+		if f.name == partName {
+			ch.parts = append(ch.parts, f.data...)
+			return nil
+		}
+		payload := f.data
+		if len(ch.parts) > 0 {
+			payload, ch.parts = append(ch.parts, f.data...), nil
+		}
 		select {
-		case ch.requests <- &Request{Type: f.name, WantReply: f.want, Payload: f.data, ch: ch}:
+		case ch.requests <- &Request{Type: f.name, WantReply: f.want, Payload: payload, ch: ch}:
 		case <-ch.gone:
 		}
 	default:
@@ -412,7 +424,7 @@ func (ch *Channel) ask(f frame, answer *Answer) error {
 	}
 	ch.asked = append(ch.asked, answer)
 	ch.mu.Unlock()
-	if err := ch.conn.sendLocked(f); err != nil {
+	if err := ch.sendRequestLocked(f); err != nil {
 		ch.mu.Lock()
 		defer ch.mu.Unlock()
 		if n := len(ch.asked) - 1; n >= 0 && ch.asked[n] == answer {
@@ -429,7 +441,9 @@ func (ch *Channel) SendRequest(name string, wantReply bool, payload []byte) (boo
 		if ch.isClosed() {
 			return false, io.EOF
 		}
-		err := ch.conn.send(frame{kind: kindRequest, channel: ch.id, name: name, data: payload})
+		ch.conn.wmu.Lock()
+		defer ch.conn.wmu.Unlock()
+		err := ch.sendRequestLocked(frame{kind: kindRequest, channel: ch.id, name: name, data: payload})
 		return err == nil, err
 	}
 	answer := NewAnswer()
@@ -440,6 +454,20 @@ func (ch *Channel) SendRequest(name string, wantReply bool, payload []byte) (boo
 		return false, io.EOF
 	}
 	return answer.OK(), nil
+}
+
+// sendRequestLocked sends a request, a long one in parts. conn.wmu must be held.
+func (ch *Channel) sendRequestLocked(f frame) error {
+	if len(f.data) > MaxRequest {
+		return errTooLong
+	}
+	for len(f.data) > maxPart {
+		if err := ch.conn.sendLocked(frame{kind: kindRequest, channel: ch.id, name: partName, data: f.data[:maxPart]}); err != nil {
+			return err
+		}
+		f.data = f.data[maxPart:]
+	}
+	return ch.conn.sendLocked(f)
 }
 
 // Stderr returns the extended stream.

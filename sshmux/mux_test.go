@@ -2,6 +2,7 @@ package sshmux_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -230,6 +231,46 @@ func TestAnswers(t *testing.T) {
 }
 
 // TestUnansweredRequestsAreBounded checks that a server that never answers cannot make its client store requests without bound.
+// TestLongRequests sends requests that do not fit into one frame.
+func TestLongRequests(t *testing.T) {
+	t.Parallel()
+	client, server := pair(t, sshmux.Options{})
+	go func() {
+		incoming := <-server.Channels()
+		channel, err := incoming.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for req := range channel.Requests() {
+			sum := sha256.Sum256(req.Payload)
+			_ = req.Reply(req.Type == fmt.Sprintf("%x", sum[:8]))
+		}
+	}()
+	channel, requests, err := client.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(requests)
+	for _, n := range []int{0, 1, sshmux.MaxData - 129, sshmux.MaxData - 128, sshmux.MaxData, 3 * sshmux.MaxData, sshmux.MaxRequest} {
+		payload := bytes.Repeat([]byte("0123456789abcdef "), n/17+1)[:n]
+		sum := sha256.Sum256(payload)
+		if ok, err := channel.SendRequest(fmt.Sprintf("%x", sum[:8]), true, payload); !ok || err != nil {
+			t.Errorf("%d bytes: %t, %v", n, ok, err)
+		}
+	}
+	if _, err := channel.SendRequest("x", true, make([]byte, sshmux.MaxRequest+1)); err == nil {
+		t.Error("a request that is too long was sent")
+	}
+	// An end that sends more in parts loses the connection.
+	for range sshmux.MaxRequest/1024 + 1 {
+		_, _ = channel.SendRequest("part@codermesh", false, make([]byte, 1024))
+	}
+	if err := server.Wait(); err == nil || !strings.Contains(err.Error(), "breaks the protocol") {
+		t.Errorf("the connection ended with %v", err)
+	}
+}
+
 func TestUnansweredRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	near, far := stream(t)
