@@ -4,18 +4,31 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"sync"
 
 	"github.com/codermesh/codermesh/internal/scratch"
 )
 
 // agentForward is a socket in the workspace that leads to the client's SSH agent. Its folder is private, so only the workspace's account can
-// reach it.
+// reach it. As with OpenSSH's server, the sessions of a connection share it, and it lives as long as the connection: a program that outlives its
+// session, such as tmux, keeps it.
 type agentForward struct {
 	path     string
 	dir      *scratch.Folder
 	listener net.Listener
-	once     sync.Once
+}
+
+// forwardAgent returns the path of the connection's socket, which it makes at the first call.
+func (c *conn) forwardAgent() (string, error) {
+	c.agent.Lock()
+	defer c.agent.Unlock()
+	if c.agent.forward == nil {
+		forward, err := newAgentForward(c)
+		if err != nil {
+			return "", err
+		}
+		c.agent.forward = forward
+	}
+	return c.agent.forward.path, nil
 }
 
 func newAgentForward(c *conn) (*agentForward, error) {
@@ -40,8 +53,6 @@ func newAgentForward(c *conn) (*agentForward, error) {
 }
 
 func (a *agentForward) close() {
-	a.once.Do(func() {
-		a.listener.Close()
-		a.dir.Close()
-	})
+	a.listener.Close()
+	a.dir.Close()
 }

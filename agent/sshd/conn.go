@@ -21,6 +21,11 @@ type conn struct {
 	// open.
 	channels, opening chan struct{}
 
+	agent struct {
+		sync.Mutex // locked before mu
+		forward    *agentForward
+	}
+
 	mu        sync.Mutex // guards the fields below
 	ended     bool
 	listeners map[string]net.Listener // of remote forwards, by what the client asked for
@@ -59,6 +64,11 @@ func (c *conn) serve() {
 	for _, l := range listeners {
 		l.Close()
 	}
+	c.agent.Lock()
+	if c.agent.forward != nil {
+		c.agent.forward.close()
+	}
+	c.agent.Unlock()
 	close(c.done)
 	c.wg.Wait()
 }

@@ -364,16 +364,32 @@ func TestAgentForwarding(t *testing.T) {
 			go func() { defer conn.Close(); _ = agent.ServeAgent(keyring, conn) }()
 		}
 	}()
-	cmd := h.ssh(t.Context(), []string{"-A", "-o", "IdentityAgent=" + path}, "ssh-add -l; ls -ld ${SSH_AUTH_SOCK%/*}; echo $SSH_AUTH_SOCK")
-	// The first value of an option takes effect, so the harness's own must not come first.
-	cmd.Args = remove(cmd.Args, "IdentityAgent=none")
-	stdout, stderr, status := run(t, cmd)
-	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	if status != 0 || len(lines) != 3 || !strings.Contains(lines[0], "laptop key") || !strings.HasPrefix(lines[1], "drwx------") {
-		t.Fatalf("got status %d, %q, %q; want the key and a private folder", status, stdout, stderr)
+	control := filepath.Join(h.dir, "control")
+	inSession := func(command string) []string {
+		t.Helper()
+		cmd := h.ssh(t.Context(), []string{"-A", "-o", "IdentityAgent=" + path, "-o", "ControlMaster=auto", "-o", "ControlPersist=yes", "-S", control}, command)
+		// The first value of an option takes effect, so the harness's own must not come first.
+		cmd.Args = remove(cmd.Args, "IdentityAgent=none")
+		stdout, stderr, status := run(t, cmd)
+		if status != 0 {
+			t.Fatalf("%s: got status %d, %q, %q", command, status, stdout, stderr)
+		}
+		return strings.Split(strings.TrimSpace(stdout), "\n")
 	}
+	lines := inSession("ssh-add -l; ls -ld ${SSH_AUTH_SOCK%/*}; echo $SSH_AUTH_SOCK")
+	if len(lines) != 3 || !strings.Contains(lines[0], "laptop key") || !strings.HasPrefix(lines[1], "drwx------") {
+		t.Fatalf("got %q, want the key and a private folder", lines)
+	}
+	// What outlives its session still has the socket, which lives as long as the connection.
+	if got := inSession("SSH_AUTH_SOCK=" + lines[2] + " ssh-add -l; echo $SSH_AUTH_SOCK"); len(got) != 2 || !strings.Contains(got[0], "laptop key") || got[1] != lines[2] {
+		t.Errorf("after the session: got %q", got)
+	}
+	if _, stderr, status := run(t, h.ssh(t.Context(), []string{"-S", control, "-O", "exit"})); status != 0 {
+		t.Fatalf("end the connection: %s", stderr)
+	}
+	h.server.Close() // waits for the connection
 	if _, err := os.Stat(lines[2]); !os.IsNotExist(err) {
-		t.Errorf("agent socket after the session: %v, want it gone", err)
+		t.Errorf("agent socket after the connection: %v, want it gone", err)
 	}
 }
 

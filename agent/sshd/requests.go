@@ -78,15 +78,15 @@ func (s *session) signal(payload []byte) bool {
 }
 
 func (s *session) forwardAgent() bool {
-	if s.isStarted() || s.agent != nil {
+	if s.isStarted() || s.agentPath != "" {
 		return false
 	}
-	agent, err := newAgentForward(s.conn)
+	path, err := s.conn.forwardAgent()
 	if err != nil {
 		s.log.Warn("cannot forward ssh agent", "err", err)
 		return false
 	}
-	s.agent = agent
+	s.agentPath = path
 	return true
 }
 

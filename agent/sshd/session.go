@@ -25,12 +25,12 @@ type session struct {
 	log     *slog.Logger
 
 	// Owned by the request loop until a program is started, then by the program's goroutine.
-	env      *proc.Env
-	envCount int
-	envBytes int
-	pty      *ptyRequest
-	agent    *agentForward
-	x11      *x11Forward
+	env       *proc.Env
+	envCount  int
+	envBytes  int
+	pty       *ptyRequest
+	agentPath string // the socket of the client's SSH agent; "" without one
+	x11       *x11Forward
 
 	ended  chan struct{}        // closed when the client has closed the channel
 	inTurn chan chan<- struct{} // asks the request loop to handle what has arrived; the loop closes the channel it receives
@@ -58,9 +58,6 @@ func (c *conn) serveSession(newChannel *sshmux.NewChannel) {
 	sess.hangUp()
 	wg.Wait()
 	channel.Close()
-	if sess.agent != nil {
-		sess.agent.close()
-	}
 	if sess.x11 != nil {
 		sess.x11.close()
 	}
@@ -278,9 +275,6 @@ func (s *session) copyInput(p *process) {
 
 // exit tells the client how the program ended.
 func (s *session) exit(status exitStatus) {
-	if s.agent != nil {
-		s.agent.close()
-	}
 	_ = s.channel.CloseWrite() // each of these fails only if the client is gone
 	if status.signal != "" {
 		_, _ = s.channel.SendRequest("exit-signal", false, gossh.Marshal(struct {
@@ -317,8 +311,8 @@ func (s *session) spec(env Environment, command string) processSpec {
 	serverIP, serverPort := hostPort(s.conn.raw.LocalAddr())
 	vars.Set("SSH_CLIENT", clientIP+" "+clientPort+" "+serverPort)
 	vars.Set("SSH_CONNECTION", clientIP+" "+clientPort+" "+serverIP+" "+serverPort)
-	if s.agent != nil {
-		vars.Set("SSH_AUTH_SOCK", s.agent.path)
+	if s.agentPath != "" {
+		vars.Set("SSH_AUTH_SOCK", s.agentPath)
 	}
 	spec := processSpec{shell: env.User.Shell, command: command, dir: env.Directory, home: env.User.Home, env: vars, pty: s.pty}
 	if s.pty != nil && s.pty.Term != "" {

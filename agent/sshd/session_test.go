@@ -51,6 +51,7 @@ func TestExec(t *testing.T) {
 		"token env":      {flags: []string{"-o", "SetEnv=CODER_AGENT_TOKEN=x"}, command: `echo "[$CODER_AGENT_TOKEN]"`, stdout: "[]\n"},
 		"connection env": {command: `set -- $SSH_CONNECTION; echo $# $1 $3 ${SSH_CLIENT%% *}`, stdout: "4 127.0.0.1 127.0.0.1 127.0.0.1\n"},
 		"no terminal":    {command: `tty; echo "[$SSH_TTY]"`, stdout: "not a tty\n[]\n"},
+		"long command":   {command: ": " + strings.Repeat("x", 100<<10) + "; echo done", stdout: "done\n"},
 		"background job": {command: "sleep 60 </dev/null >/dev/null 2>&1 & kill $!; echo started", stdout: "started\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
