@@ -228,7 +228,7 @@ func (r *Runner) write(s Script) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, s.ID.String())
-	return path, os.WriteFile(path, []byte(s.Text), 0o700)
+	return path, os.WriteFile(path, []byte(unixLines(s.Text)), 0o700)
 }
 
 func (r *Runner) logFile(s Script, env Environment, vars *proc.Env) (*os.File, error) {

@@ -81,6 +81,16 @@ func (r *Runner) dataDir(id uuid.UUID) string {
 	return filepath.Join(r.opts.StateDir, "data", id.String())
 }
 
+// unixLines returns a script from Windows, whose first line ends with \r\n, as interpreters need it. Others stay as they are: in them a \r is
+// somebody's data.
+func unixLines(text string) string {
+	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
+	if !strings.HasSuffix(line, "\r") {
+		return text
+	}
+	return strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\r")
+}
+
 // interpreter returns the program and arguments of a script's first line (#!), or the user's shell.
 func interpreter(text, shell string) []string {
 	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")

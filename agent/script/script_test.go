@@ -73,6 +73,9 @@ func TestRun(t *testing.T) {
 		"data":     {`cd "$CODER_SCRIPT_DATA_DIR" && cd "$CODER_SCRIPT_BIN_DIR" && echo both`, "both\n", 0},
 		"long":     {"# " + strings.Repeat("x", 300<<10) + "\necho long", "long\n", 0},
 		"no input": {"cat; echo end", "end\n", 0},
+		"windows":  {"#!/usr/bin/env bash\r\nif true\r\nthen\r\n  echo ok\r\nfi\r\n", "ok\n", 0},
+		"no #!":    {"if true\r\nthen echo ok\r\nfi\r\ntest $(printf '\\r\\n' | wc -c) = 2\r", "ok\n", 0},
+		"own \\r":  {"echo ok\nprintf 'a\r\n' | wc -c", "ok\n3\n", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out buffer
