@@ -65,7 +65,7 @@ func verifiedClaim(claims map[string]any) (verification, error) {
 		}
 		return unverifiedEmail, nil
 	case string:
-		switch v {
+		switch strings.ToLower(v) { // Entra ID capitalizes them
 		case "true":
 			return verifiedEmail, nil
 		case "false":

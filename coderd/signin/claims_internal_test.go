@@ -38,3 +38,20 @@ func FuzzUnverified(f *testing.F) {
 		_ = unverified(raw, &claims)
 	})
 }
+
+// TestVerifiedClaim checks the forms in which providers send email_verified.
+func TestVerifiedClaim(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[any]verification{
+		nil: unsaid, true: verifiedEmail, false: unverifiedEmail, "true": verifiedEmail, "false": unverifiedEmail, "True": verifiedEmail, "False": unverifiedEmail,
+	} {
+		if got, err := verifiedClaim(map[string]any{"email_verified": value}); got != want || err != nil {
+			t.Errorf("%#v: got %v, %v, want %v", value, got, err, want)
+		}
+	}
+	for _, value := range []any{"yes", "", 1.0, []any{true}} {
+		if got, err := verifiedClaim(map[string]any{"email_verified": value}); err == nil {
+			t.Errorf("%#v: got %v, want an error", value, got)
+		}
+	}
+}
