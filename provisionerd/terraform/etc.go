@@ -11,8 +11,8 @@ import (
 )
 
 // etcFolder is what one sandbox with namespaces sees as /etc: a folder of the daemon's with copies of the small files, links, and mount points
-// for the rest. Bubblewrap takes longer for each mount than for the one before, and forty files are too many. The files stay when the host's
-// are replaced, the accounts among them.
+// for the rest. Bubblewrap takes longer for each mount than for the one before, and forty files are too many. The copies of live names follow the
+// host's.
 type etcFolder struct {
 	dir    string
 	mounts []string // the files and folders of the host to show in it
@@ -30,6 +30,8 @@ const maxEtcCopy = 1 << 20
 // writeEtc makes dir the /etc of a sandbox, or brings it up to date. No sandbox may use it.
 func (e *Executor) writeEtc(dir string, a account) (*etcFolder, error) {
 	v := e.hostFiles()
+	e.etc.Lock()
+	defer e.etc.Unlock()
 	f := etcFolder{dir: dir}
 	wanted := map[string]bool{dir: true}
 	place := func(name string) (string, error) {
@@ -68,7 +70,13 @@ func (e *Executor) writeEtc(dir string, a account) (*etcFolder, error) {
 			continue
 		}
 		at, err := place(link.name)
-		if err == nil {
+		info, statErr := os.Stat(link.name)
+		switch {
+		case err != nil:
+		case filepath.Dir(link.name) == configDir && slices.Contains(liveNames, filepath.Base(link.name)) && statErr == nil && open(info) &&
+			info.Mode().IsRegular() && info.Size() <= maxEtcCopy: // a copy can follow what replaces the link's target
+			err = copyEtc(link.name, at, info)
+		default:
 			err = linkEtc(link.target, at)
 		}
 		if err != nil {

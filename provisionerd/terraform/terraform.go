@@ -107,8 +107,10 @@ type Executor struct {
 	slots  map[int]*slot
 	closed bool
 
-	warming sync.WaitGroup
-	looked  atomic.Pointer[func() visible] // what the host has, see hostFiles
+	warming  sync.WaitGroup
+	etc      sync.Mutex                     // guards the /etc of sandboxes
+	unfollow context.CancelFunc             // ends following the host's /etc; nil if nothing follows it
+	looked   atomic.Pointer[func() visible] // what the host has, see hostFiles
 
 	evaluations chan int // slots that no evaluation uses
 }
@@ -146,6 +148,11 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	}
 	for n := range max(opts.Slots, 0) {
 		e.warm(n)
+	}
+	if e.isolation.bubblewrap != "" && opts.WorkspacesDir != "" {
+		follow, stop := context.WithCancel(context.WithoutCancel(ctx))
+		e.unfollow = stop
+		e.warming.Go(func() { e.follow(follow) })
 	}
 	return e, nil
 }
@@ -264,6 +271,9 @@ func (e *Executor) Close() error {
 	}
 	e.closed = true
 	e.mu.Unlock()
+	if e.unfollow != nil {
+		e.unfollow()
+	}
 	e.warming.Wait()
 	var errs []error
 	for _, s := range e.slots {
