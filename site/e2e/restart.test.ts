@@ -64,12 +64,47 @@ it("restarts a workspace after its page is closed", async () => {
   await page.getByRole("button", { name: "More for again" }).click();
   const ordered = page.waitForResponse((r) => r.url().endsWith("/restart"));
   await page.getByRole("menuitem", { name: "Restart" }).click();
+  await page.getByRole("dialog", { name: "Restart again?" }).getByRole("button", { name: "Restart" }).click();
   expect((await ordered).status()).toBe(201);
   await page.close();
   await until("the workspace runs again", async () => {
     const { build_number: number, status } = (await workspace("again")).latest_build;
     return number === 3 && status === "running";
   });
+});
+
+it("saves parameters only when one differs, and asks before it restarts", async () => {
+  const { page } = await open(place, token);
+  const orders: string[] = [];
+  page.on("request", (r) => {
+    if (/\/(restart|builds)$/.test(r.url()) && r.method() === "POST") orders.push(r.url());
+  });
+  await page.goto("/@ada/again?tab=settings");
+  const save = page.getByRole("button", { name: "Save and restart" });
+  const key = page.locator("#parameter-api_key-input");
+  await page.getByText("Change a value to save it.").waitFor();
+  expect(await save.isDisabled()).toBe(true);
+  await key.fill("sk-other");
+  await page.getByText("Change a value to save it.").waitFor({ state: "detached" });
+  await key.fill("sk-secret");
+  await page.getByText("Change a value to save it.").waitFor();
+  expect(await save.isDisabled()).toBe(true);
+  await key.fill("sk-other");
+  await save.click();
+  const dialog = page.getByRole("dialog", { name: "Restart again?" });
+  await dialog.getByText(/Running programs and sessions end/).waitFor();
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  await dialog.waitFor({ state: "detached" });
+  expect(orders).toEqual([]);
+  expect((await workspace("again")).latest_build.build_number).toBe(3);
+  await save.click();
+  await dialog.getByRole("button", { name: "Restart" }).click();
+  await page.waitForURL("**/@ada/again");
+  await until("the workspace runs with the new value", async () => {
+    const { build_number: number, status } = (await workspace("again")).latest_build;
+    return number === 5 && status === "running";
+  });
+  expect(orders).toEqual([expect.stringMatching(/\/restart$/)]);
 });
 
 it("refuses an invalid restart before it stops anything", async () => {
@@ -83,6 +118,8 @@ it("refuses an invalid restart before it stops anything", async () => {
   await page.goto("/@ada/again");
   await page.getByRole("button", { name: "More for again" }).click();
   await page.getByRole("menuitem", { name: "Restart" }).click();
-  await page.getByText(/^again: .*team/).waitFor();
-  expect((await workspace("again")).latest_build).toMatchObject({ build_number: 3, status: "running" });
+  const dialog = page.getByRole("dialog", { name: "Restart again?" });
+  await dialog.getByRole("button", { name: "Restart" }).click();
+  await dialog.getByRole("alert").getByText(/team/).waitFor();
+  expect((await workspace("again")).latest_build).toMatchObject({ build_number: 5, status: "running" });
 });

@@ -55,6 +55,7 @@ it("starts, stops, restarts and deletes", async () => {
   await heading.getByText("Running").waitFor({ timeout: 60_000 });
   await page.getByRole("button", { name: "More for doomed" }).click();
   await page.getByRole("menuitem", { name: "Restart" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Restart" }).click();
   await until("the restart", async () => (await workspace("doomed")).latest_build.build_number === 5);
   await heading.getByText("Running").waitFor({ timeout: 60_000 });
   await page.getByRole("button", { name: "More for doomed" }).click();
@@ -187,6 +188,7 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   // Immediately with other parameters.
   await page.getByRole("radio", { name: "sh", exact: true }).check();
   await page.getByRole("button", { name: "Save and restart" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Restart" }).click();
   await page.waitForURL("**/@ada/list", { timeout: 60_000 });
   await page.getByRole("button", { name: "Show log" }).click({ timeout: 60_000 });
   await page.getByText("/bin/sh").waitFor({ timeout: 60_000 });

@@ -1,6 +1,6 @@
-// The questions before workspaces are stopped, updated or deleted.
-import type { Action } from "~/api/actions";
+// The questions before workspaces are stopped, restarted, updated or deleted.
 import { Confirm } from "./dialog";
+import type { Asked } from "./workspace-actions";
 
 interface Question {
   title: (name: string) => string;
@@ -9,13 +9,18 @@ interface Question {
   text: string;
 }
 
-export type Asked = Extract<Action, "stop" | "update" | "delete" | "forget">;
-
 const questions: Record<Asked, Question> = {
   stop: {
     title: (name) => `Stop ${name}?`,
     button: "Stop",
     text: "Running programs stop. Files that the template keeps, usually the home folder, remain.",
+  },
+  restart: {
+    title: (name) => `Restart ${name}?`,
+    button: "Restart",
+    text:
+      "Stops the workspace and starts it again. Running programs and sessions end. " +
+      "Files that the template keeps, usually the home folder, remain.",
   },
   update: {
     title: (name) => `Update ${name}?`,

@@ -3,6 +3,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
 import { useLocation } from "wouter";
+import type { Action } from "~/api/actions";
 import { queries } from "~/api/queries";
 import type { Workspace } from "~/api/types";
 import { useDebounced } from "~/lib/hooks";
@@ -13,7 +14,7 @@ import { agentsOf } from "./status";
 import { setTheme } from "./theme";
 import { cx } from "./ui";
 import { mayEditTemplates, useMe } from "./user";
-import { ActionDialogs, can, useWorkspaceActions } from "./workspace-actions";
+import { ActionDialogs, asks, can, useWorkspaceActions } from "./workspace-actions";
 
 export interface PaletteProps {
   pages: { to: string; label: string }[];
@@ -202,21 +203,24 @@ function actionsOf(w: Workspace, act: ReturnType<typeof useWorkspaceActions>["ac
   const may = can(w, busy);
   const name = w.name;
   const agent = agentsOf(w.latest_build).find((a) => a.status === "connected");
-  const entry = (label: string, run: () => void, asks = false): Entry => ({
+  const entry = (label: string, run: () => void): Entry => ({
     key: `${label}:${w.id}`,
     group: "Actions",
     label: `${label} ${name}`,
     hint: w.owner_name,
     run,
-    asks,
+  });
+  const does = (label: string, action: Action): Entry => ({
+    ...entry(label, () => act(w, action)),
+    asks: asks(action),
   });
   return [
     ...(agent && w.permissions.connect && w.latest_build.status === "running"
       ? [entry("Terminal of", () => window.open(paths.terminal(w.owner_name, name, agent.name), "_blank", "noopener"))]
       : []),
-    ...(may.build && may.start ? [entry("Start", () => act(w, "start"))] : []),
-    ...(may.build && may.stop ? [entry("Stop", () => act(w, "stop"), true)] : []),
-    ...(may.build && may.stop ? [entry("Restart", () => act(w, "restart"))] : []),
-    ...(may.build && may.idle && w.outdated ? [entry("Update", () => act(w, "update"), true)] : []),
+    ...(may.build && may.start ? [does("Start", "start")] : []),
+    ...(may.build && may.stop ? [does("Stop", "stop")] : []),
+    ...(may.build && may.stop ? [does("Restart", "restart")] : []),
+    ...(may.build && may.idle && w.outdated ? [does("Update", "update")] : []),
   ];
 }

@@ -37,6 +37,7 @@ export interface ParametersForm {
   value: (p: PreviewParameter) => string;
   set: (name: string, value: string) => void;
   setAll: (values: Inputs) => void;
+  changed: boolean; // whether a value differs from the last build's
   check: () => boolean;
   values: () => ParameterValue[];
 }
@@ -78,7 +79,7 @@ export function useParameters(
   // Drop a choice that another choice has made impossible, so that the default applies. Only the form for the current
   // values can tell: an earlier one does not know the options of later choices.
   const settled = rested === inputs && !evaluated.isPlaceholderData;
-  const unseen = (name: string) => kept.has(name) && inputs[name] === undefined;
+  const unseen = (name: string) => kept.has(name) && !inputs[name];
   useEffect(() => {
     if (!parameters || !settled) return;
     const gone = Object.keys(inputs).filter((name) => {
@@ -108,6 +109,13 @@ export function useParameters(
       setShown((old) => new Set(old).add(name));
     },
     setAll: (values) => setInputs((old) => ({ ...old, ...values })),
+    changed: (parameters ?? []).some(
+      (p) =>
+        inputs[p.name] !== undefined &&
+        !locked(p, before, kept) &&
+        !unseen(p.name) &&
+        inputs[p.name] !== (before[p.name] ?? p.default_value.value),
+    ),
     check: () => {
       setShown(new Set(parameters?.map((p) => p.name)));
       const stays = (p: PreviewParameter) => locked(p, before, kept) || unseen(p.name);
@@ -174,7 +182,7 @@ export function ParameterForm({ form, existing }: { form: ParametersForm; existi
 function Parameter({ p, form, existing }: { p: PreviewParameter; form: ParametersForm; existing: boolean }) {
   const value = form.value(p);
   const fixed = locked(p, form.before, form.kept);
-  const unseen = form.kept.has(p.name) && form.inputs[p.name] === undefined;
+  const unseen = form.kept.has(p.name) && !form.inputs[p.name];
   const wrong = !fixed && !unseen && form.shown.has(p.name) ? validate(p, value, form.before[p.name]) : "";
   const told = unseen
     ? []

@@ -2,9 +2,10 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, fireEvent, render, screen, within } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import type { Workspace } from "~/api/types";
+import type { User, Workspace } from "~/api/types";
 import { Toasts } from "./toasts";
-import { ActionDialogs, PrimaryAction, useWorkspaceActions } from "./workspace-actions";
+import { UserContext } from "./user";
+import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "./workspace-actions";
 
 const workspace = (name: string, status: string) =>
   ({
@@ -14,6 +15,8 @@ const workspace = (name: string, status: string) =>
     latest_build: { status, job: { status: "succeeded" } },
   }) as unknown as Workspace;
 const list = [workspace("one", "stopped"), workspace("two", "stopped"), workspace("three", "running")];
+
+const admin = { id: "ada", roles: [{ name: "template-admin" }] } as unknown as User;
 
 let asked: string[];
 let answer: (response: Response) => void;
@@ -45,10 +48,20 @@ function List() {
   );
 }
 
-const show = () =>
+function Menu({ workspace: w }: { workspace: Workspace }) {
+  const actions = useWorkspaceActions();
+  return (
+    <>
+      <ActionMenu workspace={w} act={actions.act} busy={actions.busy.has(w.id)} />
+      <ActionDialogs actions={actions} />
+    </>
+  );
+}
+
+const show = (page = <List />) =>
   render(
     <QueryClientProvider client={new QueryClient()}>
-      <List />
+      <UserContext value={admin}>{page}</UserContext>
     </QueryClientProvider>,
   );
 
@@ -75,6 +88,30 @@ it("asks before it stops a workspace, in one dialog for all", async () => {
   expect(asked).toEqual([]);
   fireEvent.click(within(dialog).getByRole("button", { name: "Stop" }));
   await vi.waitFor(() => expect(asked).toEqual(["POST /api/v2/workspaces/three/builds"]));
+});
+
+it.each([
+  ["Stop…", "Stop three?", "Stop", "POST /api/v2/workspaces/three/builds"],
+  ["Restart…", "Restart three?", "Restart", "POST /api/v2/workspaces/three/restart"],
+  ["Update to the active version…", "Update three?", "Update", "POST /api/v2/workspaces/three/builds"],
+  ["Delete…", "Delete three?", "Delete", "POST /api/v2/workspaces/three/builds"],
+  [
+    "Delete without destroying resources…",
+    "Delete three without destroying its resources?",
+    "Delete",
+    "POST /api/v2/workspaces/three/builds",
+  ],
+])("asks before %s, and says what ends", async (item, title, button, request) => {
+  show(<Menu workspace={{ ...workspace("three", "failed"), outdated: true }} />);
+  fireEvent.keyDown(screen.getByRole("button", { name: "More for three" }), { key: "Enter" });
+  fireEvent.click(await screen.findByRole("menuitem", { name: item }));
+  const dialog = await screen.findByRole("dialog", { name: title });
+  expect(dialog.textContent).toMatch(/running programs|its resources/i);
+  expect(asked).toEqual([]);
+  const typed = within(dialog).queryByLabelText(/to confirm/);
+  if (typed) fireEvent.change(typed, { target: { value: "three" } });
+  fireEvent.click(within(dialog).getByRole("button", { name: button }));
+  await vi.waitFor(() => expect(asked).toEqual([request]));
 });
 
 it("wakes a dormant workspace instead of starting it", async () => {

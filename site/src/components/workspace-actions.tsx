@@ -5,17 +5,20 @@ import { lazy, type ReactNode, Suspense, useCallback, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
 import { messageOf, toast } from "~/lib/toasts";
-import type { Asked } from "./action-dialog";
 import { Item, MoreMenu, Separator } from "./menu";
 import { isBusy } from "./status";
 import { Button } from "./ui";
 import { mayEditTemplates, useMe } from "./user";
 
-const ActionDialog = lazy(() => import("./action-dialog"));
+export const ActionDialog = lazy(() => import("./action-dialog"));
 const TransferDialog = lazy(() => import("./transfer-dialog"));
 
-// The actions that the user must confirm: the others are done at once.
-const asks = (action: Action): action is Asked => ["stop", "update", "delete", "forget"].includes(action);
+// The actions that end nothing are done at once. The user must confirm all others.
+const harmless = ["start", "cancel", "favorite", "wake"] as const satisfies readonly Action[];
+
+export type Asked = Exclude<Action, (typeof harmless)[number]>;
+
+export const asks = (action: Action): action is Asked => !(harmless as readonly Action[]).includes(action);
 
 type Act = (workspace: Workspace, action: Action | "transfer") => void;
 
@@ -124,16 +127,16 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
             Start
           </Item>
           <Item icon={<CircleStop />} disabled={!may.stop} onSelect={() => act(w, "stop")}>
-            Stop
+            Stop…
           </Item>
           <Item icon={<RefreshCw />} disabled={!may.stop} onSelect={() => act(w, "restart")}>
-            Restart
+            Restart…
           </Item>
         </>
       )}
       {may.build && w.outdated && (
         <Item icon={<Rocket />} disabled={!may.idle} onSelect={() => act(w, "update")}>
-          Update to the active version
+          Update to the active version…
         </Item>
       )}
       <Item icon={<Star />} onSelect={() => act(w, "favorite")}>

@@ -1,6 +1,6 @@
 // A workspace's settings: name, autostart, autostop and parameters.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { Suspense, useMemo, useState } from "react";
 import { useLocation } from "wouter";
 import { createBuild, reread, restart } from "~/api/actions";
 import { send } from "~/api/client";
@@ -22,6 +22,7 @@ import { Checkbox, Field, Form, Select, TextField } from "./form";
 import { ParameterForm, useParameters, useSubmit } from "./parameters";
 import { isBusy } from "./status";
 import { Button, Card, cx, ErrorNote, Note, Pending } from "./ui";
+import { ActionDialog } from "./workspace-actions";
 
 export function WorkspaceSettings({ workspace: w }: { workspace: Workspace }) {
   return (
@@ -223,7 +224,8 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
       navigate(paths.workspace(w.owner_name, w.name));
     },
   });
-  const { submit, waiting } = useSubmit(form, () => change.mutate());
+  const [asking, ask] = useState(false);
+  const { submit, waiting } = useSubmit(form, () => (running ? ask(true) : change.mutate()));
   if (form.parameters?.length === 0)
     return (
       <Card title="Parameters">
@@ -235,11 +237,17 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
       <Form
         request={{ ...change, mutate: submit, isPending: change.isPending || waiting }}
         submit={running ? "Save and restart" : "Save and start"}
-        disabled={!form.parameters || isBusy(w.latest_build.status)}
+        disabled={!form.changed || isBusy(w.latest_build.status)}
       >
         <ParameterForm form={form} existing />
         {w.outdated && <Note tone="accent">These are the parameters of the workspace's current version.</Note>}
+        {form.parameters && !form.changed && <p className="text-muted">Change a value to save it.</p>}
       </Form>
+      {asking && (
+        <Suspense>
+          <ActionDialog name={w.name} action="restart" onConfirm={change.mutateAsync} onClose={() => ask(false)} />
+        </Suspense>
+      )}
     </Card>
   );
 }
