@@ -161,6 +161,51 @@ func TestStateIsCarriedOver(t *testing.T) {
 	job.Finish(coderdtest.Built(""))
 }
 
+// TestOrphanNamesWhatStays checks that the log of a build that deletes a workspace without its state names the resources that stay behind,
+// also if an earlier such build failed.
+func TestOrphanNamesWhatStays(t *testing.T) {
+	t.Parallel()
+	const lists = `{"version":4,"serial":3,"lineage":"l","resources":[{"mode":"data","type":"coder_workspace","name":"me","instances":[{}]},
+		{"mode":"managed","type":"coder_agent","name":"main","instances":[{}]},{"module":"module.m","mode":"managed","type":"coder_app","name":"x","instances":[{}]},
+		{"module":"module.m[\"a.b\"]","mode":"managed","type":"docker_volume","name":"home","instances":[{"index_key":0}]}]}`
+	for name, c := range map[string]struct{ state, want string }{
+		"resources":        {lists, "These resources stay behind, and nothing manages them any more: module.m[\"a.b\"].docker_volume.home[0]. Remove them where they were made."},
+		"no resources":     {`{"version":4,"serial":3,"lineage":"l"}`, ""},
+		"unreadable state": {`torn`, "The workspace's resources stay behind, and its state, which lists them, cannot be read. Look for them where they were made."},
+		"never built":      {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := coderdtest.New(t)
+			ws := w.Workspace("ann", "dev", w.Template("process", process()).ID)
+			failed := coderdtest.Built(c.state)
+			failed.Error = "boom"
+			w.Daemon().Next().Finish(failed)
+			olga := w.As("olga")
+			for range 2 {
+				b, err := olga.CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete, Orphan: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.Daemon().Next().Finish(&provisionerpb.Result{Error: "boom", Of: &provisionerpb.Result_WorkspaceBuild{}})
+				logs, err := olga.BuildLogs(t.Context(), b.ID, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				for _, line := range logs {
+					if strings.Contains(line.Output, "stay behind") {
+						got += line.Output
+					}
+				}
+				if got != c.want {
+					t.Errorf("the log says %q, want %q", got, c.want)
+				}
+			}
+		})
+	}
+}
+
 func TestFailedStartLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -357,12 +402,17 @@ func TestInterruptedBuildIsNotForgotten(t *testing.T) {
 	failed.Error, failed.GetWorkspaceBuild().Unknown = "boom", []string{"t.more"}
 	job.Finish(failed)
 	is([]string{"t.gone", "t.more"}, []string{"t.half"})
+	// A build that fails after it has made the resource anew settles it.
+	failed = coderdtest.Built(`{"version":4,"serial":5,"lineage":"l","resources":[{"mode":"managed","type":"t","name":"half","instances":[{}]}]}`)
+	failed.Error = "boom"
+	next(sdk.TransitionStart).Finish(failed)
+	is([]string{"t.gone", "t.more"}, nil)
 	// A build that is canceled before it runs changes nothing.
 	b := w.Build("ann", ws.ID, sdk.TransitionStop)
 	if err := w.As("ann").CancelBuild(t.Context(), b.ID); err != nil {
 		t.Fatal(err)
 	}
-	is([]string{"t.gone", "t.more"}, []string{"t.half"})
+	is([]string{"t.gone", "t.more"}, nil)
 	next(sdk.TransitionStart).Finish(coderdtest.Built(`{"version":4}`))
 	is(nil, nil)
 	job = next(sdk.TransitionStop)

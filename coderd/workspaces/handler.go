@@ -15,7 +15,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
 // buildHandler runs builds.
@@ -52,6 +51,11 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 		return err
 	}
 	offer.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: build}
+	if sdk.Transition(b.Transition) == sdk.TransitionDelete && len(build.State) == 0 {
+		if err := h.sayLeft(ctx, q, job, b); err != nil {
+			return err
+		}
+	}
 	if sdk.Transition(b.Transition) != sdk.TransitionStart {
 		return agents.Shutdown(ctx, q, b.WorkspaceID)
 	}
@@ -204,7 +208,7 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	if state := built.GetState(); len(state) > 0 {
 		stored.State = h.opts.States.Seal(b.WorkspaceID, state)
 	}
-	if err := h.storeUnsettled(ctx, q, b, tfstate.Outcome{Unknown: built.GetUnknown(), Tainted: built.GetTainted()}, succeeded); err != nil {
+	if err := h.storeUnsettled(ctx, q, b, built, succeeded); err != nil {
 		return err
 	}
 	var kept []uuid.UUID

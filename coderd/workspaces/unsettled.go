@@ -58,6 +58,29 @@ func (h buildHandler) Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pr
 	return nil
 }
 
+// sayLeft names in the log of a build that deletes a workspace without its state which resources stay behind.
+func (h buildHandler) sayLeft(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, b dbsqlc.GetBuildOfferRow) error {
+	stored, err := q.GetStateBefore(ctx, dbsqlc.GetStateBeforeParams{WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber})
+	if database.IsNotFound(err) || job.LogLength > 0 { // nothing was built, or an offer that did not arrive has said it
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read earlier state: %w", err)
+	}
+	text := "The workspace's resources stay behind, and its state, which lists them, cannot be read. Look for them where they were made."
+	state, err := h.opts.States.Open(b.WorkspaceID, stored)
+	if err == nil {
+		left, err := tfstate.Resources(state)
+		if err == nil {
+			if len(left) == 0 {
+				return nil
+			}
+			text = "These resources stay behind, and nothing manages them any more: " + strings.Join(left, ", ") + ". Remove them where they were made."
+		}
+	}
+	return h.opts.Jobs.Warn(ctx, q, job, "Preparing", text)
+}
+
 // unsettledBefore returns what the previous build left unsettled.
 func (h buildHandler) unsettledBefore(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow) (tfstate.Outcome, error) {
 	before, err := q.GetUnsettledBefore(ctx, dbsqlc.GetUnsettledBeforeParams{WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber})
@@ -70,14 +93,15 @@ func (h buildHandler) unsettledBefore(ctx context.Context, q *dbsqlc.Queries, b 
 	return tfstate.Outcome{Unknown: before.UnknownResources, Tainted: before.TaintedResources}, nil
 }
 
-// storeUnsettled keeps what a build left unsettled and, unless it succeeded, what earlier builds had left.
-func (h buildHandler) storeUnsettled(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, left tfstate.Outcome, succeeded bool) error {
+// storeUnsettled keeps what a build left unsettled and, unless it succeeded, what earlier builds had left and its state does not settle.
+func (h buildHandler) storeUnsettled(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, built *provisionerpb.BuildResult, succeeded bool) error {
+	left := tfstate.Outcome{Unknown: built.GetUnknown(), Tainted: built.GetTainted()}
 	if !succeeded {
 		before, err := h.unsettledBefore(ctx, q, b)
 		if err != nil {
 			return err
 		}
-		left.Unknown, left.Tainted = merged(left.Unknown, before.Unknown), merged(left.Tainted, before.Tainted)
+		left.Unknown, left.Tainted = merged(left.Unknown, before.Unknown), merged(left.Tainted, tfstate.Tainted(built.GetState(), before.Tainted))
 	}
 	if len(left.Unknown)+len(left.Tainted) == 0 {
 		return nil

@@ -99,7 +99,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 		stage = stageDelete
 		if len(bytes.TrimSpace(work.GetState())) == 0 {
 			r.log.enter(stage)
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Nothing was built: there is nothing to delete")
+			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "The workspace has no Terraform state: this build destroys nothing")
 			return nil
 		}
 	case provisionerpb.Transition_TRANSITION_STOP:

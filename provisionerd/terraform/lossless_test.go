@@ -145,6 +145,45 @@ func TestHalfMadeIsTainted(t *testing.T) {
 	}
 }
 
+// TestFailedProvisionerIsNamed: Terraform itself taints a resource whose provisioner fails or is interrupted. The build names it as it names
+// those that the provisioner daemon marks.
+func TestFailedProvisionerIsNamed(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	for how, command := range map[string]string{"canceled": "echo waiting; sleep 3600", "failed": "exit 3"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			j := newTrial(t, files(fmt.Sprintf(`
+resource "terraform_data" "fine" {}
+resource "terraform_data" "slow" {
+  for_each = { "a b" = terraform_data.fine.id }
+  provisioner "local-exec" {
+    command = %q
+  }
+}
+`, command)))
+			var once sync.Once
+			j.sink.onLine = func(line string) {
+				if strings.HasSuffix(line, "waiting") {
+					once.Do(func() { close(j.stop) })
+				}
+			}
+			result := j.build(e, &provisionerpb.WorkspaceBuild{Transition: start})
+			built := result.GetWorkspaceBuild()
+			const slow = `terraform_data.slow["a b"]`
+			if diff := cmp.Diff([]string{slow}, built.GetTainted()); diff != "" {
+				t.Errorf("tainted (-want +got):\n%s", diff)
+			}
+			if result.GetCanceled() != (how == "canceled") || !strings.Contains(result.GetError(), "made anew by the next build: "+slow+".") {
+				t.Errorf("canceled %v, error %q", result.GetCanceled(), result.GetError())
+			}
+			if diff := cmp.Diff([]string{"fine", "slow tainted"}, statuses(t, built.GetState())); diff != "" {
+				t.Errorf("state (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestStateFileIsNoFile: a template puts something else where the daemon expects a state. The daemon does not follow it or wait for it; the
 // job fails with the reason and keeps the true state.
 func TestStateFileIsNoFile(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +29,7 @@ type Outcome struct {
 	Unknown []string
 	// Tainted resources are unfinished and marked in the state, so the next build replaces them.
 	Tainted []string
-	// Failed resources ended with an error that Terraform recorded.
+	// Failed resources ended with an error that Terraform recorded, without marking them.
 	Failed []string
 }
 
@@ -39,19 +41,22 @@ func Settle(state []byte, changes []*provisionerpb.Change, ended bool) (Outcome,
 	for _, c := range changes {
 		last[c.GetAddress()] = c
 	}
-	has, err := addresses(state)
+	has, err := statuses(state)
 	if err != nil {
-		has = map[string]bool{} // no resource is known to exist
+		has = map[string]string{} // no resource is known to exist
 	}
 	var out Outcome
 	for addr, c := range last {
 		errored := c.GetEnd() == provisionerpb.Change_END_ERRORED
+		status, kept := has[addr]
 		switch {
+		case status == statusTainted: // by Terraform itself, which outlived the failure
+			out.Tainted = append(out.Tainted, addr)
 		case errored && (ended || !c.GetCreates()):
 			out.Failed = append(out.Failed, addr)
 		case !c.GetCreates() && c.GetEnd() == provisionerpb.Change_END_UNSPECIFIED:
 			out.Unknown = append(out.Unknown, addr)
-		case c.GetCreates() && !has[addr]:
+		case c.GetCreates() && !kept:
 			out.Unknown = append(out.Unknown, addr)
 		case c.GetCreates() && c.GetEnd() != provisionerpb.Change_END_COMPLETE:
 			out.Tainted = append(out.Tainted, addr)
@@ -153,9 +158,35 @@ type instance struct {
 
 var errNotState = errors.New("not a Terraform state of version 4")
 
-// addresses returns the addresses of the managed resources in a state, or none if state is empty.
-func addresses(state []byte) (map[string]bool, error) {
-	all := map[string]bool{}
+// statusTainted is the status of an instance that the next build replaces. Others have none.
+const statusTainted = "tainted"
+
+// Resources returns the addresses of the managed resources in a state, sorted, without those that exist in the state alone: agents, apps and
+// what else begins with coder_.
+func Resources(state []byte) ([]string, error) {
+	all, err := statuses(state)
+	maps.DeleteFunc(all, func(addr, _ string) bool {
+		typ, _, _ := strings.Cut(addr[modulePath.FindStringIndex(addr)[1]:], ".")
+		return strings.HasPrefix(typ, "coder_")
+	})
+	return slices.Sorted(maps.Keys(all)), err
+}
+
+// modulePath matches the modules at the beginning of an address.
+var modulePath = regexp.MustCompile(`^(module\.[^.\[]+(\[(\d+|"([^"\\]|\\.)*")\])?\.)*`)
+
+// Tainted returns those of the addresses that are tainted in a state, or all of them if the state is empty or unreadable.
+func Tainted(state []byte, addrs []string) []string {
+	all, err := statuses(state)
+	if err != nil || len(bytes.TrimSpace(state)) == 0 {
+		return addrs
+	}
+	return slices.DeleteFunc(slices.Clone(addrs), func(addr string) bool { return all[addr] != statusTainted })
+}
+
+// statuses returns the managed resources in a state by address, with their status, or none if state is empty.
+func statuses(state []byte) (map[string]string, error) {
+	all := map[string]string{}
 	if len(bytes.TrimSpace(state)) == 0 {
 		return all, nil
 	}
@@ -172,7 +203,7 @@ func addresses(state []byte) (map[string]bool, error) {
 	for _, r := range s.Resources {
 		for _, i := range r.Instances {
 			if r.Mode == "managed" && i.Deposed == "" {
-				all[Address(r.Module, r.Type, r.Name, i.IndexKey)] = true
+				all[Address(r.Module, r.Type, r.Name, i.IndexKey)] = i.Status
 			}
 		}
 	}
@@ -234,10 +265,10 @@ func taintResource(raw map[string]json.RawMessage, addrs []string) (marked bool,
 		return false, fmt.Errorf("read instances: %w", err)
 	}
 	for n, i := range r.Instances {
-		if i.Deposed != "" || i.Status == "tainted" || instances[n] == nil || !slices.Contains(addrs, Address(r.Module, r.Type, r.Name, i.IndexKey)) {
+		if i.Deposed != "" || i.Status == statusTainted || instances[n] == nil || !slices.Contains(addrs, Address(r.Module, r.Type, r.Name, i.IndexKey)) {
 			continue
 		}
-		instances[n]["status"] = json.RawMessage(`"tainted"`)
+		instances[n]["status"] = json.RawMessage(`"` + statusTainted + `"`)
 		marked = true
 	}
 	if marked {

@@ -44,18 +44,19 @@ func TestSettle(t *testing.T) {
 		ended   bool
 		want    tfstate.Outcome
 	}{
-		"nothing":                      {},
-		"complete":                     {changes: []*provisionerpb.Change{change("t.a", true, begins), change("t.a", true, complete)}},
-		"complete, state older":        {changes: []*provisionerpb.Change{change("t.new", true, complete)}, want: tfstate.Outcome{Unknown: []string{"t.new"}}},
-		"in flight, in the state":      {changes: []*provisionerpb.Change{change("t.a", true, begins)}, want: tfstate.Outcome{Tainted: []string{"t.a"}}},
-		"in flight, not in the state":  {changes: []*provisionerpb.Change{change("t.new", true, begins)}, want: tfstate.Outcome{Unknown: []string{"t.new"}}},
-		"tainted already":              {changes: []*provisionerpb.Change{change(`module.m["x"].t.b[1]`, true, begins)}, want: tfstate.Outcome{Tainted: []string{`module.m["x"].t.b[1]`}}},
-		"only an old object is there":  {changes: []*provisionerpb.Change{change(`module.m["x"].t.b[2]`, true, begins)}, want: tfstate.Outcome{Unknown: []string{`module.m["x"].t.b[2]`}}},
-		"odd key":                      {changes: []*provisionerpb.Change{change(`module.m["x"].t.b["q\"$${"]`, true, begins)}, want: tfstate.Outcome{Tainted: []string{`module.m["x"].t.b["q\"$${"]`}}},
-		"update in flight":             {changes: []*provisionerpb.Change{change("t.a", false, begins)}, want: tfstate.Outcome{Unknown: []string{"t.a"}}},
-		"failed, written down":         {changes: []*provisionerpb.Change{change("t.a", true, errored), change("t.new", true, errored)}, ended: true, want: tfstate.Outcome{Failed: []string{"t.a", "t.new"}}},
-		"failed, then killed":          {changes: []*provisionerpb.Change{change("t.a", true, errored), change("t.new", true, errored)}, want: tfstate.Outcome{Unknown: []string{"t.new"}, Tainted: []string{"t.a"}}},
-		"a data source is no resource": {changes: []*provisionerpb.Change{change("d.a", true, begins)}, want: tfstate.Outcome{Unknown: []string{"d.a"}}},
+		"nothing":                         {},
+		"complete":                        {changes: []*provisionerpb.Change{change("t.a", true, begins), change("t.a", true, complete)}},
+		"complete, state older":           {changes: []*provisionerpb.Change{change("t.new", true, complete)}, want: tfstate.Outcome{Unknown: []string{"t.new"}}},
+		"in flight, in the state":         {changes: []*provisionerpb.Change{change("t.a", true, begins)}, want: tfstate.Outcome{Tainted: []string{"t.a"}}},
+		"in flight, not in the state":     {changes: []*provisionerpb.Change{change("t.new", true, begins)}, want: tfstate.Outcome{Unknown: []string{"t.new"}}},
+		"tainted already":                 {changes: []*provisionerpb.Change{change(`module.m["x"].t.b[1]`, true, begins)}, want: tfstate.Outcome{Tainted: []string{`module.m["x"].t.b[1]`}}},
+		"only an old object is there":     {changes: []*provisionerpb.Change{change(`module.m["x"].t.b[2]`, true, begins)}, want: tfstate.Outcome{Unknown: []string{`module.m["x"].t.b[2]`}}},
+		"odd key":                         {changes: []*provisionerpb.Change{change(`module.m["x"].t.b["q\"$${"]`, true, begins)}, want: tfstate.Outcome{Tainted: []string{`module.m["x"].t.b["q\"$${"]`}}},
+		"update in flight":                {changes: []*provisionerpb.Change{change("t.a", false, begins)}, want: tfstate.Outcome{Unknown: []string{"t.a"}}},
+		"failed, written down":            {changes: []*provisionerpb.Change{change("t.a", true, errored), change("t.new", true, errored)}, ended: true, want: tfstate.Outcome{Failed: []string{"t.a", "t.new"}}},
+		"failed, and marked by Terraform": {changes: []*provisionerpb.Change{change(`module.m["x"].t.b[1]`, true, begins), change(`module.m["x"].t.b[1]`, true, errored)}, ended: true, want: tfstate.Outcome{Tainted: []string{`module.m["x"].t.b[1]`}}},
+		"failed, then killed":             {changes: []*provisionerpb.Change{change("t.a", true, errored), change("t.new", true, errored)}, want: tfstate.Outcome{Unknown: []string{"t.new"}, Tainted: []string{"t.a"}}},
+		"a data source is no resource":    {changes: []*provisionerpb.Change{change("d.a", true, begins)}, want: tfstate.Outcome{Unknown: []string{"d.a"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +64,7 @@ func TestSettle(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("outcome (-want +got):\n%s", diff)
 			}
-			if name == "tainted already" || len(c.want.Tainted) == 0 {
+			if name == "tainted already" || name == "failed, and marked by Terraform" || len(c.want.Tainted) == 0 {
 				if string(state) != text {
 					t.Errorf("the state was changed:\n%s", state)
 				}
@@ -71,6 +72,21 @@ func TestSettle(t *testing.T) {
 			}
 			same(t, state, c.want.Tainted)
 		})
+	}
+}
+
+func TestTainted(t *testing.T) {
+	t.Parallel()
+	addrs := []string{"t.a", `module.m["x"].t.b[1]`, "t.gone"}
+	for state, want := range map[string][]string{text: addrs[1:2], `{"version":4}`: {}, "": addrs, "torn": addrs} {
+		if diff := cmp.Diff(want, tfstate.Tainted([]byte(state), addrs)); diff != "" {
+			t.Errorf("tainted in %.20q (-want +got):\n%s", state, diff)
+		}
+	}
+	all, err := tfstate.Resources([]byte(text))
+	want := []string{`module.m["x"].t.b["q\"$${"]`, `module.m["x"].t.b[0]`, `module.m["x"].t.b[1]`, "t.a"}
+	if diff := cmp.Diff(want, all); err != nil || diff != "" {
+		t.Errorf("resources, %v (-want +got):\n%s", err, diff)
 	}
 }
 

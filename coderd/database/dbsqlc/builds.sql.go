@@ -325,6 +325,23 @@ func (q *Queries) GetLatestBuild(ctx context.Context, workspaceID uuid.UUID) (Ge
 	return i, err
 }
 
+const getStateBefore = `-- name: GetStateBefore :one
+SELECT state FROM workspace_builds WHERE workspace_id = $1 AND build_number < $2 AND state <> '' ORDER BY build_number DESC LIMIT 1
+`
+
+type GetStateBeforeParams struct {
+	WorkspaceID uuid.UUID
+	BuildNumber int32
+}
+
+// Returns the newest state that is not empty of the builds before the given number.
+func (q *Queries) GetStateBefore(ctx context.Context, arg GetStateBeforeParams) ([]byte, error) {
+	row := q.db.QueryRow(ctx, getStateBefore, arg.WorkspaceID, arg.BuildNumber)
+	var state []byte
+	err := row.Scan(&state)
+	return state, err
+}
+
 const getStateRemoved = `-- name: GetStateRemoved :one
 SELECT state_removed_at FROM workspace_builds WHERE id = $1
 `

@@ -86,6 +86,10 @@ ORDER BY b.created_at DESC, b.build_number DESC;
 -- name: GetBuildState :one
 SELECT state FROM workspace_builds WHERE id = $1;
 
+-- name: GetStateBefore :one
+-- Returns the newest state that is not empty of the builds before the given number.
+SELECT state FROM workspace_builds WHERE workspace_id = $1 AND build_number < $2 AND state <> '' ORDER BY build_number DESC LIMIT 1;
+
 -- name: GetStateRemoved :one
 -- Returns when retention removed the state; null if it did not.
 SELECT state_removed_at FROM workspace_builds WHERE id = $1;

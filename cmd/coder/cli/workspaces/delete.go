@@ -2,6 +2,7 @@ package workspaces
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,7 @@ func deleteCmd(g *global.Flags) *cobra.Command {
 			return onWorkspace(g, cmd, args[0], func(ctx context.Context, client *sdk.Client, ws sdk.Workspace) error {
 				text := "Delete " + ws.FullName() + " and everything it holds?"
 				if opts.orphan {
-					text = "Forget " + ws.FullName() + " without destroying its resources?"
+					text = "Forget " + ws.FullName() + " without destroying its resources" + namesOf(ws.LatestBuild.Resources) + "?"
 				}
 				if err := g.Confirm(cmd, opts.yes, text, false); err != nil {
 					return err
@@ -39,4 +40,18 @@ func deleteCmd(g *global.Flags) *cobra.Command {
 	opts.flags(cmd)
 	cmd.Flags().BoolVar(&opts.orphan, "orphan", false, "forget the resources instead of destroying them; for template admins")
 	return cmd
+}
+
+// namesOf lists resources in parentheses, or returns "" if there are none.
+func namesOf(resources []sdk.WorkspaceResource) string {
+	var names []string
+	for _, r := range resources {
+		if !strings.HasPrefix(r.Type, "coder_") {
+			names = append(names, r.Type+"."+r.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
 }
