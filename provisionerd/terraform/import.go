@@ -39,6 +39,9 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	}
 	found.Variables, found.Readme = t.Variables, t.Readme
 	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey, found.NamesOwnerOidcAccessToken = t.Token, t.Key, t.OIDCToken
+	for _, line := range t.Outdated {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
+	}
 	if t.Impossible != nil {
 		return t.Impossible
 	}

@@ -2,6 +2,7 @@ package terraform
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -112,7 +113,9 @@ type diagnostic struct {
 	Detail   string `json:"detail"`
 	Address  string `json:"address"`
 	Snippet  *struct {
-		Values []struct {
+		Context string `json:"context"` // of the block around it, such as resource "coder_agent" "main"
+		Code    string `json:"code"`    // the source's lines
+		Values  []struct {
 			Traversal string `json:"traversal"`
 		} `json:"values"`
 	} `json:"snippet"`
@@ -133,7 +136,7 @@ func (d diagnostic) String() string {
 		}
 		text += detail
 	}
-	if hint := d.hint(); hint != "" {
+	if hint := cmp.Or(d.hint(), d.removed()); hint != "" {
 		text = hint + " (" + text + ")"
 	}
 	if d.Range != nil && d.Range.Filename == variablesFile {

@@ -2,6 +2,7 @@ package template
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/legacy"
 	"github.com/codermesh/codermesh/internal/syntax"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -38,6 +40,7 @@ type Source struct {
 	Cost      bool // sets the daily cost of a resource
 
 	places     map[string]string // file and line by address: resources, "data." and data sources, "module." and its name
+	Outdated   []string          // sentences about version constraints that exclude the built-in provider
 	Ignored    map[string]string // sentences about features without effect here, by address
 	Impossible error             // why an agent could never connect; nil if no reason is known
 }
@@ -163,20 +166,32 @@ func (t *Source) readSettings(body hcl.Body) {
 		}
 		attrs, _ := block.Body.JustAttributes() // Terraform will report what is wrong with them
 		for name, attr := range attrs {
-			source := name
-			if value, ok := syntax.Literal(attr.Expr); ok && value.Type().IsObjectType() && !value.IsNull() && value.Type().HasAttribute("source") {
-				if s := value.GetAttr("source"); s.IsKnown() && !s.IsNull() && s.Type() == cty.String {
-					source = s.AsString()
-				}
-			}
+			source := cmp.Or(member(attr.Expr, "source"), name)
 			switch source {
-			case "coder", "coder/coder", "registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder",
-				"terraform", "terraform.io/builtin/terraform":
+			case "coder", "coder/coder", "registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder":
+				if wanted := member(attr.Expr, "version"); legacy.Excludes(wanted) {
+					t.Outdated = append(t.Outdated, fmt.Sprintf(
+						"%s:%d: version %q excludes the provider coder %s, which is built in and runs all the same. To adapt the template, run: coder templates migrate FOLDER",
+						attr.Range.Filename, attr.Range.Start.Line, wanted, legacy.Version))
+				}
+			case "terraform", "terraform.io/builtin/terraform":
 			default:
 				t.NeedsInit = true
 			}
 		}
 	}
+}
+
+// member returns the literal text that an object has under a name, or "".
+func member(expr hcl.Expression, name string) string {
+	value, ok := syntax.Literal(expr)
+	if !ok || !value.Type().IsObjectType() || value.IsNull() || !value.Type().HasAttribute(name) {
+		return ""
+	}
+	if s := value.GetAttr(name); s.IsKnown() && !s.IsNull() && s.Type() == cty.String {
+		return s.AsString()
+	}
+	return ""
 }
 
 func (t *Source) readVariable(block *hcl.Block, text []byte) {

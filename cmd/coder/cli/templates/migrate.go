@@ -1,0 +1,113 @@
+package templates
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/legacy"
+	"github.com/codermesh/codermesh/internal/tty"
+)
+
+func templatesMigrateCmd(g *global.Flags) *cobra.Command {
+	var write bool
+	cmd := &cobra.Command{
+		Use:   "migrate [folder]",
+		Short: "Rewrite a template for the built-in version of the provider coder",
+		Long: `Rewrite what a template for an older version of the Terraform provider coder uses and the built-in version ` + legacy.Version + ` lacks. Without --write
+the changes are shown as a diff, and no file changes. Comments and all other lines stay as they are. What you must change by hand is listed with file and
+line. Subfolders are rewritten, too, except hidden ones.`,
+		Example: `  coder templates migrate ./docker
+  coder templates migrate ./docker --write && terraform fmt ./docker`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			return runMigrate(g, dir, write)
+		},
+	}
+	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the changes to the files")
+	return cmd
+}
+
+func runMigrate(g *global.Flags, dir string, write bool) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return exit.Try(fault.New(fault.NotFound, "cannot open the folder: %w", err), "coder templates migrate FOLDER")
+	}
+	defer root.Close()
+	files, err := readSources(root)
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return exit.Try(fault.New(fault.NotFound, "the folder %s has no .tf file", dir), "coder templates migrate FOLDER")
+	}
+	changed, left, err := legacy.Rewrite(files)
+	if err != nil {
+		return exit.Try(err, "Correct the file, then run the command again.")
+	}
+	out, log := g.Streams().Out, g.Streams().Err
+	names := slices.Sorted(maps.Keys(changed))
+	for _, name := range names {
+		if !write {
+			diff := unified(name, string(files[name]), string(changed[name]))
+			if g.Streams().OutTTY { // a program gets it as it is
+				diff = tty.Clean(diff)
+			}
+			fmt.Fprint(out, diff)
+			continue
+		}
+		if err := root.WriteFile(name, changed[name], 0o644); err != nil { // keeps the mode of a file that exists
+			return fault.New(fault.Invalid, "cannot write the file: %w", err)
+		}
+		fmt.Fprintf(out, "%s\n", tty.Clean(name))
+	}
+	if len(left) > 0 {
+		fmt.Fprintln(log, "Change by hand:")
+	}
+	for _, f := range left {
+		fmt.Fprintf(log, "  %s\n", tty.Clean(f.String()))
+	}
+	switch {
+	case len(changed) == 0 && len(left) == 0:
+		fmt.Fprintln(log, "Nothing to change: the template fits version "+legacy.Version+" of the provider coder.")
+	case len(changed) > 0 && !write:
+		fmt.Fprintln(log, "To write the changes, add --write.")
+	}
+	return nil
+}
+
+// readSources reads the Terraform files of a folder, by their names with slashes. It leaves out hidden folders and links.
+func readSources(root *os.Root) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fault.New(fault.Invalid, "cannot read the folder: %w", err)
+		}
+		if entry.IsDir() && name != "." && strings.HasPrefix(path.Base(name), ".") {
+			return fs.SkipDir
+		}
+		if !entry.Type().IsRegular() || !strings.HasSuffix(name, ".tf") && !strings.HasSuffix(name, ".tf.json") {
+			return nil
+		}
+		text, err := root.ReadFile(name)
+		if err != nil {
+			return fault.New(fault.Invalid, "cannot read the file: %w", err)
+		}
+		files[name] = text
+		return nil
+	})
+	return files, err
+}
