@@ -26,7 +26,7 @@ func newEvaluator(ctx context.Context, log *slog.Logger, opts terraformOptions, 
 	if err != nil {
 		return nil, nil, err
 	}
-	executorOpts.Slots, executorOpts.Limits, executorOpts.ExtraEnv, executorOpts.Metrics = -1, evaluateLimits, nil, nil // nothing is kept warm before the first form
+	executorOpts.Slots, executorOpts.Limits, executorOpts.ExtraEnv, executorOpts.Files, executorOpts.Metrics = -1, evaluateLimits, nil, nil, nil // nothing is kept warm before the first form
 	executorOpts.Like = like
 	executor, err := terraform.New(ctx, executorOpts)
 	if err != nil {

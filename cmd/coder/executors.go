@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -38,6 +39,7 @@ type terraformOptions struct {
 	spaces    terraform.WorkspaceLimits
 	env       []string
 	readable  []string
+	files     []string // NAME=PATH
 	hidden    []string // files and folders, see hide
 	// mayRunUnconfined is as in terraform.Options.
 	mayRunUnconfined func(context.Context) error
@@ -54,6 +56,9 @@ func (opts *terraformOptions) flags(f *pflag.FlagSet) {
 	workspaceLimitFlags(f, &opts.spaces)
 	f.StringArrayVar(&opts.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
 	f.StringArrayVar(&opts.readable, "provisioner-read", nil, "file or folder of this machine that templates and workspaces may read; may be repeated")
+	f.StringArrayVar(&opts.files, "provisioner-file", nil,
+		"NAME=PATH: file that templates get a copy of, found by the variable NAME, or as NAME below HOME if it is a path such as .kube/config; may be repeated")
+	flags.SetEnv(f.Lookup("provisioner-file"), "CODER_PROVISIONER_FILE")
 	flags.SetEnv(f.Lookup("terraform"), "CODER_TERRAFORM_BINARY")
 	flags.SetEnv(f.Lookup("install-terraform"), "CODER_INSTALL_TERRAFORM")
 	flags.SetEnv(f.Lookup("cache-dir"), "CODER_CACHE_DIRECTORY", "CACHE_DIRECTORY")
@@ -89,6 +94,10 @@ func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terrafo
 	if err != nil {
 		return terraform.Options{}, fmt.Errorf("find own program: %w", err)
 	}
+	files, err := opts.jobFiles()
+	if err != nil {
+		return terraform.Options{}, err
+	}
 	return terraform.Options{
 		Logger:    log,
 		Binary:    opts.binary,
@@ -98,9 +107,21 @@ func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terrafo
 		Worker:    []string{exe, workerCommand},
 		Isolation: opts.isolation, DockerSocket: opts.docker,
 		JobLimits: opts.limits, WorkspaceLimits: opts.spaces, MayRunUnconfined: opts.mayRunUnconfined,
-		ExtraEnv: opts.env, Readable: opts.readable, Hidden: opts.hidden,
+		ExtraEnv: opts.env, Readable: opts.readable, Files: files, Hidden: opts.hidden,
 		Metrics: opts.metrics,
 	}, nil
+}
+
+// jobFiles parses --provisioner-file.
+func (opts *terraformOptions) jobFiles() (files []terraform.JobFile, err error) {
+	for _, text := range opts.files {
+		name, path, ok := strings.Cut(text, "=")
+		if !ok || name == "" || path == "" {
+			return nil, fault.New(fault.Invalid, "--provisioner-file %s must have the form NAME=PATH", text)
+		}
+		files = append(files, terraform.JobFile{Name: name, Path: path})
+	}
+	return files, nil
 }
 
 // executors run the jobs of a process, one for each daemon.

@@ -16,6 +16,11 @@ import (
 func (opts *terraformOptions) hide(cmd *cobra.Command, configDir, postgresURL string) {
 	files := append(settings.SecretFiles(cmd), filesOfURL(postgresURL)...)
 	files = append(files, filesOfEnvironment(os.Environ(), opts.env)...)
+	for _, text := range opts.files { // jobs get copies
+		if _, path, ok := strings.Cut(text, "="); ok {
+			files = append(files, path)
+		}
+	}
 	opts.hidden = nil
 	for _, name := range append(files, configDir) {
 		if absolute, err := filepath.Abs(name); err == nil && name != "" {

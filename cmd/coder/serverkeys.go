@@ -147,6 +147,7 @@ var jobKeys = map[string]settings.Key{
 	"provisioner-docker-socket": {Path: "provisioning.dockerSocket"},
 	"provisioner-env":           {Path: "provisioning.env"},
 	"provisioner-read":          {Path: "provisioning.read"},
+	"provisioner-file":          {Path: "provisioning.files"},
 	"provisioner-job-memory":    {Path: "provisioning.jobLimits.memory"},
 	"provisioner-job-processes": {Path: "provisioning.jobLimits.processes"},
 	"provisioner-job-cpus":      {Path: "provisioning.jobLimits.cpus"},

@@ -24,7 +24,7 @@ import (
 // them, what an owner's template must still be able to do. TestAttacksAsPlainUser runs them again without root.
 
 // plainTests matches the tests that hold for every account.
-const plainTests = "^(TestAttacks|TestPrivateRegistry|TestInitHasNoCredentials|TestTemplatesDoNotConfigureGit|TestStartsAreClean|TestWorkspaceLimits|TestNothingSurvives|TestSurvivorCannotSwapFolders|TestWorkspacesApart|TestProcessStarter|TestOtherJobsWorker|TestProviderIsNeededLate|TestTimeLimit|TestDiskLimit|TestMemoryAndProcessLimits)$"
+const plainTests = "^(TestAttacks|TestPrivateRegistry|TestInitHasNoCredentials|TestTemplatesDoNotConfigureGit|TestStartsAreClean|TestWorkspaceLimits|TestNothingSurvives|TestSurvivorCannotSwapFolders|TestWorkspacesApart|TestProcessStarter|TestOtherJobsWorker|TestProviderIsNeededLate|TestTimeLimit|TestDiskLimit|TestMemoryAndProcessLimits|TestJobFiles)$"
 
 func TestAttacksAsPlainUser(t *testing.T) {
 	t.Parallel()

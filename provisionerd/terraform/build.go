@@ -377,6 +377,9 @@ func (r *runner) commandError(doing string, err error, out *output, t *template.
 func hintAbout(text string) string {
 	lower := strings.ToLower(text)
 	switch {
+	case strings.Contains(text, "config_path") && strings.Contains(text, "invalid path"):
+		return "Jobs have a home folder of their own, without the provisioner's ~/.kube/config. " +
+			"Give them the file with --provisioner-file .kube/config=/etc/codermesh/kubeconfig of the provisioner or the server."
 	case strings.Contains(text, "CODER_WORKSPACES_DIR: "):
 		return `This template starts workspaces on the provisioner's host in the way of an earlier version. Push the starter "process" of this version, or see docs/provisioners.md.`
 	case strings.Contains(lower, "docker") && (strings.Contains(lower, "permission denied") || strings.Contains(lower, "cannot connect")):

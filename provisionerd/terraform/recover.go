@@ -55,7 +55,7 @@ func (e *Executor) putAside() error {
 			var n note
 			if err := json.Unmarshal(text, &n); err == nil && n.JobID != "" {
 				to := filepath.Join(left, remainsName(n.JobID, n.Epoch))
-				if err := errors.Join(os.RemoveAll(to), os.Rename(dir, to)); err != nil {
+				if err := errors.Join(os.RemoveAll(filepath.Join(dir, filesDir)), os.RemoveAll(to), os.Rename(dir, to)); err != nil {
 					return fmt.Errorf("put aside: %w", err)
 				}
 			}

@@ -28,6 +28,7 @@ import (
 //	<run>/s3/w        the job's working folder, a new one for each plan
 //	<run>/s3/h        its HOME
 //	<run>/s3/t        its TMPDIR, with the gate to its provider worker
+//	<run>/s3/f        copies of the operator's files, which the job can only read
 //	<run>/s3/process  the socket by which a build asks for its workspace's process
 //	<run>/x3          the sandbox of its commands, and x3.run, the command
 //	<run>/p3          the process that runs now
@@ -144,6 +145,7 @@ func (s *slot) allow(g grant) error {
 		}
 	}
 	g.cgroup = s.cgroup
+	g = s.grantFiles(g)
 	s.policy = s.e.policyOf(s.e.isolation, s.uid, g, s.pidFile())
 	s.policy.Dir = s.work()
 	return s.equip(s.e.baseEnv)
@@ -171,7 +173,7 @@ func (s *slot) reset() error {
 			return err
 		}
 	}
-	return nil
+	return s.resetFiles()
 }
 
 // renew replaces one of the slot's folders with an empty one that the daemon owns; own hands it over. No process of the job may run.
@@ -294,6 +296,9 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (map[
 	jobEnv := f.public()
 	for name, value := range s.e.baseEnv {
 		jobEnv[name] = value
+	}
+	if err := s.fillFiles(jobEnv); err != nil {
+		return nil, err
 	}
 	jobEnv["HOME"], jobEnv["TMPDIR"] = s.home(), s.tmp()
 	jobEnv[sandbox.ReattachVariable] = string(attached)

@@ -67,6 +67,8 @@ type Options struct {
 	ExtraEnv []string
 	// Readable are files and folders of this host that templates and workspaces may read, in addition to the software and a part of /etc.
 	Readable []string
+	// Files are files of this host, such as credentials, that every job gets a copy of.
+	Files []JobFile
 	// Hidden are files and folders with secrets of the operator, wherever they lie, which templates and workspaces never see.
 	Hidden []string
 	// ServiceAccount is the folder with the credentials of a Kubernetes pod. Jobs may read it if ExtraEnv names KUBERNETES_SERVICE_HOST,
@@ -133,6 +135,9 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	}
 	if opts.Slots == 0 {
 		opts.Slots = 1
+	}
+	if err := checkJobFiles(opts.Files); err != nil {
+		return nil, err
 	}
 	e := &Executor{opts: opts, log: opts.Logger, slots: map[int]*slot{}, evaluations: freeSlots()}
 	if err := e.chooseDirs(); err != nil {

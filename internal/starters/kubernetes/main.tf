@@ -16,7 +16,7 @@ variable "namespace" {
 }
 
 variable "use_kubeconfig" {
-  description = "Whether the provisioner reads ~/.kube/config. Otherwise it runs in the cluster, and uses its service account."
+  description = "Whether the provisioner has a kubeconfig for templates (--provisioner-file). Otherwise it runs in the cluster, and uses its service account."
   type        = bool
   default     = false
 }
