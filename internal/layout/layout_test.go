@@ -338,6 +338,7 @@ var notInSlim = map[string]string{
 	"github.com/hashicorp/terraform-exec":          "no Terraform there",
 	"github.com/hashicorp/hc-install":              "no Terraform there",
 	"github.com/coder/terraform-provider-coder/v2": "no Terraform there",
+	"github.com/hashicorp/hcl/v2":                  "no Terraform there",
 	module + "/coderd":                             "the server is in the full binary",
 	module + "/provisionerd":                       "provisioners run the full binary",
 	module + "/site":                               "the dashboard is the server's",

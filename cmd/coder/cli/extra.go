@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/config"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 // Additional commands of a program get from here what they need of the global flags. All of it is for a running command: its RunE.
@@ -19,6 +20,9 @@ type appKey struct{}
 
 // appOf returns the flags of the run that a command belongs to.
 func appOf(cmd *cobra.Command) *global.Flags { return cmd.Context().Value(appKey{}).(*global.Flags) }
+
+// Streams returns where a command reads and writes.
+func Streams(cmd *cobra.Command) *tty.Streams { return appOf(cmd).Streams() }
 
 // Server describes how to reach the server, according to the global flags.
 type Server struct {

@@ -1,4 +1,4 @@
-package templates
+package main
 
 import (
 	"fmt"
@@ -9,16 +9,24 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/legacy"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-func templatesMigrateCmd(g *global.Flags) *cobra.Command {
+// templatesCmd adds to the templates command what the slim program does not have.
+func templatesCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "templates"}
+	cmd.AddCommand(templatesMigrateCmd())
+	return cmd
+}
+
+func templatesMigrateCmd() *cobra.Command {
 	var write bool
 	cmd := &cobra.Command{
 		Use:   "migrate [folder]",
@@ -29,19 +37,19 @@ line. Subfolders are rewritten, too, except hidden ones.`,
 		Example: `  coder templates migrate ./docker
   coder templates migrate ./docker --write && terraform fmt ./docker`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) == 1 {
 				dir = args[0]
 			}
-			return runMigrate(g, dir, write)
+			return runMigrate(cli.Streams(cmd), dir, write)
 		},
 	}
 	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the changes to the files")
 	return cmd
 }
 
-func runMigrate(g *global.Flags, dir string, write bool) error {
+func runMigrate(streams *tty.Streams, dir string, write bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return exit.Try(fault.New(fault.NotFound, "cannot open the folder: %w", err), "coder templates migrate FOLDER")
@@ -58,15 +66,15 @@ func runMigrate(g *global.Flags, dir string, write bool) error {
 	if err != nil {
 		return exit.Try(err, "Correct the file, then run the command again.")
 	}
-	out, log := g.Streams().Out, g.Streams().Err
+	out, log := streams.Out, streams.Err
 	names := slices.Sorted(maps.Keys(changed))
 	for _, name := range names {
 		if !write {
-			diff := unified(name, string(files[name]), string(changed[name]))
-			if g.Streams().OutTTY { // a program gets it as it is
-				diff = tty.Clean(diff)
+			text := string(diff.Diff(name, files[name], name, changed[name]))
+			if streams.OutTTY { // a program gets it as it is
+				text = tty.Clean(text)
 			}
-			fmt.Fprint(out, diff)
+			fmt.Fprint(out, text)
 			continue
 		}
 		if err := root.WriteFile(name, changed[name], 0o644); err != nil { // keeps the mode of a file that exists
