@@ -85,6 +85,11 @@ func TestScripts(t *testing.T) {
 			env.Setenv("CODER", coder)
 			env.Setenv("PORT", srv.port)
 			env.Setenv("PASSWORD", password)
+			templates, err := filepath.Abs("testdata/templates")
+			if err != nil {
+				return err
+			}
+			env.Setenv("TEMPLATES", templates)
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -1,11 +1,13 @@
 package templates
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -81,9 +83,10 @@ func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job db
 		own[database.Text(key)] = database.Text(value)
 	}
 	var program []byte
-	if len(own) > 0 {
+	// A provisioner that names the places has checked that the values are the same for every build.
+	if found.GetComputedTags() || len(found.GetTagPlaces()) == 0 {
 		var err error
-		if program, err = tagProgram(ctx, q, version, job, found); err != nil {
+		if program, err = tagProgram(ctx, q, version, job, found, own); err != nil {
 			return err
 		}
 	}
@@ -91,7 +94,7 @@ func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job db
 		maps.Copy(tags, own)
 	}
 	if err := jobtags.Check(tags); err != nil {
-		return &jobs.Rejected{Reason: fmt.Sprintf("The template's provisioner tags cannot be used: %v.", err)}
+		return &jobs.Rejected{Reason: atPlaces(found.GetTagPlaces(), fmt.Sprintf("The template's provisioner tags cannot be used: %v.", err))}
 	}
 	data, err := json.Marshal(tags)
 	if err != nil {
@@ -103,22 +106,45 @@ func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job db
 	return nil
 }
 
+// tagText formats tags for messages.
+func tagText(tags map[string]string) string {
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		pairs = append(pairs, key+"="+tags[key])
+	}
+	return cmp.Or(strings.Join(pairs, " "), "none")
+}
+
+// atPlaces puts file and line before a reason.
+func atPlaces(places []string, reason string) string {
+	if len(places) == 0 {
+		return reason
+	}
+	return strings.Join(places, ", ") + ": " + reason
+}
+
 // tagProgram returns the program that computes the template's tags from its parameters, nil if the tags do not depend on
-// them. It tries the program with the parameters' defaults, so that the import fails and not a user's build.
-func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job dbsqlc.ProvisionerJob, found *provisionerpb.ImportResult) ([]byte, error) {
+// them. It tries the program with the parameters' defaults, so that the import fails and not a user's build: the result must
+// be own, the tags that Terraform computes. The error is a *jobs.Rejected if a build could run without one of the tags.
+func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job dbsqlc.ProvisionerJob, found *provisionerpb.ImportResult, own map[string]string) ([]byte, error) {
 	file, err := q.GetFile(ctx, job.FileID)
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
 	}
+	place, unreadable := tagexpr.Place(file.Data)
 	rejected := func(err error) error {
-		return &jobs.Rejected{Reason: fmt.Sprintf("The template's coder_workspace_tags cannot be computed before a build runs: %v.", err)}
+		reason := fmt.Sprintf("The template's coder_workspace_tags cannot be computed before a build runs: %v.", err)
+		if place != "" {
+			reason = place + ": " + reason
+		}
+		return &jobs.Rejected{Reason: reason}
 	}
 	program, err := tagexpr.Parse(file.Data)
-	if err != nil {
-		return nil, rejected(err)
+	if err != nil && (place != "" || len(own) > 0 || found.GetComputedTags()) {
+		return nil, rejected(cmp.Or(unreadable, err))
 	}
 	if program == nil {
-		return nil, nil
+		return nil, unread(place, found, own)
 	}
 	if !slices.ContainsFunc(found.GetParameters(), func(p *provisionerpb.Parameter) bool { return p.GetRequired() }) {
 		defaults := map[string]string{}
@@ -133,6 +159,9 @@ func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job d
 		if err == nil {
 			err = jobtags.Check(tags)
 		}
+		if err == nil && !maps.Equal(tags, own) {
+			err = fmt.Errorf("the server computes %s, and Terraform %s", tagText(tags), tagText(own))
+		}
 		if err != nil {
 			return nil, rejected(err)
 		}
@@ -142,4 +171,16 @@ func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job d
 		return nil, fmt.Errorf("encode computed tags: %w", err)
 	}
 	return data, nil
+}
+
+// unread returns a *jobs.Rejected if the provisioner says that tags depend on data that the server does not find in the source, or reports
+// no tags of a source that has some.
+func unread(place string, found *provisionerpb.ImportResult, own map[string]string) error {
+	if found.GetComputedTags() {
+		return &jobs.Rejected{Reason: atPlaces(found.GetTagPlaces(), "coder_workspace_tags depends on data that its expression does not show: remove depends_on and overriding files.")}
+	}
+	if place == "" || len(own) > 0 {
+		return nil
+	}
+	return &jobs.Rejected{Reason: place + ": the provisioner found no value for coder_workspace_tags: update it to this server's release."}
 }

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -110,6 +111,31 @@ func TestTagsThatCannotBeComputed(t *testing.T) {
 	_, job := tagged(w, "nope", strings.Replace(byRegion, `"${data.coder_parameter.region.value}-rack"`, `data.coder_workspace.me.name`, 1), regional())
 	if job.Status != sdk.JobFailed || !strings.Contains(job.Error, "main.tf:8") || !strings.Contains(job.Error, "data.coder_workspace.me") {
 		t.Errorf("%s: %q", job.Status, job.Error)
+	}
+}
+
+// TestTagsNeverDropped checks that an import fails if the provisioner reports fewer tags than the source declares, or others.
+func TestTagsNeverDropped(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	const block = "data \"coder_workspace_tags\" \"x\" {\n  tags = { environment = \"secure\", dc = %s }\n}\n"
+	other := regional()
+	other.WorkspaceTags["pool"] = "us-rack"
+	hidden := &provisionerpb.ImportResult{WorkspaceTags: map[string]string{"environment": "secure"}, TagPlaces: []string{"main.tf:3"}, ComputedTags: true}
+	for name, c := range map[string]struct {
+		source string
+		found  *provisionerpb.ImportResult
+		want   string
+	}{
+		"unknown":    {fmt.Sprintf(block, "terraform_data.r.output"), &provisionerpb.ImportResult{}, "main.tf:2: terraform_data is not known by then"},
+		"unread":     {fmt.Sprintf(block, "timestamp()"), &provisionerpb.ImportResult{}, "main.tf:2: the provisioner found no value"},
+		"different":  {byRegion, other, "main.tf:8: The template's coder_workspace_tags cannot be computed before a build runs: the server computes pool=eu-rack, and Terraform pool=us-rack"},
+		"depends_on": {fmt.Sprintf(block, `"x"`), hidden, "main.tf:3: coder_workspace_tags depends on data that its expression does not show"},
+	} {
+		_, job := tagged(w, name, c.source, c.found)
+		if job.Status != sdk.JobFailed || !strings.Contains(job.Error, c.want) {
+			t.Errorf("%s: %s: %q, want %q", name, job.Status, job.Error, c.want)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
@@ -24,6 +25,44 @@ type Source struct {
 // names the file. It skips JSON files.
 func RootModule(archive []byte) iter.Seq2[Source, error] {
 	return func(yield func(Source, error) bool) {
+		for file, err := range rootFiles(archive, ".tf") {
+			source := Source{Name: file.name, Text: file.text}
+			if err == nil {
+				source.Body = file.body.(*hclsyntax.Body)
+			}
+			if !yield(source, err) {
+				return
+			}
+		}
+	}
+}
+
+// RootJSON yields the contents of the .tf.json files beside those of RootModule.
+func RootJSON(archive []byte) iter.Seq2[hcl.Body, error] {
+	return func(yield func(hcl.Body, error) bool) {
+		for file, err := range rootFiles(archive, ".tf.json") {
+			if !yield(file.body, err) {
+				return
+			}
+		}
+	}
+}
+
+// Overrides reports whether Terraform merges a file over the others of its module.
+func Overrides(name string) bool {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".json"), ".tf")
+	return name == "override" || strings.HasSuffix(name, "_override")
+}
+
+type rootFile struct {
+	name string
+	text []byte
+	body hcl.Body
+}
+
+// rootFiles yields the parsed files in the top folder of an archive whose names end with suffix.
+func rootFiles(archive []byte, suffix string) iter.Seq2[rootFile, error] {
+	return func(yield func(rootFile, error) bool) {
 		var parser Parser
 		for r := tar.NewReader(bytes.NewReader(archive)); ; {
 			header, err := r.Next()
@@ -31,24 +70,24 @@ func RootModule(archive []byte) iter.Seq2[Source, error] {
 				return
 			}
 			if err != nil {
-				yield(Source{}, fmt.Errorf("read archive: %w", err))
+				yield(rootFile{}, fmt.Errorf("read archive: %w", err))
 				return
 			}
 			name := path.Clean(header.Name)
-			if header.Typeflag != tar.TypeReg || strings.Contains(name, "/") || !strings.HasSuffix(name, ".tf") {
+			if header.Typeflag != tar.TypeReg || strings.Contains(name, "/") || !strings.HasSuffix(name, suffix) {
 				continue
 			}
 			text, err := io.ReadAll(io.LimitReader(r, MaxFile+1)) // the parser refuses more
 			if err != nil {
-				yield(Source{}, fmt.Errorf("read %s: %w", name, err))
+				yield(rootFile{}, fmt.Errorf("read %s: %w", name, err))
 				return
 			}
-			file, diags := parser.Config(name, text)
+			file, diags := parser.File(name, text)
 			if diags.HasErrors() {
-				yield(Source{}, fmt.Errorf("read %s: %w", name, diags))
+				yield(rootFile{}, fmt.Errorf("read %s: %w", name, diags))
 				return
 			}
-			if !yield(Source{name, text, file.Body.(*hclsyntax.Body)}, nil) {
+			if !yield(rootFile{name, text, file.Body}, nil) {
 				return
 			}
 		}

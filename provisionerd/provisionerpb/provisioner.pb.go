@@ -2942,6 +2942,8 @@ type ImportResult struct {
 	NamesOwnerSessionToken    bool                   `protobuf:"varint,9,opt,name=names_owner_session_token,json=namesOwnerSessionToken,proto3" json:"names_owner_session_token,omitempty"` // the source reads data.coder_workspace_owner.*.session_token
 	NamesOwnerSshPrivateKey   bool                   `protobuf:"varint,10,opt,name=names_owner_ssh_private_key,json=namesOwnerSshPrivateKey,proto3" json:"names_owner_ssh_private_key,omitempty"`
 	NamesOwnerOidcAccessToken bool                   `protobuf:"varint,11,opt,name=names_owner_oidc_access_token,json=namesOwnerOidcAccessToken,proto3" json:"names_owner_oidc_access_token,omitempty"`
+	TagPlaces                 []string               `protobuf:"bytes,12,rep,name=tag_places,json=tagPlaces,proto3" json:"tag_places,omitempty"`           // file and line of each coder_workspace_tags; none from provisioners that do not check them
+	ComputedTags              bool                   `protobuf:"varint,13,opt,name=computed_tags,json=computedTags,proto3" json:"computed_tags,omitempty"` // tags depend on parameters or other data: workspace_tags holds those of the import only
 	unknownFields             protoimpl.UnknownFields
 	sizeCache                 protoimpl.SizeCache
 }
@@ -3049,6 +3051,20 @@ func (x *ImportResult) GetNamesOwnerSshPrivateKey() bool {
 func (x *ImportResult) GetNamesOwnerOidcAccessToken() bool {
 	if x != nil {
 		return x.NamesOwnerOidcAccessToken
+	}
+	return false
+}
+
+func (x *ImportResult) GetTagPlaces() []string {
+	if x != nil {
+		return x.TagPlaces
+	}
+	return nil
+}
+
+func (x *ImportResult) GetComputedTags() bool {
+	if x != nil {
+		return x.ComputedTags
 	}
 	return false
 }
@@ -4767,7 +4783,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\aunknown\x18\x05 \x03(\tR\aunknown\x12\x18\n" +
 	"\atainted\x18\x06 \x03(\tR\atainted\"P\n" +
 	"\fDryRunResult\x12@\n" +
-	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\"\xb5\x06\n" +
+	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\"\xf9\x06\n" +
 	"\fImportResult\x12H\n" +
 	"\tvariables\x18\x01 \x03(\v2*.codermesh.provisioner.v1.TemplateVariableR\tvariables\x12C\n" +
 	"\n" +
@@ -4782,7 +4798,10 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x19names_owner_session_token\x18\t \x01(\bR\x16namesOwnerSessionToken\x12<\n" +
 	"\x1bnames_owner_ssh_private_key\x18\n" +
 	" \x01(\bR\x17namesOwnerSshPrivateKey\x12@\n" +
-	"\x1dnames_owner_oidc_access_token\x18\v \x01(\bR\x19namesOwnerOidcAccessToken\x1a@\n" +
+	"\x1dnames_owner_oidc_access_token\x18\v \x01(\bR\x19namesOwnerOidcAccessToken\x12\x1d\n" +
+	"\n" +
+	"tag_places\x18\f \x03(\tR\ttagPlaces\x12#\n" +
+	"\rcomputed_tags\x18\r \x01(\bR\fcomputedTags\x1a@\n" +
 	"\x12WorkspaceTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbb\x01\n" +

@@ -75,6 +75,11 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	if err := r.checkSupport(t, start); err != nil {
 		return err
 	}
+	tags, err := tagsOf(t, start)
+	if err != nil {
+		return err
+	}
+	found.WorkspaceTags, found.TagPlaces, found.ComputedTags = tags.values, tags.places, tags.computed
 	in.facts.transition = "stop"
 	stop, err := r.plan(ctx, in, start.graph)
 	if err != nil {
@@ -115,8 +120,8 @@ func mergeDeclared(found *provisionerpb.ImportResult, projected declared, data [
 		names[name] = address
 	}
 	found.Parameters = all.sorted()
-	// The plan sees all presets, tags and external logins that the projection sees.
-	found.Presets, found.WorkspaceTags = planned.presets, planned.tags
+	// The plan sees all presets and external logins that the projection sees.
+	found.Presets = planned.presets
 	for _, auth := range planned.auths {
 		i := slices.IndexFunc(found.ExternalAuth, func(a *provisionerpb.ExternalAuth) bool { return a.Id == auth.Id })
 		if i < 0 {
@@ -128,7 +133,7 @@ func mergeDeclared(found *provisionerpb.ImportResult, projected declared, data [
 	return nil
 }
 
-// liftedSources returns the files of the template without the validation that an import cannot satisfy.
+// liftedSources returns the files of the template as an import plans them, none if they are written in JSON.
 func liftedSources(t *template.Source) (template.Edited, error) {
 	files, err := t.Files()
 	if errors.Is(err, template.ErrNoProjection) {
@@ -137,14 +142,7 @@ func liftedSources(t *template.Source) (template.Edited, error) {
 	if err != nil {
 		return nil, err
 	}
-	ranges, _ := template.WithoutValidation(files)
-	content := template.Edited{}
-	for _, file := range files {
-		if len(ranges[file.Name]) > 0 {
-			content[file.Name] = template.Blank(file.Text, ranges[file.Name])
-		}
-	}
-	return content, nil
+	return template.Importable(files), nil
 }
 
 // project finds parameters, tags and presets without the rest of the template.

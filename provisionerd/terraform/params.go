@@ -38,16 +38,11 @@ type declared struct {
 	parameters map[string]*provisionerpb.Parameter // by the address of the data source
 	presets    []*provisionerpb.Preset
 	auths      []*provisionerpb.ExternalAuth
-	tags       map[string]string
 }
 
 type authAttributes struct {
 	ID       string `json:"id"`
 	Optional bool   `json:"optional"`
-}
-
-type tagsAttributes struct {
-	Tags map[string]string `json:"tags"`
 }
 
 // readDeclared reads data sources of the coder provider.
@@ -68,15 +63,6 @@ func readDeclared(data []node) (declared, error) {
 			var a authAttributes
 			err = json.Unmarshal(n.attrs, &a)
 			d.auths = append(d.auths, &provisionerpb.ExternalAuth{Id: a.ID, Optional: a.Optional})
-		case "coder_workspace_tags":
-			var t tagsAttributes
-			err = json.Unmarshal(n.attrs, &t)
-			for key, value := range t.Tags {
-				if d.tags == nil {
-					d.tags = map[string]string{}
-				}
-				d.tags[key] = value
-			}
 		}
 		if err != nil {
 			return declared{}, fmt.Errorf("read data.%s.%s: %w", n.typ, n.name, err)

@@ -34,6 +34,7 @@ type planned struct {
 	resources []node // managed, with their dependencies
 	data      []node
 	graph     map[string][]string
+	config    configuration
 }
 
 // plan plans the whole template from nothing. Plans contain no dependencies: these come from graph, or, if it is nil, from a graph made
@@ -60,7 +61,7 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 			return planned{}, r.commandError("read the graph", err, out, in.t)
 		}
 	}
-	p := planned{graph: graph}
+	p := planned{graph: graph, config: configurationOf(shown)}
 	if shown.PlannedValues != nil {
 		if p.resources, err = planNodes(shown.PlannedValues.RootModule, tfjson.ManagedResourceMode, graph); err != nil {
 			return planned{}, err
@@ -224,7 +225,7 @@ func parseGraph(dot []byte) map[string][]string {
 func graphName(quoted string) string {
 	name := strings.TrimSuffix(strings.TrimSpace(quoted), ";")
 	name = strings.Trim(name, `"`)
-	return stripIndexes(strings.TrimPrefix(name, "[root] "))
+	return stripIndexes(strings.TrimSuffix(strings.TrimPrefix(name, "[root] "), " (expand)"))
 }
 
 // dryRun returns what a build with the given parameters would make.

@@ -129,8 +129,12 @@ func reportOf(t *testing.T, kind string, attributes any) []byte {
 	if err != nil {
 		t.Fatalf("%s %s: %v", kind, text, err)
 	}
+	tags, err := tagsOf(&template.Source{}, planned{data: data})
+	if err != nil {
+		t.Fatalf("%s %s: %v", kind, text, err)
+	}
 	out, err := proto.MarshalOptions{Deterministic: true}.Marshal(&provisionerpb.ImportResult{
-		StartResources: resources, Parameters: found.sorted(), Presets: found.presets, ExternalAuth: found.auths, WorkspaceTags: found.tags,
+		StartResources: resources, Parameters: found.sorted(), Presets: found.presets, ExternalAuth: found.auths, WorkspaceTags: tags.values,
 	})
 	if err != nil {
 		t.Fatal(err)

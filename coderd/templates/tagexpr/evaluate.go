@@ -67,6 +67,9 @@ func (p *Program) Tags(values map[string]string, variables map[string]Variable) 
 			if tag.IsNull() {
 				return nil, fmt.Errorf("the tag %q has no value", key)
 			}
+			if other, had := tags[key]; had && other != tag.AsString() {
+				return nil, fmt.Errorf("the tag %q is both %q and %q", key, other, tag.AsString())
+			}
 			tags[key] = tag.AsString()
 		}
 	}

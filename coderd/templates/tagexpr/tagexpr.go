@@ -43,6 +43,9 @@ type source struct {
 	locals     map[string]expression
 	parameters map[string]expression // names, by label
 	repeated   map[string]bool       // labels of parameters with count or for_each
+	repeats    []expression          // count and for_each of the tags
+	elsewhere  map[string]bool       // locals in JSON, which cannot be computed; true for those that read other objects
+	override   string                // place of a local, tags or a parameter in a file that overrides others
 }
 
 type expression struct {
@@ -52,21 +55,31 @@ type expression struct {
 	repeated bool   // in a block with count or for_each
 }
 
-// Parse reads the root module from a tar archive. It returns nil if no tag depends on a data source: then the import's
-// values are valid for every build.
+// Place returns the file and line of the first tags in a template, or "" if its .tf files have none.
+func Place(archive []byte) (string, error) {
+	src, err := read(archive)
+	if err != nil || len(src.tags) == 0 {
+		return "", err
+	}
+	return src.tags[0].where, nil
+}
+
+// Parse reads the root module from a tar archive. It returns nil if all tags consist of variables, locals and constants:
+// then the import's values are valid for every build.
 func Parse(archive []byte) (*Program, error) {
 	src, err := read(archive)
 	if err != nil {
 		return nil, err
 	}
 	p := &Program{Locals: map[string]string{}, Parameters: map[string]string{}}
-	dynamic := false
-	for _, tags := range src.tags {
-		reads := src.reads(tags, map[string]bool{})
-		dynamic = dynamic || reads
-	}
+	dynamic := slices.ContainsFunc(slices.Concat(src.tags, src.repeats), func(e expression) bool {
+		return src.reads(e, map[string]bool{})
+	})
 	if !dynamic {
 		return nil, nil
+	}
+	if src.override != "" {
+		return nil, fmt.Errorf("%s: a file that overrides others cannot have tags, parameters or locals there", src.override)
 	}
 	size := 0
 	var need func(e expression) error
@@ -130,31 +143,60 @@ func Parse(archive []byte) (*Program, error) {
 	return p, nil
 }
 
-// reads reports whether an expression depends on a data source.
+// reads reports whether an expression depends on more than constants, variables and what is the same for every build.
 func (s *source) reads(e expression, seen map[string]bool) bool {
 	return slices.ContainsFunc(traversals(e), func(t hcl.Traversal) bool {
-		name := step(t, 1)
-		if t.RootName() != "local" || seen[name] {
-			return t.RootName() == "data"
+		switch t.RootName() {
+		case "var", "path", "terraform", "each", "count": // what repeats a block is examined itself
+			return false
+		case "local":
+			name := step(t, 1)
+			if seen[name] {
+				return false
+			}
+			seen[name] = true
+			local, ok := s.locals[name]
+			return ok && s.reads(local, seen) || s.elsewhere[name]
+		default:
+			return true
 		}
-		seen[name] = true
-		local, ok := s.locals[name]
-		return ok && s.reads(local, seen)
 	})
 }
 
 func read(archive []byte) (*source, error) {
-	src := &source{locals: map[string]expression{}, parameters: map[string]expression{}, repeated: map[string]bool{}}
+	src := &source{locals: map[string]expression{}, parameters: map[string]expression{}, repeated: map[string]bool{}, elsewhere: map[string]bool{}}
 	for file, err := range syntax.RootModule(archive) {
 		if err != nil {
 			return nil, err
 		}
 		src.add(file)
 	}
+	for body, err := range syntax.RootJSON(archive) {
+		if err != nil {
+			return nil, err
+		}
+		src.addJSON(body)
+	}
 	return src, nil
 }
 
+// addJSON notes which locals of a JSON file may differ between builds.
+func (s *source) addJSON(body hcl.Body) {
+	content, _, _ := body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "locals"}}})
+	for _, block := range content.Blocks {
+		attrs, _ := block.Body.JustAttributes() // Terraform reports what is wrong with them
+		for name, attr := range attrs {
+			s.elsewhere[name] = slices.ContainsFunc(attr.Expr.Variables(), func(t hcl.Traversal) bool { return t.RootName() != "var" })
+		}
+	}
+}
+
 func (s *source) add(file syntax.Source) {
+	overrides := func(r hcl.Range) {
+		if s.override == "" && syntax.Overrides(file.Name) {
+			s.override = fmt.Sprintf("%s:%d", file.Name, r.Start.Line)
+		}
+	}
 	of := func(attr *hclsyntax.Attribute, body *hclsyntax.Body) expression {
 		return expression{
 			Expression: attr.Expr, text: string(attr.Expr.Range().SliceBytes(file.Text)),
@@ -166,14 +208,22 @@ func (s *source) add(file syntax.Source) {
 		case block.Type == "locals":
 			for _, key := range slices.Sorted(maps.Keys(block.Body.Attributes)) {
 				s.locals[key] = of(block.Body.Attributes[key], block.Body)
+				overrides(block.TypeRange)
 			}
 		case block.Type != "data" || len(block.Labels) != 2:
 		case block.Labels[0] == "coder_workspace_tags" && block.Body.Attributes["tags"] != nil:
 			s.tags = append(s.tags, of(block.Body.Attributes["tags"], block.Body))
+			for _, name := range []string{"count", "for_each"} {
+				if attr := block.Body.Attributes[name]; attr != nil {
+					s.repeats = append(s.repeats, of(attr, nil))
+				}
+			}
+			overrides(block.TypeRange)
 		case block.Labels[0] == "coder_parameter" && block.Body.Attributes["name"] != nil:
 			label := block.Labels[1]
 			s.parameters[label] = of(block.Body.Attributes["name"], nil)
 			s.repeated[label] = repeats(block.Body)
+			overrides(block.TypeRange)
 		}
 	}
 }

@@ -208,3 +208,31 @@ func FuzzTags(f *testing.F) {
 		}
 	})
 }
+
+// TestWhateverReads checks that tags depend on a build unless they consist of constants, variables and locals.
+func TestWhateverReads(t *testing.T) {
+	t.Parallel()
+	const tags = `data "coder_workspace_tags" "x" { tags = { a = %s } }`
+	for name, c := range map[string]struct {
+		files map[string]string
+		err   string // "": the same for every build
+	}{
+		"a resource":       {map[string]string{"main.tf": fmt.Sprintf(tags, "terraform_data.r.input")}, "main.tf:1: terraform_data is not known by then"},
+		"a module":         {map[string]string{"main.tf": fmt.Sprintf(tags, "module.m.zone")}, "main.tf:1: module is not known by then"},
+		"counted":          {map[string]string{"main.tf": "data \"coder_workspace_tags\" \"x\" {\n  count = data.coder_parameter.region.value == \"eu\" ? 1 : 0\n  tags = { a = 1 }\n}\n"}, "count and for_each"},
+		"counted by a var": {map[string]string{"main.tf": "data \"coder_workspace_tags\" \"x\" {\n  count = var.n\n  tags = { a = count.index }\n}\n"}, ""},
+		"a JSON constant":  {map[string]string{"main.tf": fmt.Sprintf(tags, "local.j"), "l.tf.json": `{"locals": {"j": "x${var.v}"}}`}, ""},
+		"a JSON local":     {map[string]string{"main.tf": fmt.Sprintf(tags, "local.j"), "l.tf.json": `{"locals": {"j": "${data.coder_parameter.region.value}"}}`}, "main.tf:1: there is no local.j"},
+		"an override": {map[string]string{"main.tf": fmt.Sprintf(tags, "data.coder_parameter.region.value"), "x_override.tf": "\nlocals { prefix = 1 }"},
+			"x_override.tf:2: a file that overrides"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.files["parameters.tf"] = parameters
+			p, err := tagexpr.Parse(archive(t, c.files))
+			if c.err == "" && (p != nil || err != nil) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+				t.Errorf("got %v and %v, want an error with %q", p, err, c.err)
+			}
+		})
+	}
+}
