@@ -41,7 +41,15 @@ func OwnerMetadata(accessURL string, u dbsqlc.GetTemplateOwnerFactsRow, groups [
 	}
 }
 
-// Variables returns the values of a version's variables, for Terraform.
+// given reports whether a value of a variable was given to the version. Other rows show the variable's default.
+func given(row dbsqlc.TemplateVersionVariable) bool {
+	if row.Given == nil { // an older server wrote it
+		return row.Value != row.DefaultValue || row.Required
+	}
+	return *row.Given
+}
+
+// Variables returns the values that were given to a version's variables, for Terraform. It knows the defaults of the others.
 func Variables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]*provisionerpb.VariableValue, error) {
 	rows, err := q.ListTemplateVersionVariables(ctx, version)
 	if err != nil {
@@ -49,6 +57,9 @@ func Variables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]*pr
 	}
 	var out []*provisionerpb.VariableValue
 	for _, row := range rows {
+		if !given(row) {
+			continue
+		}
 		out = append(out, &provisionerpb.VariableValue{Name: row.Name, Value: row.Value, Sensitive: row.Sensitive})
 	}
 	return out, nil
@@ -164,21 +175,24 @@ func storeVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, v
 	if err != nil {
 		return fmt.Errorf("list variables: %w", err)
 	}
-	given := map[string]string{}
+	values := map[string]string{}
 	for _, row := range rows {
-		given[row.Name] = row.Value
+		// Before an import, an older server too stores only what was given.
+		if row.Given == nil || *row.Given {
+			values[row.Name] = row.Value
+		}
 	}
 	names := []string{}
 	for _, v := range variables {
 		name := database.Text(v.GetName())
 		names = append(names, name)
-		value, ok := given[name]
-		if !ok {
+		value, isGiven := values[name]
+		if !isGiven {
 			value = database.Text(v.GetDefaultValue())
 		}
 		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{
 			TemplateVersionID: version, Name: name, Description: database.Text(v.GetDescription()), Type: database.Text(v.GetType()), Value: value,
-			DefaultValue: database.Text(v.GetDefaultValue()), Required: v.GetRequired(), Sensitive: v.GetSensitive(),
+			DefaultValue: database.Text(v.GetDefaultValue()), Required: v.GetRequired(), Sensitive: v.GetSensitive(), Given: &isGiven,
 		}); err != nil {
 			return fmt.Errorf("store variable: %w", err)
 		}
@@ -303,12 +317,13 @@ func (h dryRunHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	if err != nil {
 		return err
 	}
-	for _, given := range in.Variables {
-		for _, known := range variables {
-			if known.Name == given.Name {
-				known.Value = given.Value
-			}
+	for _, chosen := range in.Variables {
+		i := slices.IndexFunc(variables, func(v *provisionerpb.VariableValue) bool { return v.GetName() == chosen.Name })
+		if i < 0 {
+			variables = append(variables, &provisionerpb.VariableValue{Name: chosen.Name, Value: chosen.Value, Sensitive: true})
+			continue
 		}
+		variables[i].Value = chosen.Value
 	}
 	offer.Job = &provisionerpb.Offer_TemplateDryRun{TemplateDryRun: &provisionerpb.TemplateDryRun{
 		Variables: variables, Parameters: ParameterValues(in.Parameters), Metadata: metadata,

@@ -166,7 +166,7 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	}
 	for _, v := range values {
 		// Treat it as a secret until the import reports otherwise.
-		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{TemplateVersionID: id, Name: v.Name, Value: v.Value, Sensitive: true}); err != nil {
+		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{TemplateVersionID: id, Name: v.Name, Value: v.Value, Sensitive: true, Given: new(true)}); err != nil {
 			return uuid.Nil, err
 		}
 	}
@@ -199,15 +199,15 @@ func withFileValues(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID, give
 
 // withActiveValues adds the values that the active version was given: users cannot read the sensitive ones and so cannot
 // give them again.
-func withActiveValues(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, given []sdk.VariableValue) ([]sdk.VariableValue, error) {
+func withActiveValues(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, values []sdk.VariableValue) ([]sdk.VariableValue, error) {
 	rows, err := q.ListTemplateVersionVariables(ctx, t.ActiveVersionID)
 	if err != nil {
 		return nil, err
 	}
-	out := slices.Clone(given)
+	out := slices.Clone(values)
 	for _, row := range rows {
-		isGiven := slices.ContainsFunc(given, func(v sdk.VariableValue) bool { return v.Name == row.Name })
-		if !isGiven && row.Value != row.DefaultValue {
+		again := slices.ContainsFunc(values, func(v sdk.VariableValue) bool { return v.Name == row.Name })
+		if given(row) && !again {
 			out = append(out, sdk.VariableValue{Name: row.Name, Value: row.Value})
 		}
 	}

@@ -160,9 +160,9 @@ SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition
 		WHERE g.organization_id = w.organization_id
 			AND (g.id = g.organization_id OR EXISTS (SELECT FROM group_members x WHERE x.group_id = g.id AND x.user_id = m.user_id))
 		ORDER BY g.id = g.organization_id DESC, lower(g.name))::text[] AS groups,
-	ARRAY(SELECT x.name FROM template_version_variables x WHERE x.template_version_id = v.id ORDER BY x.name)::text[] AS variable_names,
-	ARRAY(SELECT x.value FROM template_version_variables x WHERE x.template_version_id = v.id ORDER BY x.name)::text[] AS variable_values,
-	ARRAY(SELECT x.sensitive FROM template_version_variables x WHERE x.template_version_id = v.id ORDER BY x.name)::boolean[] AS variables_sensitive,
+	ARRAY(SELECT x.name FROM template_version_variables x WHERE x.template_version_id = v.id AND COALESCE(x.given, x.value <> x.default_value OR x.required) ORDER BY x.name)::text[] AS variable_names,
+	ARRAY(SELECT x.value FROM template_version_variables x WHERE x.template_version_id = v.id AND COALESCE(x.given, x.value <> x.default_value OR x.required) ORDER BY x.name)::text[] AS variable_values,
+	ARRAY(SELECT x.sensitive FROM template_version_variables x WHERE x.template_version_id = v.id AND COALESCE(x.given, x.value <> x.default_value OR x.required) ORDER BY x.name)::boolean[] AS variables_sensitive,
 	ARRAY(SELECT p.name FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id ORDER BY p.name)::text[] AS parameter_names,
 	ARRAY(SELECT p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id ORDER BY p.name)::text[] AS parameter_values,
 	ARRAY(SELECT p.name FROM workspace_build_parameters p WHERE p.workspace_build_id = before.id ORDER BY p.name)::text[] AS previous_names,

@@ -462,6 +462,7 @@ type TemplateVersionVariable struct {
 	DefaultValue      string
 	Required          bool
 	Sensitive         bool
+	Given             *bool
 }
 
 type User struct {

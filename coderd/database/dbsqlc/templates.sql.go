@@ -942,7 +942,7 @@ func (q *Queries) ListTemplateVersionRows(ctx context.Context, arg ListTemplateV
 }
 
 const listTemplateVersionVariables = `-- name: ListTemplateVersionVariables :many
-SELECT template_version_id, name, description, type, value, default_value, required, sensitive FROM template_version_variables WHERE template_version_id = $1 ORDER BY name
+SELECT template_version_id, name, description, type, value, default_value, required, sensitive, given FROM template_version_variables WHERE template_version_id = $1 ORDER BY name
 `
 
 func (q *Queries) ListTemplateVersionVariables(ctx context.Context, templateVersionID uuid.UUID) ([]TemplateVersionVariable, error) {
@@ -963,6 +963,7 @@ func (q *Queries) ListTemplateVersionVariables(ctx context.Context, templateVers
 			&i.DefaultValue,
 			&i.Required,
 			&i.Sensitive,
+			&i.Given,
 		); err != nil {
 			return nil, err
 		}
@@ -1169,10 +1170,10 @@ func (q *Queries) UpsertTemplateVersionTags(ctx context.Context, arg UpsertTempl
 }
 
 const upsertTemplateVersionVariable = `-- name: UpsertTemplateVersionVariable :exec
-INSERT INTO template_version_variables (template_version_id, name, description, type, value, default_value, required, sensitive)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO template_version_variables (template_version_id, name, description, type, value, default_value, required, sensitive, given)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (template_version_id, name) DO UPDATE SET description = EXCLUDED.description, type = EXCLUDED.type, value = EXCLUDED.value,
-	default_value = EXCLUDED.default_value, required = EXCLUDED.required, sensitive = EXCLUDED.sensitive
+	default_value = EXCLUDED.default_value, required = EXCLUDED.required, sensitive = EXCLUDED.sensitive, given = EXCLUDED.given
 `
 
 type UpsertTemplateVersionVariableParams struct {
@@ -1184,6 +1185,7 @@ type UpsertTemplateVersionVariableParams struct {
 	DefaultValue      string
 	Required          bool
 	Sensitive         bool
+	Given             *bool
 }
 
 // Stores a variable of a version: its name and value before the import, its definition with it.
@@ -1197,6 +1199,7 @@ func (q *Queries) UpsertTemplateVersionVariable(ctx context.Context, arg UpsertT
 		arg.DefaultValue,
 		arg.Required,
 		arg.Sensitive,
+		arg.Given,
 	)
 	return err
 }

@@ -112,10 +112,10 @@ UPDATE template_versions SET readme = $2, names_owner_session_token = $3, names_
 
 -- name: UpsertTemplateVersionVariable :exec
 -- Stores a variable of a version: its name and value before the import, its definition with it.
-INSERT INTO template_version_variables (template_version_id, name, description, type, value, default_value, required, sensitive)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO template_version_variables (template_version_id, name, description, type, value, default_value, required, sensitive, given)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (template_version_id, name) DO UPDATE SET description = EXCLUDED.description, type = EXCLUDED.type, value = EXCLUDED.value,
-	default_value = EXCLUDED.default_value, required = EXCLUDED.required, sensitive = EXCLUDED.sensitive;
+	default_value = EXCLUDED.default_value, required = EXCLUDED.required, sensitive = EXCLUDED.sensitive, given = EXCLUDED.given;
 
 -- name: DeleteTemplateVersionVariablesExcept :exec
 -- Deletes values that were given for variables that the template does not declare.
