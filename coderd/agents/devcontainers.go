@@ -39,7 +39,7 @@ func (s *storing) devcontainers(ctx context.Context, resource, parent uuid.UUID,
 		id, err := uuid.FromBytes(c.GetId())
 		inside, insideErr := uuid.FromBytes(c.GetAgent().GetId())
 		if err != nil || insideErr != nil || id == uuid.Nil || inside == parent {
-			s.log.WarnContext(ctx, "ignored dev container without an id", "workspace", s.batch.WorkspaceID, "agent", parent)
+			s.omit(c.GetAgent().GetPlace(), "The dev container %q is left out: it has no id of its own.", database.Text(c.GetAgent().GetName()))
 			continue
 		}
 		if err := s.agent(ctx, resource, i, c.GetAgent(), kin{parent: &parent, complete: complete}); err != nil {
@@ -68,7 +68,7 @@ func (s *storing) devcontainers(ctx context.Context, resource, parent uuid.UUID,
 			return fmt.Errorf("upsert dev container: %w", err)
 		}
 		if n == 0 {
-			s.log.WarnContext(ctx, "ignored dev container of another agent", "workspace", s.batch.WorkspaceID, "agent", parent)
+			s.omit(c.GetAgent().GetPlace(), "The dev container %q is left out: %s.", name, copied)
 			continue
 		}
 		ids = append(ids, id)

@@ -62,16 +62,24 @@ func CheckAddresses(resources []*provisionerpb.Resource) error {
 
 func checkAddresses(agent *provisionerpb.Agent) error {
 	if problem := CheckExternalURL(agent.GetTroubleshootingUrl()); problem != "" {
-		return fault.New(fault.Invalid, "The agent %q has an address that cannot be opened safely.", database.Text(agent.GetName())).
+		return fault.New(fault.Invalid, "%sThe agent %q has an address that cannot be opened safely.", at(agent.GetPlace()), database.Text(agent.GetName())).
 			WithDetail("The troubleshooting_url of the coder_agent %s.", problem)
 	}
 	for _, app := range agent.GetApps() {
 		if problem := CheckExternalURL(app.GetUrl()); app.GetExternal() && problem != "" {
-			return fault.New(fault.Invalid, "The app %q has an address that cannot be opened safely.", database.Text(app.GetSlug())).
+			return fault.New(fault.Invalid, "%sThe app %q has an address that cannot be opened safely.", at(app.GetPlace()), database.Text(app.GetSlug())).
 				WithDetail("The url of the coder_app %s.", problem)
 		}
 	}
 	return nil
+}
+
+// at returns the beginning of a message about a place in a template, "" for no place.
+func at(place string) string {
+	if place == "" {
+		return ""
+	}
+	return database.Text(place) + ": "
 }
 
 // safeURL returns an address if it can be opened, and "" otherwise: only builds know some addresses, and earlier releases checked fewer.

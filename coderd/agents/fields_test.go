@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +25,8 @@ import (
 // elsewhere has the fields of a build's resources that change neither the API's objects nor the agent's manifest, and what uses them.
 var elsewhere = map[string]string{
 	"Resource.instance_type": "no attribute of the coder provider",
+	"Agent.place":            "refusals name it: TestUnsafeAddresses in coderd/templates",
+	"App.place":              "refusals name it: TestUnsafeAddresses in coderd/templates",
 	"Agent.token":            "the agent signs in with it: TestAuthenticateAgent",
 	"Agent.auth":             "the import refuses all but token: TestImpossibleAgents in provisionerd/terraform",
 	"Agent.complete":         "TestManifestIsWholeOrWithheld",
@@ -79,6 +83,7 @@ func TestEveryFieldArrives(t *testing.T) {
 			for j := range r.Agents {
 				a := &r.Agents[j]
 				a.ResourceID, a.CreatedAt, a.UpdatedAt = uuid.Nil, time.Time{}, time.Time{}
+				slices.SortFunc(a.LogSources, func(x, y sdk.AgentLogSource) int { return strings.Compare(x.DisplayName, y.DisplayName) })
 				for k := range a.LogSources {
 					a.LogSources[k].CreatedAt = time.Time{}
 				}

@@ -46,7 +46,8 @@ func (s *storing) monitors(ctx context.Context, id uuid.UUID, a *provisionerpb.A
 	for _, m := range a.GetMonitors() {
 		volume, threshold := database.Text(m.GetVolume()), m.GetThresholdPercent()
 		if len(volume) > maxText || threshold < 0 || threshold > 100 || len(all) == maxMonitors || find(all, volume) != nil {
-			s.log.WarnContext(ctx, "ignored an agent's monitor", "workspace", s.batch.WorkspaceID, "agent", id)
+			s.omit(a.GetPlace(), "The agent %q does not watch the volume %q: the path is too long or watched already, the threshold is no percentage, or the agent watches too many.",
+				database.Text(a.GetName()), short(volume, 200))
 			continue
 		}
 		all = append(all, monitor{Volume: volume, Threshold: threshold})

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 
@@ -30,16 +29,18 @@ type Batch struct {
 	Resources   []*provisionerpb.Resource
 	// Final means that anything the job reported before and does not report now is gone.
 	Final bool
+	// Warn adds a line to the job's log. Nil drops it.
+	Warn func(text string) error
 }
 
 // Store writes a batch inside the caller's transaction and returns the ids of the agents that may connect. A job may call it
 // several times: Store updates what it has already stored. It does not store the agents of a stop or delete build; they stay
 // with the build that started them.
 //
-// Store refuses an id that belongs to another workspace's agent (a copied state) with a warning in the log: it omits that
-// object and stores the rest.
-func Store(ctx context.Context, q *dbsqlc.Queries, log *slog.Logger, b Batch) ([]uuid.UUID, error) {
-	s := storing{Queries: q, log: log, batch: b}
+// Store refuses an id that belongs to another workspace's agent (a copied state): it omits that object and stores the rest. A final batch
+// warns of what it omits in the job's log, which the template's author and the workspace's owner read.
+func Store(ctx context.Context, q *dbsqlc.Queries, b Batch) ([]uuid.UUID, error) {
+	s := storing{Queries: q, batch: b}
 	seen := map[string]int{}
 	ids := []uuid.UUID{}
 	for _, r := range b.Resources {
@@ -56,15 +57,30 @@ func Store(ctx context.Context, q *dbsqlc.Queries, log *slog.Logger, b Batch) ([
 			return nil, fmt.Errorf("delete old resources: %w", err)
 		}
 	}
+	if b.Final && b.Warn != nil {
+		for _, line := range s.omitted {
+			if err := b.Warn(line); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return s.agents, nil
 }
 
 type storing struct {
 	*dbsqlc.Queries
-	log    *slog.Logger
-	batch  Batch
-	agents []uuid.UUID
+	batch   Batch
+	agents  []uuid.UUID
+	omitted []string // what was not stored, and why
 }
+
+// omit notes that something of a template was not stored. place is its file and line; it may be empty.
+func (s *storing) omit(place, format string, args ...any) {
+	s.omitted = append(s.omitted, at(place)+fmt.Sprintf(format, args...))
+}
+
+// copied explains ids that belong to others.
+const copied = "its id belongs to another workspace, so the state of this one seems to be a copy. Restore a state of this workspace"
 
 type metadataItem struct {
 	Key       string `json:"key"`
@@ -121,7 +137,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	id, err := uuid.FromBytes(a.GetId())
 	if !live || err != nil || id == uuid.Nil {
 		if live {
-			s.log.WarnContext(ctx, "ignored agent without an id", "workspace", s.batch.WorkspaceID, "agent", a.GetName())
+			s.omit(a.GetPlace(), "The agent %q is left out: it has no id.", database.Text(a.GetName()))
 			return nil
 		}
 		// A plan has no ids, and an import must not touch an agent that exists, whatever it claims.
@@ -163,7 +179,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	}
 	if n == 0 {
 		if live {
-			s.log.WarnContext(ctx, "ignored agent id of another workspace", "workspace", s.batch.WorkspaceID, "agent", id)
+			s.omit(a.GetPlace(), "The agent %q is left out: %s.", database.Text(a.GetName()), copied)
 		}
 		return nil // without a workspace: stored earlier by this job
 	}
@@ -247,7 +263,7 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 			return fmt.Errorf("upsert log source: %w", err)
 		}
 		if n == 0 {
-			s.log.WarnContext(ctx, "ignored script id of another agent", "workspace", s.batch.WorkspaceID, "agent", agent)
+			s.omit(a.GetPlace(), "The script %q of the agent %q is left out: %s.", database.Text(sc.GetDisplayName()), database.Text(a.GetName()), copied)
 			continue
 		}
 		if n, err = s.UpsertScript(ctx, dbsqlc.UpsertScriptParams{
@@ -258,7 +274,7 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 			return fmt.Errorf("upsert script: %w", err)
 		}
 		if n == 0 {
-			s.log.WarnContext(ctx, "ignored script id of another agent", "workspace", s.batch.WorkspaceID, "agent", agent)
+			s.omit(a.GetPlace(), "The script %q of the agent %q is left out: %s.", database.Text(sc.GetDisplayName()), database.Text(a.GetName()), copied)
 		}
 	}
 	return s.apps(ctx, agent, a.GetApps(), existed)
@@ -277,7 +293,9 @@ func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisioner
 	slugs := map[string]bool{}
 	for i, app := range apps {
 		if slugs[app.GetSlug()] {
-			s.log.WarnContext(ctx, "ignored second app with the same slug", "workspace", s.batch.WorkspaceID, "agent", agent)
+			if app.GetPlace() == "" { // else its provisioner has said so
+				s.omit("", "The app %q is left out: its agent has another app with this slug.", database.Text(app.GetSlug()))
+			}
 			continue
 		}
 		slugs[app.GetSlug()] = true
@@ -286,7 +304,7 @@ func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisioner
 			return fmt.Errorf("upsert app: %w", err)
 		}
 		if n == 0 {
-			s.log.WarnContext(ctx, "ignored app id of another agent", "workspace", s.batch.WorkspaceID, "agent", agent)
+			s.omit(app.GetPlace(), "The app %q is left out: %s.", database.Text(app.GetSlug()), copied)
 		}
 	}
 	return nil

@@ -159,7 +159,7 @@ func TestAgentOfAnotherWorkspaceIsNotTaken(t *testing.T) {
 	// An import, which could name any id.
 	job := w.JobRow(sdk.JobTemplateImport, sdk.JobRunning)
 	if err := w.DB.InTx(t.Context(), func(q *dbsqlc.Queries) error {
-		_, err := agents.Store(t.Context(), q, w.log, agents.Batch{JobID: job, Transition: sdk.TransitionStart, Resources: []*provisionerpb.Resource{resource(id)}, Final: true})
+		_, err := agents.Store(t.Context(), q, agents.Batch{JobID: job, Transition: sdk.TransitionStart, Resources: []*provisionerpb.Resource{resource(id)}, Final: true})
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func (w *world) store(b coderdtest.Build, final bool, resources ...*provisionerp
 	var ids []uuid.UUID
 	err := w.DB.InTx(w.T.Context(), func(q *dbsqlc.Queries) error {
 		var err error
-		ids, err = agents.Store(w.T.Context(), q, w.log, agents.Batch{
+		ids, err = agents.Store(w.T.Context(), q, agents.Batch{
 			JobID: b.Job, Transition: b.Transition, WorkspaceID: b.Workspace, BuildNumber: b.Number, Resources: resources, Final: final,
 		})
 		return err

@@ -118,17 +118,15 @@ func expand(definitions []Definition, from Values) []Definition {
 	return out
 }
 
-// form returns what the parameters of a source depend on. If the source cannot be parsed, something else has imported it:
-// its form is fixed.
-func (s *Service) form(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID) (formdeps.Form, error) {
+// form returns what the parameters of a source depend on. If the server cannot read the source, the form is fixed, and fixed says why.
+func (s *Service) form(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID) (form formdeps.Form, fixed, err error) {
 	source, err := q.GetFile(ctx, file)
 	if err != nil {
-		return formdeps.Form{}, fmt.Errorf("read template: %w", err)
+		return formdeps.Form{}, nil, fmt.Errorf("read template: %w", err)
 	}
-	form, err := formdeps.Parse(source.Data)
-	if err != nil {
-		s.log.DebugContext(ctx, "treating form as fixed", "err", err)
-		return formdeps.Form{}, nil
+	form, fixed = formdeps.Parse(source.Data)
+	if fixed != nil {
+		return formdeps.Form{}, fixed, nil
 	}
-	return form, nil
+	return form, nil, nil
 }

@@ -139,9 +139,15 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	}); err != nil {
 		return fmt.Errorf("finish template version: %w", err)
 	}
-	form, err := h.form(ctx, q, job.FileID)
+	warn := func(text string) error { return h.opts.Jobs.Warn(ctx, q, job, "Storing the result", text) }
+	form, fixed, err := h.form(ctx, q, job.FileID)
 	if err != nil {
 		return err
+	}
+	if fixed != nil && len(found.GetParameters()) > 0 {
+		if err := warn(fmt.Sprintf("The parameters of this version do not depend on each other's values: %v", fixed)); err != nil {
+			return err
+		}
 	}
 	definitions, err := storeParameters(ctx, q, v.ID, found, form)
 	if err != nil {
@@ -162,7 +168,11 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	for transition, resources := range map[sdk.Transition][]*provisionerpb.Resource{
 		sdk.TransitionStart: found.GetStartResources(), sdk.TransitionStop: found.GetStopResources(),
 	} {
-		if _, err := agents.Store(ctx, q, h.log, agents.Batch{JobID: job.ID, Transition: transition, Resources: resources, Final: true}); err != nil {
+		batch := agents.Batch{JobID: job.ID, Transition: transition, Resources: resources, Final: true}
+		if transition == sdk.TransitionStart {
+			batch.Warn = warn
+		}
+		if _, err := agents.Store(ctx, q, batch); err != nil {
 			return err
 		}
 	}
@@ -231,7 +241,12 @@ func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, 
 	if err := q.DeleteTemplateVersionPresets(ctx, version); err != nil {
 		return nil, fmt.Errorf("delete presets: %w", err)
 	}
+	names := map[string]bool{}
 	for _, p := range found.GetPresets() {
+		if names[database.Text(p.GetName())] {
+			return nil, &jobs.Rejected{Reason: fmt.Sprintf("Two presets are named %q.", database.Text(p.GetName()))}
+		}
+		names[database.Text(p.GetName())] = true
 		values := []sdk.PresetParameter{}
 		for _, v := range p.GetParameters() {
 			values = append(values, sdk.PresetParameter{Name: database.Text(v.GetName()), Value: database.Text(v.GetValue())})
@@ -355,6 +370,6 @@ func (h dryRunHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	if found == nil || result.GetError() != "" || result.GetCanceled() {
 		return nil
 	}
-	_, err := agents.Store(ctx, q, h.log, agents.Batch{JobID: job.ID, Transition: sdk.TransitionStart, Resources: found.GetResources(), Final: true})
+	_, err := agents.Store(ctx, q, agents.Batch{JobID: job.ID, Transition: sdk.TransitionStart, Resources: found.GetResources(), Final: true})
 	return err
 }

@@ -181,7 +181,7 @@ func (h buildHandler) Resources(ctx context.Context, q *dbsqlc.Queries, job dbsq
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
 	}
-	if _, err := agents.Store(ctx, q, h.log, h.batch(b, resources, false)); err != nil {
+	if _, err := agents.Store(ctx, q, h.batch(b, resources, false)); err != nil {
 		return err
 	}
 	return q.NotifyWorkspace(ctx, b.WorkspaceID)
@@ -213,7 +213,9 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	}
 	var kept []uuid.UUID
 	if succeeded || len(built.GetResources()) > 0 {
-		if kept, err = agents.Store(ctx, q, h.log, h.batch(b, built.GetResources(), true)); err != nil {
+		batch := h.batch(b, built.GetResources(), true)
+		batch.Warn = func(text string) error { return h.opts.Jobs.Warn(ctx, q, job, "Storing the result", text) }
+		if kept, err = agents.Store(ctx, q, batch); err != nil {
 			return err
 		}
 		cost := int32(min(costOf(built.GetResources()), math.MaxInt32))

@@ -3897,6 +3897,7 @@ type Agent struct {
 	Devcontainers []*Devcontainer `protobuf:"bytes,20,rep,name=devcontainers,proto3" json:"devcontainers,omitempty"`
 	// monitors are what the agent watches, of resources_monitoring. An older server ignores them.
 	Monitors      []*AgentMonitor `protobuf:"bytes,21,rep,name=monitors,proto3" json:"monitors,omitempty"`
+	Place         string          `protobuf:"bytes,22,opt,name=place,proto3" json:"place,omitempty"` // file and line in the template
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4078,6 +4079,13 @@ func (x *Agent) GetMonitors() []*AgentMonitor {
 	return nil
 }
 
+func (x *Agent) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
 type AgentMonitor struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Volume           string                 `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"` // an absolute path; empty: the memory
@@ -4218,6 +4226,7 @@ type App struct {
 	Group                string                 `protobuf:"bytes,15,opt,name=group,proto3" json:"group,omitempty"`
 	OpenIn               string                 `protobuf:"bytes,16,opt,name=open_in,json=openIn,proto3" json:"open_in,omitempty"` // slim-window tab
 	Tooltip              string                 `protobuf:"bytes,17,opt,name=tooltip,proto3" json:"tooltip,omitempty"`
+	Place                string                 `protobuf:"bytes,18,opt,name=place,proto3" json:"place,omitempty"` // file and line in the template
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -4367,6 +4376,13 @@ func (x *App) GetOpenIn() string {
 func (x *App) GetTooltip() string {
 	if x != nil {
 		return x.Tooltip
+	}
+	return ""
+}
+
+func (x *App) GetPlace() string {
+	if x != nil {
+		return x.Place
 	}
 	return ""
 }
@@ -4878,7 +4894,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1c\n" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\x12\x17\n" +
-	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\x8c\a\n" +
+	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xa2\a\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4902,7 +4918,8 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"noUserData\x12\x1a\n" +
 	"\bcomplete\x18\x13 \x01(\bR\bcomplete\x12L\n" +
 	"\rdevcontainers\x18\x14 \x03(\v2&.codermesh.provisioner.v1.DevcontainerR\rdevcontainers\x12B\n" +
-	"\bmonitors\x18\x15 \x03(\v2&.codermesh.provisioner.v1.AgentMonitorR\bmonitors\x1a6\n" +
+	"\bmonitors\x18\x15 \x03(\v2&.codermesh.provisioner.v1.AgentMonitorR\bmonitors\x12\x14\n" +
+	"\x05place\x18\x16 \x01(\tR\x05place\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"S\n" +
@@ -4914,7 +4931,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x10workspace_folder\x18\x02 \x01(\tR\x0fworkspaceFolder\x12\x1f\n" +
 	"\vconfig_path\x18\x03 \x01(\tR\n" +
 	"configPath\x125\n" +
-	"\x05agent\x18\x04 \x01(\v2\x1f.codermesh.provisioner.v1.AgentR\x05agent\"\xe4\x03\n" +
+	"\x05agent\x18\x04 \x01(\v2\x1f.codermesh.provisioner.v1.AgentR\x05agent\"\xfa\x03\n" +
 	"\x03App\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04slug\x18\x02 \x01(\tR\x04slug\x12!\n" +
@@ -4933,7 +4950,8 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x06hidden\x18\x0e \x01(\bR\x06hidden\x12\x14\n" +
 	"\x05group\x18\x0f \x01(\tR\x05group\x12\x17\n" +
 	"\aopen_in\x18\x10 \x01(\tR\x06openIn\x12\x18\n" +
-	"\atooltip\x18\x11 \x01(\tR\atooltip\"\xaf\x02\n" +
+	"\atooltip\x18\x11 \x01(\tR\atooltip\x12\x14\n" +
+	"\x05place\x18\x12 \x01(\tR\x05place\"\xaf\x02\n" +
 	"\x06Script\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12!\n" +
 	"\fdisplay_name\x18\x02 \x01(\tR\vdisplayName\x12\x12\n" +

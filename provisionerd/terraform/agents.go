@@ -214,7 +214,7 @@ type appAttributes struct {
 	} `json:"healthcheck"`
 }
 
-func addApp(n *node, a *provisionerpb.Agent) error {
+func addApp(n *node, a *provisionerpb.Agent, place string) error {
 	var attrs appAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return err
@@ -222,7 +222,7 @@ func addApp(n *node, a *provisionerpb.Agent) error {
 	app := &provisionerpb.App{
 		Id: idBytes(attrs.ID), Slug: attrs.Slug, DisplayName: attrs.DisplayName, Url: attrs.URL, Icon: attrs.Icon, Command: attrs.Command,
 		External: attrs.External, Subdomain: attrs.Subdomain, Share: attrs.Share, Order: attrs.Order, Hidden: attrs.Hidden,
-		Group: attrs.Group, OpenIn: attrs.OpenIn, Tooltip: attrs.Tooltip,
+		Group: attrs.Group, OpenIn: attrs.OpenIn, Tooltip: attrs.Tooltip, Place: place,
 	}
 	if len(attrs.Healthcheck) > 0 {
 		h := attrs.Healthcheck[0]

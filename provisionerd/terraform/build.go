@@ -58,6 +58,8 @@ type runner struct {
 	log   *logger
 	stop  <-chan struct{}
 	bare  bool // the source alone is enough, and is not initialized
+
+	inModules bool // an error was about a module of a registry, or about the version of Terraform
 }
 
 // build runs a workspace build: one Terraform process.
@@ -188,11 +190,14 @@ func (r *runner) apply(
 		err = r.commandError(strings.ToLower(stage[:1])+stage[1:], err, out, t)
 	}
 	err = r.settle(outcome, changes.all(), err, unread, saved)
-	resources, strays, rerr := resourcesOf(outcome.State)
+	resources, strays, rerr := resourcesOf(t, outcome.State)
 	outcome.Resources = resources
 	if err == nil && transition == "start" {
 		for _, address := range strays {
 			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s has no effect: it belongs to nothing that this workspace has", address)
+		}
+		for _, line := range appWarnings(resources, work.GetMetadata()) {
+			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 		}
 	}
 	return len(changes.all()) > 0, cmp.Or(err, rerr)
@@ -338,13 +343,11 @@ func (r *runner) commandError(doing string, err error, out *output, t *template.
 	var texts []string
 	code := ""
 	for _, d := range diags {
-		text := d.String()
+		text := d.at(t)
+		r.inModules = r.inModules || d.inModules()
 		if name, ok := parameterOf(d, t); ok {
 			code = codeParameters
-			text = fmt.Sprintf("parameter %q: %s", name, strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: ")))
-			if d.Detail == "" {
-				text = fmt.Sprintf("parameter %q: %s", name, d.Summary)
-			}
+			text = fmt.Sprintf("%s: parameter %q: %s", d.place(t), name, cmp.Or(strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: ")), d.Summary))
 		}
 		if d.Summary == "No value for required variable" {
 			code = codeVariables
@@ -404,7 +407,7 @@ func parameterOf(d diagnostic, t *template.Source) (string, bool) {
 }
 
 // resourcesOf derives the resources of a state as deriveAll does, or none if there is no state.
-func resourcesOf(text []byte) (resources []*provisionerpb.Resource, strays []string, err error) {
+func resourcesOf(t *template.Source, text []byte) (resources []*provisionerpb.Resource, strays []string, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil, nil
 	}
@@ -412,5 +415,5 @@ func resourcesOf(text []byte) (resources []*provisionerpb.Resource, strays []str
 	if err != nil {
 		return nil, nil, err
 	}
-	return deriveAll(s.nodes("managed"))
+	return deriveAll(t, s.nodes("managed"))
 }

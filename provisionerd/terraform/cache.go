@@ -193,9 +193,9 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 	if err != nil {
 		return err
 	}
-	if t.Backend {
+	if len(t.Backends) > 0 {
 		// The server keeps a workspace's state, whatever backend the template names.
-		if err := replaceFile(src, "zz_backend_override.tf", []byte(backendOverride)); err != nil {
+		if err := replaceFile(src, template.BackendOverride, []byte(backendOverride)); err != nil {
 			return fmt.Errorf("make template: %w", err)
 		}
 	}

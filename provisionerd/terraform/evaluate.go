@@ -93,7 +93,7 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 	for round := 1; ; round++ {
 		data, outputs, said, err := r.readProjection(ctx, in)
 		if err == nil {
-			return out, out.read(data, outputs)
+			return out, out.read(t, data, outputs)
 		}
 		if ctx.Err() != nil {
 			return Answer{}, ctx.Err()
@@ -130,8 +130,8 @@ func refusedValues(diags []diagnostic, t *template.Source, given []*provisionerp
 }
 
 // read reads the answer from the projection's state.
-func (a *Answer) read(data []node, outputs map[string]stateOutput) error {
-	found, err := readDeclared(data)
+func (a *Answer) read(t *template.Source, data []node, outputs map[string]stateOutput) error {
+	found, err := readDeclared(t, data)
 	if err != nil {
 		return err
 	}

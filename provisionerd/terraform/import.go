@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,9 +20,7 @@ func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.Templat
 	found := &provisionerpb.ImportResult{}
 	result := &provisionerpb.Result{}
 	err := r.importInto(ctx, work, found)
-	// Errors of earlier stages have nothing to do with what modules rely on.
-	evaluated := r.log.current() != stageSetup && r.log.current() != stageInit
-	if concern := r.e.binary.concern(); concern != "" && err != nil && evaluated && !errors.Is(err, errCanceled) {
+	if concern := r.e.binary.concern(); concern != "" && err != nil && r.inModules {
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", concern)
 	}
 	if err != nil {
@@ -45,6 +44,10 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	if t.Impossible != nil {
 		return t.Impossible
 	}
+	for _, place := range t.Backends {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The backend in %s is not used: the server keeps the state", place)
+	}
+	r.warnVariables(t, work.GetVariables())
 	if err := checkVariables(t, work.GetVariables()); err != nil {
 		return err
 	}
@@ -85,21 +88,42 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	if err != nil {
 		return err
 	}
-	if found.StartResources, err = deriveResources(start.resources); err != nil {
+	if found.StartResources, err = deriveResources(t, start.resources); err != nil {
 		return err
 	}
-	if found.StopResources, err = deriveResources(stop.resources); err != nil {
+	if found.StopResources, err = deriveResources(t, stop.resources); err != nil {
 		return err
 	}
-	return mergeDeclared(found, projected, start.data)
+	if err := errors.Join(checkSlugs(t, start.resources), checkLabels(found.GetStartResources())); err != nil {
+		return err
+	}
+	presets, err := mergeDeclared(t, found, projected, start.data)
+	if err != nil {
+		return err
+	}
+	return r.checkPresets(ctx, in, start, found, presets)
+}
+
+// warnVariables warns of values for variables that the template does not have.
+func (r *runner) warnVariables(t *template.Source, values []*provisionerpb.VariableValue) {
+	var names []string
+	for _, v := range t.Variables {
+		names = append(names, v.GetName())
+	}
+	for _, v := range values {
+		if !slices.Contains(names, v.GetName()) {
+			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The value of the variable %q is not used: the template has %s", v.GetName(),
+				cmp.Or(strings.Join(names, ", "), "no variables"))
+		}
+	}
 }
 
 // mergeDeclared fills in what the projection found, and takes from the plan's data sources what the projection could not see: those in
-// modules, and those that depend on other providers.
-func mergeDeclared(found *provisionerpb.ImportResult, projected declared, data []node) error {
-	planned, err := readDeclared(data)
+// modules, and those that depend on other providers. It returns the addresses of the presets.
+func mergeDeclared(t *template.Source, found *provisionerpb.ImportResult, projected declared, data []node) (presets []string, err error) {
+	planned, err := readDeclared(t, data)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names := map[string]string{}
 	all := declared{parameters: maps.Clone(projected.parameters)}
@@ -114,8 +138,8 @@ func mergeDeclared(found *provisionerpb.ImportResult, projected declared, data [
 	for _, address := range slices.Sorted(maps.Keys(all.parameters)) {
 		name := all.parameters[address].GetName()
 		if other, taken := names[name]; taken {
-			return &codedError{code: codeParameters, err: fmt.Errorf("two parameters are named %q: data.%s and data.%s", name,
-				strings.TrimSuffix(other, "[]"), strings.TrimSuffix(address, "[]"))}
+			return nil, &codedError{code: codeParameters, err: fmt.Errorf("%s: two parameters are named %q: %s (%s) and %s", t.Place(stripIndexes(address)), name,
+				strings.TrimSuffix(other, "[]"), t.Place(stripIndexes(other)), strings.TrimSuffix(address, "[]"))}
 		}
 		names[name] = address
 	}
@@ -130,7 +154,7 @@ func mergeDeclared(found *provisionerpb.ImportResult, projected declared, data [
 		}
 		found.ExternalAuth[i].Optional = found.ExternalAuth[i].Optional && auth.Optional
 	}
-	return nil
+	return planned.presetsAt, nil
 }
 
 // liftedSources returns the files of the template as an import plans them, none if they are written in JSON.
@@ -161,7 +185,7 @@ func (r *runner) project(ctx context.Context, in planInput) (declared, error) {
 	if err != nil {
 		return declared{}, r.commandError("detect parameters", err, out, in.t)
 	}
-	d, err := readDeclared(data)
+	d, err := readDeclared(in.t, data)
 	if err != nil {
 		return declared{}, err
 	}

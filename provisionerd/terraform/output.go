@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
 // Stages of a job, as shown to users.
@@ -149,6 +150,27 @@ func (d diagnostic) String() string {
 		return d.Address + ": " + text
 	}
 	return text
+}
+
+// place returns file and line in the template t, which may be nil.
+func (d diagnostic) place(t *template.Source) string {
+	if d.Range != nil && d.Range.Filename != "" {
+		return fmt.Sprintf("%s:%d", d.Range.Filename, d.Range.Start.Line)
+	}
+	return t.Place(stripIndexes(d.Address))
+}
+
+// at is String with a place in the template t, which may be nil, even if Terraform names only an address.
+func (d diagnostic) at(t *template.Source) string {
+	if d.Range == nil && d.Address != "" && t != nil {
+		return d.place(t) + ": " + d.String()
+	}
+	return d.String()
+}
+
+// inModules reports whether the diagnostic is about a module that was fetched, or about the version of Terraform.
+func (d diagnostic) inModules() bool {
+	return d.Range != nil && strings.Contains(d.Range.Filename, ".terraform/modules/") || strings.HasPrefix(d.Summary, "Unsupported Terraform Core version")
 }
 
 // variable returns "variable NAME: " for a diagnostic about the job's own file of variables, which no author knows, or "" if Terraform does

@@ -19,8 +19,8 @@ func checkVariables(t *template.Source, values []*provisionerpb.VariableValue) e
 	if len(missing) == 0 {
 		return nil
 	}
-	return &codedError{code: codeVariables, err: fault.New(fault.Invalid,
-		"the template needs a value for its variable %s: give it with --variable %s=<value>", strings.Join(missing, ", "), missing[0])}
+	return &codedError{code: codeVariables, err: fault.New(fault.Invalid, "%s: the template needs a value for its variable %s: give it with --variable %s=<value>",
+		t.VariablePlace(missing[0]), strings.Join(missing, ", "), missing[0])}
 }
 
 // checkParameters returns a fault that names the parameters without a value.
@@ -29,14 +29,15 @@ func checkParameters(t *template.Source, values []*provisionerpb.ParameterValue)
 	if len(missing) == 0 {
 		return nil
 	}
-	return &codedError{code: codeParameters, err: fault.New(fault.Invalid,
-		"the parameter %s has no value and no default: give it with --parameter %s=<value>", strings.Join(missing, ", "), missing[0])}
+	return &codedError{code: codeParameters, err: fault.New(fault.Invalid, "%s: the parameter %s has no value and no default: give it with --parameter %s=<value>",
+		t.ParameterPlace(missing[0]), strings.Join(missing, ", "), missing[0])}
 }
 
 // declared is what a template's data sources declare.
 type declared struct {
 	parameters map[string]*provisionerpb.Parameter // by the address of the data source
 	presets    []*provisionerpb.Preset
+	presetsAt  []string // their addresses
 	auths      []*provisionerpb.ExternalAuth
 }
 
@@ -45,8 +46,8 @@ type authAttributes struct {
 	Optional bool   `json:"optional"`
 }
 
-// readDeclared reads data sources of the coder provider.
-func readDeclared(data []node) (declared, error) {
+// readDeclared reads data sources of the coder provider in a template, which may be nil.
+func readDeclared(t *template.Source, data []node) (declared, error) {
 	d := declared{parameters: map[string]*provisionerpb.Parameter{}}
 	for i := range data {
 		n := &data[i]
@@ -55,17 +56,17 @@ func readDeclared(data []node) (declared, error) {
 		case "coder_parameter":
 			var p *provisionerpb.Parameter
 			if p, err = readParameter(n); err == nil {
-				d.parameters[n.address()+"["+indexText(n.index)+"]"] = p
+				d.parameters[n.dataAddress()+"["+indexText(n.index)+"]"] = p
 			}
 		case "coder_workspace_preset":
-			err = d.addPreset(n)
+			d.presetsAt, err = append(d.presetsAt, n.dataAddress()), d.addPreset(n)
 		case "coder_external_auth":
 			var a authAttributes
 			err = json.Unmarshal(n.attrs, &a)
 			d.auths = append(d.auths, &provisionerpb.ExternalAuth{Id: a.ID, Optional: a.Optional})
 		}
 		if err != nil {
-			return declared{}, fmt.Errorf("read data.%s.%s: %w", n.typ, n.name, err)
+			return declared{}, fmt.Errorf("%s: read %s: %w", t.Place(n.dataAddress()), n.dataAddress(), err)
 		}
 	}
 	return d, nil
@@ -225,7 +226,7 @@ func (d *declared) addLifted(outputs map[string]stateOutput) error {
 			return fmt.Errorf("read validation of %s: %w", label, err)
 		}
 		for address, p := range d.parameters {
-			if strings.HasPrefix(address, "coder_parameter."+label+"[") {
+			if strings.HasPrefix(address, "data.coder_parameter."+label+"[") {
 				p.Validation = r.message()
 			}
 		}

@@ -193,10 +193,10 @@ func FuzzState(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := deriveResources(s.nodes("managed")); err != nil {
+		if _, err := deriveResources(nil, s.nodes("managed")); err != nil {
 			return
 		}
-		if _, err := readDeclared(s.nodes("data")); err != nil {
+		if _, err := readDeclared(nil, s.nodes("data")); err != nil {
 			return
 		}
 	})

@@ -255,6 +255,6 @@ func (r *runner) dryRunInto(ctx context.Context, work *provisionerpb.TemplateDry
 	if err != nil {
 		return err
 	}
-	found.Resources, err = deriveResources(plan.resources)
+	found.Resources, err = deriveResources(t, plan.resources)
 	return err
 }

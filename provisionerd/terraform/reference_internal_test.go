@@ -121,15 +121,15 @@ func reportOf(t *testing.T, kind string, attributes any) []byte {
 		}
 		managed = append(managed, n)
 	}
-	resources, err := deriveResources(managed)
+	resources, err := deriveResources(nil, managed)
 	if err != nil {
 		t.Fatalf("%s %s: %v", kind, text, err)
 	}
-	found, err := readDeclared(data)
+	found, err := readDeclared(nil, data)
 	if err != nil {
 		t.Fatalf("%s %s: %v", kind, text, err)
 	}
-	tags, err := tagsOf(&template.Source{}, planned{data: data})
+	tags, err := tagsOf(nil, planned{data: data})
 	if err != nil {
 		t.Fatalf("%s %s: %v", kind, text, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 )
 
 // agentNamespace makes ids for scripts that are attributes of an agent and not resources of their own.
@@ -19,15 +20,15 @@ var agentNamespace = uuid.MustParse("8f5ab5cf-6b0a-4a08-9ff3-6f2c6a3d0b0e")
 
 // deriveResources turns resource instances into what users and agents see of a workspace. Agents belong to the resource that depends on
 // them most directly; an agent that nothing depends on (yet) gets a resource of its own with the type coder_agent. The result is sorted and
-// the same for the same nodes.
-func deriveResources(nodes []node) ([]*provisionerpb.Resource, error) {
-	resources, _, err := deriveAll(nodes)
+// the same for the same nodes. Errors begin with the place in t, the template.
+func deriveResources(t *template.Source, nodes []node) ([]*provisionerpb.Resource, error) {
+	resources, _, err := deriveAll(t, nodes)
 	return resources, err
 }
 
 // deriveAll returns the resources as deriveResources does, and the addresses of what names an agent or resource that is not there.
-func deriveAll(nodes []node) (resources []*provisionerpb.Resource, strays []string, err error) {
-	d := deriver{nodes: nodes, ids: map[string]bool{}}
+func deriveAll(t *template.Source, nodes []node) (resources []*provisionerpb.Resource, strays []string, err error) {
+	d := deriver{t: t, nodes: nodes, ids: map[string]bool{}}
 	for i, n := range nodes {
 		if strings.HasPrefix(n.typ, "coder_") && n.typ != externalAgent {
 			continue
@@ -80,6 +81,7 @@ type owner struct {
 }
 
 type deriver struct {
+	t      *template.Source
 	nodes  []node
 	owners []owner
 	loose  []*provisionerpb.Resource // for agents without an owner
@@ -102,8 +104,9 @@ func (d *deriver) agents() error {
 		}
 		a, err := newAgent(n)
 		if err != nil {
-			return err
+			return d.at(n, err)
 		}
+		a.Place = d.t.Place(n.address())
 		if err := d.admit(n, a, names); err != nil {
 			return err
 		}
@@ -125,7 +128,8 @@ func (d *deriver) admit(n *node, a *provisionerpb.Agent, names map[string]string
 		a.Name += "-" + indexText(n.index)
 	}
 	if other, taken := names[strings.ToLower(a.Name)]; taken {
-		return fmt.Errorf("the agents %s and %s have the same name: agents of one workspace need different names, whatever module they are in", other, n.address())
+		return d.at(n, fmt.Errorf("the agents %s (%s) and %s have the same name: agents of one workspace need different names, whatever module they are in",
+			other, d.t.Place(other), n.address()))
 	}
 	names[strings.ToLower(a.Name)] = n.address()
 	d.ids[uuidText(a.Id)] = true
@@ -144,15 +148,16 @@ func (d *deriver) devcontainers(parent *node, a *provisionerpb.Agent, names map[
 		}
 		c, err := newDevcontainer(n, a)
 		if err != nil {
-			return err
+			return d.at(n, err)
 		}
+		c.Agent.Place = d.t.Place(n.address())
 		if err := d.admit(n, c.Agent, names); err != nil {
 			return err
 		}
 		a.Devcontainers = append(a.Devcontainers, c)
 	}
 	if len(a.Devcontainers) > maxDevcontainers {
-		return fmt.Errorf("%s has %d dev containers, and an agent can have %d", parent.address(), len(a.Devcontainers), maxDevcontainers)
+		return d.at(parent, fmt.Errorf("%s has %d dev containers, and an agent can have %d", parent.address(), len(a.Devcontainers), maxDevcontainers))
 	}
 	return nil
 }
@@ -235,16 +240,16 @@ func (d *deriver) attach(n *node, a *provisionerpb.Agent) error {
 		var err error
 		switch m.typ {
 		case "coder_app":
-			err = addApp(m, a)
+			err = addApp(m, a, d.t.Place(m.address()))
 		case "coder_script":
 			err = addScript(m, a)
 		case "coder_env":
-			var e agentEnv
+			e := agentEnv{place: d.t.Place(m.address())}
 			err = json.Unmarshal(m.attrs, &e)
 			envs = append(envs, e)
 		}
 		if err != nil {
-			return fmt.Errorf("read %s: %w", m.address(), err)
+			return d.at(m, fmt.Errorf("read %s: %w", m.address(), err))
 		}
 	}
 	slices.SortStableFunc(a.Apps, func(x, y *provisionerpb.App) int {
@@ -253,7 +258,13 @@ func (d *deriver) attach(n *node, a *provisionerpb.Agent) error {
 	return mergeEnv(a, envs)
 }
 
+// at puts the place of a node before an error about it.
+func (d *deriver) at(n *node, err error) error {
+	return fmt.Errorf("%s: %w", d.t.Place(n.address()), err)
+}
+
 type agentEnv struct {
+	place string
 	Name  string `json:"name"`
 	Value string `json:"value"`
 	Merge string `json:"merge_strategy"`
@@ -262,13 +273,13 @@ type agentEnv struct {
 // mergeEnv adds coder_env resources, in the order of their addresses, to the agent's own variables. Values that are appended or prepended to none
 // are joined with the machine's value, unless one of them refers to that itself.
 func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
-	seen := map[string]bool{}
+	seen := map[string]string{} // places by name
 	joined := map[string]bool{} // variables that begin with the machine's value
 	for _, e := range envs {
-		if seen[e.Name] && e.Merge == "error" {
-			return fmt.Errorf("two coder_env resources define %s for the agent %s", e.Name, a.Name)
+		if other, had := seen[e.Name]; had && e.Merge == "error" {
+			return fmt.Errorf("%s: two coder_env resources define %s for the agent %s: the other is at %s", e.place, e.Name, a.Name, other)
 		}
-		seen[e.Name] = true
+		seen[e.Name] = e.place
 		if a.Env == nil {
 			a.Env = map[string]string{}
 		}

@@ -155,7 +155,7 @@ type reported struct {
 
 // report sends the resources if the agents' tokens differ from last, or if everything that belongs to the agents has become known.
 func (w *watch) report(s *state, last reported) reported {
-	resources, err := deriveResources(s.nodes("managed"))
+	resources, err := deriveResources(nil, s.nodes("managed"))
 	if err != nil {
 		return last // half-built states may be odd; the result reports remaining errors
 	}

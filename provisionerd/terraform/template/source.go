@@ -30,8 +30,8 @@ type Source struct {
 	Parameters map[string]string
 	// mandatory lists the names of parameters that have no default and are unconditional.
 	mandatory []string
-	NeedsInit bool // something must be installed before Terraform runs
-	Backend   bool // keeps its state elsewhere
+	NeedsInit bool     // something must be installed before Terraform runs
+	Backends  []string // places of what keeps the state elsewhere
 	modules   bool
 	json      bool // parts are written in JSON
 	Token     bool // uses the owner's session token
@@ -44,6 +44,9 @@ type Source struct {
 	Ignored    map[string]string // sentences about features without effect here, by address
 	Impossible error             // why an agent could never connect; nil if no reason is known
 }
+
+// BackendOverride is the file that a provisioner adds to templates with a backend, to replace that.
+const BackendOverride = "zz_backend_override.tf"
 
 // moduleSchema lists the top-level blocks of a module that Read examines.
 var moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
@@ -94,7 +97,7 @@ func Read(dir string) (*Source, error) {
 	if !found {
 		return nil, fault.New(fault.Invalid, "the template has no .tf file in its top folder")
 	}
-	t.NeedsInit = t.NeedsInit || t.modules || t.Backend
+	t.NeedsInit = t.NeedsInit || t.modules || len(t.Backends) > 0
 	slices.SortFunc(t.Variables, func(a, b *provisionerpb.TemplateVariable) int { return strings.Compare(a.Name, b.Name) })
 	return t, t.readSecretNames(root)
 }
@@ -115,6 +118,7 @@ func (t *Source) readFile(parser *syntax.Parser, name string, text []byte) error
 			t.readSettings(block.Body)
 		case "variable":
 			t.readVariable(block, text)
+			t.places["var."+block.Labels[0]] = placeOf(block)
 		case "module":
 			t.modules = true
 			t.readModule(block)
@@ -161,7 +165,9 @@ func (t *Source) readSettings(body hcl.Body) {
 	}})
 	for _, block := range content.Blocks {
 		if block.Type != "required_providers" {
-			t.Backend = true
+			if block.DefRange.Filename != BackendOverride {
+				t.Backends = append(t.Backends, placeOf(block))
+			}
 			continue
 		}
 		attrs, _ := block.Body.JustAttributes() // Terraform will report what is wrong with them

@@ -71,7 +71,11 @@ func CheckAgent(place, address, os, auth string) error {
 }
 
 // Place returns where the source declares an address. For an address inside a module it returns where the root module calls that.
+// t may be nil: nothing is known then.
 func (t *Source) Place(address string) string {
+	if t == nil {
+		return "the template"
+	}
 	if rest, ok := strings.CutPrefix(address, "module."); ok {
 		name, _, _ := strings.Cut(rest, ".")
 		if found := t.places["module."+name]; found != "" {
@@ -82,4 +86,17 @@ func (t *Source) Place(address string) string {
 		return found
 	}
 	return "the template"
+}
+
+// VariablePlace returns where the root module declares a variable.
+func (t *Source) VariablePlace(name string) string { return t.Place("var." + name) }
+
+// ParameterPlace returns where the root module declares the parameter with a name.
+func (t *Source) ParameterPlace(name string) string {
+	for label, of := range t.Parameters {
+		if of == name {
+			return t.Place("data.coder_parameter." + label)
+		}
+	}
+	return t.Place("")
 }

@@ -1,0 +1,7 @@
+terraform {
+  backend "s3" {
+    bucket = "states"
+  }
+}
+
+resource "terraform_data" "vm" {}

@@ -1,0 +1,12 @@
+terraform {
+  required_providers {
+    coder = {
+      source = "coder/coder"
+    }
+  }
+}
+
+data "coder_workspace_preset" "a" {
+  name = "Big"
+  parameters = { size = "9" }
+}
