@@ -35,7 +35,8 @@ type buildRequest struct {
 	initiator  uuid.UUID
 	reason     sdk.BuildReason
 	logLevel   string
-	state      []byte // nil: as the previous build left it
+	state      []byte // nil: as the previous build left it; empty: nothing is managed any more
+	forceState bool   // state need not follow from the previous build's
 	priority   int16
 	tags       map[string]string // required of the provisioner in addition to the template's; nil: as in the previous build
 	anyVersion bool              // the initiator may use versions other than the active one where the template requires that one
@@ -108,6 +109,11 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 	}
 	if !unclaimed(w) { // no user's quota
 		if err := affordable(ctx, q, w, version.ID, req); err != nil {
+			return next{}, err
+		}
+	}
+	if len(req.state) > 0 {
+		if err := s.checkPushed(ctx, q, w.ID, latest.ID, req.state, req.forceState); err != nil {
 			return next{}, err
 		}
 	}

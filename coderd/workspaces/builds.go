@@ -2,7 +2,6 @@ package workspaces
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -84,7 +83,7 @@ func (s *Service) buildRequestOf(ctx context.Context, actor rbac.Actor, ws dbsql
 		if err := actor.May(rbac.Update, object(ws).As(rbac.WorkspaceState)); err != nil {
 			return out, fault.New(fault.Forbidden, "You do not have permission to replace Terraform's state.").WithField("state", "needs the role owner")
 		}
-		out.state = req.ProvisionerState
+		out.state, out.forceState = req.ProvisionerState, req.ForceState
 	}
 	out.gone, err = s.lostValues(ctx, ws, t, out)
 	return out, err
@@ -331,9 +330,6 @@ func (s *Service) putBuildState(w http.ResponseWriter, r *http.Request) error {
 	if err := readState(w, r, &req); err != nil {
 		return err
 	}
-	if len(req.State) > 0 && !json.Valid(req.State) {
-		return fault.New(fault.Invalid, "This is not a Terraform state.").WithField("state", "must be JSON")
-	}
 	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		if _, err := q.LockWorkspace(r.Context(), ws.ID); err != nil {
 			return err
@@ -348,6 +344,9 @@ func (s *Service) putBuildState(w http.ResponseWriter, r *http.Request) error {
 		}
 		if !sdk.JobStatus(latest.JobStatus).Ended() {
 			return fault.New(fault.Conflict, "Build %d of the workspace %q is active.", b.BuildNumber, ws.Name).WithDetail("Wait until it has finished, or cancel it.")
+		}
+		if err := s.checkPushed(r.Context(), q, ws.ID, b.ID, req.State, req.Force); err != nil {
+			return err
 		}
 		if err := q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: s.opts.States.Seal(ws.ID, req.State)}); err != nil {
 			return err

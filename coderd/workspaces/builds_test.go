@@ -134,6 +134,7 @@ func TestStateIsCarriedOver(t *testing.T) {
 
 	olga := w.As("olga")
 	latest := w.Get(ws.ID).LatestBuild
+	const pushed = `{"version": 4, "lineage": "l", "serial": 1}`
 	var state bytes.Buffer
 	if err := olga.BuildState(t.Context(), latest.ID, &state); err != nil || state.String() != "state 3" {
 		t.Errorf("state: %q, %v", state.String(), err)
@@ -141,15 +142,15 @@ func TestStateIsCarriedOver(t *testing.T) {
 	if err := olga.UpdateBuildState(t.Context(), latest.ID, sdk.UpdateStateRequest{State: []byte(`not json`)}); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("state that is none: %v, want invalid", err)
 	}
-	if err := olga.UpdateBuildState(t.Context(), b.ID, sdk.UpdateStateRequest{State: []byte(`{}`)}); fault.CodeOf(err) != fault.Conflict {
+	if err := olga.UpdateBuildState(t.Context(), b.ID, sdk.UpdateStateRequest{State: []byte(pushed)}); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("state of an old build: %v, want conflict", err)
 	}
-	if err := olga.UpdateBuildState(t.Context(), latest.ID, sdk.UpdateStateRequest{State: []byte(`{"pushed":1}`)}); err != nil {
+	if err := olga.UpdateBuildState(t.Context(), latest.ID, sdk.UpdateStateRequest{State: []byte(pushed)}); err != nil {
 		t.Fatal(err)
 	}
 	job = next(sdk.TransitionStop)
-	starts(job, `{"pushed":1}`)
-	if err := olga.UpdateBuildState(t.Context(), w.Get(ws.ID).LatestBuild.ID, sdk.UpdateStateRequest{State: []byte(`{}`)}); fault.CodeOf(err) != fault.Conflict {
+	starts(job, pushed)
+	if err := olga.UpdateBuildState(t.Context(), w.Get(ws.ID).LatestBuild.ID, sdk.UpdateStateRequest{State: []byte(pushed)}); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("state of an active build: %v, want conflict", err)
 	}
 	job.Finish(failed(""))

@@ -220,7 +220,7 @@ func TestStateAtRest(t *testing.T) {
 	if got := pull(); got != `{"secret": 2}` {
 		t.Errorf("pulled %q", got)
 	}
-	if err := w.As("olga").UpdateBuildState(t.Context(), w.Get(ws.ID).LatestBuild.ID, sdk.UpdateStateRequest{State: []byte(`{"secret": 3}`)}); err != nil {
+	if err := w.As("olga").UpdateBuildState(t.Context(), w.Get(ws.ID).LatestBuild.ID, sdk.UpdateStateRequest{State: []byte(`{"version": 4, "lineage": "l", "serial": 1, "secret": 3}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if got := stored(); bytes.Contains(got, []byte("secret")) {
@@ -228,7 +228,7 @@ func TestStateAtRest(t *testing.T) {
 	}
 	w.Build("ann", ws.ID, sdk.TransitionStop)
 	next := w.Daemon().Next()
-	if got := string(next.GetWorkspaceBuild().GetState()); got != `{"secret": 3}` {
+	if got := string(next.GetWorkspaceBuild().GetState()); got != `{"version": 4, "lineage": "l", "serial": 1, "secret": 3}` {
 		t.Errorf("the next build has %q", got)
 	}
 	next.Finish(coderdtest.Built(`{"secret": 4}`))

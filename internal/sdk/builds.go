@@ -98,7 +98,8 @@ type CreateBuildRequest struct {
 	Transition              Transition       `json:"transition"`
 	DryRun                  bool             `json:"dry_run,omitempty"`
 	ProvisionerState        []byte           `json:"state,omitempty"`
-	Orphan                  bool             `json:"orphan,omitempty"` // delete only: forget the resources instead of destroying them
+	ForceState              bool             `json:"force_state,omitempty"` // the state may be older, or have another lineage
+	Orphan                  bool             `json:"orphan,omitempty"`      // delete only: forget the resources instead of destroying them
 	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
 	// ProvisionerTags are required in addition to the template's. Nil: those of the previous build. Empty: none.
 	ProvisionerTags map[string]string `json:"provisioner_tags,omitzero"`
@@ -109,6 +110,7 @@ type CreateBuildRequest struct {
 // UpdateStateRequest replaces a build's Terraform state (PUT workspacebuilds/{b}/state).
 type UpdateStateRequest struct {
 	State []byte `json:"state"`
+	Force bool   `json:"force,omitempty"` // the state may be older, or have another lineage
 }
 
 // WorkspaceResource is one Terraform resource of a build.

@@ -18,8 +18,8 @@ import (
 const maxState = 768<<20 - 4096
 
 func stateCmd(g *global.Flags) *cobra.Command {
-	cmd := &cobra.Command{Use: "state", Short: "Read and replace the Terraform state of a workspace", Example: "  coder state pull dev state.json"}
-	cmd.AddCommand(statePullCmd(g), statePushCmd(g))
+	cmd := &cobra.Command{Use: "state", Short: "Read, replace and restore the Terraform state of a workspace", Example: "  coder state pull dev state.json"}
+	cmd.AddCommand(stateListCmd(g), statePullCmd(g), statePushCmd(g), stateRestoreCmd(g))
 	return cmd
 }
 
@@ -76,8 +76,8 @@ func runStatePull(g *global.Flags, cmd *cobra.Command, args []string, number int
 }
 
 type pushOptions struct {
-	number       int // of the build, as for findBuild
-	noBuild, yes bool
+	number              int // of the build, as for findBuild
+	noBuild, yes, force bool
 }
 
 func statePushCmd(g *global.Flags) *cobra.Command {
@@ -92,6 +92,7 @@ func statePushCmd(g *global.Flags) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVarP(&opts.number, "build", "b", 0, "number of the build; negative numbers count back from the latest (default the latest)")
 	f.BoolVarP(&opts.noBuild, "no-build", "n", false, "store the state without building the workspace")
+	f.BoolVar(&opts.force, "force", false, "accept an older state, and one of another workspace: builds then manage its resources, and forget those of this workspace")
 	flags.Yes(cmd, &opts.yes)
 	return cmd
 }
@@ -121,14 +122,19 @@ func runStatePush(g *global.Flags, cmd *cobra.Command, args []string, opts *push
 	if err != nil {
 		return err
 	}
+	return pushState(g, cmd, client, ws, build, state, opts, "the given state")
+}
+
+// pushState gives a workspace the state, and builds it as build was unless opts forbid that. what describes the state.
+func pushState(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, state []byte, opts *pushOptions, what string) error {
 	if opts.noBuild {
-		return client.UpdateBuildState(cmd.Context(), build.ID, sdk.UpdateStateRequest{State: state})
+		return client.UpdateBuildState(cmd.Context(), build.ID, sdk.UpdateStateRequest{State: state, Force: opts.force})
 	}
-	if err := g.Confirm(cmd, opts.yes, fmt.Sprintf("Build %s from the given state?", ws.FullName()), true); err != nil {
+	if err := g.Confirm(cmd, opts.yes, fmt.Sprintf("Build %s from %s?", ws.FullName(), what), true); err != nil {
 		return err
 	}
 	next, err := client.CreateBuild(cmd.Context(), ws.ID, sdk.CreateBuildRequest{
-		TemplateVersionID: build.TemplateVersionID, Transition: build.Transition, ProvisionerState: state, Reason: sdk.ReasonCLI,
+		TemplateVersionID: build.TemplateVersionID, Transition: build.Transition, ProvisionerState: state, ForceState: opts.force, Reason: sdk.ReasonCLI,
 	})
 	if err != nil {
 		return err
