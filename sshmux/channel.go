@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -117,7 +118,7 @@ func (ch *Channel) handle(f frame) error {
 		}
 		payload := f.data
 		if len(ch.parts) > 0 {
-			payload, ch.parts = append(ch.parts, f.data...), nil
+			payload, ch.parts = slices.Concat(ch.parts, f.data), nil
 		}
 		select {
 		case ch.requests <- &Request{Type: f.name, WantReply: f.want, Payload: payload, ch: ch}:
