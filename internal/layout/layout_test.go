@@ -184,7 +184,7 @@ var law = map[string]rule{
 
 	"cmd/coder/settings": {imports: []string{"cmd/coder/cli/flags"}},
 
-	"cmd":   {imports: []string{"appproxy", "cmd/coder/cli", "cmd/coder/cli/config", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/daemon", "cmd/coder/settings", "cmd/coder/wsproxy", "coderd/...", "provisionerd/..."}},
+	"cmd":   {imports: []string{"appproxy", "cmd/coder/cli", "cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/daemon", "cmd/coder/settings", "cmd/coder/wsproxy", "coderd/...", "provisionerd/..."}},
 	"e2e":   {imports: []string{"agent/...", "coderd/...", "coordinator", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
 	"bench": {},
 	"bench/scale": {
