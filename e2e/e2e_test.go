@@ -28,13 +28,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 const (
 	password = "Correct-Horse-9-Battery"
 	// settle bounds every wait, never a measurement.
-	settle = 60 * time.Second
+	settle = testwait.Patience
 )
 
 // coder is the built program, and slim the one for laptops and workspaces.

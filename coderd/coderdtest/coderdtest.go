@@ -18,6 +18,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,7 +27,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -46,7 +48,7 @@ import (
 )
 
 // Patience bounds waits that a correct program never uses up.
-const Patience = 30 * time.Second
+const Patience = testwait.Patience
 
 // PSK lets external provisioners join.
 const PSK = secret.Token("the pre-shared key")
@@ -337,13 +339,10 @@ func Await(t testing.TB, what string, done func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !done(ctx) {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: did not happen within %s", what, Patience)
-		case <-tick.C:
+	testwait.Until(t, what, func() error {
+		if !done(ctx) {
+			return errors.New("it has not happened")
 		}
-	}
+		return nil
+	})
 }

@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds waits that a passing test never uses up.
-const patience = 30 * time.Second
+const patience = testwait.Patience
 
 // inbox is a subscriber that keeps the payloads that it receives.
 type inbox chan string

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 30 * time.Second
+const patience = testwait.Patience
 
 // server is a service whose reports are received from changed.
 type server struct {

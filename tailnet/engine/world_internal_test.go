@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"go.uber.org/goleak"
 	"tailscale.com/derp/derpserver"
 	"tailscale.com/types/key"
@@ -18,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 30 * time.Second
+const patience = testwait.Patience
 
 func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -29,14 +32,12 @@ func timeout(t testing.TB) context.Context {
 // await polls until ok returns true.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx := timeout(t)
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waiting until %s", what)
-		case <-time.After(5 * time.Millisecond):
+	testwait.Until(t, what, func() error {
+		if !ok() {
+			return errors.New("it is not so")
 		}
-	}
+		return nil
+	})
 }
 
 // newRelay starts a relay that admits everyone.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/tailnet"
@@ -22,7 +24,7 @@ import (
 )
 
 // patience is how long any operation here may take before the test fails.
-const patience = 30 * time.Second
+const patience = testwait.Patience
 
 // Relay is a relay on a loopback HTTP server.
 type Relay struct {

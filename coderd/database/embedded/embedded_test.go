@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds waits that end much earlier in a test that passes.
-const patience = 30 * time.Second
+const patience = testwait.Patience
 
 var quiet = slog.New(slog.DiscardHandler)
 

@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -145,7 +147,7 @@ static_files_mime_types = (
 }
 
 // glewlwydPatience bounds the start of the server.
-const glewlwydPatience = 30 * time.Second
+const glewlwydPatience = testwait.Patience
 
 // await returns a client that is signed in as the administrator of the initial database, once the server answers.
 func (g *Glewlwyd) await() *http.Client {

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
+
 	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
 
@@ -29,7 +31,7 @@ import (
 )
 
 // patience bounds waits that a correct program never uses up.
-const patience = 30 * time.Second
+const patience = testwait.Patience
 
 // remote is the workspace's end of a session.
 type remote struct {

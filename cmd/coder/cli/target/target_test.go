@@ -12,7 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
@@ -32,7 +33,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds waits that a correct program never uses up.
-const patience = 30 * time.Second
+const patience = testwait.Patience
 
 // server is what a target needs of one: the API for one workspace, a coordinator and a relay.
 type server struct {
