@@ -60,7 +60,10 @@ func TestTransfer(t *testing.T) {
 	if _, err := s.As("bob").Workspace(t.Context(), ws.ID); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("the new owner reads it before it is stopped: %v", err)
 	}
-	stop := finish(s, coderdtest.Built("state 2")).GetWorkspaceBuild()
+	// The state holds the key, and is not a way to it.
+	const state = `{"version": 4, "resources": [{"mode": "data", "type": "coder_parameter", "name": "key", "instances": [{"attributes":
+		{"name": "key", "value": "sk-secret", "default": "none", "mutable": true, "styling": "{\"mask_input\":true}"}}]}]}`
+	stop := finish(s, coderdtest.Built(state)).GetWorkspaceBuild()
 	if got := stop.GetMetadata().GetOwnerName(); got != "ann" {
 		t.Errorf("it was stopped as %s's", got)
 	}
@@ -105,7 +108,7 @@ func TestTransfer(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := finish(s, coderdtest.Built("state 3")).GetWorkspaceBuild()
-	if start.GetMetadata().GetOwnerName() != "bob" || string(start.GetState()) != "state 2" {
+	if start.GetMetadata().GetOwnerName() != "bob" || string(start.GetState()) != state {
 		t.Errorf("the first start has the owner %s and the state %q", start.GetMetadata().GetOwnerName(), start.GetState())
 	}
 	for _, p := range start.GetParameters() {
