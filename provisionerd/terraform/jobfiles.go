@@ -132,7 +132,7 @@ func (s *slot) fillFiles(env map[string]string) error {
 	for i, f := range s.e.opts.Files {
 		text, err := f.read()
 		if err != nil {
-			s.e.log.Warn("cannot read a file for jobs", "name", f.Name, "err", err)
+			s.e.log.Warn("cannot read a file for jobs", "path", f.Path, "err", err)
 			return fault.New(fault.Unavailable, "the provisioner cannot read the file that it gives to jobs as %s: its log has the cause", f.Name)
 		}
 		if err := s.writeFile(s.jobFileCopy(i), text); err != nil {
