@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,6 +51,7 @@ func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uui
 	for _, a := range shown {
 		byResource[a.ResourceID] = append(byResource[a.ResourceID], a)
 	}
+	sortByAgents(rows, agents)
 	for _, r := range rows {
 		var metadata []sdk.ResourceMetadata
 		if string(r.Metadata) != "[]" { // most have none
@@ -63,6 +65,18 @@ func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uui
 		})
 	}
 	return out, nil
+}
+
+// sortByAgents sorts resources by the order that templates give their agents, which counts among all agents of a workspace. Resources with
+// the same order, and without agents, keep theirs. agents are sorted.
+func sortByAgents(rows []dbsqlc.WorkspaceResource, agents []dbsqlc.WorkspaceAgent) {
+	order := map[uuid.UUID]int32{}
+	for _, a := range slices.Backward(agents) {
+		order[a.ResourceID] = a.DisplayOrder
+	}
+	slices.SortStableFunc(rows, func(a, b dbsqlc.WorkspaceResource) int {
+		return cmp.Or(cmp.Compare(a.Transition, b.Transition), cmp.Compare(order[a.ID], order[b.ID]))
+	})
 }
 
 // show returns the agents with all their parts, in the same order.
