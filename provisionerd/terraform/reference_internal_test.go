@@ -29,6 +29,7 @@ resources and data sources, with what this server does with each attribute. What
 
 Generated from the provider's schema. Regenerate it with ` + "`go test ./provisionerd/terraform -run TestReference -update`" + `. An attribute is honored if the server learns
 of a change of its value; the tests ` + "`TestEveryFieldArrives`" + ` check that users or agents see the difference.
+The last column names the test that shows the effect itself: in the shell of a workspace, on a page, or in a build. A dash means that no test shows it yet.
 `
 
 // Ids in examples.
@@ -264,7 +265,7 @@ func TestReference(t *testing.T) {
 			fmt.Fprintf(&page, "No effect, and reported: %s.\n", reason)
 			continue
 		}
-		page.WriteString("| attribute | here |\n|---|---|\n")
+		page.WriteString("| attribute | here | effect shown by |\n|---|---|---|\n")
 		for _, a := range leaves(kinds[kind].Schema, "") {
 			path := kind + "." + a.path
 			used[path] = true
@@ -280,10 +281,29 @@ func TestReference(t *testing.T) {
 			default:
 				t.Errorf("%s changes nothing, and is not in template.Without", path)
 			}
-			fmt.Fprintf(&page, "| `%s` | %s |\n", a.path, what)
+			test := effectOf(path)
+			if (test == "") != unproven[path] {
+				t.Errorf("%s: name the test of its effect in effects, or list it in unproven (it is there: %v)", path, unproven[path])
+			}
+			if test = "`" + test + "`"; test == "``" {
+				test = "–"
+			}
+			fmt.Fprintf(&page, "| `%s` | %s | %s |\n", a.path, what, test)
 		}
 	}
 	page.WriteString("\nThe provider's own argument `url` is honored: it changes the address that agents download from.\n")
+	for path := range unproven {
+		if !used[path] {
+			t.Errorf("%s: the provider does not have it", path)
+		}
+	}
+	for _, paths := range effects {
+		for _, path := range paths {
+			if !used[path] {
+				t.Errorf("%s: the provider does not have it", path)
+			}
+		}
+	}
 	for _, table := range []map[string]string{template.Without, given, limits} {
 		for path := range table {
 			if !used[path] {
