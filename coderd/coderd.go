@@ -302,7 +302,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		Accounts: agentOwners{s.Users, opts.DB}, Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
 		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: told,
 	})
-	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, AccessURL: accessURL, Evaluate: opts.Evaluate, Notifications: told})
+	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, AccessURL: accessURL, Evaluate: opts.Evaluate, Notifications: told})
 	s.Workspaces = workspaces.New(workspaces.Options{
 		DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, Forms: s.Templates,
 		AccessURL: accessURL, QuietHours: quiet, CustomQuietHours: !opts.FixedQuietHours, Announcer: opts.Announcer, Now: opts.Now, Notifications: told,

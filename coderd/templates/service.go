@@ -3,7 +3,6 @@ package templates
 import (
 	"context"
 	"crypto/sha256"
-	"log/slog"
 	"net/http"
 
 	"github.com/codermesh/codermesh/coderd/agents"
@@ -27,7 +26,6 @@ type Options struct {
 	Agents *agents.Service
 	// ExternalAuth has the logins that templates ask for.
 	ExternalAuth *extauth.Service
-	Logger       *slog.Logger
 	AccessURL    string // the server's public URL, as templates see it
 	// Evaluate returns the form of a template for some answers. It is called once at a time for each question, and must
 	// itself bound how many calls run at one time. If nil, forms stay as they were at their import.
@@ -39,13 +37,12 @@ type Options struct {
 // Service serves templates. Safe for concurrent use.
 type Service struct {
 	opts  Options
-	log   *slog.Logger
 	forms *memo.Cache[[sha256.Size]byte, Answer]
 }
 
 // New returns the service and registers it as the jobs' handler of imports and dry runs.
 func New(opts Options) *Service {
-	s := &Service{opts: opts, log: opts.Logger, forms: newForms()}
+	s := &Service{opts: opts, forms: newForms()}
 	opts.Jobs.Handle(string(sdk.JobTemplateImport), importHandler{s})
 	opts.Jobs.Handle(string(sdk.JobTemplateDryRun), dryRunHandler{s})
 	return s

@@ -368,6 +368,7 @@ export interface CreateBuildRequest {
   transition: Transition;
   dry_run?: boolean;
   state?: string;
+  force_state?: boolean; // the state may be older, or have another lineage
   orphan?: boolean; // delete only: forget the resources instead of destroying them
   rich_parameter_values?: ParameterValue[];
   provisioner_tags?: Record<string, string>;
@@ -378,6 +379,7 @@ export interface CreateBuildRequest {
 // UpdateStateRequest replaces a build's Terraform state (PUT workspacebuilds/{b}/state).
 export interface UpdateStateRequest {
   state: string;
+  force?: boolean; // the state may be older, or have another lineage
 }
 
 // WorkspaceResource is one Terraform resource of a build.

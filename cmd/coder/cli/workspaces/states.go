@@ -143,10 +143,10 @@ func runStateRestore(g *global.Flags, cmd *cobra.Command, name string, opts *pus
 		return k.Build != ws.LatestBuild.BuildNumber && k.restorable()
 	})
 	if i < 0 {
-		return exit.Try(fault.New(fault.NotFound, "%s has no such state", ws.FullName()), "coder state list "+ws.FullName())
+		return exit.Try(fault.New(fault.NotFound, "%s has no such state", ws.FullName()), "coder state list %s", ws.FullName())
 	}
 	if kept[i].Problem != "" {
-		return exit.Try(fault.New(fault.Invalid, "the state of build %d cannot be used: %s", kept[i].Build, kept[i].Problem), "coder state list "+ws.FullName())
+		return exit.Try(fault.New(fault.Invalid, "the state of build %d cannot be used: %s", kept[i].Build, kept[i].Problem), "coder state list %s", ws.FullName())
 	}
 	what := fmt.Sprintf("the state of build %d (%d resources)", kept[i].Build, kept[i].Resources)
 	if err := pushState(g, cmd, client, ws, ws.LatestBuild, kept[i].text, opts, what); err != nil {
