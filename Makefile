@@ -163,15 +163,15 @@ cat "$$half" && rm "$$half"
 [ -z "$$failed" ]
 endef
 
-# Three parts run at a time. Those that wait for processes most of their time come first, and others use the processors meanwhile.
-PARTS := go-e2e test-browser go-race lint go-plain test-installs cross verify test-charts test-rules
+# Two parts run at a time: e2e and the browser suite wait for processes most of their time, and the others use the processors meanwhile.
+PARTS := go-e2e go-race go-plain test-browser lint test-installs cross verify test-charts test-rules
 
 test: build ## run the linters and all tests; as root also those that need namespaces, containers and other users
 	@scripts/test-prerequisites
 	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	echo "Each part prints its output when it ends: $(PARTS)."
 	failed=
-	$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(PARTS) || failed=yes
+	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(PARTS) || failed=yes
 	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/*.json
 	[ -z "$$failed" ]
 
@@ -219,16 +219,16 @@ endef
 go-race:
 	@$(packages)
 	mkdir -p $(RESULTS)
-	$(TESTSUM) --jsonfile $(RESULTS)/race.json -- $(TEST_FLAGS) -race -timeout 15m $$with_race
+	$(TESTSUM) --jsonfile $(RESULTS)/race.json -- $(TEST_FLAGS) -race -timeout 20m $$with_race
 
 go-plain:
 	@$(packages)
 	mkdir -p $(RESULTS)
-	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/plain.json -- $(TEST_FLAGS) -timeout 15m $$without
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/plain.json -- $(TEST_FLAGS) -timeout 20m $$without
 
 go-e2e:
 	@mkdir -p $(RESULTS)
-	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/e2e.json -- $(TEST_FLAGS) -timeout 20m ./e2e # it takes about 10 minutes
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/e2e.json -- $(TEST_FLAGS) -timeout 40m ./e2e # it takes 10 to 15 minutes
 
 test-only: build ## run some tests again: make test-only PKG=./e2e RUN='^TestLab$$' RACE=-race
 	@scripts/test-prerequisites

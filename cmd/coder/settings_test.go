@@ -28,7 +28,7 @@ func commands(visit func(*cobra.Command)) {
 			walk(sub)
 		}
 	}
-	walk(cli.New(append(provisionerCmds(), serverCmd(), wsproxy.Command())...))
+	walk(cli.New(append(provisionerCmds(), serverCmd(), templatesCmd(), wsproxy.Command())...))
 }
 
 // TestHelpNamesVariables: every flag's help names the variable that sets it.
@@ -70,7 +70,7 @@ func TestVariablesSetFlags(t *testing.T) {
 	})
 	for _, path := range paths {
 		find := func() *cobra.Command {
-			root := cli.New(append(provisionerCmds(), serverCmd(), wsproxy.Command())...)
+			root := cli.New(append(provisionerCmds(), serverCmd(), templatesCmd(), wsproxy.Command())...)
 			cmd, _, err := root.Find(path)
 			if err != nil {
 				t.Fatal(err)

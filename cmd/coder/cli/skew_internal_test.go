@@ -96,7 +96,7 @@ func TestListsAsJSON(t *testing.T) {
 			_, _ = io.WriteString(w, `{"peers":[]}`)
 		case path == "templates" && r.URL.Query().Get("q") != "", path == "organizations", strings.HasSuffix(path, "me/organizations"):
 			_, _ = io.WriteString(w, "["+object+"]")
-		case strings.HasPrefix(path, "organizations/") && strings.Count(path, "/") == 1, path == "users/me", strings.HasPrefix(path, "templateversions/") && strings.Count(path, "/") == 1:
+		case strings.HasPrefix(path, "organizations/") && strings.Count(path, "/") == 1, path == "users/me", path == "users/me/workspace/x", strings.HasPrefix(path, "templateversions/") && strings.Count(path, "/") == 1:
 			_, _ = io.WriteString(w, object)
 		default:
 			_, _ = io.WriteString(w, "[]")
@@ -114,7 +114,7 @@ func TestListsAsJSON(t *testing.T) {
 		}
 		found++
 		args := append([]string{"--url", srv.URL, "--token", "t"}, strings.Fields(cmd.CommandPath())[1:]...)
-		if strings.Contains(cmd.Use, "TEMPLATE") {
+		if strings.Contains(cmd.Use, "TEMPLATE") || strings.Contains(cmd.Use, "WORKSPACE") {
 			args = append(args, "x")
 		}
 		r := run(t, "", "", append(args, "-o", "json")...)
