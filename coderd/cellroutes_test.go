@@ -268,7 +268,7 @@ var cellRoutes = map[rbac.Power]cell{
 		probe{method: "GET", path: theBuild + "/parameters"}, probe{method: "GET", path: theBuild + "/resources"}, probe{method: "GET", path: theBuild + "/logs"}, probe{method: "GET", path: theBuild + "/timings"}, probe{method: "GET", path: theWS + "/timings", of: rbac.Workspace}),
 	{Action: rbac.Update, Resource: rbac.WorkspaceBuild}: tries(probe{method: "PATCH", path: theBuild + "/cancel", fresh: runningBuild}),
 	{Action: rbac.Read, Resource: rbac.WorkspaceState}:   tries(probe{method: "GET", path: theBuild + "/state", of: rbac.WorkspaceBuild}),
-	{Action: rbac.Update, Resource: rbac.WorkspaceState}: tries(probe{method: "PUT", path: theBuild + "/state", body: `{"state": ""}`, fresh: freshWorkspace, of: rbac.WorkspaceBuild}),
+	{Action: rbac.Update, Resource: rbac.WorkspaceState}: tries(probe{method: "PUT", path: theBuild + "/state", body: `{"state": "eyJ2ZXJzaW9uIjo0LCJzZXJpYWwiOjksImxpbmVhZ2UiOiJsIn0=", "force": true}`, fresh: freshWorkspace, of: rbac.WorkspaceBuild}),
 
 	{Action: rbac.Read, Resource: rbac.Agent}:    tries(probe{method: "GET", path: theAgent}, probe{method: "GET", path: theAgent + "/logs"}),
 	{Action: rbac.Update, Resource: rbac.Agent}:  tries(probe{method: "GET", path: theWS + "/external-agent/main/credentials", of: rbac.Workspace}),

@@ -144,10 +144,13 @@ func TestAgentFacts(t *testing.T) {
 			Metadata: []*provisionerpb.AgentMetadata{{Key: "load", DisplayName: "Load", Script: "cat /proc/loadavg", Interval: 10, Timeout: 2, Order: 1}},
 		}},
 	}
-	diff := cmp.Diff(want, got, protocmp.Transform(), protocmp.IgnoreFields(&provisionerpb.Agent{}, "id", "token"),
-		protocmp.IgnoreFields(&provisionerpb.App{}, "id"), protocmp.IgnoreFields(&provisionerpb.Script{}, "id"))
+	diff := cmp.Diff(want, got, protocmp.Transform(), protocmp.IgnoreFields(&provisionerpb.Agent{}, "id", "token", "place"),
+		protocmp.IgnoreFields(&provisionerpb.App{}, "id", "place"), protocmp.IgnoreFields(&provisionerpb.Script{}, "id"))
 	if diff != "" {
 		t.Errorf("resource (-want +got):\n%s", diff)
+	}
+	if place := got.GetAgents()[0].GetApps()[0].GetPlace(); !strings.HasPrefix(place, "main.tf:") {
+		t.Errorf("the app is at %q", place)
 	}
 }
 
