@@ -41,7 +41,7 @@ type monitor struct {
 }
 
 // monitors returns the monitors of a build's agent, in JSON. The states of an agent that this build has stored before are kept.
-func (s *storing) monitors(ctx context.Context, id uuid.UUID, a *provisionerpb.Agent, before *dbsqlc.WorkspaceAgent) ([]byte, error) {
+func (s *storing) monitors(ctx context.Context, a *provisionerpb.Agent, before *dbsqlc.WorkspaceAgent) ([]byte, error) {
 	all := []monitor{}
 	for _, m := range a.GetMonitors() {
 		volume, threshold := database.Text(m.GetVolume()), m.GetThresholdPercent()

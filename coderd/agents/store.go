@@ -170,7 +170,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 	if existed {
 		had = &before
 	}
-	if params.Monitors, err = s.monitors(ctx, id, a, had); err != nil {
+	if params.Monitors, err = s.monitors(ctx, a, had); err != nil {
 		return err
 	}
 	n, err := s.UpsertAgent(ctx, params)

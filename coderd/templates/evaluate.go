@@ -111,8 +111,11 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 // Allows reports whether the form of a version allows a value of a parameter to a workspace of an owner with these answers. It is true for what the
 // form cannot tell, as for parameters of modules. It may take as long as an evaluation.
 func (s *Service) Allows(ctx context.Context, version, owner uuid.UUID, answers map[string]string, name, value string) (bool, error) {
-	if s.opts.Evaluate == nil || checkInputs(answers) != nil {
+	if s.opts.Evaluate == nil {
 		return true, nil
+	}
+	if err := checkInputs(answers); err != nil {
+		return true, nil //nolint:nilerr // the form cannot tell
 	}
 	v, err := s.opts.DB.GetTemplateVersion(ctx, version)
 	if err != nil {

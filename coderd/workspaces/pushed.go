@@ -27,7 +27,7 @@ func (s *Service) checkPushed(ctx context.Context, q *dbsqlc.Queries, workspace,
 	}
 	now, err := statefile.Read(text)
 	if err != nil {
-		return nil // there is nothing from which it could follow
+		return nil //nolint:nilerr // there is nothing from which it could follow
 	}
 	switch {
 	case given.Lineage != now.Lineage:

@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -45,7 +46,7 @@ func (r *runner) checkPresets(ctx context.Context, in planInput, p planned, foun
 		}
 		switch {
 		case problem == "":
-		case strings.HasPrefix(problem, noParameter) && p.config.hidesParameters(in.t, p.data):
+		case strings.HasPrefix(problem, noParameter) && p.config.hidesParameters(p.data):
 			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s: the preset %q %s now", place, preset.GetName(), problem)
 		default:
 			return fault.New(fault.Invalid, "%s: the preset %q %s", place, preset.GetName(), problem)
@@ -87,13 +88,10 @@ func refusal(p *provisionerpb.Parameter, value string) string {
 		}}
 	}
 	_, diags := of.ValidateInput(&value, nil)
-	for _, d := range diags {
-		if d.Detail != "" {
-			return d.Detail
-		}
-		return d.Summary
+	if len(diags) == 0 {
+		return ""
 	}
-	return ""
+	return cmp.Or(diags[0].Detail, diags[0].Summary)
 }
 
 // parametersWith returns the parameters that the template has with the values of a preset.
@@ -108,7 +106,7 @@ func (r *runner) parametersWith(ctx context.Context, in planInput, preset *provi
 }
 
 // hidesParameters reports whether modules declare parameters that this plan does not have.
-func (c *configuration) hidesParameters(t *template.Source, data []node) bool {
+func (c *configuration) hidesParameters(data []node) bool {
 	seen := map[string]bool{}
 	for _, n := range data {
 		seen[n.dataAddress()] = true
