@@ -22,6 +22,9 @@ func (s *Service) checkPushed(ctx context.Context, q *dbsqlc.Queries, workspace,
 		return nil
 	}
 	text, err := s.state(ctx, q, workspace, latest)
+	if fault.CodeOf(err) == fault.Conflict {
+		return nil // its key is lost, or it is damaged: the push is the remedy
+	}
 	if err != nil {
 		return err
 	}

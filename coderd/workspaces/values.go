@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/templates"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
@@ -42,6 +43,9 @@ func (s *Service) valuesOf(ctx context.Context, q *dbsqlc.Queries, workspace, bu
 		return stored, nil, nil
 	}
 	state, err := s.state(ctx, q, workspace, build)
+	if fault.CodeOf(err) == fault.Conflict {
+		return stored, nil, nil // it cannot be read, as the build will say
+	}
 	if err != nil {
 		return nil, nil, err
 	}

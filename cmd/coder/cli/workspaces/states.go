@@ -92,6 +92,8 @@ func keptStates(ctx context.Context, client *sdk.Client, name string) (sdk.Works
 		switch {
 		case fault.CodeOf(err) == fault.NotFound:
 			k.Problem = "removed"
+		case fault.CodeOf(err) == fault.Conflict:
+			k.Problem = err.Error() // its key is lost, or it is damaged
 		case err != nil:
 			return ws, nil, err
 		case text.Len() == 0:
