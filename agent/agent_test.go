@@ -242,7 +242,7 @@ func TestServerAsksToStop(t *testing.T) {
 			w.expectStates(t, starting, ready)
 			w.shutdown <- "the workspace stops"
 			w.expectStates(t, starting, ready, shuttingDown, off)
-			stop() // it has ended by itself, and closed no more than once
+			stop() // it has ended on its own, and closed no more than once
 			select {
 			case next := <-w.next:
 				if final || next != "next" {

@@ -128,7 +128,7 @@ func sshEarlyEnd(t *testing.T, s *shell) {
 		"ssh":       s.client(t.Context(), "ssh", "coder.dev", "yes; echo ended $? >ended-ssh"),
 		"coder ssh": ours,
 	} {
-		in, inErr := cmd.StdinPipe() // without more input, OpenSSH would leave by itself
+		in, inErr := cmd.StdinPipe() // OpenSSH would leave once its input ends
 		out, outErr := cmd.StdoutPipe()
 		if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
 			t.Fatal(err)

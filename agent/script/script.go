@@ -82,7 +82,7 @@ func (r *Runner) dataDir(id uuid.UUID) string {
 }
 
 // unixLines returns a script from Windows, whose first line ends with \r\n, as interpreters need it. Others stay as they are: in them a \r is
-// somebody's data.
+// a user's data.
 func unixLines(text string) string {
 	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
 	if !strings.HasSuffix(line, "\r") {

@@ -261,7 +261,7 @@ func TestReaderEndsEarly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := h.ssh(t.Context(), test.flags, test.command)
-			stdin, inErr := cmd.StdinPipe() // without more input, OpenSSH would leave by itself
+			stdin, inErr := cmd.StdinPipe() // OpenSSH would leave once its input ends
 			stdout, outErr := cmd.StdoutPipe()
 			if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
 				t.Fatal(err)

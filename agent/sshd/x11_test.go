@@ -108,7 +108,7 @@ func TestX11(t *testing.T) {
 	}
 	// The display ends with its session.
 	addr := "127.0.0.1:" + strconv.Itoa(6000+displayOf(t, stdoutOf(t, withX(t, h, display, "echo $DISPLAY"))))
-	testwait.Until(t, "nobody listens after the session", func() error {
+	testwait.Until(t, "the display is closed after its session", func() error {
 		if conn, err := net.Dial("tcp", addr); err == nil {
 			conn.Close() // the session's display still listens, or another session on this machine has taken its number
 			return fmt.Errorf("%s answers", addr)

@@ -31,7 +31,7 @@ type Values struct {
 	Previous []sdk.ParameterValue // with which the previous build was made, whether someone chose them or the template computed them
 	Computed map[string]bool      // names of Previous that the template computed
 	Gone     map[string]bool      // names of Previous whose value the form for these answers no longer allows, beyond what the definitions say
-	// NewOwner is set for the build that gives a prebuilt workspace to its user: what the template computed for nobody in particular, and
+	// NewOwner is set for the build that gives a prebuilt workspace to its user: what the template computed before there was an owner, and
 	// may change, is computed again for them.
 	NewOwner bool
 	// Ending is set for builds that stop or delete: they continue with the existing values, because a workspace must be able

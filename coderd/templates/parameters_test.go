@@ -163,7 +163,7 @@ func TestResolve(t *testing.T) {
 			refused: []string{"region"},
 		},
 		{
-			name:    "immutable, no longer possible, stays by nobody's choice",
+			name:    "immutable, no longer possible, stays without a choice",
 			from:    templates.Values{Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
 			refused: []string{"region"},
 		},

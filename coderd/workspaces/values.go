@@ -56,7 +56,7 @@ func has(values []value, name string) bool {
 	return slices.ContainsFunc(values, func(v value) bool { return v.Name == name })
 }
 
-// missing returns the values in a state that a build has not stored. Those of parameters without a definition, which nobody can choose,
+// missing returns the values in a state that a build has not stored. Those of parameters without a definition, which no user can choose,
 // are kept only if they must never change.
 func missing(stored []value, state []byte, definitions []templates.Definition) []value {
 	var out []value

@@ -126,7 +126,7 @@ func (s *slot) resetFiles() error {
 	return nil
 }
 
-// fillFiles copies the files as they are now, and adds their variables to env. The job's account may read the copies, and nobody else may. A file
+// fillFiles copies the files as they are now, and adds their variables to env. The job's account may read the copies, and no other account may. A file
 // that cannot be read fails the job; the error says nothing about where it lies.
 func (s *slot) fillFiles(env map[string]string) error {
 	for i, f := range s.e.opts.Files {

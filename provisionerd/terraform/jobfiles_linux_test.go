@@ -26,7 +26,7 @@ func TestJobFilesWithAccountsAlone(t *testing.T) {
 	attackJobFiles(t, withoutBubblewrap(t))
 }
 
-// attackJobFiles checks that a job finds the operator's files and can do nothing with them but read, and that nobody else can read its copies.
+// attackJobFiles checks that a job finds the operator's files and can do nothing with them but read, and that no other account can read its copies.
 func attackJobFiles(t *testing.T, opts terraform.Options) {
 	t.Helper()
 	home, err := os.UserHomeDir() // no folder that jobs read anyway

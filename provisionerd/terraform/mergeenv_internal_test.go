@@ -16,18 +16,18 @@ func TestMergeEnv(t *testing.T) {
 		envs  []agentEnv
 		want  map[string]string
 	}{
-		"append":             {nil, []agentEnv{{"", "PATH", "/a", "append"}}, map[string]string{"PATH": "${PATH}:/a"}},
-		"prepend":            {nil, []agentEnv{{"", "PATH", "/a", "prepend"}}, map[string]string{"PATH": "/a:${PATH}"}},
-		"both":               {nil, []agentEnv{{"", "P", "/a", "append"}, {"", "P", "/b", "prepend"}, {"", "P", "/c", "append"}}, map[string]string{"P": "/b:${P}:/a:/c"}},
-		"names it":           {nil, []agentEnv{{"", "P", "$P:/a", "append"}, {"", "P", "/b", "append"}}, map[string]string{"P": "$P:/a:/b"}},
-		"names it later":     {nil, []agentEnv{{"", "P", "/a", "append"}, {"", "P", "/b:${P}", "append"}}, map[string]string{"P": "/a:/b:${P}"}},
-		"names another":      {nil, []agentEnv{{"", "P", "$PATH:/a", "append"}}, map[string]string{"P": "${P}:$PATH:/a"}},
-		"agent sets it":      {map[string]string{"P": "/x"}, []agentEnv{{"", "P", "/a", "append"}}, map[string]string{"P": "/x:/a"}},
-		"agent empties it":   {map[string]string{"P": ""}, []agentEnv{{"", "P", "/a", "append"}}, map[string]string{"P": "/a"}},
-		"replaced first":     {nil, []agentEnv{{"", "P", "/x", "replace"}, {"", "P", "/a", "prepend"}}, map[string]string{"P": "/a:/x"}},
-		"replaced last":      {nil, []agentEnv{{"", "P", "/a", "append"}, {"", "P", "/x", "replace"}}, map[string]string{"P": "/x"}},
-		"replaced by itself": {nil, []agentEnv{{"", "P", "/a", "append"}, {"", "P", "$P", "replace"}}, map[string]string{"P": "$P"}},
-		"empty":              {nil, []agentEnv{{"", "P", "", "append"}, {"", "Q", "/a", "append"}, {"", "Q", "", "prepend"}}, map[string]string{"Q": "${Q}:/a"}},
+		"append":                  {nil, []agentEnv{{"", "PATH", "/a", "append"}}, map[string]string{"PATH": "${PATH}:/a"}},
+		"prepend":                 {nil, []agentEnv{{"", "PATH", "/a", "prepend"}}, map[string]string{"PATH": "/a:${PATH}"}},
+		"both":                    {nil, []agentEnv{{"", "P", "/a", "append"}, {"", "P", "/b", "prepend"}, {"", "P", "/c", "append"}}, map[string]string{"P": "/b:${P}:/a:/c"}},
+		"names it":                {nil, []agentEnv{{"", "P", "$P:/a", "append"}, {"", "P", "/b", "append"}}, map[string]string{"P": "$P:/a:/b"}},
+		"names it later":          {nil, []agentEnv{{"", "P", "/a", "append"}, {"", "P", "/b:${P}", "append"}}, map[string]string{"P": "/a:/b:${P}"}},
+		"names another":           {nil, []agentEnv{{"", "P", "$PATH:/a", "append"}}, map[string]string{"P": "${P}:$PATH:/a"}},
+		"agent sets it":           {map[string]string{"P": "/x"}, []agentEnv{{"", "P", "/a", "append"}}, map[string]string{"P": "/x:/a"}},
+		"agent empties it":        {map[string]string{"P": ""}, []agentEnv{{"", "P", "/a", "append"}}, map[string]string{"P": "/a"}},
+		"replaced first":          {nil, []agentEnv{{"", "P", "/x", "replace"}, {"", "P", "/a", "prepend"}}, map[string]string{"P": "/a:/x"}},
+		"replaced last":           {nil, []agentEnv{{"", "P", "/a", "append"}, {"", "P", "/x", "replace"}}, map[string]string{"P": "/x"}},
+		"replaced by a reference": {nil, []agentEnv{{"", "P", "/a", "append"}, {"", "P", "$P", "replace"}}, map[string]string{"P": "$P"}},
+		"empty":                   {nil, []agentEnv{{"", "P", "", "append"}, {"", "Q", "/a", "append"}, {"", "Q", "", "prepend"}}, map[string]string{"Q": "${Q}:/a"}},
 	} {
 		a := &provisionerpb.Agent{Name: "main", Env: tt.agent}
 		if err := mergeEnv(a, tt.envs); err != nil {

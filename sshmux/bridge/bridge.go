@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// banner is what the client sees first. OpenSSH reports that nobody reads a program's output any more (eow@openssh.com) only to servers whose
+	// banner is what the client sees first. OpenSSH reports that a program's output is no longer read (eow@openssh.com) only to servers whose
 	// software begins with "OpenSSH", and PuTTY and others look for the bugs of OpenSSH's versions, none of which follows here.
 	banner = "SSH-2.0-OpenSSH_codermesh_"
 	// maxFromAgent is how many channels opened by the agent are served at once.
