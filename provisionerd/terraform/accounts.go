@@ -32,6 +32,7 @@ const (
 // accounts are the numbers that an executor's jobs run as, claimed on this host as long as the lock is held, and the range
 // of workspaces' accounts, which belong to their folders.
 type accounts struct {
+	dir            string // of the locks
 	lock           *os.File
 	lowest         int // of all executors' jobs
 	first, count   int
@@ -43,8 +44,10 @@ type accounts struct {
 	unswept []int        // they left something that cannot be removed yet
 }
 
-// claimAccounts claims accounts that no other executor on this host uses. It needs root.
-func claimAccounts() (*accounts, error) {
+// claimAccounts claims accounts that no other executor on this host uses. It needs root, and waits while another executor sweeps.
+func claimAccounts() (*accounts, error) { return claimAccountsIn(accountLocks()) }
+
+func claimAccountsIn(dir string) (_ *accounts, err error) {
 	a := &accounts{first: jobAccounts, count: perExecutor, spaces: spaceAccounts, beyond: spaceAccountsTo, taken: map[int]bool{}}
 	if !mapped(spaceAccountsTo) {
 		a = &accounts{first: sandbox.LowestAccount, count: lowPerExecutor, spaces: lowSpaceAccounts, beyond: lowSpaceAccountsTo, taken: map[int]bool{}}
@@ -53,13 +56,18 @@ func claimAccounts() (*accounts, error) {
 	if !mapped(a.beyond) {
 		return nil, fmt.Errorf("this container maps fewer than %d accounts", lowSpaceAccountsTo)
 	}
-	dir := accountLocks()
+	a.dir = dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("claim accounts: %w", err)
 	}
 	if err := ownedByUs(dir); err != nil {
 		return nil, err
 	}
+	all, err := lockAll(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, all.Close()) }()
 	for n := range executorsMost {
 		lock, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(n)), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 		if err != nil {
@@ -75,6 +83,18 @@ func claimAccounts() (*accounts, error) {
 		}
 	}
 	return nil, errors.New("all accounts for jobs are in use on this host")
+}
+
+// lockAll waits for the lock of all accounts: whoever holds it claims some, or holds the locks of free ones to sweep. Close the file.
+func lockAll(dir string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, "all"), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock accounts: %w", err)
+	}
+	if err := waitLock(lock); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock accounts: %w", err), lock.Close())
+	}
+	return lock, nil
 }
 
 func accountLocks() string { return filepath.Join(shortVolatileDir(true), "codermesh-accounts") }
@@ -143,7 +163,12 @@ func (a *accounts) ours(uid int) bool {
 
 // sweepDead ends what runs under the accounts of this executor, and removes what they and those of executors that have ended left. It leaves
 // the accounts of executors alone whose Terraform may still be saving its state.
-func (a *accounts) sweepDead(self string) error {
+func (a *accounts) sweepDead(self string) (err error) {
+	all, err := lockAll(a.dir) // a claim would find the locks of all free accounts taken
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, all.Close()) }()
 	running, err := sandbox.Running()
 	if err != nil {
 		return err
@@ -157,11 +182,11 @@ func (a *accounts) sweepDead(self string) error {
 	}
 	dead := map[int]bool{a.first: true} // by their first accounts
 	for n := range executorsMost {
-		lock, err := os.OpenFile(filepath.Join(accountLocks(), strconv.Itoa(n)), os.O_RDWR|noFollow, 0)
+		lock, err := os.OpenFile(filepath.Join(a.dir, strconv.Itoa(n)), os.O_RDWR|noFollow, 0)
 		if err != nil {
 			continue // no executor has used it since the machine started
 		}
-		defer lock.Close() // held until all is swept
+		defer lock.Close() // held until all is swept: executors of earlier versions do not wait
 		first := a.lowest + n*a.count
 		busy := false
 		for uid := range running {
