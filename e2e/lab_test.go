@@ -313,9 +313,10 @@ func (l *lab) bytes(t *testing.T, host string, flags ...string) {
 	cmd.Stdin = io.LimitReader(counting{new(uint32)}, size)
 	var said bytes.Buffer
 	cmd.Stderr = &said
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // it prints its goroutines
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("ssh: %v\n%s", err, &said)
+		t.Fatalf("ssh: %v after %d bytes\n%s", err, len(out), &said)
 	}
 	want, err := io.ReadAll(io.LimitReader(counting{new(uint32)}, size))
 	if err != nil || string(out) != string(want) {

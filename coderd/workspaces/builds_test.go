@@ -2,6 +2,7 @@ package workspaces_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -163,7 +165,7 @@ func TestStateIsCarriedOver(t *testing.T) {
 }
 
 // TestOrphanNamesWhatStays checks that the log of a build that deletes a workspace without its state names the resources that stay behind,
-// also if an earlier such build failed.
+// also if an earlier such build failed, and if the build waited for a provisioner, which its log says first.
 func TestOrphanNamesWhatStays(t *testing.T) {
 	t.Parallel()
 	const lists = `{"version":4,"serial":3,"lineage":"l","resources":[{"mode":"data","type":"coder_workspace","name":"me","instances":[{}]},
@@ -183,10 +185,19 @@ func TestOrphanNamesWhatStays(t *testing.T) {
 			failed.Error = "boom"
 			w.Daemon().Next().Finish(failed)
 			olga := w.As("olga")
-			for range 2 {
+			for _, waits := range []bool{false, true} {
 				b, err := olga.CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete, Orphan: true})
 				if err != nil {
 					t.Fatal(err)
+				}
+				if waits {
+					testwait.Until(t, "the log says why the build waits", func() error {
+						logs, err := olga.BuildLogs(t.Context(), b.ID, 0)
+						if err == nil && len(logs) == 0 {
+							err = errors.New("it is empty")
+						}
+						return err
+					})
 				}
 				w.Daemon().Next().Finish(&provisionerpb.Result{Error: "boom", Of: &provisionerpb.Result_WorkspaceBuild{}})
 				logs, err := olga.BuildLogs(t.Context(), b.ID, 0)

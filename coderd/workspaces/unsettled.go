@@ -60,8 +60,11 @@ func (h buildHandler) Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pr
 
 // sayLeft names in the log of a build that deletes a workspace without its state which resources stay behind.
 func (h buildHandler) sayLeft(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, b dbsqlc.GetBuildOfferRow) error {
+	if job.Epoch > 1 { // an offer that did not arrive has said it
+		return nil
+	}
 	stored, err := q.GetStateBefore(ctx, dbsqlc.GetStateBeforeParams{WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber})
-	if database.IsNotFound(err) || job.LogLength > 0 { // nothing was built, or an offer that did not arrive has said it
+	if database.IsNotFound(err) { // nothing was built
 		return nil
 	}
 	if err != nil {
