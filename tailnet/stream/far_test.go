@@ -9,9 +9,9 @@ import (
 	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
-// TestFarther echoes data over paths whose round trips are longer than this end expects: before the first answer, on a path that packets have just
+// TestSimulatedFarther echoes data over paths whose round trips are longer than this end expects: before the first answer, on a path that packets have just
 // moved to, and on one that has become longer.
-func TestFarther(t *testing.T) {
+func TestSimulatedFarther(t *testing.T) {
 	const near, far = 5 * time.Millisecond, 300 * time.Millisecond
 	silence := func(n *network) {
 		n.cut(true)

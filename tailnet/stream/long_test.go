@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestLongPackets checks that packets through a relay are long, unless the peer does not take them, and that they are short again when they
+// TestSimulatedLongPackets checks that packets through a relay are long, unless the peer does not take them, and that they are short again when they
 // no longer go through it.
-func TestLongPackets(t *testing.T) {
+func TestSimulatedLongPackets(t *testing.T) {
 	longest := func(p *path) (n int) {
 		p.sizes.Range(func(size, _ any) bool { n = max(n, size.(int)); return true })
 		return n

@@ -207,8 +207,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestCut checks that data in flight during an outage of the path arrives soon after the path is back.
-func TestCut(t *testing.T) {
+// TestSimulatedCut checks that data in flight during an outage of the path arrives soon after the path is back.
+func TestSimulatedCut(t *testing.T) {
 	for _, outage := range []time.Duration{time.Second, 30 * time.Second, 20 * time.Minute} {
 		t.Run(outage.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -337,9 +337,9 @@ func TestAbortedBeforeItStands(t *testing.T) {
 	})
 }
 
-// TestBulkAfterSmall checks that what an end sends while it has little to say does not slow its next transfer: single bytes, and the window
+// TestSimulatedBulkAfterSmall checks that what an end sends while it has little to say does not slow its next transfer: single bytes, and the window
 // updates of an upload.
-func TestBulkAfterSmall(t *testing.T) {
+func TestSimulatedBulkAfterSmall(t *testing.T) {
 	const size = 40 << 20
 	synctest.Test(t, func(t *testing.T) {
 		p := func() *path { return &path{delay: 100 * time.Millisecond, rate: 30e6, queue: 300 * time.Millisecond} }
@@ -470,8 +470,8 @@ func TestFlowControl(t *testing.T) {
 	})
 }
 
-// TestMoved checks that a transfer continues when its packets take a shorter path, and that it adapts to that path's rate.
-func TestMoved(t *testing.T) {
+// TestSimulatedMoved checks that a transfer continues when its packets take a shorter path, and that it adapts to that path's rate.
+func TestSimulatedMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &path{delay: 100 * time.Millisecond, rate: 5e6, queue: 300 * time.Millisecond}
 		n, a, b := pair(t, p)
@@ -537,9 +537,9 @@ func TestManyStreams(t *testing.T) {
 	})
 }
 
-// TestPaths transfers 40 MiB over simulated paths and logs how long it takes. Where queues are short, the search for the path's rate must
+// TestSimulatedPaths transfers 40 MiB over simulated paths and logs how long it takes. Where queues are short, the search for the path's rate must
 // not waste that rate on lost packets.
-func TestPaths(t *testing.T) {
+func TestSimulatedPaths(t *testing.T) {
 	const size = 40 << 20
 	for _, tc := range []struct {
 		name string
