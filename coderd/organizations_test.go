@@ -154,4 +154,8 @@ func TestBuiltInServesAll(t *testing.T) {
 			t.Errorf("%s sees the job %+v", name, all[0].CurrentJob)
 		}
 	}
+	if err := p.tom.CancelTemplateVersion(t.Context(), v.ID); err != nil { // the server would wait for it
+		t.Fatal(err)
+	}
+	p.await(v.ID, sdk.JobCanceled)
 }
