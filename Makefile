@@ -214,7 +214,8 @@ raced=$$(printf '^github.com/codermesh/codermesh/(%s)(/|$$)' "$$(echo $(RACED) |
 plain='/provisionerd/terraform$$|/internal/(layout|syntax)$$' # they run other programs, or parse megabytes one after the other
 with_race=$$(grep -E "$$raced" <<<"$$all" | grep -vE "$$plain")
 simulations=$$(git grep -l '^func TestSimulated' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
-without="$$(grep -E "$$plain" <<<"$$all") $$simulations $$(grep -vE "$$raced" <<<"$$all")"
+long='./region ./coderd ./coderd/database/embedded' # they wait most of their time: begun last, they would run alone
+without="$$(grep -E "$$plain" <<<"$$all") $$long $$simulations $$(grep -vE "$$raced" <<<"$$all")"
 endef
 
 # Tests called TestSimulated… move hundreds of megabytes through a simulated network: 12 s of processor time in tailnet/stream, and 77 more
