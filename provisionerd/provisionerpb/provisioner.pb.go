@@ -210,6 +210,64 @@ func (LogSource) EnumDescriptor() ([]byte, []int) {
 	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{2}
 }
 
+type OwnerFact int32
+
+const (
+	OwnerFact_OWNER_FACT_UNSPECIFIED    OwnerFact = 0
+	OwnerFact_OWNER_FACT_ID             OwnerFact = 1
+	OwnerFact_OWNER_FACT_NAME           OwnerFact = 2
+	OwnerFact_OWNER_FACT_FULL_NAME      OwnerFact = 3 // the name if there is none
+	OwnerFact_OWNER_FACT_EMAIL          OwnerFact = 4
+	OwnerFact_OWNER_FACT_WORKSPACE_NAME OwnerFact = 5
+)
+
+// Enum value maps for OwnerFact.
+var (
+	OwnerFact_name = map[int32]string{
+		0: "OWNER_FACT_UNSPECIFIED",
+		1: "OWNER_FACT_ID",
+		2: "OWNER_FACT_NAME",
+		3: "OWNER_FACT_FULL_NAME",
+		4: "OWNER_FACT_EMAIL",
+		5: "OWNER_FACT_WORKSPACE_NAME",
+	}
+	OwnerFact_value = map[string]int32{
+		"OWNER_FACT_UNSPECIFIED":    0,
+		"OWNER_FACT_ID":             1,
+		"OWNER_FACT_NAME":           2,
+		"OWNER_FACT_FULL_NAME":      3,
+		"OWNER_FACT_EMAIL":          4,
+		"OWNER_FACT_WORKSPACE_NAME": 5,
+	}
+)
+
+func (x OwnerFact) Enum() *OwnerFact {
+	p := new(OwnerFact)
+	*p = x
+	return p
+}
+
+func (x OwnerFact) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OwnerFact) Descriptor() protoreflect.EnumDescriptor {
+	return file_provisionerd_provisionerpb_provisioner_proto_enumTypes[3].Descriptor()
+}
+
+func (OwnerFact) Type() protoreflect.EnumType {
+	return &file_provisionerd_provisionerpb_provisioner_proto_enumTypes[3]
+}
+
+func (x OwnerFact) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OwnerFact.Descriptor instead.
+func (OwnerFact) EnumDescriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{3}
+}
+
 type Change_End int32
 
 const (
@@ -243,11 +301,11 @@ func (x Change_End) String() string {
 }
 
 func (Change_End) Descriptor() protoreflect.EnumDescriptor {
-	return file_provisionerd_provisionerpb_provisioner_proto_enumTypes[3].Descriptor()
+	return file_provisionerd_provisionerpb_provisioner_proto_enumTypes[4].Descriptor()
 }
 
 func (Change_End) Type() protoreflect.EnumType {
-	return &file_provisionerd_provisionerpb_provisioner_proto_enumTypes[3]
+	return &file_provisionerd_provisionerpb_provisioner_proto_enumTypes[4]
 }
 
 func (x Change_End) Number() protoreflect.EnumNumber {
@@ -2809,6 +2867,7 @@ type BuildResult struct {
 	StateInPieces *StateRef              `protobuf:"bytes,4,opt,name=state_in_pieces,json=stateInPieces,proto3" json:"state_in_pieces,omitempty"` // instead of state: the pieces before this event
 	Unknown       []string               `protobuf:"bytes,5,rep,name=unknown,proto3" json:"unknown,omitempty"`                                    // addresses of resources that may exist in another form than the state says
 	Tainted       []string               `protobuf:"bytes,6,rep,name=tainted,proto3" json:"tainted,omitempty"`                                    // addresses of resources that were begun, and that the state marks as tainted
+	ClaimPlan     *ClaimPlan             `protobuf:"bytes,26,opt,name=claim_plan,json=claimPlan,proto3" json:"claim_plan,omitempty"`              // of a prebuilt workspace, if a claim can be instant. An older server ignores it.
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2885,6 +2944,287 @@ func (x *BuildResult) GetTainted() []string {
 	return nil
 }
 
+func (x *BuildResult) GetClaimPlan() *ClaimPlan {
+	if x != nil {
+		return x.ClaimPlan
+	}
+	return nil
+}
+
+// ClaimPlan is what a claim will make of a prebuilt workspace, whoever claims it: nothing but its agents changes, and what those get
+// depends on the new owner only as the variables say. With it the server hands the agents over before the claim's build has begun.
+type ClaimPlan struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Resources     []*Resource            `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"` // without tokens, and without what depends on the owner
+	Variables     []*OwnerVariable       `protobuf:"bytes,2,rep,name=variables,proto3" json:"variables,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimPlan) Reset() {
+	*x = ClaimPlan{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimPlan) ProtoMessage() {}
+
+func (x *ClaimPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimPlan.ProtoReflect.Descriptor instead.
+func (*ClaimPlan) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ClaimPlan) GetResources() []*Resource {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+func (x *ClaimPlan) GetVariables() []*OwnerVariable {
+	if x != nil {
+		return x.Variables
+	}
+	return nil
+}
+
+// OwnerVariable is a variable of an agent's env that depends on the owner.
+type OwnerVariable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentId       []byte                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Value         *OwnerText             `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnerVariable) Reset() {
+	*x = OwnerVariable{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnerVariable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnerVariable) ProtoMessage() {}
+
+func (x *OwnerVariable) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnerVariable.ProtoReflect.Descriptor instead.
+func (*OwnerVariable) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *OwnerVariable) GetAgentId() []byte {
+	if x != nil {
+		return x.AgentId
+	}
+	return nil
+}
+
+func (x *OwnerVariable) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OwnerVariable) GetValue() *OwnerText {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// OwnerText is its parts, one after another.
+type OwnerText struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parts         []*OwnerPart           `protobuf:"bytes,1,rep,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnerText) Reset() {
+	*x = OwnerText{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnerText) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnerText) ProtoMessage() {}
+
+func (x *OwnerText) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnerText.ProtoReflect.Descriptor instead.
+func (*OwnerText) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *OwnerText) GetParts() []*OwnerPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+type OwnerPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*OwnerPart_Text
+	//	*OwnerPart_Fact
+	//	*OwnerPart_FirstOf_
+	//	*OwnerPart_Lower
+	Part          isOwnerPart_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnerPart) Reset() {
+	*x = OwnerPart{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnerPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnerPart) ProtoMessage() {}
+
+func (x *OwnerPart) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnerPart.ProtoReflect.Descriptor instead.
+func (*OwnerPart) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *OwnerPart) GetPart() isOwnerPart_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *OwnerPart) GetText() string {
+	if x != nil {
+		if x, ok := x.Part.(*OwnerPart_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+func (x *OwnerPart) GetFact() OwnerFact {
+	if x != nil {
+		if x, ok := x.Part.(*OwnerPart_Fact); ok {
+			return x.Fact
+		}
+	}
+	return OwnerFact_OWNER_FACT_UNSPECIFIED
+}
+
+func (x *OwnerPart) GetFirstOf() *OwnerPart_FirstOf {
+	if x != nil {
+		if x, ok := x.Part.(*OwnerPart_FirstOf_); ok {
+			return x.FirstOf
+		}
+	}
+	return nil
+}
+
+func (x *OwnerPart) GetLower() *OwnerText {
+	if x != nil {
+		if x, ok := x.Part.(*OwnerPart_Lower); ok {
+			return x.Lower
+		}
+	}
+	return nil
+}
+
+type isOwnerPart_Part interface {
+	isOwnerPart_Part()
+}
+
+type OwnerPart_Text struct {
+	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
+}
+
+type OwnerPart_Fact struct {
+	Fact OwnerFact `protobuf:"varint,2,opt,name=fact,proto3,enum=codermesh.provisioner.v1.OwnerFact,oneof"`
+}
+
+type OwnerPart_FirstOf_ struct {
+	FirstOf *OwnerPart_FirstOf `protobuf:"bytes,3,opt,name=first_of,json=firstOf,proto3,oneof"`
+}
+
+type OwnerPart_Lower struct {
+	Lower *OwnerText `protobuf:"bytes,4,opt,name=lower,proto3,oneof"` // in lower case
+}
+
+func (*OwnerPart_Text) isOwnerPart_Part() {}
+
+func (*OwnerPart_Fact) isOwnerPart_Part() {}
+
+func (*OwnerPart_FirstOf_) isOwnerPart_Part() {}
+
+func (*OwnerPart_Lower) isOwnerPart_Part() {}
+
 type DryRunResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Resources     []*Resource            `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"`
@@ -2894,7 +3234,7 @@ type DryRunResult struct {
 
 func (x *DryRunResult) Reset() {
 	*x = DryRunResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3246,7 @@ func (x *DryRunResult) String() string {
 func (*DryRunResult) ProtoMessage() {}
 
 func (x *DryRunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3259,7 @@ func (x *DryRunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DryRunResult.ProtoReflect.Descriptor instead.
 func (*DryRunResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DryRunResult) GetResources() []*Resource {
@@ -2950,7 +3290,7 @@ type ImportResult struct {
 
 func (x *ImportResult) Reset() {
 	*x = ImportResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2962,7 +3302,7 @@ func (x *ImportResult) String() string {
 func (*ImportResult) ProtoMessage() {}
 
 func (x *ImportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2975,7 +3315,7 @@ func (x *ImportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
 func (*ImportResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ImportResult) GetVariables() []*TemplateVariable {
@@ -3083,7 +3423,7 @@ type TemplateVariable struct {
 
 func (x *TemplateVariable) Reset() {
 	*x = TemplateVariable{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3435,7 @@ func (x *TemplateVariable) String() string {
 func (*TemplateVariable) ProtoMessage() {}
 
 func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3448,7 @@ func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateVariable.ProtoReflect.Descriptor instead.
 func (*TemplateVariable) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TemplateVariable) GetName() string {
@@ -3175,7 +3515,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3187,7 +3527,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3200,7 +3540,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Parameter) GetName() string {
@@ -3313,7 +3653,7 @@ type ParameterOption struct {
 
 func (x *ParameterOption) Reset() {
 	*x = ParameterOption{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3325,7 +3665,7 @@ func (x *ParameterOption) String() string {
 func (*ParameterOption) ProtoMessage() {}
 
 func (x *ParameterOption) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3338,7 +3678,7 @@ func (x *ParameterOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterOption.ProtoReflect.Descriptor instead.
 func (*ParameterOption) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ParameterOption) GetName() string {
@@ -3382,7 +3722,7 @@ type ParameterValidation struct {
 
 func (x *ParameterValidation) Reset() {
 	*x = ParameterValidation{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3394,7 +3734,7 @@ func (x *ParameterValidation) String() string {
 func (*ParameterValidation) ProtoMessage() {}
 
 func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3407,7 +3747,7 @@ func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterValidation.ProtoReflect.Descriptor instead.
 func (*ParameterValidation) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ParameterValidation) GetRegex() string {
@@ -3459,7 +3799,7 @@ type Preset struct {
 
 func (x *Preset) Reset() {
 	*x = Preset{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3811,7 @@ func (x *Preset) String() string {
 func (*Preset) ProtoMessage() {}
 
 func (x *Preset) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3824,7 @@ func (x *Preset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preset.ProtoReflect.Descriptor instead.
 func (*Preset) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Preset) GetName() string {
@@ -3542,7 +3882,7 @@ type Prebuilds struct {
 
 func (x *Prebuilds) Reset() {
 	*x = Prebuilds{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3554,7 +3894,7 @@ func (x *Prebuilds) String() string {
 func (*Prebuilds) ProtoMessage() {}
 
 func (x *Prebuilds) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3567,7 +3907,7 @@ func (x *Prebuilds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prebuilds.ProtoReflect.Descriptor instead.
 func (*Prebuilds) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Prebuilds) GetInstances() int32 {
@@ -3608,7 +3948,7 @@ type PrebuildSchedule struct {
 
 func (x *PrebuildSchedule) Reset() {
 	*x = PrebuildSchedule{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3960,7 @@ func (x *PrebuildSchedule) String() string {
 func (*PrebuildSchedule) ProtoMessage() {}
 
 func (x *PrebuildSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3973,7 @@ func (x *PrebuildSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrebuildSchedule.ProtoReflect.Descriptor instead.
 func (*PrebuildSchedule) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PrebuildSchedule) GetCron() string {
@@ -3660,7 +4000,7 @@ type ExternalAuth struct {
 
 func (x *ExternalAuth) Reset() {
 	*x = ExternalAuth{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3672,7 +4012,7 @@ func (x *ExternalAuth) String() string {
 func (*ExternalAuth) ProtoMessage() {}
 
 func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3685,7 +4025,7 @@ func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuth.ProtoReflect.Descriptor instead.
 func (*ExternalAuth) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExternalAuth) GetId() string {
@@ -3718,7 +4058,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3730,7 +4070,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3743,7 +4083,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Resource) GetName() string {
@@ -3814,7 +4154,7 @@ type ResourceMetadata struct {
 
 func (x *ResourceMetadata) Reset() {
 	*x = ResourceMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +4166,7 @@ func (x *ResourceMetadata) String() string {
 func (*ResourceMetadata) ProtoMessage() {}
 
 func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +4179,7 @@ func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceMetadata.ProtoReflect.Descriptor instead.
 func (*ResourceMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ResourceMetadata) GetKey() string {
@@ -3904,7 +4244,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3916,7 +4256,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3929,7 +4269,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Agent) GetId() []byte {
@@ -4096,7 +4436,7 @@ type AgentMonitor struct {
 
 func (x *AgentMonitor) Reset() {
 	*x = AgentMonitor{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4108,7 +4448,7 @@ func (x *AgentMonitor) String() string {
 func (*AgentMonitor) ProtoMessage() {}
 
 func (x *AgentMonitor) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4121,7 +4461,7 @@ func (x *AgentMonitor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMonitor.ProtoReflect.Descriptor instead.
 func (*AgentMonitor) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AgentMonitor) GetVolume() string {
@@ -4151,7 +4491,7 @@ type Devcontainer struct {
 
 func (x *Devcontainer) Reset() {
 	*x = Devcontainer{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4163,7 +4503,7 @@ func (x *Devcontainer) String() string {
 func (*Devcontainer) ProtoMessage() {}
 
 func (x *Devcontainer) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4176,7 +4516,7 @@ func (x *Devcontainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devcontainer.ProtoReflect.Descriptor instead.
 func (*Devcontainer) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{49}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Devcontainer) GetId() []byte {
@@ -4233,7 +4573,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4245,7 +4585,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4258,7 +4598,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{50}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *App) GetId() []byte {
@@ -4405,7 +4745,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4417,7 +4757,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4430,7 +4770,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{51}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Script) GetId() []byte {
@@ -4517,7 +4857,7 @@ type AgentMetadata struct {
 
 func (x *AgentMetadata) Reset() {
 	*x = AgentMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4529,7 +4869,7 @@ func (x *AgentMetadata) String() string {
 func (*AgentMetadata) ProtoMessage() {}
 
 func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4542,7 +4882,7 @@ func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMetadata.ProtoReflect.Descriptor instead.
 func (*AgentMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{52}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AgentMetadata) GetKey() string {
@@ -4585,6 +4925,51 @@ func (x *AgentMetadata) GetOrder() int32 {
 		return x.Order
 	}
 	return 0
+}
+
+// FirstOf stands for the first of some texts that is not empty.
+type OwnerPart_FirstOf struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Texts         []*OwnerText           `protobuf:"bytes,1,rep,name=texts,proto3" json:"texts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnerPart_FirstOf) Reset() {
+	*x = OwnerPart_FirstOf{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnerPart_FirstOf) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnerPart_FirstOf) ProtoMessage() {}
+
+func (x *OwnerPart_FirstOf) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnerPart_FirstOf.ProtoReflect.Descriptor instead.
+func (*OwnerPart_FirstOf) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38, 0}
+}
+
+func (x *OwnerPart_FirstOf) GetTexts() []*OwnerText {
+	if x != nil {
+		return x.Texts
+	}
+	return nil
 }
 
 var File_provisionerd_provisionerpb_provisioner_proto protoreflect.FileDescriptor
@@ -4790,14 +5175,33 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x0ftemplate_import\x18\x04 \x01(\v2&.codermesh.provisioner.v1.ImportResultH\x00R\x0etemplateImport\x12R\n" +
 	"\x10template_dry_run\x18\x05 \x01(\v2&.codermesh.provisioner.v1.DryRunResultH\x00R\x0etemplateDryRun\x12P\n" +
 	"\x0fworkspace_build\x18\x06 \x01(\v2%.codermesh.provisioner.v1.BuildResultH\x00R\x0eworkspaceBuildB\x04\n" +
-	"\x02of\"\x82\x02\n" +
+	"\x02of\"\xc6\x02\n" +
 	"\vBuildResult\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12@\n" +
 	"\tresources\x18\x02 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\x12\x1b\n" +
 	"\tin_flight\x18\x03 \x01(\tR\binFlight\x12J\n" +
 	"\x0fstate_in_pieces\x18\x04 \x01(\v2\".codermesh.provisioner.v1.StateRefR\rstateInPieces\x12\x18\n" +
 	"\aunknown\x18\x05 \x03(\tR\aunknown\x12\x18\n" +
-	"\atainted\x18\x06 \x03(\tR\atainted\"P\n" +
+	"\atainted\x18\x06 \x03(\tR\atainted\x12B\n" +
+	"\n" +
+	"claim_plan\x18\x1a \x01(\v2#.codermesh.provisioner.v1.ClaimPlanR\tclaimPlan\"\x94\x01\n" +
+	"\tClaimPlan\x12@\n" +
+	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\x12E\n" +
+	"\tvariables\x18\x02 \x03(\v2'.codermesh.provisioner.v1.OwnerVariableR\tvariables\"y\n" +
+	"\rOwnerVariable\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x129\n" +
+	"\x05value\x18\x03 \x01(\v2#.codermesh.provisioner.v1.OwnerTextR\x05value\"F\n" +
+	"\tOwnerText\x129\n" +
+	"\x05parts\x18\x01 \x03(\v2#.codermesh.provisioner.v1.OwnerPartR\x05parts\"\xb1\x02\n" +
+	"\tOwnerPart\x12\x14\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x129\n" +
+	"\x04fact\x18\x02 \x01(\x0e2#.codermesh.provisioner.v1.OwnerFactH\x00R\x04fact\x12H\n" +
+	"\bfirst_of\x18\x03 \x01(\v2+.codermesh.provisioner.v1.OwnerPart.FirstOfH\x00R\afirstOf\x12;\n" +
+	"\x05lower\x18\x04 \x01(\v2#.codermesh.provisioner.v1.OwnerTextH\x00R\x05lower\x1aD\n" +
+	"\aFirstOf\x129\n" +
+	"\x05texts\x18\x01 \x03(\v2#.codermesh.provisioner.v1.OwnerTextR\x05textsB\x06\n" +
+	"\x04part\"P\n" +
 	"\fDryRunResult\x12@\n" +
 	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\"\xf9\x06\n" +
 	"\fImportResult\x12H\n" +
@@ -4988,7 +5392,14 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\tLogSource\x12\x1a\n" +
 	"\x16LOG_SOURCE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_SOURCE_DAEMON\x10\x01\x12\x17\n" +
-	"\x13LOG_SOURCE_EXECUTOR\x10\x022\xaa\x02\n" +
+	"\x13LOG_SOURCE_EXECUTOR\x10\x02*\x9e\x01\n" +
+	"\tOwnerFact\x12\x1a\n" +
+	"\x16OWNER_FACT_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rOWNER_FACT_ID\x10\x01\x12\x13\n" +
+	"\x0fOWNER_FACT_NAME\x10\x02\x12\x18\n" +
+	"\x14OWNER_FACT_FULL_NAME\x10\x03\x12\x14\n" +
+	"\x10OWNER_FACT_EMAIL\x10\x04\x12\x1d\n" +
+	"\x19OWNER_FACT_WORKSPACE_NAME\x10\x052\xaa\x02\n" +
 	"\x12ProvisionerService\x12_\n" +
 	"\aSession\x12'.codermesh.provisioner.v1.DaemonMessage\x1a'.codermesh.provisioner.v1.ServerMessage(\x010\x01\x12Z\n" +
 	"\x06Source\x12'.codermesh.provisioner.v1.SourceRequest\x1a%.codermesh.provisioner.v1.SourceChunk0\x01\x12W\n" +
@@ -5006,158 +5417,173 @@ func file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP() []byte {
 	return file_provisionerd_provisionerpb_provisioner_proto_rawDescData
 }
 
-var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(Transition)(0),               // 0: codermesh.provisioner.v1.Transition
 	(LogLevel)(0),                 // 1: codermesh.provisioner.v1.LogLevel
 	(LogSource)(0),                // 2: codermesh.provisioner.v1.LogSource
-	(Change_End)(0),               // 3: codermesh.provisioner.v1.Change.End
-	(*DaemonMessage)(nil),         // 4: codermesh.provisioner.v1.DaemonMessage
-	(*ServerMessage)(nil),         // 5: codermesh.provisioner.v1.ServerMessage
-	(*Hello)(nil),                 // 6: codermesh.provisioner.v1.Hello
-	(*Lease)(nil),                 // 7: codermesh.provisioner.v1.Lease
-	(*Welcome)(nil),               // 8: codermesh.provisioner.v1.Welcome
-	(*Ready)(nil),                 // 9: codermesh.provisioner.v1.Ready
-	(*Accept)(nil),                // 10: codermesh.provisioner.v1.Accept
-	(*Ack)(nil),                   // 11: codermesh.provisioner.v1.Ack
-	(*Cancel)(nil),                // 12: codermesh.provisioner.v1.Cancel
-	(*Revoked)(nil),               // 13: codermesh.provisioner.v1.Revoked
-	(*Refused)(nil),               // 14: codermesh.provisioner.v1.Refused
-	(*Ping)(nil),                  // 15: codermesh.provisioner.v1.Ping
-	(*Pong)(nil),                  // 16: codermesh.provisioner.v1.Pong
-	(*SourceRequest)(nil),         // 17: codermesh.provisioner.v1.SourceRequest
-	(*SourceChunk)(nil),           // 18: codermesh.provisioner.v1.SourceChunk
-	(*StateRequest)(nil),          // 19: codermesh.provisioner.v1.StateRequest
-	(*StateChunk)(nil),            // 20: codermesh.provisioner.v1.StateChunk
-	(*Offer)(nil),                 // 21: codermesh.provisioner.v1.Offer
-	(*VariableValue)(nil),         // 22: codermesh.provisioner.v1.VariableValue
-	(*ParameterValue)(nil),        // 23: codermesh.provisioner.v1.ParameterValue
-	(*Metadata)(nil),              // 24: codermesh.provisioner.v1.Metadata
-	(*TemplateImport)(nil),        // 25: codermesh.provisioner.v1.TemplateImport
-	(*TemplateDryRun)(nil),        // 26: codermesh.provisioner.v1.TemplateDryRun
-	(*WorkspaceBuild)(nil),        // 27: codermesh.provisioner.v1.WorkspaceBuild
-	(*Quota)(nil),                 // 28: codermesh.provisioner.v1.Quota
-	(*StateRef)(nil),              // 29: codermesh.provisioner.v1.StateRef
-	(*StatePiece)(nil),            // 30: codermesh.provisioner.v1.StatePiece
-	(*Event)(nil),                 // 31: codermesh.provisioner.v1.Event
-	(*LogLine)(nil),               // 32: codermesh.provisioner.v1.LogLine
-	(*LogBatch)(nil),              // 33: codermesh.provisioner.v1.LogBatch
-	(*Change)(nil),                // 34: codermesh.provisioner.v1.Change
-	(*Checkpoint)(nil),            // 35: codermesh.provisioner.v1.Checkpoint
-	(*Resources)(nil),             // 36: codermesh.provisioner.v1.Resources
-	(*Result)(nil),                // 37: codermesh.provisioner.v1.Result
-	(*BuildResult)(nil),           // 38: codermesh.provisioner.v1.BuildResult
-	(*DryRunResult)(nil),          // 39: codermesh.provisioner.v1.DryRunResult
-	(*ImportResult)(nil),          // 40: codermesh.provisioner.v1.ImportResult
-	(*TemplateVariable)(nil),      // 41: codermesh.provisioner.v1.TemplateVariable
-	(*Parameter)(nil),             // 42: codermesh.provisioner.v1.Parameter
-	(*ParameterOption)(nil),       // 43: codermesh.provisioner.v1.ParameterOption
-	(*ParameterValidation)(nil),   // 44: codermesh.provisioner.v1.ParameterValidation
-	(*Preset)(nil),                // 45: codermesh.provisioner.v1.Preset
-	(*Prebuilds)(nil),             // 46: codermesh.provisioner.v1.Prebuilds
-	(*PrebuildSchedule)(nil),      // 47: codermesh.provisioner.v1.PrebuildSchedule
-	(*ExternalAuth)(nil),          // 48: codermesh.provisioner.v1.ExternalAuth
-	(*Resource)(nil),              // 49: codermesh.provisioner.v1.Resource
-	(*ResourceMetadata)(nil),      // 50: codermesh.provisioner.v1.ResourceMetadata
-	(*Agent)(nil),                 // 51: codermesh.provisioner.v1.Agent
-	(*AgentMonitor)(nil),          // 52: codermesh.provisioner.v1.AgentMonitor
-	(*Devcontainer)(nil),          // 53: codermesh.provisioner.v1.Devcontainer
-	(*App)(nil),                   // 54: codermesh.provisioner.v1.App
-	(*Script)(nil),                // 55: codermesh.provisioner.v1.Script
-	(*AgentMetadata)(nil),         // 56: codermesh.provisioner.v1.AgentMetadata
-	nil,                           // 57: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	nil,                           // 58: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	nil,                           // 59: codermesh.provisioner.v1.Agent.EnvEntry
-	(*durationpb.Duration)(nil),   // 60: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 61: google.protobuf.Timestamp
+	(OwnerFact)(0),                // 3: codermesh.provisioner.v1.OwnerFact
+	(Change_End)(0),               // 4: codermesh.provisioner.v1.Change.End
+	(*DaemonMessage)(nil),         // 5: codermesh.provisioner.v1.DaemonMessage
+	(*ServerMessage)(nil),         // 6: codermesh.provisioner.v1.ServerMessage
+	(*Hello)(nil),                 // 7: codermesh.provisioner.v1.Hello
+	(*Lease)(nil),                 // 8: codermesh.provisioner.v1.Lease
+	(*Welcome)(nil),               // 9: codermesh.provisioner.v1.Welcome
+	(*Ready)(nil),                 // 10: codermesh.provisioner.v1.Ready
+	(*Accept)(nil),                // 11: codermesh.provisioner.v1.Accept
+	(*Ack)(nil),                   // 12: codermesh.provisioner.v1.Ack
+	(*Cancel)(nil),                // 13: codermesh.provisioner.v1.Cancel
+	(*Revoked)(nil),               // 14: codermesh.provisioner.v1.Revoked
+	(*Refused)(nil),               // 15: codermesh.provisioner.v1.Refused
+	(*Ping)(nil),                  // 16: codermesh.provisioner.v1.Ping
+	(*Pong)(nil),                  // 17: codermesh.provisioner.v1.Pong
+	(*SourceRequest)(nil),         // 18: codermesh.provisioner.v1.SourceRequest
+	(*SourceChunk)(nil),           // 19: codermesh.provisioner.v1.SourceChunk
+	(*StateRequest)(nil),          // 20: codermesh.provisioner.v1.StateRequest
+	(*StateChunk)(nil),            // 21: codermesh.provisioner.v1.StateChunk
+	(*Offer)(nil),                 // 22: codermesh.provisioner.v1.Offer
+	(*VariableValue)(nil),         // 23: codermesh.provisioner.v1.VariableValue
+	(*ParameterValue)(nil),        // 24: codermesh.provisioner.v1.ParameterValue
+	(*Metadata)(nil),              // 25: codermesh.provisioner.v1.Metadata
+	(*TemplateImport)(nil),        // 26: codermesh.provisioner.v1.TemplateImport
+	(*TemplateDryRun)(nil),        // 27: codermesh.provisioner.v1.TemplateDryRun
+	(*WorkspaceBuild)(nil),        // 28: codermesh.provisioner.v1.WorkspaceBuild
+	(*Quota)(nil),                 // 29: codermesh.provisioner.v1.Quota
+	(*StateRef)(nil),              // 30: codermesh.provisioner.v1.StateRef
+	(*StatePiece)(nil),            // 31: codermesh.provisioner.v1.StatePiece
+	(*Event)(nil),                 // 32: codermesh.provisioner.v1.Event
+	(*LogLine)(nil),               // 33: codermesh.provisioner.v1.LogLine
+	(*LogBatch)(nil),              // 34: codermesh.provisioner.v1.LogBatch
+	(*Change)(nil),                // 35: codermesh.provisioner.v1.Change
+	(*Checkpoint)(nil),            // 36: codermesh.provisioner.v1.Checkpoint
+	(*Resources)(nil),             // 37: codermesh.provisioner.v1.Resources
+	(*Result)(nil),                // 38: codermesh.provisioner.v1.Result
+	(*BuildResult)(nil),           // 39: codermesh.provisioner.v1.BuildResult
+	(*ClaimPlan)(nil),             // 40: codermesh.provisioner.v1.ClaimPlan
+	(*OwnerVariable)(nil),         // 41: codermesh.provisioner.v1.OwnerVariable
+	(*OwnerText)(nil),             // 42: codermesh.provisioner.v1.OwnerText
+	(*OwnerPart)(nil),             // 43: codermesh.provisioner.v1.OwnerPart
+	(*DryRunResult)(nil),          // 44: codermesh.provisioner.v1.DryRunResult
+	(*ImportResult)(nil),          // 45: codermesh.provisioner.v1.ImportResult
+	(*TemplateVariable)(nil),      // 46: codermesh.provisioner.v1.TemplateVariable
+	(*Parameter)(nil),             // 47: codermesh.provisioner.v1.Parameter
+	(*ParameterOption)(nil),       // 48: codermesh.provisioner.v1.ParameterOption
+	(*ParameterValidation)(nil),   // 49: codermesh.provisioner.v1.ParameterValidation
+	(*Preset)(nil),                // 50: codermesh.provisioner.v1.Preset
+	(*Prebuilds)(nil),             // 51: codermesh.provisioner.v1.Prebuilds
+	(*PrebuildSchedule)(nil),      // 52: codermesh.provisioner.v1.PrebuildSchedule
+	(*ExternalAuth)(nil),          // 53: codermesh.provisioner.v1.ExternalAuth
+	(*Resource)(nil),              // 54: codermesh.provisioner.v1.Resource
+	(*ResourceMetadata)(nil),      // 55: codermesh.provisioner.v1.ResourceMetadata
+	(*Agent)(nil),                 // 56: codermesh.provisioner.v1.Agent
+	(*AgentMonitor)(nil),          // 57: codermesh.provisioner.v1.AgentMonitor
+	(*Devcontainer)(nil),          // 58: codermesh.provisioner.v1.Devcontainer
+	(*App)(nil),                   // 59: codermesh.provisioner.v1.App
+	(*Script)(nil),                // 60: codermesh.provisioner.v1.Script
+	(*AgentMetadata)(nil),         // 61: codermesh.provisioner.v1.AgentMetadata
+	nil,                           // 62: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	(*OwnerPart_FirstOf)(nil),     // 63: codermesh.provisioner.v1.OwnerPart.FirstOf
+	nil,                           // 64: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	nil,                           // 65: codermesh.provisioner.v1.Agent.EnvEntry
+	(*durationpb.Duration)(nil),   // 66: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 67: google.protobuf.Timestamp
 }
 var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
-	6,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
-	9,  // 1: codermesh.provisioner.v1.DaemonMessage.ready:type_name -> codermesh.provisioner.v1.Ready
-	10, // 2: codermesh.provisioner.v1.DaemonMessage.accept:type_name -> codermesh.provisioner.v1.Accept
-	31, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
-	15, // 4: codermesh.provisioner.v1.DaemonMessage.ping:type_name -> codermesh.provisioner.v1.Ping
-	8,  // 5: codermesh.provisioner.v1.ServerMessage.welcome:type_name -> codermesh.provisioner.v1.Welcome
-	21, // 6: codermesh.provisioner.v1.ServerMessage.offer:type_name -> codermesh.provisioner.v1.Offer
-	11, // 7: codermesh.provisioner.v1.ServerMessage.ack:type_name -> codermesh.provisioner.v1.Ack
-	12, // 8: codermesh.provisioner.v1.ServerMessage.cancel:type_name -> codermesh.provisioner.v1.Cancel
-	13, // 9: codermesh.provisioner.v1.ServerMessage.revoked:type_name -> codermesh.provisioner.v1.Revoked
-	16, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
-	14, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
-	7,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
-	60, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
-	11, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
-	13, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
-	25, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
-	26, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
-	27, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
-	57, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	22, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	23, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	24, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	22, // 23: codermesh.provisioner.v1.TemplateDryRun.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	23, // 24: codermesh.provisioner.v1.TemplateDryRun.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	24, // 25: codermesh.provisioner.v1.TemplateDryRun.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	7,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
+	10, // 1: codermesh.provisioner.v1.DaemonMessage.ready:type_name -> codermesh.provisioner.v1.Ready
+	11, // 2: codermesh.provisioner.v1.DaemonMessage.accept:type_name -> codermesh.provisioner.v1.Accept
+	32, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
+	16, // 4: codermesh.provisioner.v1.DaemonMessage.ping:type_name -> codermesh.provisioner.v1.Ping
+	9,  // 5: codermesh.provisioner.v1.ServerMessage.welcome:type_name -> codermesh.provisioner.v1.Welcome
+	22, // 6: codermesh.provisioner.v1.ServerMessage.offer:type_name -> codermesh.provisioner.v1.Offer
+	12, // 7: codermesh.provisioner.v1.ServerMessage.ack:type_name -> codermesh.provisioner.v1.Ack
+	13, // 8: codermesh.provisioner.v1.ServerMessage.cancel:type_name -> codermesh.provisioner.v1.Cancel
+	14, // 9: codermesh.provisioner.v1.ServerMessage.revoked:type_name -> codermesh.provisioner.v1.Revoked
+	17, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
+	15, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
+	8,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
+	66, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
+	12, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
+	14, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
+	26, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
+	27, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
+	28, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
+	62, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	23, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	24, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	25, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	23, // 23: codermesh.provisioner.v1.TemplateDryRun.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	24, // 24: codermesh.provisioner.v1.TemplateDryRun.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	25, // 25: codermesh.provisioner.v1.TemplateDryRun.metadata:type_name -> codermesh.provisioner.v1.Metadata
 	0,  // 26: codermesh.provisioner.v1.WorkspaceBuild.transition:type_name -> codermesh.provisioner.v1.Transition
-	22, // 27: codermesh.provisioner.v1.WorkspaceBuild.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	23, // 28: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	23, // 29: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	24, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	29, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	28, // 32: codermesh.provisioner.v1.WorkspaceBuild.quota:type_name -> codermesh.provisioner.v1.Quota
-	61, // 33: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
-	33, // 34: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
-	35, // 35: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
-	36, // 36: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
-	37, // 37: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
-	30, // 38: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
-	61, // 39: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	23, // 27: codermesh.provisioner.v1.WorkspaceBuild.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	24, // 28: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	24, // 29: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	25, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	30, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	29, // 32: codermesh.provisioner.v1.WorkspaceBuild.quota:type_name -> codermesh.provisioner.v1.Quota
+	67, // 33: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
+	34, // 34: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
+	36, // 35: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
+	37, // 36: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
+	38, // 37: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
+	31, // 38: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
+	67, // 39: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
 	1,  // 40: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
 	2,  // 41: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
-	32, // 42: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
-	34, // 43: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
-	3,  // 44: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
-	29, // 45: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	49, // 46: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
-	40, // 47: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
-	39, // 48: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
-	38, // 49: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
-	49, // 50: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	29, // 51: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	49, // 52: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	41, // 53: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
-	42, // 54: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
-	45, // 55: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
-	48, // 56: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
-	58, // 57: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	49, // 58: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
-	49, // 59: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
-	43, // 60: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
-	44, // 61: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
-	23, // 62: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	46, // 63: codermesh.provisioner.v1.Preset.prebuilds:type_name -> codermesh.provisioner.v1.Prebuilds
-	47, // 64: codermesh.provisioner.v1.Prebuilds.schedule:type_name -> codermesh.provisioner.v1.PrebuildSchedule
-	50, // 65: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
-	51, // 66: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
-	59, // 67: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
-	54, // 68: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
-	55, // 69: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
-	56, // 70: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
-	53, // 71: codermesh.provisioner.v1.Agent.devcontainers:type_name -> codermesh.provisioner.v1.Devcontainer
-	52, // 72: codermesh.provisioner.v1.Agent.monitors:type_name -> codermesh.provisioner.v1.AgentMonitor
-	51, // 73: codermesh.provisioner.v1.Devcontainer.agent:type_name -> codermesh.provisioner.v1.Agent
-	4,  // 74: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
-	17, // 75: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
-	19, // 76: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
-	5,  // 77: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
-	18, // 78: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
-	20, // 79: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
-	77, // [77:80] is the sub-list for method output_type
-	74, // [74:77] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	33, // 42: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
+	35, // 43: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
+	4,  // 44: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
+	30, // 45: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	54, // 46: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
+	45, // 47: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
+	44, // 48: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
+	39, // 49: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
+	54, // 50: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	30, // 51: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	40, // 52: codermesh.provisioner.v1.BuildResult.claim_plan:type_name -> codermesh.provisioner.v1.ClaimPlan
+	54, // 53: codermesh.provisioner.v1.ClaimPlan.resources:type_name -> codermesh.provisioner.v1.Resource
+	41, // 54: codermesh.provisioner.v1.ClaimPlan.variables:type_name -> codermesh.provisioner.v1.OwnerVariable
+	42, // 55: codermesh.provisioner.v1.OwnerVariable.value:type_name -> codermesh.provisioner.v1.OwnerText
+	43, // 56: codermesh.provisioner.v1.OwnerText.parts:type_name -> codermesh.provisioner.v1.OwnerPart
+	3,  // 57: codermesh.provisioner.v1.OwnerPart.fact:type_name -> codermesh.provisioner.v1.OwnerFact
+	63, // 58: codermesh.provisioner.v1.OwnerPart.first_of:type_name -> codermesh.provisioner.v1.OwnerPart.FirstOf
+	42, // 59: codermesh.provisioner.v1.OwnerPart.lower:type_name -> codermesh.provisioner.v1.OwnerText
+	54, // 60: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	46, // 61: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
+	47, // 62: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
+	50, // 63: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
+	53, // 64: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
+	64, // 65: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	54, // 66: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
+	54, // 67: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
+	48, // 68: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
+	49, // 69: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
+	24, // 70: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	51, // 71: codermesh.provisioner.v1.Preset.prebuilds:type_name -> codermesh.provisioner.v1.Prebuilds
+	52, // 72: codermesh.provisioner.v1.Prebuilds.schedule:type_name -> codermesh.provisioner.v1.PrebuildSchedule
+	55, // 73: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
+	56, // 74: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
+	65, // 75: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
+	59, // 76: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
+	60, // 77: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
+	61, // 78: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
+	58, // 79: codermesh.provisioner.v1.Agent.devcontainers:type_name -> codermesh.provisioner.v1.Devcontainer
+	57, // 80: codermesh.provisioner.v1.Agent.monitors:type_name -> codermesh.provisioner.v1.AgentMonitor
+	56, // 81: codermesh.provisioner.v1.Devcontainer.agent:type_name -> codermesh.provisioner.v1.Agent
+	42, // 82: codermesh.provisioner.v1.OwnerPart.FirstOf.texts:type_name -> codermesh.provisioner.v1.OwnerText
+	5,  // 83: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
+	18, // 84: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
+	20, // 85: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
+	6,  // 86: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
+	19, // 87: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
+	21, // 88: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
+	86, // [86:89] is the sub-list for method output_type
+	83, // [83:86] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_provisionerd_provisionerpb_provisioner_proto_init() }
@@ -5198,14 +5624,20 @@ func file_provisionerd_provisionerpb_provisioner_proto_init() {
 		(*Result_TemplateDryRun)(nil),
 		(*Result_WorkspaceBuild)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40].OneofWrappers = []any{}
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38].OneofWrappers = []any{
+		(*OwnerPart_Text)(nil),
+		(*OwnerPart_Fact)(nil),
+		(*OwnerPart_FirstOf_)(nil),
+		(*OwnerPart_Lower)(nil),
+	}
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provisionerd_provisionerpb_provisioner_proto_rawDesc), len(file_provisionerd_provisionerpb_provisioner_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   56,
+			NumEnums:      5,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

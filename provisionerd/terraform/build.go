@@ -78,6 +78,10 @@ func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) 
 			result.Error = err.Error()
 		}
 	}
+	if result.GetError() == "" && work.GetMetadata().GetPrebuild() && work.GetTransition() == provisionerpb.Transition_TRANSITION_START {
+		r.log.enter(stageRehearsal)
+		outcome.ClaimPlan = r.rehearse(ctx, work, outcome.GetState())
+	}
 	return result
 }
 

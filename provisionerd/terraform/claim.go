@@ -9,7 +9,7 @@ import (
 
 // keepAgents makes the provider keep the agents of a prebuilt workspace while a user claims it. Each agent keeps its id, its token and its
 // start script, so that what runs it is not made anew and the agent stays connected. Attributes that depend on the owner, such as env, change
-// in place. The provider itself would replace the agent then; its variable for the token of a running agent, CODER_RUNNING_WORKSPACE_AGENT_TOKEN_*,
+// in place, and so do its apps, scripts and variables, and what coder_metadata shows. The provider itself would replace the agent then; its variable for the token of a running agent, CODER_RUNNING_WORKSPACE_AGENT_TOKEN_*,
 // has one value for all agents, so it is not set.
 func keepAgents(p *schema.Provider) {
 	agent := p.ResourcesMap["coder_agent"]
@@ -27,8 +27,11 @@ func keepAgents(p *schema.Provider) {
 		}
 		return found
 	}
-	agent.UpdateContext = func(context.Context, *schema.ResourceData, any) diag.Diagnostics { return nil } // the state is all there is
-	changeInPlace(agent.Schema)
+	// The state is all there is of these.
+	for _, name := range []string{"coder_agent", "coder_app", "coder_script", "coder_env", "coder_metadata"} {
+		p.ResourcesMap[name].UpdateContext = func(context.Context, *schema.ResourceData, any) diag.Diagnostics { return nil }
+		changeInPlace(p.ResourcesMap[name].Schema)
+	}
 }
 
 // changeInPlace makes no attribute replace its resource.

@@ -83,6 +83,7 @@ type facts struct {
 	parameters []*provisionerpb.ParameterValue
 	previous   []*provisionerpb.ParameterValue
 	build      bool // a workspace build, where the template's name must be known
+	rehearsal  bool // of a claim
 	// Which of the owner's secrets the source refers to.
 	token, key, oidcToken bool
 }

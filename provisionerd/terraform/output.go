@@ -28,6 +28,8 @@ const (
 	stageStop    = "Stopping workspace"
 	stageDelete  = "Deleting workspace"
 	stageCleanup = "Cleaning up"
+	// stageRehearsal is when a prebuilt workspace's claim is planned.
+	stageRehearsal = "Planning the claim"
 )
 
 // maxLine is how many bytes of one line go into the job's log.

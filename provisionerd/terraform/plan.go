@@ -79,11 +79,11 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 const planFile = "zz_job.plan"
 
 // showPlan makes a plan of the working folder, and reads it.
-func (r *runner) showPlan(ctx context.Context, t *template.Source, env map[string]string) (shown *tfjson.Plan, err error) {
+func (r *runner) showPlan(ctx context.Context, t *template.Source, env map[string]string, more ...tfexec.PlanOption) (shown *tfjson.Plan, err error) {
 	out := &output{log: r.log}
 	err = phase(ctx, phasePlan, func(ctx context.Context) error {
 		return r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
-			_, err := tf.PlanJSON(gentle, out, tfexec.Out(planFile), tfexec.Lock(false))
+			_, err := tf.PlanJSON(gentle, out, append(more, tfexec.Out(planFile), tfexec.Lock(false))...)
 			return err
 		})
 	})

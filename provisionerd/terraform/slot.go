@@ -282,7 +282,7 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (map[
 	}
 	env["TMPDIR"] = s.tmp()
 	s.served = true
-	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.uid, GID: s.uid, Limits: s.e.opts.Limits}, append(morePidFiles, s.pidFile())...)
+	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.uid, GID: s.uid, Rehearsal: f.rehearsal, Limits: s.e.opts.Limits}, append(morePidFiles, s.pidFile())...)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,14 @@ func (n node) address() string {
 }
 
 // nodes returns the managed resources, or with mode "data" the data sources, sorted by address and index.
-func (s *state) nodes(mode string) []node {
+func (s *state) nodes(mode string) []node { return s.nodesOf(mode, nil) }
+
+// nodesWith returns the managed resources with other attributes, by the addresses that Terraform writes.
+func (s *state) nodesWith(attrs map[string]json.RawMessage) []node {
+	return s.nodesOf("managed", attrs)
+}
+
+func (s *state) nodesOf(mode string, attrs map[string]json.RawMessage) []node {
 	var all []node
 	for _, r := range s.Resources {
 		if r.Mode != mode {
@@ -101,6 +108,9 @@ func (s *state) nodes(mode string) []node {
 		for _, instance := range r.Instances {
 			if instance.Deposed != "" {
 				continue
+			}
+			if other := attrs[tfstate.Address(r.Module, r.Type, r.Name, instance.IndexKey)]; other != nil {
+				instance.Attributes = other
 			}
 			n := node{module: stripIndexes(r.Module), typ: r.Type, name: r.Name, index: instance.IndexKey, attrs: instance.Attributes}
 			for _, dep := range instance.Dependencies {

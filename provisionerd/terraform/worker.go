@@ -44,6 +44,8 @@ type workerRequest struct {
 	// UID and GID are the account to serve as; 0 keeps the caller's.
 	UID int `json:"uid,omitempty"`
 	GID int `json:"gid,omitempty"`
+	// Rehearsal makes Terraform mark what depends on the workspace's owner, see markOwner.
+	Rehearsal bool `json:"rehearsal,omitempty"`
 	// Limits bound the worker as they bound Terraform.
 	Limits sandbox.Limits `json:"limits,omitzero"`
 }
@@ -79,6 +81,9 @@ func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 	}
 	if os.Getenv(provider.IsPrebuildClaimEnvironmentVariable()) == "true" {
 		keepAgents(served)
+	}
+	if request.Rehearsal {
+		markOwner(served)
 	}
 	inherited := os.NewFile(workerConns, "connections")
 	conns, err := net.FileConn(inherited)

@@ -38,6 +38,7 @@ type Source struct {
 	Key       bool // uses the owner's private SSH key
 	OIDCToken bool // uses the access token of the owner's sign-in
 	Cost      bool // sets the daily cost of a resource
+	Unmarks   bool // uses a function that removes Terraform's mark of sensitive values
 
 	places     map[string]string // file and line by address: resources, "data." and data sources, "module." and its name
 	Outdated   []string          // sentences about version constraints that exclude the built-in provider
@@ -291,6 +292,7 @@ func (t *Source) readSecretNames(root *os.Root) error {
 		t.Key = t.Key || namesWord(name, text, "ssh_private_key")
 		t.OIDCToken = t.OIDCToken || namesWord(name, text, "oidc_access_token")
 		t.Cost = t.Cost || namesWord(name, text, "daily_cost")
+		t.Unmarks = t.Unmarks || namesWord(name, text, "nonsensitive")
 		return nil
 	})
 }

@@ -1,0 +1,394 @@
+package terraform
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/terraform-exec/tfexec"
+	tfjson "github.com/hashicorp/terraform-json"
+	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/provisionerd/terraform/template"
+)
+
+// A rehearsal is a plan of the claim of a prebuilt workspace, made at the end of the build that makes the workspace, for an owner who does not
+// exist. If it changes nothing but the owner's data, the server hands the agents to whoever claims the workspace before the claim's build has
+// begun. The proof has three parts:
+//
+//   - The plan's actions. All managed resources stay as they are, except those of the coder provider, which exist in the state only and may
+//     change in place.
+//   - Terraform's own marks. The worker declares everything about the owner as sensitive (markOwner). Terraform follows such values through
+//     expressions, locals, modules and functions, and refuses them in for_each. It drops them in count, so no count may name the owner.
+//     What carries a new mark depends on the owner. That is allowed for variables whose expression OwnerText can say, which must give the
+//     planned value for this owner, and for what is only shown. Templates that remove marks are not rehearsed. Marks do not cross a provider,
+//     so no data source may have a marked argument, and an external program makes the rehearsal fail.
+//   - The owner's name, which is random: it must not occur in anything else that the server gets.
+//
+// A data source of another provider could still answer differently the next time. So could it in a build that changes nothing, and the claim's
+// build, which follows, corrects what the agents got.
+const rehearsalLimit = 2 * time.Minute
+
+// maxClaimPlan bounds what the server keeps of a rehearsal, in bytes.
+const maxClaimPlan = 1 << 20
+
+// markOwner makes the provider declare everything about the workspace's owner as sensitive, and the tokens of agents as not.
+func markOwner(p *schema.Provider) {
+	for _, a := range p.DataSourcesMap["coder_workspace_owner"].Schema {
+		a.Sensitive = true
+	}
+	p.DataSourcesMap["coder_workspace"].Schema["name"].Sensitive = true
+	p.ResourcesMap["coder_agent"].Schema["token"].Sensitive = false
+}
+
+// rehearse returns what a claim of the workspace will make of it, or nil if only its build can tell. The job's log says why.
+func (r *runner) rehearse(ctx context.Context, work *provisionerpb.WorkspaceBuild, state []byte) *provisionerpb.ClaimPlan {
+	ctx, cancel := context.WithTimeout(ctx, rehearsalLimit)
+	defer cancel()
+	quiet := *r
+	quiet.log = newLogger(discardSink{}) // the plan is of no build that anyone waits for
+	plan, err := quiet.rehearsal(ctx, work, state)
+	switch {
+	case err != nil && stopped(r.stop):
+		return nil
+	case err != nil:
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Who claims this workspace waits for a whole build: %s", tty.Clean(err.Error()))
+		return nil
+	}
+	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "A claim changes only the owner's data: who claims this workspace gets it at once")
+	return plan
+}
+
+func (r *runner) rehearsal(ctx context.Context, work *provisionerpb.WorkspaceBuild, state []byte) (*provisionerpb.ClaimPlan, error) {
+	t, err := r.e.cache.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if t.Unmarks {
+		return nil, errors.New("the template uses nonsensitive, which hides what depends on the owner")
+	}
+	secret := strings.ToLower(rand.Text()[:12])
+	id := uuid.New()
+	m := proto.CloneOf(work.GetMetadata())
+	m.Prebuild, m.PrebuildClaim = false, true
+	m.OwnerId, m.OwnerName, m.OwnerFullName, m.OwnerEmail = id[:], "o"+secret, "O. "+secret, secret+"@owner.invalid"
+	m.WorkspaceName, m.OwnerGroups, m.OwnerRoles = "w"+secret, []string{"g" + secret}, nil
+	m.OwnerSshPublicKey, m.OwnerSshPrivateKey, m.OwnerSessionToken, m.OwnerOidcAccessToken = "k"+secret, "k"+secret, "s"+secret, "t"+secret
+	if err := r.fill(t, true, work.GetVariables(), state, nil); err != nil {
+		return nil, err
+	}
+	env, err := r.slot.serve(ctx, facts{
+		transition: "start", metadata: m, parameters: work.GetParameters(), previous: work.GetParameters(), build: true, rehearsal: true,
+		token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
+	})
+	if err != nil {
+		return nil, err
+	}
+	shown, err := r.showPlan(ctx, t, env, tfexec.Refresh(false))
+	if err != nil {
+		return nil, err
+	}
+	s, err := parseState(state)
+	if err != nil {
+		return nil, err
+	}
+	source, err := t.Resources()
+	if err != nil {
+		return nil, err
+	}
+	p := &rehearsed{t: t, source: source, facts: provisionerpb.OwnerFacts(m, id.String()), shown: shown}
+	return p.claimPlan(s, secret, id)
+}
+
+// rehearsed judges a rehearsal.
+type rehearsed struct {
+	t         *template.Source
+	source    *template.Resources
+	facts     map[provisionerpb.OwnerFact]string
+	shown     *tfjson.Plan
+	variables []ownerVariable
+}
+
+// ownerVariable is a variable that depends on the owner.
+type ownerVariable struct {
+	agent, name, value string // the agent's id, and the value for the rehearsal's owner
+	text               *provisionerpb.OwnerText
+}
+
+// claimPlan returns what the server needs for a claim, or why it cannot know that. s is the state before the claim.
+func (p *rehearsed) claimPlan(s *state, secret string, owner uuid.UUID) (*provisionerpb.ClaimPlan, error) {
+	if len(p.shown.DeferredChanges) > 0 || len(p.shown.ActionInvocations) > 0 {
+		return nil, errors.New("the plan of a claim is not complete")
+	}
+	if p.shown.PriorState != nil && p.shown.PriorState.Values != nil {
+		if err := p.judgeData(p.shown.PriorState.Values.RootModule); err != nil {
+			return nil, err
+		}
+	}
+	if p.shown.Config != nil {
+		if at := p.counts(p.shown.Config.RootModule, nil, ""); at != "" {
+			return nil, fmt.Errorf("%s: how many %s there are may depend on the owner", p.t.Place(at), at)
+		}
+	}
+	attrs := s.instances()
+	for _, c := range p.shown.ResourceChanges {
+		if err := p.judge(c, attrs); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.t.Place(stripIndexes(c.Address)), err)
+		}
+	}
+	nodes := s.nodesWith(attrs)
+	resources, err := deriveResources(p.t, nodes)
+	if err != nil {
+		return nil, err
+	}
+	plan := &provisionerpb.ClaimPlan{Resources: resources}
+	if err := p.take(plan); err != nil {
+		return nil, err
+	}
+	text, err := proto.Marshal(plan)
+	if err != nil {
+		return nil, fmt.Errorf("encode plan of a claim: %w", err)
+	}
+	if lower := bytes.ToLower(text); bytes.Contains(lower, []byte(secret)) || bytes.Contains(lower, []byte(owner.String())) {
+		return nil, errors.New("the owner's name reaches its agents in a way that cannot be followed")
+	}
+	if len(text) > maxClaimPlan {
+		return nil, errors.New("its agents need too much data")
+	}
+	return plan, nil
+}
+
+// judgeData refuses data sources that may depend on the owner: marks do not cross a provider.
+func (p *rehearsed) judgeData(module *tfjson.StateModule) error {
+	if module == nil {
+		return nil
+	}
+	for _, r := range module.Resources {
+		if r.Mode != tfjson.DataResourceMode || slices.Contains([]string{"coder_workspace", "coder_workspace_owner", "coder_external_auth"}, r.Type) {
+			continue
+		}
+		var marks any
+		if len(r.SensitiveValues) > 0 {
+			if err := json.Unmarshal(r.SensitiveValues, &marks); err != nil {
+				return fmt.Errorf("read plan of a claim: %w", err)
+			}
+		}
+		if r.Type == "external" || holds(marks) {
+			return fmt.Errorf("%s: %s may depend on the owner", p.t.Place(stripIndexes(r.Address)), r.Address)
+		}
+	}
+	for _, child := range module.ChildModules {
+		if err := p.judgeData(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge refuses a change that is more than the owner's data, and puts the attributes after a change into attrs.
+func (p *rehearsed) judge(c *tfjson.ResourceChange, attrs map[string]json.RawMessage) error {
+	if c.Mode != tfjson.ManagedResourceMode || c.Change == nil || c.DeposedKey != "" {
+		return fmt.Errorf("a claim changes or reads %s", c.Address)
+	}
+	change := c.Change
+	same := reflect.DeepEqual(change.Before, change.After) && !holds(change.AfterUnknown)
+	ours := strings.HasPrefix(c.Type, "coder_")
+	switch {
+	case change.Actions.NoOp(), change.Actions.Update() && same: // perhaps only Terraform's marks differ
+	case !ours:
+		return fmt.Errorf("a claim changes %s", c.Address)
+	case !change.Actions.Update():
+		return fmt.Errorf("a claim makes or removes %s", c.Address)
+	case holds(change.AfterUnknown):
+		return fmt.Errorf("a claim changes %s in a way that only its build can tell", c.Address)
+	}
+	after, ok := change.After.(map[string]any)
+	if !ok {
+		return fmt.Errorf("a claim removes %s", c.Address)
+	}
+	marks, _ := change.AfterSensitive.(map[string]any)
+	before, _ := change.BeforeSensitive.(map[string]any)
+	for name, marked := range marks {
+		if !holds(marked) || !ours && (holds(before[name]) || p.source.Ignores(stripIndexes(c.Address), name)) {
+			continue
+		}
+		if err := p.depends(c, name, marked, after); err != nil {
+			return err
+		}
+	}
+	if !ours {
+		return nil
+	}
+	text, err := json.Marshal(after)
+	if err != nil {
+		return fmt.Errorf("read plan of a claim: %w", err)
+	}
+	attrs[c.Address] = text
+	return nil
+}
+
+// depends handles an attribute that depends on the owner: it notes a variable, and removes from after what is only shown.
+func (p *rehearsed) depends(c *tfjson.ResourceChange, name string, marked any, after map[string]any) error {
+	address := stripIndexes(c.Address)
+	refused := func(reason error) error {
+		return fmt.Errorf("%s of %s depends on the owner: %w", name, c.Address, reason)
+	}
+	switch {
+	case c.Type == "coder_metadata":
+		delete(after, name) // the build reports it
+		return nil
+	case c.Type == "coder_env" && name == "value":
+		agent, _ := after["agent_id"].(string)
+		variable, _ := after["name"].(string)
+		return wrap(p.variable(agent, variable, after[name], address, name, ""), refused)
+	case c.Type == "coder_agent" && name == "env":
+		each, ok := marked.(map[string]any)
+		env, is := after[name].(map[string]any)
+		id, _ := after["id"].(string)
+		if !ok || !is {
+			return refused(errors.New("its expression is no object with a value for each name"))
+		}
+		for key, marked := range each {
+			if !holds(marked) {
+				continue
+			}
+			if err := p.variable(id, key, env[key], address, name, key); err != nil {
+				return refused(fmt.Errorf("%s: %w", key, err))
+			}
+		}
+		return nil
+	}
+	return refused(errors.New("only variables of agents may, and what coder_metadata shows"))
+}
+
+func wrap(err error, in func(error) error) error {
+	if err == nil {
+		return nil
+	}
+	return in(err)
+}
+
+// variable notes a variable whose expression gives the planned value.
+func (p *rehearsed) variable(agent, name string, planned any, address, attribute, key string) error {
+	value, ok := planned.(string)
+	if !ok {
+		return errors.New("it is not a text")
+	}
+	text, err := p.source.OwnerText(address, attribute, key)
+	if err != nil {
+		return err
+	}
+	if got, ok := text.Value(p.facts); !ok || got != value {
+		return errors.New("its expression gives another value than the plan")
+	}
+	p.variables = append(p.variables, ownerVariable{agent, name, value, text})
+	return nil
+}
+
+// take removes from a plan's agents their tokens and the variables that depend on the owner, and adds how those are computed.
+func (p *rehearsed) take(plan *provisionerpb.ClaimPlan) error {
+	agents := map[string]*provisionerpb.Agent{}
+	for _, r := range plan.GetResources() {
+		for _, a := range r.GetAgents() {
+			a.Token = ""
+			agents[uuidText(a.GetId())] = a
+			for _, c := range a.GetDevcontainers() {
+				agents[uuidText(c.GetAgent().GetId())] = c.GetAgent()
+			}
+		}
+	}
+	if len(agents) == 0 {
+		return errors.New("it has no agents")
+	}
+	for _, v := range p.variables {
+		a := agents[v.agent]
+		if a == nil {
+			return fmt.Errorf("the variable %s belongs to no agent", v.name)
+		}
+		if a.GetEnv()[v.name] != v.value {
+			return fmt.Errorf("the variable %s of the agent %s has several parts", v.name, a.GetName())
+		}
+		plan.Variables = append(plan.Variables, &provisionerpb.OwnerVariable{AgentId: a.GetId(), Name: v.name, Value: v.text})
+	}
+	for _, v := range plan.GetVariables() {
+		delete(agents[uuidText(v.GetAgentId())].GetEnv(), v.GetName())
+	}
+	return nil
+}
+
+// counts returns the address of something in a module whose number may depend on the owner, or "". passed has the module's variables
+// that may; prefix is its address and a dot, or "" for the root module.
+func (p *rehearsed) counts(m *tfjson.ConfigModule, passed map[string]bool, prefix string) string {
+	if m == nil {
+		return ""
+	}
+	of := func(e *tfjson.Expression) []string {
+		if e == nil || e.ExpressionData == nil {
+			return nil
+		}
+		return e.References
+	}
+	owned := func(e *tfjson.Expression) bool {
+		return slices.ContainsFunc(of(e), func(ref string) bool { return p.owned(ref, passed, prefix == "") })
+	}
+	for _, r := range m.Resources {
+		if owned(r.CountExpression) {
+			return prefix + r.Address
+		}
+	}
+	for name, call := range m.ModuleCalls {
+		if owned(call.CountExpression) {
+			return prefix + "module." + name
+		}
+		inner := map[string]bool{}
+		for variable, e := range call.Expressions {
+			inner[variable] = owned(e)
+		}
+		if at := p.counts(call.Module, inner, prefix+"module."+name+"."); at != "" {
+			return at
+		}
+	}
+	return ""
+}
+
+// owned reports whether a reference in a module may lead to the owner. What cannot be followed, may.
+func (p *rehearsed) owned(ref string, passed map[string]bool, root bool) bool {
+	parts := strings.Split(ref, ".")
+	switch {
+	case parts[0] == "local" && len(parts) > 1:
+		return !root || p.source.NamesOwner(parts[1])
+	case parts[0] == "var" && len(parts) > 1:
+		return passed[parts[1]]
+	case parts[0] == "module":
+		return true
+	}
+	return template.IsOwner(parts)
+}
+
+// holds reports whether true occurs anywhere in a value of a plan's marks or unknowns.
+func holds(v any) bool {
+	switch v := v.(type) {
+	case bool:
+		return v
+	case map[string]any:
+		for _, inner := range v {
+			if holds(inner) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, holds)
+	}
+	return false
+}
