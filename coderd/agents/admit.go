@@ -65,7 +65,7 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 
 // MayConnect reports whether a user may open connections to an agent. The owner of its workspace may, and the users with whom it
 // is shared, while the workspace runs and their token's scope allows it. All other users, including administrators, get fault.NotFound; if the workspace does not
-// run, the former get fault.Conflict.
+// run, the former get fault.Conflict. While the agent of a claimed workspace does not have its new owner's manifest, they get fault.Unavailable.
 func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -78,6 +78,9 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 	}
 	if !actor.Covers(rbac.Connect, rbac.Of(rbac.Agent, uuid.Nil).WithID(a.WorkspaceID)) {
 		return errNoAgent()
+	}
+	if a.AwaitedBuild != nil {
+		return fault.New(fault.Unavailable, "The agent %q of the workspace %q is still being prepared for its owner.", a.Name, a.WorkspaceName).WithDetail("Try again in a moment.")
 	}
 	if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &agentID}); err != nil {
 		if database.IsNotFound(err) {

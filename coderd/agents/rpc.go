@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -204,10 +205,45 @@ func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.H
 	if hello.GetManifestPending() {
 		return nil
 	}
+	if err := s.tookManifest(ctx, c.agent, a.AwaitedBuild, hello); err != nil {
+		return err
+	}
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		n, err := q.UpdateAgentHello(ctx, dbsqlc.UpdateAgentHelloParams{ID: c.agent, ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText)})
 		return announceChange(ctx, q, c.agent, n, err)
 	})
+}
+
+// tookManifest lets the owner of a claimed workspace connect to an agent that has the manifest of the awaited build, which is the claim's.
+func (s *Service) tookManifest(ctx context.Context, agent uuid.UUID, awaited *int32, hello *agentpb.Hello) error {
+	if awaited == nil || hello.GetManifestPending() {
+		return nil
+	}
+	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		n, err := q.TakeManifest(ctx, dbsqlc.TakeManifestParams{ID: agent, BuildNumber: int32(min(hello.GetIncarnation(), math.MaxInt32))})
+		return announceChange(ctx, q, agent, n, err)
+	})
+}
+
+// AwaitManifests waits until a claimed workspace's agents are ready for their new owner, at most for the given time.
+func (s *Service) AwaitManifests(ctx context.Context, limit time.Duration, ids ...uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	changed := notify.NewWake()
+	for _, id := range ids {
+		defer s.opts.PubSub.Subscribe("agent:"+id.String(), func(string) { changed.Poke() })()
+	}
+	for {
+		n, err := s.opts.DB.CountAwaited(ctx, ids)
+		if err != nil || n == 0 {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // announceChange announces an agent after a statement that changed n rows of it.
@@ -267,6 +303,9 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 	}
 	// The build may have progressed since the agent got its manifest. From here on the agent receives each change.
 	c.compare(hello, admitted.BuildNumber, admitted.Complete)
+	if err := s.tookManifest(ctx, c.agent, admitted.AwaitedBuild, hello); err != nil {
+		return err
+	}
 	p := dbsqlc.AgentConnectedParams{
 		ID: c.agent, Version: short(hello.GetVersion(), maxText), ApiVersion: short(hello.GetApiVersion(), maxText),
 		OperatingSystem: short(hello.GetOperatingSystem(), maxText), Architecture: short(hello.GetArchitecture(), maxText),

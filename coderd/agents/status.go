@@ -13,6 +13,8 @@ import (
 // Status returns whether an agent is connected, as of now.
 func Status(now time.Time, a dbsqlc.WorkspaceAgent) sdk.AgentStatus {
 	switch {
+	case a.LastConnectedAt != nil && a.DisconnectedAt == nil && a.AwaitedBuild != nil:
+		return sdk.AgentConnecting // it is connected, but not yet its new owner's
 	case a.LastConnectedAt != nil && a.DisconnectedAt == nil:
 		return sdk.AgentConnected
 	case a.FirstConnectedAt != nil:

@@ -29,6 +29,8 @@ type Batch struct {
 	Resources   []*provisionerpb.Resource
 	// Final means that anything the job reported before and does not report now is gone.
 	Final bool
+	// Planned means that the resources are from the plan of a claim, which has no tokens: the workspace's agents keep theirs.
+	Planned bool
 	// Warn adds a line to the job's log. Nil drops it.
 	Warn func(text string) error
 }
@@ -164,6 +166,9 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		params.BuildNumber = s.batch.BuildNumber
 		if a.GetToken() != "" && kin.parent == nil {
 			params.TokenHash = secret.Token(a.GetToken()).Hash()
+		}
+		if s.batch.Planned && existed {
+			params.TokenHash = before.TokenHash
 		}
 	}
 	var had *dbsqlc.WorkspaceAgent

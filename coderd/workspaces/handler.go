@@ -181,10 +181,25 @@ func (h buildHandler) Resources(ctx context.Context, q *dbsqlc.Queries, job dbsq
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
 	}
+	if b.InstantClaim && !complete(resources) {
+		return nil // the agents have all that the plan of the claim promised
+	}
 	if _, err := agents.Store(ctx, q, h.batch(b, resources, false)); err != nil {
 		return err
 	}
 	return q.NotifyWorkspace(ctx, b.WorkspaceID)
+}
+
+// complete reports whether the build has described all agents completely.
+func complete(resources []*provisionerpb.Resource) bool {
+	for _, r := range resources {
+		for _, a := range r.GetAgents() {
+			if !a.GetComplete() {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (h buildHandler) batch(b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource, final bool) agents.Batch {
@@ -243,8 +258,8 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 			return fmt.Errorf("store build: %w", err)
 		}
 	}
-	// A job that was canceled before it began has changed nothing.
-	if job.StartedAt != nil {
+	// A job that was canceled before it began has changed nothing. A claim leaves agents that are no longer the pool's.
+	if job.StartedAt != nil || b.Claims {
 		if !succeeded || sdk.Transition(b.Transition) != sdk.TransitionStart {
 			kept = nil
 		}
@@ -253,8 +268,8 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 		}
 	}
 	if unclaimed(w) && sdk.Transition(b.Transition) == sdk.TransitionStart {
-		if err := q.SetPrebuiltResult(ctx, dbsqlc.SetPrebuiltResultParams{WorkspaceID: w.ID, Succeeded: succeeded}); err != nil {
-			return fmt.Errorf("store result of prebuilt workspace: %w", err)
+		if err := h.storePrebuilt(ctx, q, w.ID, built.GetClaimPlan(), succeeded); err != nil {
+			return err
 		}
 	}
 	if err := h.recordResult(ctx, q, b, w, result.GetCanceled(), succeeded); err != nil {

@@ -253,10 +253,11 @@ func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor
 	if err != nil {
 		return uuid.Nil, err
 	}
-	if err := q.SetPrebuiltClaimed(ctx, dbsqlc.SetPrebuiltClaimedParams{WorkspaceID: w.ID, ClaimBuildID: &build}); err != nil {
+	planned, err := q.SetPrebuiltClaimed(ctx, dbsqlc.SetPrebuiltClaimedParams{WorkspaceID: w.ID, ClaimBuildID: &build})
+	if err != nil {
 		return uuid.Nil, fmt.Errorf("store claim: %w", err)
 	}
-	return w.ID, nil
+	return w.ID, s.giveAgents(ctx, q, w, build, planned)
 }
 
 // asPrebuilt reports whether the given values make a workspace that equals the preset's prebuilt ones.

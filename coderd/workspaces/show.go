@@ -149,7 +149,7 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 			InitiatorID: row.InitiatorID, InitiatorName: row.InitiatorName, Job: job, Reason: sdk.BuildReason(row.Reason), Resources: resources[row.JobID],
 			Deadline: row.Deadline, MaxDeadline: row.MaxDeadline, Explanation: row.Explanation, Status: sdk.Transition(row.Transition).Status(job.Status), DailyCost: row.DailyCost,
 			UnknownResources: row.UnknownResources, TaintedResources: row.TaintedResources,
-			CredentialsWithheld: row.CredentialsWithheld,
+			CredentialsWithheld: row.CredentialsWithheld, InstantClaim: row.InstantClaim,
 		}
 		out[i].HasExternalAgent = slices.ContainsFunc(resources[row.JobID], func(r sdk.WorkspaceResource) bool { return r.Type == sdk.ResourceExternalAgent })
 		if m, ok := matched[row.JobID]; ok {

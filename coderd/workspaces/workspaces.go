@@ -83,6 +83,11 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if made.LatestBuild.BuildNumber > 1 {
 		s.taken.Poke()
 	}
+	if made.LatestBuild.Given() {
+		if made, err = s.given(ctx, actor, made); err != nil {
+			return err
+		}
+	}
 	return httpapi.Write(w, http.StatusCreated, made)
 }
 

@@ -47,6 +47,13 @@ type WorkspaceBuild struct {
 	// CredentialsWithheld reports that the workspace has none of its owner's credentials, because the owner has not started a workspace of the template
 	// themselves, or has revoked that.
 	CredentialsWithheld bool `json:"credentials_withheld"`
+	// InstantClaim reports that the build gives a prebuilt workspace to its owner, who can connect while the build is still running.
+	InstantClaim bool `json:"instant_claim"`
+}
+
+// Given reports whether the build's owner can connect although it has not ended: it is an instant claim.
+func (b WorkspaceBuild) Given() bool {
+	return b.InstantClaim && (b.Job.Status == JobPending || b.Job.Status == JobRunning)
 }
 
 // Agents returns the agents of a build, in the order of its resources.

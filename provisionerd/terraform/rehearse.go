@@ -301,11 +301,11 @@ func (p *rehearsed) take(plan *provisionerpb.ClaimPlan) error {
 	agents := map[string]*provisionerpb.Agent{}
 	for _, r := range plan.GetResources() {
 		for _, a := range r.GetAgents() {
+			if len(a.GetDevcontainers()) > 0 {
+				return fmt.Errorf("the agent %s has dev containers, which it starts again for the owner", a.GetName())
+			}
 			a.Token = ""
 			agents[uuidText(a.GetId())] = a
-			for _, c := range a.GetDevcontainers() {
-				agents[uuidText(c.GetAgent().GetId())] = c.GetAgent()
-			}
 		}
 	}
 	if len(agents) == 0 {

@@ -153,6 +153,33 @@ func (q *Queries) AgentReturned(ctx context.Context, arg AgentReturnedParams) (*
 	return last_connected_at, err
 }
 
+const awaitManifests = `-- name: AwaitManifests :exec
+UPDATE workspace_agents SET awaited_build = $2::int WHERE workspace_id = $1 AND token_hash IS NOT NULL
+`
+
+type AwaitManifestsParams struct {
+	WorkspaceID *uuid.UUID
+	BuildNumber int32
+}
+
+// Lets no user connect to the agents of a claimed workspace before they have the manifest of a build.
+func (q *Queries) AwaitManifests(ctx context.Context, arg AwaitManifestsParams) error {
+	_, err := q.db.Exec(ctx, awaitManifests, arg.WorkspaceID, arg.BuildNumber)
+	return err
+}
+
+const countAwaited = `-- name: CountAwaited :one
+SELECT count(*) FROM workspace_agents WHERE id = ANY ($1::uuid[]) AND awaited_build IS NOT NULL AND token_hash IS NOT NULL
+`
+
+// Counts those of the agents that do not have the manifest that their new owner awaits.
+func (q *Queries) CountAwaited(ctx context.Context, ids []uuid.UUID) (int64, error) {
+	row := q.db.QueryRow(ctx, countAwaited, ids)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const deleteAgentLogLines = `-- name: DeleteAgentLogLines :exec
 DELETE FROM workspace_agent_logs WHERE id = ANY ($1::bigint[])
 `
@@ -258,7 +285,7 @@ func (q *Queries) FinishScript(ctx context.Context, arg FinishScriptParams) (int
 }
 
 const getAdmittedAgent = `-- name: GetAdmittedAgent :one
-SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, w.id AS workspace_id, w.owner_id, a.user_data,
+SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, a.awaited_build, w.id AS workspace_id, w.owner_id, a.user_data,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
@@ -271,7 +298,7 @@ WHERE a.id = COALESCE($1::uuid, (SELECT t.id FROM workspace_agents t
 		WHERE t.token_hash = $2::bytea OR t.return_token_hash = $2::bytea ORDER BY t.build_number DESC LIMIT 1))
 	AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
-	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number >= b.build_number))
 		OR $3::boolean AND b.transition <> 'start' AND b.status IN ('running', 'canceling')
 			AND a.lifecycle_state NOT IN ('off', 'shutdown_timeout', 'shutdown_error'))
 LIMIT 1
@@ -290,6 +317,7 @@ type GetAdmittedAgentRow struct {
 	OwnerName     string
 	BuildNumber   int32
 	Complete      bool
+	AwaitedBuild  *int32
 	WorkspaceID   uuid.UUID
 	OwnerID       uuid.UUID
 	UserData      bool
@@ -298,7 +326,7 @@ type GetAdmittedAgentRow struct {
 
 // Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended or deleted (prebuilt
 // workspaces have an owner who always is), and the newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
-// stay. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
+// stay; agents of an instant claim are of a build that has not begun. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
 // scripts. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
 func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentParams) (GetAdmittedAgentRow, error) {
 	row := q.db.QueryRow(ctx, getAdmittedAgent, arg.ID, arg.TokenHash, arg.Stopping)
@@ -310,6 +338,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 		&i.OwnerName,
 		&i.BuildNumber,
 		&i.Complete,
+		&i.AwaitedBuild,
 		&i.WorkspaceID,
 		&i.OwnerID,
 		&i.UserData,
@@ -319,7 +348,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, awaited_build FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -365,12 +394,13 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.ParentID,
 		&i.Monitors,
 		&i.ReturnTokenHash,
+		&i.AwaitedBuild,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, awaited_build FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -416,12 +446,13 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.ParentID,
 		&i.Monitors,
 		&i.ReturnTokenHash,
+		&i.AwaitedBuild,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.awaited_build, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
@@ -480,6 +511,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.ParentID,
 		&i.WorkspaceAgent.Monitors,
 		&i.WorkspaceAgent.ReturnTokenHash,
+		&i.WorkspaceAgent.AwaitedBuild,
 		&i.WorkspaceName,
 		&i.OwnerID,
 		&i.OwnerName,
@@ -563,7 +595,7 @@ func (q *Queries) GetBuildAgent(ctx context.Context, arg GetBuildAgentParams) (G
 }
 
 const getReachableAgent = `-- name: GetReachableAgent :one
-SELECT a.id, a.name, a.parent_id, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
+SELECT a.id, a.name, a.parent_id, a.awaited_build, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
@@ -582,6 +614,7 @@ type GetReachableAgentRow struct {
 	ID            uuid.UUID
 	Name          string
 	ParentID      *uuid.UUID
+	AwaitedBuild  *int32
 	WorkspaceID   uuid.UUID
 	WorkspaceName string
 	OwnerName     string
@@ -595,6 +628,7 @@ func (q *Queries) GetReachableAgent(ctx context.Context, arg GetReachableAgentPa
 		&i.ID,
 		&i.Name,
 		&i.ParentID,
+		&i.AwaitedBuild,
 		&i.WorkspaceID,
 		&i.WorkspaceName,
 		&i.OwnerName,
@@ -706,7 +740,7 @@ JOIN LATERAL (
 ) b ON true
 WHERE a.id = ANY ($1::uuid[]) AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
-	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number >= b.build_number))
 		OR $2::boolean AND b.transition <> 'start' AND b.status IN ('running', 'canceling')
 			AND a.lifecycle_state NOT IN ('off', 'shutdown_timeout', 'shutdown_error'))
 `
@@ -831,7 +865,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, awaited_build FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -883,6 +917,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.ParentID,
 			&i.Monitors,
 			&i.ReturnTokenHash,
+			&i.AwaitedBuild,
 		); err != nil {
 			return nil, err
 		}
@@ -1085,7 +1120,7 @@ SELECT a.id
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
 JOIN organization_members m ON m.organization_id = w.organization_id AND m.user_id = $1::uuid
-WHERE a.id = ANY ($2::uuid[])
+WHERE a.id = ANY ($2::uuid[]) AND a.awaited_build IS NULL
 	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
 		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)))
 `
@@ -1493,6 +1528,24 @@ func (q *Queries) SweepAgents(ctx context.Context, arg SweepAgentsParams) ([]Swe
 		return nil, err
 	}
 	return items, nil
+}
+
+const takeManifest = `-- name: TakeManifest :execrows
+UPDATE workspace_agents SET awaited_build = NULL WHERE id = $1 AND awaited_build <= $2::int
+`
+
+type TakeManifestParams struct {
+	ID          uuid.UUID
+	BuildNumber int32
+}
+
+// Records that an agent has the manifest of a build.
+func (q *Queries) TakeManifest(ctx context.Context, arg TakeManifestParams) (int64, error) {
+	result, err := q.db.Exec(ctx, takeManifest, arg.ID, arg.BuildNumber)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const updateAgentHello = `-- name: UpdateAgentHello :execrows

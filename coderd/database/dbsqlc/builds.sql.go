@@ -115,7 +115,8 @@ func (q *Queries) GetBuild(ctx context.Context, id uuid.UUID) (GetBuildRow, erro
 }
 
 const getBuildByJob = `-- name: GetBuildByJob :one
-SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, u.username AS owner_name
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.instant_claim, u.username AS owner_name,
+	EXISTS (SELECT FROM prebuilt_workspaces x WHERE x.claim_build_id = b.id) AS claims
 FROM workspace_builds b JOIN workspaces w ON w.id = b.workspace_id JOIN users u ON u.id = w.owner_id WHERE b.job_id = $1
 `
 
@@ -128,7 +129,9 @@ type GetBuildByJobRow struct {
 	Transition        string
 	Reason            string
 	InitiatorID       uuid.UUID
+	InstantClaim      bool
 	OwnerName         string
+	Claims            bool
 }
 
 func (q *Queries) GetBuildByJob(ctx context.Context, jobID uuid.UUID) (GetBuildByJobRow, error) {
@@ -143,7 +146,9 @@ func (q *Queries) GetBuildByJob(ctx context.Context, jobID uuid.UUID) (GetBuildB
 		&i.Transition,
 		&i.Reason,
 		&i.InitiatorID,
+		&i.InstantClaim,
 		&i.OwnerName,
+		&i.Claims,
 	)
 	return i, err
 }
@@ -479,7 +484,7 @@ func (q *Queries) ListBuildParameters(ctx context.Context, workspaceBuildID uuid
 
 const listBuildRows = `-- name: ListBuildRows :many
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -522,6 +527,7 @@ type ListBuildRowsRow struct {
 	TaintedResources        []string
 	Explanation             string
 	CredentialsWithheld     bool
+	InstantClaim            bool
 	TemplateVersionName     string
 	WorkspaceName           string
 	WorkspaceOwnerID        uuid.UUID
@@ -568,6 +574,7 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 			&i.TaintedResources,
 			&i.Explanation,
 			&i.CredentialsWithheld,
+			&i.InstantClaim,
 			&i.TemplateVersionName,
 			&i.WorkspaceName,
 			&i.WorkspaceOwnerID,
@@ -590,7 +597,7 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 
 const listBuildRowsByID = `-- name: ListBuildRowsByID :many
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -622,6 +629,7 @@ type ListBuildRowsByIDRow struct {
 	TaintedResources        []string
 	Explanation             string
 	CredentialsWithheld     bool
+	InstantClaim            bool
 	TemplateVersionName     string
 	WorkspaceName           string
 	WorkspaceOwnerID        uuid.UUID
@@ -662,6 +670,7 @@ func (q *Queries) ListBuildRowsByID(ctx context.Context, ids []uuid.UUID) ([]Lis
 			&i.TaintedResources,
 			&i.Explanation,
 			&i.CredentialsWithheld,
+			&i.InstantClaim,
 			&i.TemplateVersionName,
 			&i.WorkspaceName,
 			&i.WorkspaceOwnerID,

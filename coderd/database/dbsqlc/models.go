@@ -241,6 +241,7 @@ type PrebuiltWorkspace struct {
 	FailedAt     *time.Time
 	ClaimedAt    *time.Time
 	ClaimBuildID *uuid.UUID
+	ClaimPlan    []byte
 }
 
 type ProvisionerDaemon struct {
@@ -587,6 +588,7 @@ type WorkspaceAgent struct {
 	ParentID                 *uuid.UUID
 	Monitors                 []byte
 	ReturnTokenHash          []byte
+	AwaitedBuild             *int32
 }
 
 type WorkspaceAgentDevcontainer struct {
@@ -706,6 +708,7 @@ type WorkspaceBuild struct {
 	BumpedAt                *time.Time
 	ByOwner                 *bool
 	CredentialsWithheld     bool
+	InstantClaim            bool
 }
 
 type WorkspaceBuildParameter struct {

@@ -346,6 +346,16 @@ func (q *Queries) LockPrebuilt(ctx context.Context, id uuid.UUID) (Workspace, er
 	return i, err
 }
 
+const setBuildInstant = `-- name: SetBuildInstant :exec
+UPDATE workspace_builds SET instant_claim = true WHERE id = $1
+`
+
+// Records that a claim's agents belong to their new owner before its build has begun.
+func (q *Queries) SetBuildInstant(ctx context.Context, id uuid.UUID) error {
+	_, err := q.db.Exec(ctx, setBuildInstant, id)
+	return err
+}
+
 const setPrebuildProblem = `-- name: SetPrebuildProblem :exec
 UPDATE template_version_presets SET prebuild_problem = $1, prebuild_problem_at = CASE WHEN $1::text = '' THEN NULL ELSE $2::timestamptz END
 WHERE id = $3 AND (prebuild_problem <> '' OR $1::text <> '')
@@ -363,8 +373,11 @@ func (q *Queries) SetPrebuildProblem(ctx context.Context, arg SetPrebuildProblem
 	return err
 }
 
-const setPrebuiltClaimed = `-- name: SetPrebuiltClaimed :exec
-UPDATE prebuilt_workspaces SET claimed_at = now(), claim_build_id = $2 WHERE workspace_id = $1
+const setPrebuiltClaimed = `-- name: SetPrebuiltClaimed :one
+UPDATE prebuilt_workspaces p SET claimed_at = now(), claim_build_id = $2, claim_plan = NULL
+FROM (SELECT b.workspace_id, b.claim_plan FROM prebuilt_workspaces b WHERE b.workspace_id = $1) before
+WHERE p.workspace_id = before.workspace_id
+RETURNING before.claim_plan
 `
 
 type SetPrebuiltClaimedParams struct {
@@ -372,24 +385,28 @@ type SetPrebuiltClaimedParams struct {
 	ClaimBuildID *uuid.UUID
 }
 
-func (q *Queries) SetPrebuiltClaimed(ctx context.Context, arg SetPrebuiltClaimedParams) error {
-	_, err := q.db.Exec(ctx, setPrebuiltClaimed, arg.WorkspaceID, arg.ClaimBuildID)
-	return err
+// Records who claims a prebuilt workspace by the claim's build, and returns and forgets what the claim will make of it.
+func (q *Queries) SetPrebuiltClaimed(ctx context.Context, arg SetPrebuiltClaimedParams) ([]byte, error) {
+	row := q.db.QueryRow(ctx, setPrebuiltClaimed, arg.WorkspaceID, arg.ClaimBuildID)
+	var claim_plan []byte
+	err := row.Scan(&claim_plan)
+	return claim_plan, err
 }
 
 const setPrebuiltResult = `-- name: SetPrebuiltResult :exec
-UPDATE prebuilt_workspaces SET started_at = CASE WHEN $1::boolean THEN now() END, failed_at = CASE WHEN NOT $1::boolean THEN now() END
-WHERE workspace_id = $2 AND claimed_at IS NULL AND started_at IS NULL AND failed_at IS NULL
+UPDATE prebuilt_workspaces SET claim_plan = $1::bytea, started_at = CASE WHEN $2::boolean THEN now() END, failed_at = CASE WHEN NOT $2::boolean THEN now() END
+WHERE workspace_id = $3 AND claimed_at IS NULL AND started_at IS NULL AND failed_at IS NULL
 `
 
 type SetPrebuiltResultParams struct {
+	ClaimPlan   []byte
 	Succeeded   bool
 	WorkspaceID uuid.UUID
 }
 
-// Records how the first build of a prebuilt workspace ended.
+// Records how the first build of a prebuilt workspace ended, and what a claim will make of it.
 func (q *Queries) SetPrebuiltResult(ctx context.Context, arg SetPrebuiltResultParams) error {
-	_, err := q.db.Exec(ctx, setPrebuiltResult, arg.Succeeded, arg.WorkspaceID)
+	_, err := q.db.Exec(ctx, setPrebuiltResult, arg.ClaimPlan, arg.Succeeded, arg.WorkspaceID)
 	return err
 }
 

@@ -130,7 +130,7 @@ WHERE a.id = $1;
 
 -- name: GetReachableAgent :one
 -- Returns the workspace of an agent if the user may connect to it, as its owner or because it is shared with them; see rbac.Actor.Reaches.
-SELECT a.id, a.name, a.parent_id, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
+SELECT a.id, a.name, a.parent_id, a.awaited_build, w.id AS workspace_id, w.name AS workspace_name, u.username AS owner_name
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
@@ -160,16 +160,16 @@ SELECT a.id
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
 JOIN organization_members m ON m.organization_id = w.organization_id AND m.user_id = sqlc.arg(user_id)::uuid
-WHERE a.id = ANY (sqlc.arg(ids)::uuid[])
+WHERE a.id = ANY (sqlc.arg(ids)::uuid[]) AND a.awaited_build IS NULL
 	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
 		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)));
 
 -- name: GetAdmittedAgent :one
 -- Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended or deleted (prebuilt
 -- workspaces have an owner who always is), and the newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
--- stay. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
+-- stay; agents of an instant claim are of a build that has not begun. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
 -- scripts. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
-SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, w.id AS workspace_id, w.owner_id, a.user_data,
+SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, a.awaited_build, w.id AS workspace_id, w.owner_id, a.user_data,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
@@ -182,7 +182,7 @@ WHERE a.id = COALESCE(sqlc.narg(id)::uuid, (SELECT t.id FROM workspace_agents t
 		WHERE t.token_hash = sqlc.narg(token_hash)::bytea OR t.return_token_hash = sqlc.narg(token_hash)::bytea ORDER BY t.build_number DESC LIMIT 1))
 	AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
-	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number >= b.build_number))
 		OR sqlc.arg(stopping)::boolean AND b.transition <> 'start' AND b.status IN ('running', 'canceling')
 			AND a.lifecycle_state NOT IN ('off', 'shutdown_timeout', 'shutdown_error'))
 LIMIT 1;
@@ -217,7 +217,7 @@ JOIN LATERAL (
 ) b ON true
 WHERE a.id = ANY (sqlc.arg(ids)::uuid[]) AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
-	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number = b.build_number))
+	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number >= b.build_number))
 		OR sqlc.arg(stopping)::boolean AND b.transition <> 'start' AND b.status IN ('running', 'canceling')
 			AND a.lifecycle_state NOT IN ('off', 'shutdown_timeout', 'shutdown_error'));
 
@@ -300,6 +300,18 @@ SELECT pg_notify('agents_manifest', sqlc.arg(agent_id)::uuid::text);
 -- name: UpdateAgentHello :execrows
 -- Stores what a connected agent reports about itself once it has its manifest.
 UPDATE workspace_agents SET expanded_directory = $2 WHERE id = $1 AND token_hash IS NOT NULL AND expanded_directory <> $2;
+
+-- name: AwaitManifests :exec
+-- Lets no user connect to the agents of a claimed workspace before they have the manifest of a build.
+UPDATE workspace_agents SET awaited_build = sqlc.arg(build_number)::int WHERE workspace_id = $1 AND token_hash IS NOT NULL;
+
+-- name: TakeManifest :execrows
+-- Records that an agent has the manifest of a build.
+UPDATE workspace_agents SET awaited_build = NULL WHERE id = $1 AND awaited_build <= sqlc.arg(build_number)::int;
+
+-- name: CountAwaited :one
+-- Counts those of the agents that do not have the manifest that their new owner awaits.
+SELECT count(*) FROM workspace_agents WHERE id = ANY (sqlc.arg(ids)::uuid[]) AND awaited_build IS NOT NULL AND token_hash IS NOT NULL;
 
 -- name: NotifyAgent :exec
 SELECT pg_notify('agent:' || sqlc.arg(agent_id)::uuid::text, sqlc.arg(agent_id)::uuid::text);

@@ -11,7 +11,8 @@ SELECT id, workspace_id, build_number, template_version_id, job_id, transition, 
 FROM workspace_builds WHERE id = $1;
 
 -- name: GetBuildByJob :one
-SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, u.username AS owner_name
+SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.instant_claim, u.username AS owner_name,
+	EXISTS (SELECT FROM prebuilt_workspaces x WHERE x.claim_build_id = b.id) AS claims
 FROM workspace_builds b JOIN workspaces w ON w.id = b.workspace_id JOIN users u ON u.id = w.owner_id WHERE b.job_id = $1;
 
 -- name: GetBuildOffer :one
@@ -53,7 +54,7 @@ WHERE b.workspace_id = $1 ORDER BY b.build_number DESC LIMIT 1;
 -- name: ListBuildRows :many
 -- Lists what the JSON of a workspace's builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -71,7 +72,7 @@ LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
 -- name: ListBuildRowsByID :many
 -- As ListBuildRows. A subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b

@@ -48,8 +48,8 @@ UPDATE template_version_presets SET prebuild_problem = sqlc.arg(problem), prebui
 WHERE id = sqlc.arg(id) AND (prebuild_problem <> '' OR sqlc.arg(problem)::text <> '');
 
 -- name: SetPrebuiltResult :exec
--- Records how the first build of a prebuilt workspace ended.
-UPDATE prebuilt_workspaces SET started_at = CASE WHEN sqlc.arg(succeeded)::boolean THEN now() END, failed_at = CASE WHEN NOT sqlc.arg(succeeded)::boolean THEN now() END
+-- Records how the first build of a prebuilt workspace ended, and what a claim will make of it.
+UPDATE prebuilt_workspaces SET claim_plan = sqlc.narg(claim_plan)::bytea, started_at = CASE WHEN sqlc.arg(succeeded)::boolean THEN now() END, failed_at = CASE WHEN NOT sqlc.arg(succeeded)::boolean THEN now() END
 WHERE workspace_id = sqlc.arg(workspace_id) AND claimed_at IS NULL AND started_at IS NULL AND failed_at IS NULL;
 
 -- name: TakePrebuilt :one
@@ -69,8 +69,16 @@ UPDATE workspaces SET owner_id = $2, name = $3, autostart_schedule = $4, ttl_sec
 WHERE id = $1 AND owner_id = prebuilds_owner()
 RETURNING *;
 
--- name: SetPrebuiltClaimed :exec
-UPDATE prebuilt_workspaces SET claimed_at = now(), claim_build_id = $2 WHERE workspace_id = $1;
+-- name: SetPrebuiltClaimed :one
+-- Records who claims a prebuilt workspace by the claim's build, and returns and forgets what the claim will make of it.
+UPDATE prebuilt_workspaces p SET claimed_at = now(), claim_build_id = $2, claim_plan = NULL
+FROM (SELECT b.workspace_id, b.claim_plan FROM prebuilt_workspaces b WHERE b.workspace_id = $1) before
+WHERE p.workspace_id = before.workspace_id
+RETURNING before.claim_plan;
+
+-- name: SetBuildInstant :exec
+-- Records that a claim's agents belong to their new owner before its build has begun.
+UPDATE workspace_builds SET instant_claim = true WHERE id = $1;
 
 -- name: CountPrebuilds :many
 -- Counts prebuilt workspaces for metrics and for a template's page, by preset of an active version.

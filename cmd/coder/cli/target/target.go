@@ -79,7 +79,7 @@ func Reach(ctx context.Context, opts Options) (_ *Target, err error) {
 }
 
 // findRunning finds the workspace, and starts it if it is stopped and opts.Autostart is set. It follows a build that is under way to its
-// end.
+// end, unless the workspace can be used before that.
 func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	client, follow := opts.Client, follow.Follower{Client: opts.Client, Streams: opts.Streams, Verbose: opts.Verbose}
 	ws, err := client.WorkspaceByName(ctx, opts.Name.Owner, opts.Name.Name)
@@ -88,6 +88,9 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	}
 	if err != nil {
 		return ws, err
+	}
+	if ws.LatestBuild.Given() {
+		return ws, nil
 	}
 	if ws, err = follow.Settle(ctx, ws); err != nil {
 		return ws, err

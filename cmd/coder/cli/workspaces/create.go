@@ -40,6 +40,7 @@ func createCmd(g *global.Flags) *cobra.Command {
 		Short: "Create a workspace from a template",
 		Long: `Create a workspace and follow its build. The command ends with the build; on a terminal, or with --wait, it also waits until the
 agents are ready: until they have connected, and the start scripts that block sign-ins have finished. An interrupt cancels the build.
+It does not wait for the build of a prebuilt workspace whose agents are yours at once.
 
 If the template needs a login at another service, such as a Git host, the command prints the page where you link your account. On a
 terminal it waits until you have; elsewhere it fails.
@@ -137,8 +138,10 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 		sayWaiting(g, ws.LatestBuild.Job)
 		return nil
 	}
-	if err := g.Follower(client).Build(ctx, ws, ws.LatestBuild); err != nil {
-		return err
+	if !ws.LatestBuild.Given() {
+		if err := g.Follower(client).Build(ctx, ws, ws.LatestBuild); err != nil {
+			return err
+		}
 	}
 	if opts.wait || g.Streams().ErrTTY {
 		if err := waitAgents(ctx, g, client, ws.ID); err != nil {
