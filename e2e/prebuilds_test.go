@@ -48,7 +48,9 @@ func TestPrebuiltWorkspace(t *testing.T) {
 		Name        string `json:"name"`
 		Owner       string `json:"owner_name"`
 		LatestBuild struct {
-			Number    int `json:"build_number"`
+			Number    int    `json:"build_number"`
+			Status    string `json:"status"`
+			Instant   bool   `json:"instant_claim"`
 			Resources []struct {
 				Agents []struct{ ID, LifecycleState string }
 			}
@@ -91,6 +93,14 @@ func TestPrebuiltWorkspace(t *testing.T) {
 	if len(rows) != 1 || rows[0].ID != before.ID || rows[0].Owner != "ann" || rows[0].Name != "mine" || rows[0].LatestBuild.Number != 2 {
 		t.Fatalf("ann has %+v, want the prebuilt workspace %s", rows, before.ID)
 	}
+	// The build follows: it did not have to end before ann could connect.
+	if out, stderr, err := d.tryAs("ann", "ssh", "mine", "--", "echo $FOR_OWNER $CODER_WORKSPACE_OWNER_NAME $CODER_WORKSPACE_NAME"); err != nil || out != "ann ann mine\n" {
+		t.Errorf("the first session is of %q, %v\n%s", out, err, stderr)
+	}
+	if !rows[0].LatestBuild.Instant {
+		t.Error("the claim waited for its build")
+	}
+	await(t, "the claim's build has succeeded", func() bool { return list("ann")[0].LatestBuild.Status == "running" })
 	agent := func(r row) (ids string) {
 		for _, resource := range r.LatestBuild.Resources {
 			for _, a := range resource.Agents {

@@ -79,9 +79,6 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 	if !actor.Covers(rbac.Connect, rbac.Of(rbac.Agent, uuid.Nil).WithID(a.WorkspaceID)) {
 		return errNoAgent()
 	}
-	if a.AwaitedBuild != nil {
-		return fault.New(fault.Unavailable, "The agent %q of the workspace %q is still being prepared for its owner.", a.Name, a.WorkspaceName).WithDetail("Try again in a moment.")
-	}
 	if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &agentID}); err != nil {
 		if database.IsNotFound(err) {
 			if a.ParentID != nil {
@@ -93,6 +90,9 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).WithDetail("Start it with: coder start %s/%s", a.OwnerName, a.WorkspaceName)
 		}
 		return fmt.Errorf("look up agent's build: %w", err)
+	}
+	if a.AwaitedBuild != nil {
+		return fault.New(fault.Unavailable, "The agent %q of the workspace %q is still being prepared for its owner.", a.Name, a.WorkspaceName).WithDetail("Try again in a moment.")
 	}
 	return nil
 }

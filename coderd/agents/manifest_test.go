@@ -3,6 +3,7 @@ package agents_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +12,9 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -119,5 +123,56 @@ func TestFinalReportIsComplete(t *testing.T) {
 	w.store(next, true, resource(id))
 	if !w.agent(id).Complete {
 		t.Error("the manifest is not whole at the build's end")
+	}
+}
+
+// TestOwnerWaitsForManifest checks that the owner of a claimed workspace cannot connect before the agent has said that it has the manifest of the
+// claim's build, or a later one.
+func TestOwnerWaitsForManifest(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	const build = 5
+	w.Exec("UPDATE workspace_agents SET build_number = $2 WHERE id = $1", id, build)
+	w.Exec("UPDATE workspace_builds SET build_number = $2 WHERE job_id = $1", b.Job, build)
+	if err := w.DB.AwaitManifests(t.Context(), dbsqlc.AwaitManifestsParams{WorkspaceID: &b.Workspace, BuildNumber: build}); err != nil {
+		t.Fatal(err)
+	}
+	s := agents.New(w.opts)
+	s.Start()
+	c := serve(t, s).client(id)
+	may := func() fault.Code { return fault.CodeOf(s.MayConnect(t.Context(), rbac.Actor{UserID: w.owner}, id)) }
+	for _, hello := range []*agentpb.Hello{
+		{Incarnation: build - 1}, {Incarnation: build, ManifestPending: true},
+	} {
+		st := c.Connect(t.Context())
+		hello.ProtocolVersion = 1
+		if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: hello}}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { st.CloseRequest(); st.CloseResponse() })
+		if msg, err := st.Receive(); err != nil || msg.GetManifestChanged() == nil {
+			t.Fatalf("%v: got %v, %v; want that the manifest has changed", hello, msg, err)
+		}
+		if got := may(); got != fault.Unavailable {
+			t.Errorf("%v: %s, want unavailable", hello, got)
+		}
+		if got := agents.Status(time.Now(), w.agent(id)); got != sdk.AgentConnecting {
+			t.Errorf("%v: the agent is %s", hello, got)
+		}
+	}
+	if err := s.AwaitManifests(t.Context(), time.Nanosecond, id); err == nil {
+		t.Error("the agent has the manifest")
+	}
+	st := c.Connect(t.Context())
+	hello := &agentpb.Hello{ProtocolVersion: 1, Incarnation: build}
+	if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: hello}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.CloseRequest(); st.CloseResponse() })
+	if err := s.AwaitManifests(t.Context(), time.Minute, id); err != nil {
+		t.Fatal(err)
+	}
+	if got := may(); got != "" || agents.Status(time.Now(), w.agent(id)) == sdk.AgentDisconnected {
+		t.Errorf("with the manifest: %s", got)
 	}
 }

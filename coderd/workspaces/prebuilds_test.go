@@ -131,6 +131,7 @@ func TestPrebuilds(t *testing.T) {
 		t.Errorf("the job of the claim gets %v and the state %q", m, state)
 	}
 	claim.Finish(coderdtest.Built(state, coderdtest.Resource(agent)))
+	w.take(agent)
 	ws := w.Get(got.ID)
 	if a := ws.LatestBuild.Resources[0].Agents[0]; ws.LatestBuild.Status != sdk.WorkspaceRunning || a.ID != agent || a.Status != sdk.AgentConnected {
 		t.Errorf("after the claim: %s, agent %s %s, want %s", ws.LatestBuild.Status, a.ID, a.Status, agent)
@@ -436,6 +437,10 @@ func TestNobodyUsesUnclaimedWorkspaces(t *testing.T) {
 	if err != nil || got.ID != ws.ID {
 		t.Fatalf("claim: %v", err)
 	}
+	if reach("ann") {
+		t.Error("the owner reaches an agent that still has the pool's manifest")
+	}
+	w.take(agent)
 	if !reach("ann") || reach("olga") || reach("tom") || reach("bob") {
 		t.Error("a claimed workspace must be reached by its owner only")
 	}

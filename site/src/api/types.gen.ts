@@ -359,6 +359,7 @@ export interface WorkspaceBuild {
   tainted_resources?: string[];
   has_external_agent: boolean;
   credentials_withheld: boolean;
+  instant_claim: boolean;
 }
 
 // CreateBuildRequest starts, stops or deletes a workspace.
