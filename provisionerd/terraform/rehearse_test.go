@@ -98,6 +98,43 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
+// TestIgnoredUntilStart checks that what a claim leaves as it is follows at the next start.
+func TestIgnoredUntilStart(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	j := newTrial(t, files(rehearsable))
+	m := metadata()
+	m.Prebuild, m.OwnerName = true, "prebuilds"
+	first := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m}))
+	m = metadata()
+	m.PrebuildClaim = true
+	claim := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m, State: first.GetState()}))
+	later := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: metadata(), State: claim.GetState()}))
+	for of, c := range map[string]struct {
+		state []byte
+		want  string
+	}{"claim": {claim.GetState(), "coder-prebuilds"}, "start": {later.GetState(), "coder-ann"}} {
+		if !strings.Contains(string(c.state), `"value": "`+c.want+`"`) {
+			t.Errorf("after the %s the machine is not of %s:\n%s", of, c.want, c.state)
+		}
+	}
+}
+
+// TestDockerStarterIsGivenAtOnce checks that a claim of the starter "docker" does not wait for its build, as far as its agent decides that.
+func TestDockerStarterIsGivenAtOnce(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	template := starter(t, "docker")
+	template["main.tf"] = withoutDocker(t, template["main.tf"])
+	j := newTrial(t, template)
+	m := metadata()
+	m.Prebuild = true
+	built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m}))
+	if plan := built.GetClaimPlan(); len(plan.GetVariables()) != 4 {
+		t.Errorf("the plan of the claim has the variables %v:\n%s", plan.GetVariables(), j.sink.text())
+	}
+}
+
 // TestNoRehearsal checks that a template whose claim changes more than variables of agents, or in a way that cannot be followed, has no plan of a
 // claim, and that the build says why.
 func TestNoRehearsal(t *testing.T) {

@@ -53,7 +53,10 @@ data "coder_parameter" "memory" {
 locals {
   # A container reaches the server by this name when the server runs on the Docker host itself.
   init_script = replace(coder_agent.main.init_script, "/localhost|127\\.0\\.0\\.1/", "host.docker.internal")
-  name        = "coder-${data.coder_workspace_owner.me.name}-${lower(data.coder_workspace.me.name)}"
+  # A prebuilt workspace has no owner yet, and keeps its container when it gets one.
+  prebuild = data.coder_workspace.me.is_prebuild
+  name     = local.prebuild ? "coder-${data.coder_workspace.me.id}" : "coder-${data.coder_workspace_owner.me.name}-${lower(data.coder_workspace.me.name)}"
+  hostname = local.prebuild ? "workspace" : lower(data.coder_workspace.me.name)
 }
 
 resource "coder_agent" "main" {
@@ -96,7 +99,7 @@ resource "docker_container" "workspace" {
   count      = data.coder_workspace.me.start_count
   image      = data.coder_parameter.image.value
   name       = local.name
-  hostname   = lower(data.coder_workspace.me.name)
+  hostname   = local.hostname
   entrypoint = ["sh", "-c", local.init_script]
   env        = ["CODER_AGENT_TOKEN=${coder_agent.main.token}"]
   memory     = data.coder_parameter.memory.value * 1024
@@ -116,5 +119,10 @@ resource "docker_container" "workspace" {
   labels {
     label = "coder.workspace_id"
     value = data.coder_workspace.me.id
+  }
+
+  # These follow at the next start, which makes a new container.
+  lifecycle {
+    ignore_changes = [name, hostname, labels]
   }
 }
