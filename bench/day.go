@@ -133,7 +133,7 @@ func (d *day) measure(ctx context.Context) (err error) {
 	if slim, err := os.Stat(filepath.Join(filepath.Dir(d.coder), "coder-slim")); err == nil {
 		d.add(row{Name: "slim binary", Value: float64(slim.Size()) / 1e6, Unit: "MB", Goal: "≤ 25"})
 	}
-	for _, step := range []func(context.Context) error{d.setUp, d.sessions, d.bulk, d.forward, d.memory, d.stopAndStart, d.restart, d.fleet} {
+	for _, step := range []func(context.Context) error{d.setUp, d.sessions, d.bulk, d.forward, d.memory, d.stopAndStart, d.restart, d.fleet, d.claims} {
 		if err := step(ctx); err != nil {
 			return err
 		}
