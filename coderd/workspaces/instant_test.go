@@ -64,7 +64,7 @@ func TestInstantClaim(t *testing.T) {
 	if err != nil || !got.LatestBuild.InstantClaim || !got.LatestBuild.Given() || got.LatestBuild.Status != sdk.WorkspacePending {
 		t.Fatalf("claim: %+v, %v", got.LatestBuild, err)
 	}
-	if a := got.LatestBuild.Agents(); len(a) != 1 || a[0].ID != agent || a[0].Status != sdk.AgentConnecting {
+	if a := got.LatestBuild.Agents(); len(a) != 1 || a[0].ID != agent || a[0].Status != sdk.AgentConnecting || a[0].LifecycleState != sdk.LifecycleCreated {
 		t.Errorf("agents of the claim: %+v", a)
 	}
 	a, err := w.DB.GetAgent(t.Context(), agent)

@@ -154,7 +154,8 @@ func (q *Queries) AgentReturned(ctx context.Context, arg AgentReturnedParams) (*
 }
 
 const awaitManifests = `-- name: AwaitManifests :exec
-UPDATE workspace_agents SET awaited_build = $2::int WHERE workspace_id = $1 AND token_hash IS NOT NULL
+UPDATE workspace_agents SET awaited_build = $2::int, lifecycle_state = 'created', lifecycle_changed_at = NULL, started_at = NULL, ready_at = NULL
+WHERE workspace_id = $1 AND token_hash IS NOT NULL
 `
 
 type AwaitManifestsParams struct {
@@ -162,7 +163,7 @@ type AwaitManifestsParams struct {
 	BuildNumber int32
 }
 
-// Lets no user connect to the agents of a claimed workspace before they have the manifest of a build.
+// Lets no user connect to the agents of a claimed workspace before they have the manifest of a build. Their start scripts have not run for it.
 func (q *Queries) AwaitManifests(ctx context.Context, arg AwaitManifestsParams) error {
 	_, err := q.db.Exec(ctx, awaitManifests, arg.WorkspaceID, arg.BuildNumber)
 	return err

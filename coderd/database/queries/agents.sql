@@ -302,8 +302,9 @@ SELECT pg_notify('agents_manifest', sqlc.arg(agent_id)::uuid::text);
 UPDATE workspace_agents SET expanded_directory = $2 WHERE id = $1 AND token_hash IS NOT NULL AND expanded_directory <> $2;
 
 -- name: AwaitManifests :exec
--- Lets no user connect to the agents of a claimed workspace before they have the manifest of a build.
-UPDATE workspace_agents SET awaited_build = sqlc.arg(build_number)::int WHERE workspace_id = $1 AND token_hash IS NOT NULL;
+-- Lets no user connect to the agents of a claimed workspace before they have the manifest of a build. Their start scripts have not run for it.
+UPDATE workspace_agents SET awaited_build = sqlc.arg(build_number)::int, lifecycle_state = 'created', lifecycle_changed_at = NULL, started_at = NULL, ready_at = NULL
+WHERE workspace_id = $1 AND token_hash IS NOT NULL;
 
 -- name: TakeManifest :execrows
 -- Records that an agent has the manifest of a build.
