@@ -38,10 +38,11 @@ import (
 //
 // A data source of another provider could still answer differently the next time. So could it in a build that changes nothing, and the claim's
 // build, which follows, corrects what the agents got.
-const rehearsalLimit = 2 * time.Minute
 
-// maxClaimPlan bounds what the server keeps of a rehearsal, in bytes.
-const maxClaimPlan = 1 << 20
+const (
+	rehearsalLimit = 2 * time.Minute // for the whole rehearsal
+	maxClaimPlan   = 1 << 20         // bytes that the server keeps of it
+)
 
 // markOwner makes the provider declare everything about the workspace's owner as sensitive, and the tokens of agents as not.
 func markOwner(p *schema.Provider) {
