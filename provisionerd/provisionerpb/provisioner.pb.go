@@ -314,7 +314,7 @@ func (x Change_End) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_End.Descriptor instead.
 func (Change_End) EnumDescriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30, 0}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31, 0}
 }
 
 type DaemonMessage struct {
@@ -2013,9 +2013,10 @@ type WorkspaceBuild struct {
 	LogLevel           string                 `protobuf:"bytes,7,opt,name=log_level,json=logLevel,proto3" json:"log_level,omitempty"`                  // "", "debug"
 	StateInPieces      *StateRef              `protobuf:"bytes,8,opt,name=state_in_pieces,json=stateInPieces,proto3" json:"state_in_pieces,omitempty"` // fetch the state with the State method
 	// What earlier builds began and nothing has settled since: addresses.
-	Unknown       []string `protobuf:"bytes,9,rep,name=unknown,proto3" json:"unknown,omitempty"`  // may exist without being in the state
-	Tainted       []string `protobuf:"bytes,10,rep,name=tainted,proto3" json:"tainted,omitempty"` // in the state, to be made anew
-	Quota         *Quota   `protobuf:"bytes,11,opt,name=quota,proto3" json:"quota,omitempty"`     // of the owner, for starts; none if the organization has no quotas
+	Unknown       []string     `protobuf:"bytes,9,rep,name=unknown,proto3" json:"unknown,omitempty"`          // may exist without being in the state
+	Tainted       []string     `protobuf:"bytes,10,rep,name=tainted,proto3" json:"tainted,omitempty"`         // in the state, to be made anew
+	Quota         *Quota       `protobuf:"bytes,11,opt,name=quota,proto3" json:"quota,omitempty"`             // of the owner, for starts; none if the organization has no quotas
+	Replacement   *Replacement `protobuf:"bytes,21,opt,name=replacement,proto3" json:"replacement,omitempty"` // for starts; none if the start may replace everything
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2127,6 +2128,67 @@ func (x *WorkspaceBuild) GetQuota() *Quota {
 	return nil
 }
 
+func (x *WorkspaceBuild) GetReplacement() *Replacement {
+	if x != nil {
+		return x.Replacement
+	}
+	return nil
+}
+
+// Replacement says what a start may replace or delete of what the workspace keeps while it is stopped. A start that would do more ends before it
+// changes anything, with the error code REPLACES_RESOURCES. A provisioner that does not know this message replaces everything.
+type Replacement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allowed       []string               `protobuf:"bytes,1,rep,name=allowed,proto3" json:"allowed,omitempty"`  // addresses
+	Stopped       bool                   `protobuf:"varint,2,opt,name=stopped,proto3" json:"stopped,omitempty"` // the build before was a stop and succeeded, so the state has only what is kept
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replacement) Reset() {
+	*x = Replacement{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replacement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replacement) ProtoMessage() {}
+
+func (x *Replacement) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replacement.ProtoReflect.Descriptor instead.
+func (*Replacement) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Replacement) GetAllowed() []string {
+	if x != nil {
+		return x.Allowed
+	}
+	return nil
+}
+
+func (x *Replacement) GetStopped() bool {
+	if x != nil {
+		return x.Stopped
+	}
+	return false
+}
+
 // Quota is what the owner's other workspaces use and what all of them may use, in credits a day.
 type Quota struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2138,7 +2200,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2212,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2225,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{24}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Quota) GetUsed() int64 {
@@ -2191,7 +2253,7 @@ type StateRef struct {
 
 func (x *StateRef) Reset() {
 	*x = StateRef{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2265,7 @@ func (x *StateRef) String() string {
 func (*StateRef) ProtoMessage() {}
 
 func (x *StateRef) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2278,7 @@ func (x *StateRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRef.ProtoReflect.Descriptor instead.
 func (*StateRef) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{25}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StateRef) GetSize() uint64 {
@@ -2245,7 +2307,7 @@ type StatePiece struct {
 
 func (x *StatePiece) Reset() {
 	*x = StatePiece{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2319,7 @@ func (x *StatePiece) String() string {
 func (*StatePiece) ProtoMessage() {}
 
 func (x *StatePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2332,7 @@ func (x *StatePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
 func (*StatePiece) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{26}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatePiece) GetOffset() uint64 {
@@ -2307,7 +2369,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2381,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2394,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{27}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Event) GetJobId() []byte {
@@ -2462,7 +2524,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2536,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2549,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{28}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LogLine) GetAt() *timestamppb.Timestamp {
@@ -2536,7 +2598,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2610,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2623,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LogBatch) GetLines() []*LogLine {
@@ -2590,7 +2652,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2664,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2677,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Change) GetAddress() string {
@@ -2650,7 +2712,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2724,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2737,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Checkpoint) GetState() []byte {
@@ -2701,7 +2763,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2775,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2788,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{32}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Resources) GetResources() []*Resource {
@@ -2740,7 +2802,7 @@ type Result struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// error is empty on success. A failed build still carries the state that was reached.
 	Error     string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	ErrorCode string `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"` // "", "REQUIRED_TEMPLATE_VARIABLES", "INVALID_PARAMETERS", "CANCELED"
+	ErrorCode string `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"` // "", "REQUIRED_TEMPLATE_VARIABLES", "INVALID_PARAMETERS", "REPLACES_RESOURCES", "CANCELED"
 	Canceled  bool   `protobuf:"varint,3,opt,name=canceled,proto3" json:"canceled,omitempty"`
 	// Types that are valid to be assigned to Of:
 	//
@@ -2754,7 +2816,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2766,7 +2828,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2779,7 +2841,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{33}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Result) GetError() string {
@@ -2867,6 +2929,7 @@ type BuildResult struct {
 	StateInPieces *StateRef              `protobuf:"bytes,4,opt,name=state_in_pieces,json=stateInPieces,proto3" json:"state_in_pieces,omitempty"` // instead of state: the pieces before this event
 	Unknown       []string               `protobuf:"bytes,5,rep,name=unknown,proto3" json:"unknown,omitempty"`                                    // addresses of resources that may exist in another form than the state says
 	Tainted       []string               `protobuf:"bytes,6,rep,name=tainted,proto3" json:"tainted,omitempty"`                                    // addresses of resources that were begun, and that the state marks as tainted
+	Replaces      []string               `protobuf:"bytes,16,rep,name=replaces,proto3" json:"replaces,omitempty"`                                 // with REPLACES_RESOURCES: addresses of all that the start would replace or delete of what is kept
 	ClaimPlan     *ClaimPlan             `protobuf:"bytes,26,opt,name=claim_plan,json=claimPlan,proto3" json:"claim_plan,omitempty"`              // of a prebuilt workspace, if a claim can be instant. An older server ignores it.
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2874,7 +2937,7 @@ type BuildResult struct {
 
 func (x *BuildResult) Reset() {
 	*x = BuildResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +2949,7 @@ func (x *BuildResult) String() string {
 func (*BuildResult) ProtoMessage() {}
 
 func (x *BuildResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,7 +2962,7 @@ func (x *BuildResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildResult.ProtoReflect.Descriptor instead.
 func (*BuildResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{34}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BuildResult) GetState() []byte {
@@ -2944,6 +3007,13 @@ func (x *BuildResult) GetTainted() []string {
 	return nil
 }
 
+func (x *BuildResult) GetReplaces() []string {
+	if x != nil {
+		return x.Replaces
+	}
+	return nil
+}
+
 func (x *BuildResult) GetClaimPlan() *ClaimPlan {
 	if x != nil {
 		return x.ClaimPlan
@@ -2963,7 +3033,7 @@ type ClaimPlan struct {
 
 func (x *ClaimPlan) Reset() {
 	*x = ClaimPlan{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3045,7 @@ func (x *ClaimPlan) String() string {
 func (*ClaimPlan) ProtoMessage() {}
 
 func (x *ClaimPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3058,7 @@ func (x *ClaimPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimPlan.ProtoReflect.Descriptor instead.
 func (*ClaimPlan) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ClaimPlan) GetResources() []*Resource {
@@ -3017,7 +3087,7 @@ type OwnerVariable struct {
 
 func (x *OwnerVariable) Reset() {
 	*x = OwnerVariable{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3099,7 @@ func (x *OwnerVariable) String() string {
 func (*OwnerVariable) ProtoMessage() {}
 
 func (x *OwnerVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3112,7 @@ func (x *OwnerVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerVariable.ProtoReflect.Descriptor instead.
 func (*OwnerVariable) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OwnerVariable) GetAgentId() []byte {
@@ -3076,7 +3146,7 @@ type OwnerText struct {
 
 func (x *OwnerText) Reset() {
 	*x = OwnerText{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3158,7 @@ func (x *OwnerText) String() string {
 func (*OwnerText) ProtoMessage() {}
 
 func (x *OwnerText) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3171,7 @@ func (x *OwnerText) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerText.ProtoReflect.Descriptor instead.
 func (*OwnerText) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OwnerText) GetParts() []*OwnerPart {
@@ -3126,7 +3196,7 @@ type OwnerPart struct {
 
 func (x *OwnerPart) Reset() {
 	*x = OwnerPart{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3208,7 @@ func (x *OwnerPart) String() string {
 func (*OwnerPart) ProtoMessage() {}
 
 func (x *OwnerPart) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3221,7 @@ func (x *OwnerPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerPart.ProtoReflect.Descriptor instead.
 func (*OwnerPart) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OwnerPart) GetPart() isOwnerPart_Part {
@@ -3234,7 +3304,7 @@ type DryRunResult struct {
 
 func (x *DryRunResult) Reset() {
 	*x = DryRunResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3316,7 @@ func (x *DryRunResult) String() string {
 func (*DryRunResult) ProtoMessage() {}
 
 func (x *DryRunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3329,7 @@ func (x *DryRunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DryRunResult.ProtoReflect.Descriptor instead.
 func (*DryRunResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DryRunResult) GetResources() []*Resource {
@@ -3290,7 +3360,7 @@ type ImportResult struct {
 
 func (x *ImportResult) Reset() {
 	*x = ImportResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3372,7 @@ func (x *ImportResult) String() string {
 func (*ImportResult) ProtoMessage() {}
 
 func (x *ImportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3385,7 @@ func (x *ImportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
 func (*ImportResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ImportResult) GetVariables() []*TemplateVariable {
@@ -3423,7 +3493,7 @@ type TemplateVariable struct {
 
 func (x *TemplateVariable) Reset() {
 	*x = TemplateVariable{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3505,7 @@ func (x *TemplateVariable) String() string {
 func (*TemplateVariable) ProtoMessage() {}
 
 func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3518,7 @@ func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateVariable.ProtoReflect.Descriptor instead.
 func (*TemplateVariable) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TemplateVariable) GetName() string {
@@ -3515,7 +3585,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3527,7 +3597,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3540,7 +3610,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Parameter) GetName() string {
@@ -3653,7 +3723,7 @@ type ParameterOption struct {
 
 func (x *ParameterOption) Reset() {
 	*x = ParameterOption{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3665,7 +3735,7 @@ func (x *ParameterOption) String() string {
 func (*ParameterOption) ProtoMessage() {}
 
 func (x *ParameterOption) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3678,7 +3748,7 @@ func (x *ParameterOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterOption.ProtoReflect.Descriptor instead.
 func (*ParameterOption) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ParameterOption) GetName() string {
@@ -3722,7 +3792,7 @@ type ParameterValidation struct {
 
 func (x *ParameterValidation) Reset() {
 	*x = ParameterValidation{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3734,7 +3804,7 @@ func (x *ParameterValidation) String() string {
 func (*ParameterValidation) ProtoMessage() {}
 
 func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3747,7 +3817,7 @@ func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterValidation.ProtoReflect.Descriptor instead.
 func (*ParameterValidation) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ParameterValidation) GetRegex() string {
@@ -3799,7 +3869,7 @@ type Preset struct {
 
 func (x *Preset) Reset() {
 	*x = Preset{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3811,7 +3881,7 @@ func (x *Preset) String() string {
 func (*Preset) ProtoMessage() {}
 
 func (x *Preset) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +3894,7 @@ func (x *Preset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preset.ProtoReflect.Descriptor instead.
 func (*Preset) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Preset) GetName() string {
@@ -3882,7 +3952,7 @@ type Prebuilds struct {
 
 func (x *Prebuilds) Reset() {
 	*x = Prebuilds{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +3964,7 @@ func (x *Prebuilds) String() string {
 func (*Prebuilds) ProtoMessage() {}
 
 func (x *Prebuilds) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +3977,7 @@ func (x *Prebuilds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prebuilds.ProtoReflect.Descriptor instead.
 func (*Prebuilds) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Prebuilds) GetInstances() int32 {
@@ -3948,7 +4018,7 @@ type PrebuildSchedule struct {
 
 func (x *PrebuildSchedule) Reset() {
 	*x = PrebuildSchedule{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3960,7 +4030,7 @@ func (x *PrebuildSchedule) String() string {
 func (*PrebuildSchedule) ProtoMessage() {}
 
 func (x *PrebuildSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3973,7 +4043,7 @@ func (x *PrebuildSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrebuildSchedule.ProtoReflect.Descriptor instead.
 func (*PrebuildSchedule) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PrebuildSchedule) GetCron() string {
@@ -4000,7 +4070,7 @@ type ExternalAuth struct {
 
 func (x *ExternalAuth) Reset() {
 	*x = ExternalAuth{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4012,7 +4082,7 @@ func (x *ExternalAuth) String() string {
 func (*ExternalAuth) ProtoMessage() {}
 
 func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4025,7 +4095,7 @@ func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuth.ProtoReflect.Descriptor instead.
 func (*ExternalAuth) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExternalAuth) GetId() string {
@@ -4058,7 +4128,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4140,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4153,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{49}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Resource) GetName() string {
@@ -4154,7 +4224,7 @@ type ResourceMetadata struct {
 
 func (x *ResourceMetadata) Reset() {
 	*x = ResourceMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4236,7 @@ func (x *ResourceMetadata) String() string {
 func (*ResourceMetadata) ProtoMessage() {}
 
 func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4249,7 @@ func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceMetadata.ProtoReflect.Descriptor instead.
 func (*ResourceMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{50}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ResourceMetadata) GetKey() string {
@@ -4244,7 +4314,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4256,7 +4326,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4269,7 +4339,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{51}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Agent) GetId() []byte {
@@ -4436,7 +4506,7 @@ type AgentMonitor struct {
 
 func (x *AgentMonitor) Reset() {
 	*x = AgentMonitor{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4448,7 +4518,7 @@ func (x *AgentMonitor) String() string {
 func (*AgentMonitor) ProtoMessage() {}
 
 func (x *AgentMonitor) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4461,7 +4531,7 @@ func (x *AgentMonitor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMonitor.ProtoReflect.Descriptor instead.
 func (*AgentMonitor) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{52}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AgentMonitor) GetVolume() string {
@@ -4491,7 +4561,7 @@ type Devcontainer struct {
 
 func (x *Devcontainer) Reset() {
 	*x = Devcontainer{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4503,7 +4573,7 @@ func (x *Devcontainer) String() string {
 func (*Devcontainer) ProtoMessage() {}
 
 func (x *Devcontainer) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4516,7 +4586,7 @@ func (x *Devcontainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devcontainer.ProtoReflect.Descriptor instead.
 func (*Devcontainer) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{53}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Devcontainer) GetId() []byte {
@@ -4573,7 +4643,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4585,7 +4655,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4598,7 +4668,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{54}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *App) GetId() []byte {
@@ -4745,7 +4815,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4757,7 +4827,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4770,7 +4840,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{55}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Script) GetId() []byte {
@@ -4857,7 +4927,7 @@ type AgentMetadata struct {
 
 func (x *AgentMetadata) Reset() {
 	*x = AgentMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4869,7 +4939,7 @@ func (x *AgentMetadata) String() string {
 func (*AgentMetadata) ProtoMessage() {}
 
 func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4882,7 +4952,7 @@ func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMetadata.ProtoReflect.Descriptor instead.
 func (*AgentMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{56}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AgentMetadata) GetKey() string {
@@ -4937,7 +5007,7 @@ type OwnerPart_FirstOf struct {
 
 func (x *OwnerPart_FirstOf) Reset() {
 	*x = OwnerPart_FirstOf{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[58]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4949,7 +5019,7 @@ func (x *OwnerPart_FirstOf) String() string {
 func (*OwnerPart_FirstOf) ProtoMessage() {}
 
 func (x *OwnerPart_FirstOf) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[58]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4962,7 +5032,7 @@ func (x *OwnerPart_FirstOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerPart_FirstOf.ProtoReflect.Descriptor instead.
 func (*OwnerPart_FirstOf) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38, 0}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *OwnerPart_FirstOf) GetTexts() []*OwnerText {
@@ -5102,7 +5172,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\n" +
 	"parameters\x18\x02 \x03(\v2(.codermesh.provisioner.v1.ParameterValueR\n" +
 	"parameters\x12>\n" +
-	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\"\xec\x04\n" +
+	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\"\xb5\x05\n" +
 	"\x0eWorkspaceBuild\x12D\n" +
 	"\n" +
 	"transition\x18\x01 \x01(\x0e2$.codermesh.provisioner.v1.TransitionR\n" +
@@ -5119,7 +5189,11 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\aunknown\x18\t \x03(\tR\aunknown\x12\x18\n" +
 	"\atainted\x18\n" +
 	" \x03(\tR\atainted\x125\n" +
-	"\x05quota\x18\v \x01(\v2\x1f.codermesh.provisioner.v1.QuotaR\x05quota\"9\n" +
+	"\x05quota\x18\v \x01(\v2\x1f.codermesh.provisioner.v1.QuotaR\x05quota\x12G\n" +
+	"\vreplacement\x18\x15 \x01(\v2%.codermesh.provisioner.v1.ReplacementR\vreplacement\"A\n" +
+	"\vReplacement\x12\x18\n" +
+	"\aallowed\x18\x01 \x03(\tR\aallowed\x12\x18\n" +
+	"\astopped\x18\x02 \x01(\bR\astopped\"9\n" +
 	"\x05Quota\x12\x12\n" +
 	"\x04used\x18\x01 \x01(\x03R\x04used\x12\x1c\n" +
 	"\tallowance\x18\x02 \x01(\x03R\tallowance\"6\n" +
@@ -5175,14 +5249,15 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x0ftemplate_import\x18\x04 \x01(\v2&.codermesh.provisioner.v1.ImportResultH\x00R\x0etemplateImport\x12R\n" +
 	"\x10template_dry_run\x18\x05 \x01(\v2&.codermesh.provisioner.v1.DryRunResultH\x00R\x0etemplateDryRun\x12P\n" +
 	"\x0fworkspace_build\x18\x06 \x01(\v2%.codermesh.provisioner.v1.BuildResultH\x00R\x0eworkspaceBuildB\x04\n" +
-	"\x02of\"\xc6\x02\n" +
+	"\x02of\"\xe2\x02\n" +
 	"\vBuildResult\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12@\n" +
 	"\tresources\x18\x02 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\x12\x1b\n" +
 	"\tin_flight\x18\x03 \x01(\tR\binFlight\x12J\n" +
 	"\x0fstate_in_pieces\x18\x04 \x01(\v2\".codermesh.provisioner.v1.StateRefR\rstateInPieces\x12\x18\n" +
 	"\aunknown\x18\x05 \x03(\tR\aunknown\x12\x18\n" +
-	"\atainted\x18\x06 \x03(\tR\atainted\x12B\n" +
+	"\atainted\x18\x06 \x03(\tR\atainted\x12\x1a\n" +
+	"\breplaces\x18\x10 \x03(\tR\breplaces\x12B\n" +
 	"\n" +
 	"claim_plan\x18\x1a \x01(\v2#.codermesh.provisioner.v1.ClaimPlanR\tclaimPlan\"\x94\x01\n" +
 	"\tClaimPlan\x12@\n" +
@@ -5418,7 +5493,7 @@ func file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP() []byte {
 }
 
 var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(Transition)(0),               // 0: codermesh.provisioner.v1.Transition
 	(LogLevel)(0),                 // 1: codermesh.provisioner.v1.LogLevel
@@ -5449,51 +5524,52 @@ var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(*TemplateImport)(nil),        // 26: codermesh.provisioner.v1.TemplateImport
 	(*TemplateDryRun)(nil),        // 27: codermesh.provisioner.v1.TemplateDryRun
 	(*WorkspaceBuild)(nil),        // 28: codermesh.provisioner.v1.WorkspaceBuild
-	(*Quota)(nil),                 // 29: codermesh.provisioner.v1.Quota
-	(*StateRef)(nil),              // 30: codermesh.provisioner.v1.StateRef
-	(*StatePiece)(nil),            // 31: codermesh.provisioner.v1.StatePiece
-	(*Event)(nil),                 // 32: codermesh.provisioner.v1.Event
-	(*LogLine)(nil),               // 33: codermesh.provisioner.v1.LogLine
-	(*LogBatch)(nil),              // 34: codermesh.provisioner.v1.LogBatch
-	(*Change)(nil),                // 35: codermesh.provisioner.v1.Change
-	(*Checkpoint)(nil),            // 36: codermesh.provisioner.v1.Checkpoint
-	(*Resources)(nil),             // 37: codermesh.provisioner.v1.Resources
-	(*Result)(nil),                // 38: codermesh.provisioner.v1.Result
-	(*BuildResult)(nil),           // 39: codermesh.provisioner.v1.BuildResult
-	(*ClaimPlan)(nil),             // 40: codermesh.provisioner.v1.ClaimPlan
-	(*OwnerVariable)(nil),         // 41: codermesh.provisioner.v1.OwnerVariable
-	(*OwnerText)(nil),             // 42: codermesh.provisioner.v1.OwnerText
-	(*OwnerPart)(nil),             // 43: codermesh.provisioner.v1.OwnerPart
-	(*DryRunResult)(nil),          // 44: codermesh.provisioner.v1.DryRunResult
-	(*ImportResult)(nil),          // 45: codermesh.provisioner.v1.ImportResult
-	(*TemplateVariable)(nil),      // 46: codermesh.provisioner.v1.TemplateVariable
-	(*Parameter)(nil),             // 47: codermesh.provisioner.v1.Parameter
-	(*ParameterOption)(nil),       // 48: codermesh.provisioner.v1.ParameterOption
-	(*ParameterValidation)(nil),   // 49: codermesh.provisioner.v1.ParameterValidation
-	(*Preset)(nil),                // 50: codermesh.provisioner.v1.Preset
-	(*Prebuilds)(nil),             // 51: codermesh.provisioner.v1.Prebuilds
-	(*PrebuildSchedule)(nil),      // 52: codermesh.provisioner.v1.PrebuildSchedule
-	(*ExternalAuth)(nil),          // 53: codermesh.provisioner.v1.ExternalAuth
-	(*Resource)(nil),              // 54: codermesh.provisioner.v1.Resource
-	(*ResourceMetadata)(nil),      // 55: codermesh.provisioner.v1.ResourceMetadata
-	(*Agent)(nil),                 // 56: codermesh.provisioner.v1.Agent
-	(*AgentMonitor)(nil),          // 57: codermesh.provisioner.v1.AgentMonitor
-	(*Devcontainer)(nil),          // 58: codermesh.provisioner.v1.Devcontainer
-	(*App)(nil),                   // 59: codermesh.provisioner.v1.App
-	(*Script)(nil),                // 60: codermesh.provisioner.v1.Script
-	(*AgentMetadata)(nil),         // 61: codermesh.provisioner.v1.AgentMetadata
-	nil,                           // 62: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	(*OwnerPart_FirstOf)(nil),     // 63: codermesh.provisioner.v1.OwnerPart.FirstOf
-	nil,                           // 64: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	nil,                           // 65: codermesh.provisioner.v1.Agent.EnvEntry
-	(*durationpb.Duration)(nil),   // 66: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 67: google.protobuf.Timestamp
+	(*Replacement)(nil),           // 29: codermesh.provisioner.v1.Replacement
+	(*Quota)(nil),                 // 30: codermesh.provisioner.v1.Quota
+	(*StateRef)(nil),              // 31: codermesh.provisioner.v1.StateRef
+	(*StatePiece)(nil),            // 32: codermesh.provisioner.v1.StatePiece
+	(*Event)(nil),                 // 33: codermesh.provisioner.v1.Event
+	(*LogLine)(nil),               // 34: codermesh.provisioner.v1.LogLine
+	(*LogBatch)(nil),              // 35: codermesh.provisioner.v1.LogBatch
+	(*Change)(nil),                // 36: codermesh.provisioner.v1.Change
+	(*Checkpoint)(nil),            // 37: codermesh.provisioner.v1.Checkpoint
+	(*Resources)(nil),             // 38: codermesh.provisioner.v1.Resources
+	(*Result)(nil),                // 39: codermesh.provisioner.v1.Result
+	(*BuildResult)(nil),           // 40: codermesh.provisioner.v1.BuildResult
+	(*ClaimPlan)(nil),             // 41: codermesh.provisioner.v1.ClaimPlan
+	(*OwnerVariable)(nil),         // 42: codermesh.provisioner.v1.OwnerVariable
+	(*OwnerText)(nil),             // 43: codermesh.provisioner.v1.OwnerText
+	(*OwnerPart)(nil),             // 44: codermesh.provisioner.v1.OwnerPart
+	(*DryRunResult)(nil),          // 45: codermesh.provisioner.v1.DryRunResult
+	(*ImportResult)(nil),          // 46: codermesh.provisioner.v1.ImportResult
+	(*TemplateVariable)(nil),      // 47: codermesh.provisioner.v1.TemplateVariable
+	(*Parameter)(nil),             // 48: codermesh.provisioner.v1.Parameter
+	(*ParameterOption)(nil),       // 49: codermesh.provisioner.v1.ParameterOption
+	(*ParameterValidation)(nil),   // 50: codermesh.provisioner.v1.ParameterValidation
+	(*Preset)(nil),                // 51: codermesh.provisioner.v1.Preset
+	(*Prebuilds)(nil),             // 52: codermesh.provisioner.v1.Prebuilds
+	(*PrebuildSchedule)(nil),      // 53: codermesh.provisioner.v1.PrebuildSchedule
+	(*ExternalAuth)(nil),          // 54: codermesh.provisioner.v1.ExternalAuth
+	(*Resource)(nil),              // 55: codermesh.provisioner.v1.Resource
+	(*ResourceMetadata)(nil),      // 56: codermesh.provisioner.v1.ResourceMetadata
+	(*Agent)(nil),                 // 57: codermesh.provisioner.v1.Agent
+	(*AgentMonitor)(nil),          // 58: codermesh.provisioner.v1.AgentMonitor
+	(*Devcontainer)(nil),          // 59: codermesh.provisioner.v1.Devcontainer
+	(*App)(nil),                   // 60: codermesh.provisioner.v1.App
+	(*Script)(nil),                // 61: codermesh.provisioner.v1.Script
+	(*AgentMetadata)(nil),         // 62: codermesh.provisioner.v1.AgentMetadata
+	nil,                           // 63: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	(*OwnerPart_FirstOf)(nil),     // 64: codermesh.provisioner.v1.OwnerPart.FirstOf
+	nil,                           // 65: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	nil,                           // 66: codermesh.provisioner.v1.Agent.EnvEntry
+	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
 }
 var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	7,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
 	10, // 1: codermesh.provisioner.v1.DaemonMessage.ready:type_name -> codermesh.provisioner.v1.Ready
 	11, // 2: codermesh.provisioner.v1.DaemonMessage.accept:type_name -> codermesh.provisioner.v1.Accept
-	32, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
+	33, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
 	16, // 4: codermesh.provisioner.v1.DaemonMessage.ping:type_name -> codermesh.provisioner.v1.Ping
 	9,  // 5: codermesh.provisioner.v1.ServerMessage.welcome:type_name -> codermesh.provisioner.v1.Welcome
 	22, // 6: codermesh.provisioner.v1.ServerMessage.offer:type_name -> codermesh.provisioner.v1.Offer
@@ -5503,13 +5579,13 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	17, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
 	15, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
 	8,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
-	66, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
+	67, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
 	12, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
 	14, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
 	26, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
 	27, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
 	28, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
-	62, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	63, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
 	23, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
 	24, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
 	25, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
@@ -5521,69 +5597,70 @@ var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
 	24, // 28: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
 	24, // 29: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
 	25, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	30, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	29, // 32: codermesh.provisioner.v1.WorkspaceBuild.quota:type_name -> codermesh.provisioner.v1.Quota
-	67, // 33: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
-	34, // 34: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
-	36, // 35: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
-	37, // 36: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
-	38, // 37: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
-	31, // 38: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
-	67, // 39: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 40: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
-	2,  // 41: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
-	33, // 42: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
-	35, // 43: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
-	4,  // 44: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
-	30, // 45: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	54, // 46: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
-	45, // 47: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
-	44, // 48: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
-	39, // 49: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
-	54, // 50: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	30, // 51: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	40, // 52: codermesh.provisioner.v1.BuildResult.claim_plan:type_name -> codermesh.provisioner.v1.ClaimPlan
-	54, // 53: codermesh.provisioner.v1.ClaimPlan.resources:type_name -> codermesh.provisioner.v1.Resource
-	41, // 54: codermesh.provisioner.v1.ClaimPlan.variables:type_name -> codermesh.provisioner.v1.OwnerVariable
-	42, // 55: codermesh.provisioner.v1.OwnerVariable.value:type_name -> codermesh.provisioner.v1.OwnerText
-	43, // 56: codermesh.provisioner.v1.OwnerText.parts:type_name -> codermesh.provisioner.v1.OwnerPart
-	3,  // 57: codermesh.provisioner.v1.OwnerPart.fact:type_name -> codermesh.provisioner.v1.OwnerFact
-	63, // 58: codermesh.provisioner.v1.OwnerPart.first_of:type_name -> codermesh.provisioner.v1.OwnerPart.FirstOf
-	42, // 59: codermesh.provisioner.v1.OwnerPart.lower:type_name -> codermesh.provisioner.v1.OwnerText
-	54, // 60: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	46, // 61: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
-	47, // 62: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
-	50, // 63: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
-	53, // 64: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
-	64, // 65: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	54, // 66: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
-	54, // 67: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
-	48, // 68: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
-	49, // 69: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
-	24, // 70: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	51, // 71: codermesh.provisioner.v1.Preset.prebuilds:type_name -> codermesh.provisioner.v1.Prebuilds
-	52, // 72: codermesh.provisioner.v1.Prebuilds.schedule:type_name -> codermesh.provisioner.v1.PrebuildSchedule
-	55, // 73: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
-	56, // 74: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
-	65, // 75: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
-	59, // 76: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
-	60, // 77: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
-	61, // 78: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
-	58, // 79: codermesh.provisioner.v1.Agent.devcontainers:type_name -> codermesh.provisioner.v1.Devcontainer
-	57, // 80: codermesh.provisioner.v1.Agent.monitors:type_name -> codermesh.provisioner.v1.AgentMonitor
-	56, // 81: codermesh.provisioner.v1.Devcontainer.agent:type_name -> codermesh.provisioner.v1.Agent
-	42, // 82: codermesh.provisioner.v1.OwnerPart.FirstOf.texts:type_name -> codermesh.provisioner.v1.OwnerText
-	5,  // 83: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
-	18, // 84: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
-	20, // 85: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
-	6,  // 86: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
-	19, // 87: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
-	21, // 88: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
-	86, // [86:89] is the sub-list for method output_type
-	83, // [83:86] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	31, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	30, // 32: codermesh.provisioner.v1.WorkspaceBuild.quota:type_name -> codermesh.provisioner.v1.Quota
+	29, // 33: codermesh.provisioner.v1.WorkspaceBuild.replacement:type_name -> codermesh.provisioner.v1.Replacement
+	68, // 34: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
+	35, // 35: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
+	37, // 36: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
+	38, // 37: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
+	39, // 38: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
+	32, // 39: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
+	68, // 40: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 41: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
+	2,  // 42: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
+	34, // 43: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
+	36, // 44: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
+	4,  // 45: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
+	31, // 46: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	55, // 47: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
+	46, // 48: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
+	45, // 49: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
+	40, // 50: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
+	55, // 51: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	31, // 52: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	41, // 53: codermesh.provisioner.v1.BuildResult.claim_plan:type_name -> codermesh.provisioner.v1.ClaimPlan
+	55, // 54: codermesh.provisioner.v1.ClaimPlan.resources:type_name -> codermesh.provisioner.v1.Resource
+	42, // 55: codermesh.provisioner.v1.ClaimPlan.variables:type_name -> codermesh.provisioner.v1.OwnerVariable
+	43, // 56: codermesh.provisioner.v1.OwnerVariable.value:type_name -> codermesh.provisioner.v1.OwnerText
+	44, // 57: codermesh.provisioner.v1.OwnerText.parts:type_name -> codermesh.provisioner.v1.OwnerPart
+	3,  // 58: codermesh.provisioner.v1.OwnerPart.fact:type_name -> codermesh.provisioner.v1.OwnerFact
+	64, // 59: codermesh.provisioner.v1.OwnerPart.first_of:type_name -> codermesh.provisioner.v1.OwnerPart.FirstOf
+	43, // 60: codermesh.provisioner.v1.OwnerPart.lower:type_name -> codermesh.provisioner.v1.OwnerText
+	55, // 61: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	47, // 62: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
+	48, // 63: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
+	51, // 64: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
+	54, // 65: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
+	65, // 66: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	55, // 67: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
+	55, // 68: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
+	49, // 69: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
+	50, // 70: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
+	24, // 71: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	52, // 72: codermesh.provisioner.v1.Preset.prebuilds:type_name -> codermesh.provisioner.v1.Prebuilds
+	53, // 73: codermesh.provisioner.v1.Prebuilds.schedule:type_name -> codermesh.provisioner.v1.PrebuildSchedule
+	56, // 74: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
+	57, // 75: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
+	66, // 76: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
+	60, // 77: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
+	61, // 78: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
+	62, // 79: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
+	59, // 80: codermesh.provisioner.v1.Agent.devcontainers:type_name -> codermesh.provisioner.v1.Devcontainer
+	58, // 81: codermesh.provisioner.v1.Agent.monitors:type_name -> codermesh.provisioner.v1.AgentMonitor
+	57, // 82: codermesh.provisioner.v1.Devcontainer.agent:type_name -> codermesh.provisioner.v1.Agent
+	43, // 83: codermesh.provisioner.v1.OwnerPart.FirstOf.texts:type_name -> codermesh.provisioner.v1.OwnerText
+	5,  // 84: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
+	18, // 85: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
+	20, // 86: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
+	6,  // 87: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
+	19, // 88: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
+	21, // 89: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
+	87, // [87:90] is the sub-list for method output_type
+	84, // [84:87] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_provisionerd_provisionerpb_provisioner_proto_init() }
@@ -5612,32 +5689,32 @@ func file_provisionerd_provisionerpb_provisioner_proto_init() {
 		(*Offer_TemplateDryRun)(nil),
 		(*Offer_WorkspaceBuild)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28].OneofWrappers = []any{
 		(*Event_Log)(nil),
 		(*Event_Checkpoint)(nil),
 		(*Event_Resources)(nil),
 		(*Event_Result)(nil),
 		(*Event_StatePiece)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34].OneofWrappers = []any{
 		(*Result_TemplateImport)(nil),
 		(*Result_TemplateDryRun)(nil),
 		(*Result_WorkspaceBuild)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39].OneofWrappers = []any{
 		(*OwnerPart_Text)(nil),
 		(*OwnerPart_Fact)(nil),
 		(*OwnerPart_FirstOf_)(nil),
 		(*OwnerPart_Lower)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44].OneofWrappers = []any{}
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provisionerd_provisionerpb_provisioner_proto_rawDesc), len(file_provisionerd_provisionerpb_provisioner_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   61,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -143,10 +143,11 @@ func (r *runner) apply(
 		return false, err
 	}
 	stage := r.log.current()
-	env, err := r.slot.serve(ctx, facts{
+	f := facts{
 		transition: transition, metadata: work.GetMetadata(), parameters: work.GetParameters(),
 		previous: work.GetPreviousParameters(), build: true, token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
-	})
+	}
+	env, err := r.slot.serve(ctx, f)
 	if err != nil {
 		return false, err
 	}
@@ -155,15 +156,19 @@ func (r *runner) apply(
 		return false, err
 	}
 	defer folder.close()
+	env, planned, err := r.planFirst(ctx, t, work, f, env, outcome)
+	if err != nil {
+		return false, err
+	}
 	var approved []tfexec.ApplyOption // the plan to apply, if it was made before
-	if work.GetQuota() != nil && t.Cost {
-		if err := r.afford(ctx, t, work, env); err != nil {
-			return false, err
-		}
+	if planned != nil {
 		approved = append(approved, tfexec.DirOrPlan(planFile))
 	}
 	changes := &touched{sink: r.run.Sink}
 	watch := newWatch(folder, r.run.Sink, work.GetState(), transition == "start")
+	for _, e := range planned {
+		watch.event(e)
+	}
 	var dump []byte // written by Terraform's output, read after it ends
 	phases := newPhases(work.GetTransition(), len(approved) > 0)
 	out := &output{log: r.log, on: func(e event) {

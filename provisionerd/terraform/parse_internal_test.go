@@ -168,6 +168,7 @@ func FuzzParseLine(f *testing.F) {
 	f.Add([]byte(`{"@message":"x","type":"diagnostic","diagnostic":{"severity":"error","range":{}}}`))
 	f.Add([]byte("\xff\x00"))
 	f.Add([]byte(`{"@level":"info","@message":"x: Plan to create","type":"planned_change","change":{"resource":{"addr":"x","resource_type":"coder_script"},"action":"create"}}`))
+	f.Add([]byte(`{"@level":"info","@message":"x: Plan to replace","type":"planned_change","change":{"resource":{"addr":"x","resource_type":"docker_volume"},"action":"replace"}}`))
 	f.Add([]byte(`{"@level":"info","@message":"Emergency state dump","state":{"version":4,"lineage":"l"}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		e := parseLine(line)
@@ -175,6 +176,9 @@ func FuzzParseLine(f *testing.F) {
 			t.Errorf("a dump of %d bytes", len(e.dump))
 		}
 		newestOf(nil, e.dump)
+		if lost := lostBy([]event{e, e}, []byte(`{"version":4,"lineage":"l"}`)); len(lost) > 1 || len(lost) == 1 && lost[0].action != "replace" && lost[0].action != "delete" {
+			t.Errorf("lost: %+v", lost)
+		}
 		p := newPlan(e.dump)
 		p.event(e)
 		if s, err := parseState(e.dump); err == nil {

@@ -79,32 +79,30 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 const planFile = "zz_job.plan"
 
 // showPlan makes a plan of the working folder, and reads it.
-func (r *runner) showPlan(ctx context.Context, t *template.Source, env map[string]string, more ...tfexec.PlanOption) (shown *tfjson.Plan, err error) {
-	out := &output{log: r.log}
-	err = phase(ctx, phasePlan, func(ctx context.Context) error {
-		return r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
-			_, err := tf.PlanJSON(gentle, out, append(more, tfexec.Out(planFile), tfexec.Lock(false))...)
-			return err
-		})
-	})
-	if err != nil {
-		return nil, r.commandError("plan", err, out, t)
+func (r *runner) showPlan(ctx context.Context, t *template.Source, env map[string]string, more ...tfexec.PlanOption) (*tfjson.Plan, error) {
+	if _, err := r.makePlan(ctx, t, env, r.log, append(more, tfexec.Out(planFile))...); err != nil {
+		return nil, err
 	}
+	return r.readPlan(ctx, t, env)
+}
+
+// readPlan reads the plan in the working folder.
+func (r *runner) readPlan(ctx context.Context, t *template.Source, env map[string]string) (shown *tfjson.Plan, err error) {
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) (err error) {
 		discardOutput(tf)
 		shown, err = tf.ShowPlanFile(gentle, planFile)
 		return err
 	})
 	if err != nil {
-		return nil, r.commandError("read the plan", err, out, t)
+		return nil, r.commandError("read the plan", err, &output{log: r.log}, t)
 	}
 	return shown, nil
 }
 
-// afford plans a start, and returns an error, before anything is made, if its cost exceeds the owner's quota. A cost that is known only
-// after the apply is judged by the server.
+// afford returns an error, before anything is made, if the cost of a planned start exceeds the owner's quota. A cost that is known only after the
+// apply is judged by the server.
 func (r *runner) afford(ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, env map[string]string) error {
-	shown, err := r.showPlan(ctx, t, env)
+	shown, err := r.readPlan(ctx, t, env)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,130 @@
+package terraform_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+)
+
+// keeping is a template with a disk that depends on a parameter, and a machine that exists only while the workspace runs.
+const keeping = `
+data "coder_workspace" "me" {}
+data "coder_parameter" "zone" {
+  name    = "zone"
+  default = "fra1"
+  mutable = true
+}
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+}
+resource "terraform_data" "disk" {
+  for_each         = toset(["home"])
+  triggers_replace = data.coder_parameter.zone.value
+}
+resource "terraform_data" "machine" {
+  count            = data.coder_workspace.me.start_count
+  triggers_replace = [coder_agent.main.token, "image 1"]
+}
+`
+
+// starts runs builds of templates that share a workspace.
+type starts struct {
+	*testing.T
+	build func(source string, work *provisionerpb.WorkspaceBuild) (*trial, *provisionerpb.Result)
+}
+
+func newStarts(t *testing.T) starts {
+	t.Helper()
+	e := newExecutor(t)
+	return starts{t, func(source string, work *provisionerpb.WorkspaceBuild) (*trial, *provisionerpb.Result) {
+		j := newTrial(t, files(source))
+		return j, j.build(e, work)
+	}}
+}
+
+func (s starts) ok(source string, work *provisionerpb.WorkspaceBuild) []byte {
+	s.Helper()
+	j, result := s.build(source, work)
+	return ok(s, j, result).GetState()
+}
+
+// refused checks that a start ends before it changes anything because of the wanted resources.
+func (s starts) refused(source string, work *provisionerpb.WorkspaceBuild, want ...string) *provisionerpb.BuildResult {
+	s.Helper()
+	j, result := s.build(source, work)
+	built := result.GetWorkspaceBuild()
+	if result.GetErrorCode() != "REPLACES_RESOURCES" || !slices.Equal(built.GetReplaces(), want) {
+		s.Fatalf("error %q (%s), replaces %q, want %q\n%s", result.GetError(), result.GetErrorCode(), built.GetReplaces(), want, j.sink.text())
+	}
+	for _, addr := range want {
+		if !strings.Contains(result.GetError(), addr) {
+			s.Errorf("error %q does not name %s", result.GetError(), addr)
+		}
+	}
+	if string(built.GetState()) != string(work.GetState()) || strings.Contains(j.sink.text(), "Destroying...") {
+		s.Errorf("the refused start changed something:\n%s\n%s", j.sink.text(), built.GetState())
+	}
+	return built
+}
+
+func zone(name string) []*provisionerpb.ParameterValue {
+	return []*provisionerpb.ParameterValue{{Name: "zone", Value: name}}
+}
+
+// TestStartKeepsData: a start replaces or deletes what the workspace keeps only with permission for each resource.
+func TestStartKeepsData(t *testing.T) {
+	t.Parallel()
+	s := newStarts(t)
+	const disk = `terraform_data.disk["home"]`
+	running := s.ok(keeping, &provisionerpb.WorkspaceBuild{Transition: start, Replacement: &provisionerpb.Replacement{}})
+	stopped := s.ok(keeping, &provisionerpb.WorkspaceBuild{Transition: stop, State: running})
+	id := attribute(t, stopped, "disk", "id")
+	asked := func(state []byte, stopped bool, allowed ...string) *provisionerpb.WorkspaceBuild {
+		return &provisionerpb.WorkspaceBuild{
+			Transition: start, State: state, Parameters: zone("muc1"), Replacement: &provisionerpb.Replacement{Stopped: stopped, Allowed: allowed},
+		}
+	}
+
+	if built := s.refused(keeping, asked(stopped, true), disk); len(built.GetResources()) > 0 {
+		t.Errorf("a stopped workspace has %s", shapeOf(built.GetResources()))
+	}
+	if built := s.refused(keeping, asked(running, false), disk); !strings.Contains(shapeOf(built.GetResources()), "(main)") {
+		t.Errorf("the running workspace lost its agent: %s", shapeOf(built.GetResources()))
+	}
+	moved := s.ok(keeping, asked(stopped, true, disk))
+	if got := attribute(t, moved, "disk", "id"); got == id {
+		t.Error("the start with permission kept the disk")
+	}
+
+	// Starts that keep it need no permission, and replace what exists only while the workspace runs.
+	for name, work := range map[string]*provisionerpb.WorkspaceBuild{
+		"stopped": {Transition: start, State: stopped, Replacement: &provisionerpb.Replacement{Stopped: true}},
+		"running": {Transition: start, State: running, Replacement: &provisionerpb.Replacement{}},
+	} {
+		kept := s.ok(strings.Replace(keeping, "image 1", "image 2", 1), work)
+		if attribute(t, kept, "disk", "id") != id || attribute(t, kept, "machine", "id") == attribute(t, running, "machine", "id") {
+			t.Errorf("%s: the start has not replaced the machine alone:\n%s", name, kept)
+		}
+	}
+
+	// Permission is for the listed resources, and the answer lists all.
+	two := strings.Replace(keeping, `["home"]`, `["home", "cache"]`, 1)
+	both := s.ok(two, &provisionerpb.WorkspaceBuild{Transition: stop, State: s.ok(two, &provisionerpb.WorkspaceBuild{Transition: start})})
+	s.refused(two, asked(both, true, disk), `terraform_data.disk["cache"]`, disk)
+
+	// The template no longer has the disk.
+	gone := keeping[:strings.Index(keeping, `resource "terraform_data" "disk"`)] + keeping[strings.Index(keeping, `resource "terraform_data" "machine"`):]
+	s.refused(gone, &provisionerpb.WorkspaceBuild{Transition: start, State: stopped, Replacement: &provisionerpb.Replacement{Stopped: true}}, disk)
+	s.refused(gone, &provisionerpb.WorkspaceBuild{Transition: start, State: running, Replacement: &provisionerpb.Replacement{}}, disk)
+
+	// A disk whose creation did not finish holds nothing, and a start without the message may do everything.
+	tainted := strings.Replace(string(stopped), `"index_key": "home",`, `"index_key": "home", "status": "tainted",`, 1)
+	if !strings.Contains(tainted, "tainted") {
+		t.Fatalf("unexpected state %s", stopped)
+	}
+	s.ok(keeping, asked([]byte(tainted), true))
+	s.ok(keeping, &provisionerpb.WorkspaceBuild{Transition: start, State: stopped, Parameters: zone("muc1")})
+}
