@@ -330,7 +330,7 @@ func withState(result *provisionerpb.Result, state []byte) *provisionerpb.Result
 		Error: result.GetError(), ErrorCode: result.GetErrorCode(), Canceled: result.GetCanceled(),
 		Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
 			State: state, Resources: build.GetResources(), InFlight: build.GetInFlight(), Unknown: build.GetUnknown(), Tainted: build.GetTainted(),
-			Replaces: build.GetReplaces(),
+			Replaces: build.GetReplaces(), Created: build.GetCreated(),
 		}},
 	}
 }

@@ -2141,6 +2141,7 @@ type Replacement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Allowed       []string               `protobuf:"bytes,1,rep,name=allowed,proto3" json:"allowed,omitempty"`  // addresses
 	Stopped       bool                   `protobuf:"varint,2,opt,name=stopped,proto3" json:"stopped,omitempty"` // the build before was a stop and succeeded, so the state has only what is kept
+	Fresh         []string               `protobuf:"bytes,3,rep,name=fresh,proto3" json:"fresh,omitempty"`      // addresses of what that stop created: they hold no data, because the workspace has not run since
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2187,6 +2188,13 @@ func (x *Replacement) GetStopped() bool {
 		return x.Stopped
 	}
 	return false
+}
+
+func (x *Replacement) GetFresh() []string {
+	if x != nil {
+		return x.Fresh
+	}
+	return nil
 }
 
 // Quota is what the owner's other workspaces use and what all of them may use, in credits a day.
@@ -2930,6 +2938,7 @@ type BuildResult struct {
 	Unknown       []string               `protobuf:"bytes,5,rep,name=unknown,proto3" json:"unknown,omitempty"`                                    // addresses of resources that may exist in another form than the state says
 	Tainted       []string               `protobuf:"bytes,6,rep,name=tainted,proto3" json:"tainted,omitempty"`                                    // addresses of resources that were begun, and that the state marks as tainted
 	Replaces      []string               `protobuf:"bytes,16,rep,name=replaces,proto3" json:"replaces,omitempty"`                                 // with REPLACES_RESOURCES: addresses of all that the start would replace or delete of what is kept
+	Created       []string               `protobuf:"bytes,17,rep,name=created,proto3" json:"created,omitempty"`                                   // by a stop: addresses
 	ClaimPlan     *ClaimPlan             `protobuf:"bytes,26,opt,name=claim_plan,json=claimPlan,proto3" json:"claim_plan,omitempty"`              // of a prebuilt workspace, if a claim can be instant. An older server ignores it.
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3010,6 +3019,13 @@ func (x *BuildResult) GetTainted() []string {
 func (x *BuildResult) GetReplaces() []string {
 	if x != nil {
 		return x.Replaces
+	}
+	return nil
+}
+
+func (x *BuildResult) GetCreated() []string {
+	if x != nil {
+		return x.Created
 	}
 	return nil
 }
@@ -5190,10 +5206,11 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\atainted\x18\n" +
 	" \x03(\tR\atainted\x125\n" +
 	"\x05quota\x18\v \x01(\v2\x1f.codermesh.provisioner.v1.QuotaR\x05quota\x12G\n" +
-	"\vreplacement\x18\x15 \x01(\v2%.codermesh.provisioner.v1.ReplacementR\vreplacement\"A\n" +
+	"\vreplacement\x18\x15 \x01(\v2%.codermesh.provisioner.v1.ReplacementR\vreplacement\"W\n" +
 	"\vReplacement\x12\x18\n" +
 	"\aallowed\x18\x01 \x03(\tR\aallowed\x12\x18\n" +
-	"\astopped\x18\x02 \x01(\bR\astopped\"9\n" +
+	"\astopped\x18\x02 \x01(\bR\astopped\x12\x14\n" +
+	"\x05fresh\x18\x03 \x03(\tR\x05fresh\"9\n" +
 	"\x05Quota\x12\x12\n" +
 	"\x04used\x18\x01 \x01(\x03R\x04used\x12\x1c\n" +
 	"\tallowance\x18\x02 \x01(\x03R\tallowance\"6\n" +
@@ -5249,7 +5266,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x0ftemplate_import\x18\x04 \x01(\v2&.codermesh.provisioner.v1.ImportResultH\x00R\x0etemplateImport\x12R\n" +
 	"\x10template_dry_run\x18\x05 \x01(\v2&.codermesh.provisioner.v1.DryRunResultH\x00R\x0etemplateDryRun\x12P\n" +
 	"\x0fworkspace_build\x18\x06 \x01(\v2%.codermesh.provisioner.v1.BuildResultH\x00R\x0eworkspaceBuildB\x04\n" +
-	"\x02of\"\xe2\x02\n" +
+	"\x02of\"\xfc\x02\n" +
 	"\vBuildResult\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12@\n" +
 	"\tresources\x18\x02 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\x12\x1b\n" +
@@ -5257,7 +5274,8 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x0fstate_in_pieces\x18\x04 \x01(\v2\".codermesh.provisioner.v1.StateRefR\rstateInPieces\x12\x18\n" +
 	"\aunknown\x18\x05 \x03(\tR\aunknown\x12\x18\n" +
 	"\atainted\x18\x06 \x03(\tR\atainted\x12\x1a\n" +
-	"\breplaces\x18\x10 \x03(\tR\breplaces\x12B\n" +
+	"\breplaces\x18\x10 \x03(\tR\breplaces\x12\x18\n" +
+	"\acreated\x18\x11 \x03(\tR\acreated\x12B\n" +
 	"\n" +
 	"claim_plan\x18\x1a \x01(\v2#.codermesh.provisioner.v1.ClaimPlanR\tclaimPlan\"\x94\x01\n" +
 	"\tClaimPlan\x12@\n" +

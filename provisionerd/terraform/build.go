@@ -199,6 +199,9 @@ func (r *runner) apply(
 		err = r.commandError(strings.ToLower(stage[:1])+stage[1:], err, out, t)
 	}
 	err = r.settle(outcome, changes.all(), err, unread, saved)
+	if err == nil && transition == "stop" {
+		outcome.Created = createdBy(changes.all())
+	}
 	resources, strays, rerr := resourcesOf(t, outcome.State)
 	outcome.Resources = resources
 	if err == nil && transition == "start" {

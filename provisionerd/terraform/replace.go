@@ -20,7 +20,8 @@ import (
 //
 // Which resources of the state are kept:
 //
-//   - After a stop, all of them: the stop removed the others.
+//   - After a stop, all of them, because the stop removed the others, except those that the stop created. Some templates make a resource anew in
+//     every build, for example because it depends on the time or on an agent's token. The workspace has not run with it yet.
 //   - Otherwise the workspace may run, and its state also has what a stop removes, such as a container that each update replaces. A second plan,
 //     of a stop, tells: what the start replaces and the stop only deletes is not kept. What the start deletes counts as kept, because the
 //     template no longer says.
@@ -73,7 +74,9 @@ func (r *runner) planFirst(
 func (r *runner) keep(
 	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f facts, env map[string]string, planned []event, outcome *provisionerpb.BuildResult,
 ) (map[string]string, error) {
-	lost := lostBy(planned, work.GetState())
+	lost := slices.DeleteFunc(lostBy(planned, work.GetState()), func(e event) bool {
+		return slices.Contains(work.GetReplacement().GetFresh(), e.addr)
+	})
 	excess := func() bool {
 		return slices.ContainsFunc(lost, func(e event) bool { return !slices.Contains(work.GetReplacement().GetAllowed(), e.addr) })
 	}
@@ -127,6 +130,16 @@ func lostBy(planned []event, state []byte) []event {
 	}
 	slices.SortFunc(lost, func(a, b event) int { return strings.Compare(a.addr, b.addr) })
 	return slices.CompactFunc(lost, func(a, b event) bool { return a.addr == b.addr })
+}
+
+// createdBy returns the addresses of the resources that a build's changes created.
+func createdBy(changes []*provisionerpb.Change) (created []string) {
+	for _, c := range changes {
+		if c.GetCreates() && c.GetEnd() == provisionerpb.Change_END_COMPLETE {
+			created = append(created, cleanLine(c.GetAddress()))
+		}
+	}
+	return created
 }
 
 // withoutMomentary omits the resources that exist only while the workspace runs: the start replaces them, and a stop deletes them.

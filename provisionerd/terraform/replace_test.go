@@ -30,6 +30,13 @@ resource "terraform_data" "machine" {
 }
 `
 
+// always is a resource that each build replaces.
+const always = `
+resource "terraform_data" "hook" {
+  triggers_replace = timestamp()
+}
+`
+
 // starts runs builds of templates that share a workspace.
 type starts struct {
 	*testing.T
@@ -116,9 +123,21 @@ func TestStartKeepsData(t *testing.T) {
 	s.refused(two, asked(both, true, disk), `terraform_data.disk["cache"]`, disk)
 
 	// The template no longer has the disk.
-	gone := keeping[:strings.Index(keeping, `resource "terraform_data" "disk"`)] + keeping[strings.Index(keeping, `resource "terraform_data" "machine"`):]
+	before, rest, _ := strings.Cut(keeping, `resource "terraform_data" "disk"`)
+	gone := before + rest[strings.Index(rest, `resource "terraform_data" "machine"`):]
 	s.refused(gone, &provisionerpb.WorkspaceBuild{Transition: start, State: stopped, Replacement: &provisionerpb.Replacement{Stopped: true}}, disk)
 	s.refused(gone, &provisionerpb.WorkspaceBuild{Transition: start, State: running, Replacement: &provisionerpb.Replacement{}}, disk)
+
+	// What every build makes anew holds no data: the stop has just created it.
+	j, result := s.build(keeping+always, &provisionerpb.WorkspaceBuild{Transition: stop, State: running})
+	anew := ok(t, j, result)
+	if want := []string{"terraform_data.hook"}; !slices.Equal(anew.GetCreated(), want) {
+		t.Errorf("the stop created %q, want %q", anew.GetCreated(), want)
+	}
+	work := &provisionerpb.WorkspaceBuild{Transition: start, State: anew.GetState(), Replacement: &provisionerpb.Replacement{Stopped: true}}
+	s.refused(keeping+always, work, "terraform_data.hook")
+	work.Replacement.Fresh = anew.GetCreated()
+	s.ok(keeping+always, work)
 
 	// A disk whose creation did not finish holds nothing, and a start without the message may do everything.
 	tainted := strings.Replace(string(stopped), `"index_key": "home",`, `"index_key": "home", "status": "tainted",`, 1)
