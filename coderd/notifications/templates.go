@@ -48,7 +48,7 @@ var (
 	WorkspaceAutobuildFailed = Template{
 		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a02"), Name: "Workspace Autobuild Failed", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Automatic {{transition}} of workspace "{{workspace}}" failed`,
-		Body:    "The automatic {{transition}} of your workspace **{{workspace}}** failed.\n\nThe server tries again later. The build's log has the cause.",
+		Body:    "The automatic {{transition}} of your workspace **{{workspace}}** failed. {{cause}}\n\nThe server tries again later. The build's log has the cause.",
 		Actions: []ActionTemplate{viewBuild},
 	}
 	WorkspaceManualBuildFailed = Template{

@@ -76,7 +76,7 @@ func changedPolicy(old dbsqlc.TemplatePolicy, defaultTTL int64, req sdk.Template
 		DeleteMs:       two("time_til_dormant_autodelete_ms", "delete_ttl_ms", req.TimeTilDormantDeleteMillis, req.DeleteTTLMillis, old.DeleteMs),
 		AutostartDays:  old.AutostartDays, AutostopDays: old.AutostopDays, AutostopWeeks: old.AutostopWeeks,
 		AllowAutostart: or(req.AllowUserAutostart, old.AllowAutostart), AllowAutostop: or(req.AllowUserAutostop, old.AllowAutostop),
-		AllowCancel: or(req.AllowUserCancelWorkspaceJobs, old.AllowCancel),
+		AllowCancel: or(req.AllowUserCancelWorkspaceJobs, old.AllowCancel), AllowReplacing: or(req.AllowReplacingResources, old.AllowReplacing),
 	}
 	days := func(field string, names []string) int16 {
 		d, err := policy.ParseDays(field, names)
@@ -127,6 +127,7 @@ func showPolicy(t *sdk.Template, p dbsqlc.TemplatePolicy) {
 	t.MaxTTLMillis, t.ActivityBumpMillis, t.AutostopNotifyMillis = p.MaxTtlMs, p.ActivityBumpMs, p.NotifyMs
 	t.FailureTTLMillis, t.TimeTilDormantMillis, t.TimeTilDormantDeleteMillis = p.FailureTtlMs, p.DormantMs, p.DeleteMs
 	t.AllowUserAutostart, t.AllowUserAutostop, t.AllowUserCancelWorkspaceJobs = p.AllowAutostart, p.AllowAutostop, p.AllowCancel
+	t.AllowReplacingResources = p.AllowReplacing
 	t.AutostartRequirement = sdk.AutostartRequirement{DaysOfWeek: policy.Days(p.AutostartDays).Names()}
 	t.AutostopRequirement = sdk.AutostopRequirement{DaysOfWeek: policy.Days(p.AutostopDays).Names(), Weeks: int64(p.AutostopWeeks)}
 }

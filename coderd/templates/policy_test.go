@@ -53,6 +53,7 @@ func TestPolicySettings(t *testing.T) {
 		{"allow_user_autostart", false},
 		{"allow_user_autostop", false},
 		{"allow_user_cancel_workspace_jobs", false},
+		{"allow_replacing_resources", true},
 		{"require_active_version", true},
 		{"autostart_requirement", map[string]any{"days_of_week": weekdays}},
 		{"autostart_requirement", map[string]any{"days_of_week": []any{}}},

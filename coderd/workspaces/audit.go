@@ -57,6 +57,9 @@ func (s *Service) recordRequest(ctx context.Context, q *dbsqlc.Queries, w dbsqlc
 	if len(n.req.state) == 0 && n.req.state != nil {
 		e.Fields["orphan"] = true
 	}
+	if len(n.req.replacing) > 0 {
+		e.Fields["allow_replacing"] = n.req.replacing
+	}
 	if n.req.priority == priorityAutomatic {
 		e.By, e.Fields["automatic_actor"] = audit.ByServer, audit.ByServer
 	}

@@ -44,6 +44,7 @@ type buildRequest struct {
 	handover   *handover         // the transfer that follows a stop; nil for none
 	claims     bool              // gives a prebuilt workspace to its user
 	byHand     bool              // a start of it gives the owner's consent: see package consents
+	replacing  []string          // what the start may replace of what the workspace keeps; nil: the template decides
 }
 
 // reasons lists what a client may give as the reason; only the server uses the others.
@@ -166,7 +167,7 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	if _, err := q.InsertBuild(ctx, dbsqlc.InsertBuildParams{
 		ID: id, WorkspaceID: w.ID, BuildNumber: n.latest.BuildNumber + 1, TemplateVersionID: n.version, JobID: job.ID, Transition: string(req.transition),
 		Reason: string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: state, ProvisionerTags: n.asked,
-		TemplateVersionPresetID: preset, ByOwner: req.byHand,
+		TemplateVersionPresetID: preset, ByOwner: req.byHand, AllowReplacing: req.replacing,
 	}); err != nil {
 		return uuid.Nil, fmt.Errorf("insert build: %w", err)
 	}

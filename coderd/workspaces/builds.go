@@ -35,7 +35,7 @@ func (s *Service) buildRequestOf(ctx context.Context, actor rbac.Actor, ws dbsql
 	out := buildRequest{
 		transition: req.Transition, version: req.TemplateVersionID, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
 		initiator: actor.UserID, reason: req.Reason, logLevel: req.LogLevel, priority: priorityPerson, tags: req.ProvisionerTags, anyVersion: mayChange(actor, t),
-		byHand: consents.ByHand(actor, ws.OwnerID),
+		byHand: consents.ByHand(actor, ws.OwnerID), replacing: req.AllowReplacing,
 	}
 	refused := fault.New(fault.Invalid, "The build request is invalid.")
 	switch req.Transition {
@@ -60,11 +60,22 @@ func (s *Service) buildRequestOf(ctx context.Context, actor rbac.Actor, ws dbsql
 	if req.Orphan && len(req.ProvisionerState) > 0 {
 		refused.WithField("state", "cannot be given with orphan")
 	}
+	if req.AllowReplacing != nil && req.Transition != sdk.TransitionStart {
+		refused.WithField("allow_replacing", "requires the transition start")
+	}
+	if len(req.AllowReplacing) > maxReplacing {
+		refused.WithField("allow_replacing", fmt.Sprintf("must have at most %d addresses", maxReplacing))
+	}
 	if len(refused.Fields) > 0 {
 		return out, refused
 	}
 	if err := actor.InScope("workspace:" + string(req.Transition)); err != nil {
 		return out, err
+	}
+	if len(req.AllowReplacing) > 0 {
+		if err := mayReplace(actor, ws); err != nil {
+			return out, err
+		}
 	}
 	if req.Transition == sdk.TransitionDelete {
 		if err := actor.May(rbac.Delete, object(ws)); err != nil {

@@ -50,6 +50,7 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	if build.State, err = h.opts.States.Open(b.WorkspaceID, b.State); err != nil {
 		return err
 	}
+	build.Replacement = replacement(b)
 	offer.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: build}
 	if sdk.Transition(b.Transition) == sdk.TransitionDelete && len(build.State) == 0 {
 		if err := h.sayLeft(ctx, q, job, b); err != nil {
@@ -219,6 +220,12 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	}
 	succeeded := result.GetError() == "" && !result.GetCanceled()
 	built := result.GetWorkspaceBuild()
+	var refused *refusal
+	if refusedReplacing(b, result) {
+		if refused, err = h.refuse(ctx, q, b, built); err != nil {
+			return err
+		}
+	}
 	stored := dbsqlc.FinishBuildParams{ID: b.ID}
 	if state := built.GetState(); len(state) > 0 {
 		stored.State = h.opts.States.Seal(b.WorkspaceID, state)
@@ -227,7 +234,7 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 		return err
 	}
 	var kept []uuid.UUID
-	if succeeded || len(built.GetResources()) > 0 {
+	if succeeded || len(built.GetResources()) > 0 && (refused == nil || refused.running) {
 		batch := h.batch(b, built.GetResources(), true)
 		batch.Warn = func(text string) error { return h.opts.Jobs.Warn(ctx, q, job, "Storing the result", text) }
 		if kept, err = agents.Store(ctx, q, batch); err != nil {
@@ -260,7 +267,7 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	}
 	// A job that was canceled before it began has changed nothing. A claim leaves agents that are no longer the pool's.
 	if job.StartedAt != nil || b.Claims {
-		if !succeeded || sdk.Transition(b.Transition) != sdk.TransitionStart {
+		if refused == nil && (!succeeded || sdk.Transition(b.Transition) != sdk.TransitionStart) {
 			kept = nil
 		}
 		if err := agents.Revoke(ctx, q, w.ID, kept); err != nil {
@@ -275,8 +282,18 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	if err := h.recordResult(ctx, q, b, w, result.GetCanceled(), succeeded); err != nil {
 		return err
 	}
-	if err := h.tellResult(ctx, q, b, w, result.GetCanceled(), succeeded); err != nil {
+	if err := h.tellResult(ctx, q, b, w, result.GetCanceled(), succeeded, refused.sentence()); err != nil {
 		return err
+	}
+	if created := built.GetCreated(); succeeded && len(created) > 0 && sdk.Transition(b.Transition) == sdk.TransitionStop {
+		if err := q.UpdateBuildCreated(ctx, dbsqlc.UpdateBuildCreatedParams{ID: b.ID, Created: visible(created)}); err != nil {
+			return fmt.Errorf("store what the stop created: %w", err)
+		}
+	}
+	if refused != nil {
+		if err := refused.store(ctx, q, b); err != nil {
+			return err
+		}
 	}
 	if succeeded && sdk.Transition(b.Transition) == sdk.TransitionStop {
 		if err := h.stoppedFor(ctx, q, w, job); err != nil {

@@ -103,6 +103,9 @@ func TestPrebuilds(t *testing.T) {
 	if !m.GetPrebuild() || m.GetPrebuildClaim() || m.GetOwnerName() != sdk.PrebuildsOwner || m.GetOwnerSshPublicKey() != "" || m.GetOwnerSessionToken() != "" {
 		t.Errorf("the job of a prebuilt workspace gets %v", m)
 	}
+	if job.GetWorkspaceBuild().GetReplacement() != nil {
+		t.Error("the job of a prebuilt workspace may not replace everything")
+	}
 	w.start()
 	all := w.prebuilt()
 	for _, ws := range all {
@@ -129,6 +132,9 @@ func TestPrebuilds(t *testing.T) {
 	agent, err := uuid.Parse(strings.TrimPrefix(state, "state of "))
 	if m.GetPrebuild() || !m.GetPrebuildClaim() || m.GetOwnerName() != "ann" || m.GetWorkspaceName() != "mine" || m.GetOwnerSshPublicKey() == "" || err != nil {
 		t.Errorf("the job of the claim gets %v and the state %q", m, state)
+	}
+	if claim.GetWorkspaceBuild().GetReplacement() != nil {
+		t.Error("the job of the claim may not replace everything")
 	}
 	claim.Finish(coderdtest.Built(state, coderdtest.Resource(agent)))
 	w.take(agent)

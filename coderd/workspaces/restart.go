@@ -37,18 +37,20 @@ type startAgain struct {
 	LogLevel   string               `json:"log_level,omitempty"`
 	Tags       map[string]string    `json:"tags"` // nil: as in the previous build
 	AnyVersion bool                 `json:"any_version,omitempty"`
+	Replacing  []string             `json:"replacing,omitzero"` // nil: the template decides
 }
 
 func (r buildRequest) again() *startAgain {
 	return &startAgain{
 		Version: r.version, Preset: r.preset, Given: r.given, Gone: r.gone, Initiator: r.initiator, Reason: r.reason, LogLevel: r.logLevel, Tags: r.tags, AnyVersion: r.anyVersion,
+		Replacing: r.replacing,
 	}
 }
 
 func (a startAgain) request() buildRequest {
 	return buildRequest{
 		transition: sdk.TransitionStart, version: a.Version, preset: a.Preset, given: a.Given, gone: a.Gone, initiator: a.Initiator, reason: a.Reason, logLevel: a.LogLevel,
-		priority: priorityPerson, tags: a.Tags, anyVersion: a.AnyVersion,
+		priority: priorityPerson, tags: a.Tags, anyVersion: a.AnyVersion, replacing: a.Replacing,
 	}
 }
 

@@ -150,6 +150,7 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 			Deadline: row.Deadline, MaxDeadline: row.MaxDeadline, Explanation: row.Explanation, Status: sdk.Transition(row.Transition).Status(job.Status), DailyCost: row.DailyCost,
 			UnknownResources: row.UnknownResources, TaintedResources: row.TaintedResources,
 			CredentialsWithheld: row.CredentialsWithheld, InstantClaim: row.InstantClaim,
+			AllowReplacing: row.AllowReplacing, WouldReplace: row.WouldReplace,
 		}
 		out[i].HasExternalAgent = slices.ContainsFunc(resources[row.JobID], func(r sdk.WorkspaceResource) bool { return r.Type == sdk.ResourceExternalAgent })
 		if m, ok := matched[row.JobID]; ok {

@@ -19,8 +19,8 @@ import (
 var automatic = []sdk.BuildReason{sdk.ReasonAutostart, sdk.ReasonAutostop, sdk.ReasonDormancy, sdk.ReasonAutoDelete}
 
 // tellResult notifies of a build's end those who did not wait for it: the owner of automatic builds and of deletions by others, and
-// the administrators of a template whose build failed.
-func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool) error {
+// the administrators of a template whose build failed. cause is a sentence on the failure; it may be empty.
+func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool, cause string) error {
 	if unclaimed(w) {
 		return nil // it has no user, and a template's page shows failures
 	}
@@ -38,7 +38,7 @@ func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.Ge
 		Targets: []uuid.UUID{w.ID, w.TemplateID, w.OrganizationID},
 		Labels: map[string]string{
 			"workspace": w.Name, "owner": news.OwnerName, "template": news.TemplateName, "version": news.VersionName, "transition": b.Transition,
-			"initiator": news.InitiatorName, "build": strconv.Itoa(int(news.BuildNumber)), "reason": news.Explanation,
+			"initiator": news.InitiatorName, "build": strconv.Itoa(int(news.BuildNumber)), "reason": news.Explanation, "cause": cause,
 		},
 	}
 	switch {

@@ -47,6 +47,11 @@ type WorkspaceBuild struct {
 	// CredentialsWithheld reports that the workspace has none of its owner's credentials, because the owner has not started a workspace of the template
 	// themselves, or has revoked that.
 	CredentialsWithheld bool `json:"credentials_withheld"`
+	// AllowReplacing is what the request allowed the build to replace; nil if the template decided.
+	AllowReplacing []string `json:"allow_replacing,omitzero"`
+	// WouldReplace lists the addresses of the resources because of which a start was refused (JobErrorReplaces). Such a build has the version and the
+	// parameters that the workspace had before, and keeps.
+	WouldReplace []string `json:"would_replace,omitempty"`
 	// InstantClaim reports that the build gives a prebuilt workspace to its owner, who can connect while the build is still running.
 	InstantClaim bool `json:"instant_claim"`
 }
@@ -110,8 +115,11 @@ type CreateBuildRequest struct {
 	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
 	// ProvisionerTags are required in addition to the template's. Nil: those of the previous build. Empty: none.
 	ProvisionerTags map[string]string `json:"provisioner_tags,omitzero"`
-	LogLevel        string            `json:"log_level,omitempty"` // "", "debug"
-	Reason          BuildReason       `json:"reason,omitempty"`
+	// AllowReplacing lists the addresses of the resources that a start may replace or delete although the workspace keeps them while it is stopped.
+	// A start that would do more fails with JobErrorReplaces before it changes anything. Nil: the template decides. Empty: none.
+	AllowReplacing []string    `json:"allow_replacing,omitzero"`
+	LogLevel       string      `json:"log_level,omitempty"` // "", "debug"
+	Reason         BuildReason `json:"reason,omitempty"`
 }
 
 // UpdateStateRequest replaces a build's Terraform state (PUT workspacebuilds/{b}/state).

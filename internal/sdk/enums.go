@@ -103,7 +103,12 @@ const (
 // JobErrorCode is the reason why a job failed, for failures that a program can handle.
 type JobErrorCode string
 
-const JobErrorMissingVariables JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES"
+const (
+	JobErrorMissingVariables JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES"
+	// JobErrorReplaces is the code of a start that would replace or delete what the workspace keeps while it is stopped. It has changed nothing.
+	// The build's would_replace lists the resources.
+	JobErrorReplaces JobErrorCode = "REPLACES_RESOURCES"
+)
 
 type AgentStatus string
 

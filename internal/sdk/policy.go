@@ -20,6 +20,7 @@ type TemplatePolicy struct {
 	AllowUserAutostart           *bool                 `json:"allow_user_autostart,omitempty"`
 	AllowUserAutostop            *bool                 `json:"allow_user_autostop,omitempty"`
 	AllowUserCancelWorkspaceJobs *bool                 `json:"allow_user_cancel_workspace_jobs,omitempty"`
+	AllowReplacingResources      *bool                 `json:"allow_replacing_resources,omitempty"`
 	FailureTTLMillis             *int64                `json:"failure_ttl_ms,omitempty"`
 	DormantTTLMillis             *int64                `json:"dormant_ttl_ms,omitempty"`
 	TimeTilDormantMillis         *int64                `json:"time_til_dormant_ms,omitempty"`

@@ -47,14 +47,16 @@ type Template struct {
 	AllowUserAutostart           bool                 `json:"allow_user_autostart"`
 	AllowUserAutostop            bool                 `json:"allow_user_autostop"`
 	AllowUserCancelWorkspaceJobs bool                 `json:"allow_user_cancel_workspace_jobs"`
-	FailureTTLMillis             int64                `json:"failure_ttl_ms"`
-	TimeTilDormantMillis         int64                `json:"time_til_dormant_ms"`
-	TimeTilDormantDeleteMillis   int64                `json:"time_til_dormant_autodelete_ms"`
-	DisableModuleCache           bool                 `json:"disable_module_cache"` // always false
-	RequireActiveVersion         bool                 `json:"require_active_version"`
-	MaxPortShareLevel            AppShare             `json:"max_port_share_level"`
-	UseClassicParameterFlow      bool                 `json:"use_classic_parameter_flow"`
-	CORSBehavior                 string               `json:"cors_behavior"` // "simple"
+	// AllowReplacingResources lets automatic starts, and others that ask nobody, replace and delete what workspaces keep while they are stopped.
+	AllowReplacingResources    bool     `json:"allow_replacing_resources"`
+	FailureTTLMillis           int64    `json:"failure_ttl_ms"`
+	TimeTilDormantMillis       int64    `json:"time_til_dormant_ms"`
+	TimeTilDormantDeleteMillis int64    `json:"time_til_dormant_autodelete_ms"`
+	DisableModuleCache         bool     `json:"disable_module_cache"` // always false
+	RequireActiveVersion       bool     `json:"require_active_version"`
+	MaxPortShareLevel          AppShare `json:"max_port_share_level"`
+	UseClassicParameterFlow    bool     `json:"use_classic_parameter_flow"`
+	CORSBehavior               string   `json:"cors_behavior"` // "simple"
 }
 
 // BuildTimeStat is how long builds took, in milliseconds; nil if unknown.

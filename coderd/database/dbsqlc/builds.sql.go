@@ -12,6 +12,30 @@ import (
 	"github.com/google/uuid"
 )
 
+const copyBuildParameters = `-- name: CopyBuildParameters :exec
+INSERT INTO workspace_build_parameters (workspace_build_id, name, value, computed)
+SELECT $1::uuid, p.name, p.value, p.computed FROM workspace_build_parameters p WHERE p.workspace_build_id = $2::uuid
+`
+
+type CopyBuildParametersParams struct {
+	IntoBuild uuid.UUID
+	FromBuild uuid.UUID
+}
+
+func (q *Queries) CopyBuildParameters(ctx context.Context, arg CopyBuildParametersParams) error {
+	_, err := q.db.Exec(ctx, copyBuildParameters, arg.IntoBuild, arg.FromBuild)
+	return err
+}
+
+const deleteBuildParameters = `-- name: DeleteBuildParameters :exec
+DELETE FROM workspace_build_parameters WHERE workspace_build_id = $1
+`
+
+func (q *Queries) DeleteBuildParameters(ctx context.Context, workspaceBuildID uuid.UUID) error {
+	_, err := q.db.Exec(ctx, deleteBuildParameters, workspaceBuildID)
+	return err
+}
+
 const deleteVanishedParameters = `-- name: DeleteVanishedParameters :exec
 DELETE FROM workspace_build_parameters p USING workspace_builds b
 WHERE p.workspace_build_id = $1 AND b.id = $1 AND p.computed AND p.name <> ALL ($2::text[])
@@ -114,6 +138,30 @@ func (q *Queries) GetBuild(ctx context.Context, id uuid.UUID) (GetBuildRow, erro
 	return i, err
 }
 
+const getBuildBefore = `-- name: GetBuildBefore :one
+SELECT b.id, b.transition, j.status AS job_status FROM workspace_builds b JOIN provisioner_jobs j ON j.id = b.job_id
+WHERE b.workspace_id = $1 AND b.build_number < $2 AND b.would_replace = '{}' ORDER BY b.build_number DESC LIMIT 1
+`
+
+type GetBuildBeforeParams struct {
+	WorkspaceID uuid.UUID
+	BuildNumber int32
+}
+
+type GetBuildBeforeRow struct {
+	ID         uuid.UUID
+	Transition string
+	JobStatus  string
+}
+
+// Returns the newest build before the given number that was not refused.
+func (q *Queries) GetBuildBefore(ctx context.Context, arg GetBuildBeforeParams) (GetBuildBeforeRow, error) {
+	row := q.db.QueryRow(ctx, getBuildBefore, arg.WorkspaceID, arg.BuildNumber)
+	var i GetBuildBeforeRow
+	err := row.Scan(&i.ID, &i.Transition, &i.JobStatus)
+	return i, err
+}
+
 const getBuildByJob = `-- name: GetBuildByJob :one
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.instant_claim, u.username AS owner_name,
 	EXISTS (SELECT FROM prebuilt_workspaces x WHERE x.claim_build_id = b.id) AS claims
@@ -155,6 +203,8 @@ func (q *Queries) GetBuildByJob(ctx context.Context, jobID uuid.UUID) (GetBuildB
 
 const getBuildOffer = `-- name: GetBuildOffer :one
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition, b.log_level, b.state, b.credentials_withheld,
+	b.allow_replacing, y.allow_replacing AS template_allows_replacing,
+	COALESCE(settled.stopped, false)::boolean AS stopped_before, COALESCE(settled.created_resources, '{}')::text[] AS created_before,
 	w.name AS workspace_name, w.organization_id, w.owner_id, t.id AS template_id, t.name AS template_name,
 	v.name AS version_name, v.names_owner_ssh_private_key, v.names_owner_session_token, v.names_owner_oidc_access_token,
 	EXISTS (SELECT FROM template_version_external_auth e WHERE e.template_version_id = v.id) AS asks_logins,
@@ -176,11 +226,15 @@ SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition
 FROM workspace_builds b
 JOIN workspaces w ON w.id = b.workspace_id
 JOIN templates t ON t.id = w.template_id AND t.deleted_at IS NULL
+JOIN template_policies y ON y.template_id = t.id
 JOIN template_versions v ON v.id = b.template_version_id
 JOIN users u ON u.id = w.owner_id
 LEFT JOIN git_ssh_keys k ON k.user_id = w.owner_id
 LEFT JOIN LATERAL (SELECT x.id, x.unknown_resources, x.tainted_resources FROM workspace_builds x
 	WHERE x.workspace_id = b.workspace_id AND x.build_number < b.build_number ORDER BY x.build_number DESC LIMIT 1) before ON true
+LEFT JOIN LATERAL (SELECT x.transition = 'stop' AND j.status = 'succeeded' AS stopped, x.created_resources
+	FROM workspace_builds x JOIN provisioner_jobs j ON j.id = x.job_id
+	WHERE x.workspace_id = b.workspace_id AND x.build_number < b.build_number AND x.would_replace = '{}' ORDER BY x.build_number DESC LIMIT 1) settled ON true
 WHERE b.job_id = $1
 `
 
@@ -193,6 +247,10 @@ type GetBuildOfferRow struct {
 	LogLevel                  string
 	State                     []byte
 	CredentialsWithheld       bool
+	AllowReplacing            []string
+	TemplateAllowsReplacing   bool
+	StoppedBefore             bool
+	CreatedBefore             []string
 	WorkspaceName             string
 	OrganizationID            uuid.UUID
 	OwnerID                   uuid.UUID
@@ -224,6 +282,7 @@ type GetBuildOfferRow struct {
 }
 
 // Returns all that a provisioner needs to run a build's job: a claim waits for it.
+// stopped_before: the newest build before it that was not refused is a stop that succeeded. It created created_before.
 func (q *Queries) GetBuildOffer(ctx context.Context, jobID uuid.UUID) (GetBuildOfferRow, error) {
 	row := q.db.QueryRow(ctx, getBuildOffer, jobID)
 	var i GetBuildOfferRow
@@ -236,6 +295,10 @@ func (q *Queries) GetBuildOffer(ctx context.Context, jobID uuid.UUID) (GetBuildO
 		&i.LogLevel,
 		&i.State,
 		&i.CredentialsWithheld,
+		&i.AllowReplacing,
+		&i.TemplateAllowsReplacing,
+		&i.StoppedBefore,
+		&i.CreatedBefore,
 		&i.WorkspaceName,
 		&i.OrganizationID,
 		&i.OwnerID,
@@ -382,9 +445,9 @@ func (q *Queries) GetUnsettledBefore(ctx context.Context, arg GetUnsettledBefore
 }
 
 const insertBuild = `-- name: InsertBuild :one
-INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id, by_owner)
+INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id, by_owner, allow_replacing)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
-	COALESCE($13::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11, $12, $14::boolean)
+	COALESCE($13::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11, $12, $14::boolean, $15::text[])
 RETURNING id
 `
 
@@ -403,6 +466,7 @@ type InsertBuildParams struct {
 	TemplateVersionPresetID *uuid.UUID
 	State                   []byte
 	ByOwner                 bool
+	AllowReplacing          []string
 }
 
 // Copies the previous build's state, so that it is kept even if this job never reports one.
@@ -422,6 +486,7 @@ func (q *Queries) InsertBuild(ctx context.Context, arg InsertBuildParams) (uuid.
 		arg.TemplateVersionPresetID,
 		arg.State,
 		arg.ByOwner,
+		arg.AllowReplacing,
 	)
 	var id uuid.UUID
 	err := row.Scan(&id)
@@ -484,7 +549,7 @@ func (q *Queries) ListBuildParameters(ctx context.Context, workspaceBuildID uuid
 
 const listBuildRows = `-- name: ListBuildRows :many
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, b.allow_replacing, b.would_replace, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -528,6 +593,8 @@ type ListBuildRowsRow struct {
 	Explanation             string
 	CredentialsWithheld     bool
 	InstantClaim            bool
+	AllowReplacing          []string
+	WouldReplace            []string
 	TemplateVersionName     string
 	WorkspaceName           string
 	WorkspaceOwnerID        uuid.UUID
@@ -575,6 +642,8 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 			&i.Explanation,
 			&i.CredentialsWithheld,
 			&i.InstantClaim,
+			&i.AllowReplacing,
+			&i.WouldReplace,
 			&i.TemplateVersionName,
 			&i.WorkspaceName,
 			&i.WorkspaceOwnerID,
@@ -597,7 +666,7 @@ func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([
 
 const listBuildRowsByID = `-- name: ListBuildRowsByID :many
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, b.allow_replacing, b.would_replace, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -630,6 +699,8 @@ type ListBuildRowsByIDRow struct {
 	Explanation             string
 	CredentialsWithheld     bool
 	InstantClaim            bool
+	AllowReplacing          []string
+	WouldReplace            []string
 	TemplateVersionName     string
 	WorkspaceName           string
 	WorkspaceOwnerID        uuid.UUID
@@ -671,6 +742,8 @@ func (q *Queries) ListBuildRowsByID(ctx context.Context, ids []uuid.UUID) ([]Lis
 			&i.Explanation,
 			&i.CredentialsWithheld,
 			&i.InstantClaim,
+			&i.AllowReplacing,
+			&i.WouldReplace,
 			&i.TemplateVersionName,
 			&i.WorkspaceName,
 			&i.WorkspaceOwnerID,
@@ -732,6 +805,38 @@ func (q *Queries) ListRecentParameters(ctx context.Context, arg ListRecentParame
 		return nil, err
 	}
 	return items, nil
+}
+
+const refuseBuild = `-- name: RefuseBuild :exec
+UPDATE workspace_builds b SET would_replace = $2::text[], template_version_id = p.template_version_id,
+	template_version_preset_id = p.template_version_preset_id, updated_at = now()
+FROM workspace_builds p WHERE b.id = $1 AND p.id = $3::uuid
+`
+
+type RefuseBuildParams struct {
+	ID           uuid.UUID
+	WouldReplace []string
+	Before       uuid.UUID
+}
+
+// Marks a start that was refused because of what it would replace. It has changed nothing, so the workspace keeps the version of the build before.
+func (q *Queries) RefuseBuild(ctx context.Context, arg RefuseBuildParams) error {
+	_, err := q.db.Exec(ctx, refuseBuild, arg.ID, arg.WouldReplace, arg.Before)
+	return err
+}
+
+const updateBuildCreated = `-- name: UpdateBuildCreated :exec
+UPDATE workspace_builds SET created_resources = $2::text[] WHERE id = $1
+`
+
+type UpdateBuildCreatedParams struct {
+	ID      uuid.UUID
+	Created []string
+}
+
+func (q *Queries) UpdateBuildCreated(ctx context.Context, arg UpdateBuildCreatedParams) error {
+	_, err := q.db.Exec(ctx, updateBuildCreated, arg.ID, arg.Created)
+	return err
 }
 
 const updateBuildDeadline = `-- name: UpdateBuildDeadline :exec

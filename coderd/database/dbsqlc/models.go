@@ -403,6 +403,7 @@ type TemplatePolicy struct {
 	AllowAutostop   bool
 	AllowCancel     bool
 	BoundsChangedAt time.Time
+	AllowReplacing  bool
 }
 
 type TemplateVersion struct {
@@ -708,6 +709,9 @@ type WorkspaceBuild struct {
 	BumpedAt                *time.Time
 	ByOwner                 *bool
 	CredentialsWithheld     bool
+	AllowReplacing          []string
+	WouldReplace            []string
+	CreatedResources        []string
 	InstantClaim            bool
 }
 

@@ -110,7 +110,7 @@ func (q *Queries) GetQuietHours(ctx context.Context, userID uuid.UUID) (UserQuie
 }
 
 const getTemplatePolicy = `-- name: GetTemplatePolicy :one
-SELECT template_id, max_ttl_ms, activity_bump_ms, notify_ms, failure_ttl_ms, dormant_ms, delete_ms, autostart_days, autostop_days, autostop_weeks, allow_autostart, allow_autostop, allow_cancel, bounds_changed_at FROM template_policies WHERE template_id = $1
+SELECT template_id, max_ttl_ms, activity_bump_ms, notify_ms, failure_ttl_ms, dormant_ms, delete_ms, autostart_days, autostop_days, autostop_weeks, allow_autostart, allow_autostop, allow_cancel, bounds_changed_at, allow_replacing FROM template_policies WHERE template_id = $1
 `
 
 func (q *Queries) GetTemplatePolicy(ctx context.Context, templateID uuid.UUID) (TemplatePolicy, error) {
@@ -131,6 +131,7 @@ func (q *Queries) GetTemplatePolicy(ctx context.Context, templateID uuid.UUID) (
 		&i.AllowAutostop,
 		&i.AllowCancel,
 		&i.BoundsChangedAt,
+		&i.AllowReplacing,
 	)
 	return i, err
 }
@@ -175,7 +176,7 @@ func (q *Queries) ListPolicyDue(ctx context.Context, arg ListPolicyDueParams) ([
 
 const listPolicyFacts = `-- name: ListPolicyFacts :many
 SELECT w.id, w.name, w.owner_id, w.template_id, w.autostart_schedule, w.ttl_seconds, w.last_used_at, w.dormant_at, w.deleted_at, t.default_ttl_seconds,
-	p.template_id, p.max_ttl_ms, p.activity_bump_ms, p.notify_ms, p.failure_ttl_ms, p.dormant_ms, p.delete_ms, p.autostart_days, p.autostop_days, p.autostop_weeks, p.allow_autostart, p.allow_autostop, p.allow_cancel, p.bounds_changed_at, COALESCE(h.schedule, '')::text AS quiet_hours, GREATEST(p.bounds_changed_at, h.changed_at)::timestamptz AS bounds_changed_at,
+	p.template_id, p.max_ttl_ms, p.activity_bump_ms, p.notify_ms, p.failure_ttl_ms, p.dormant_ms, p.delete_ms, p.autostart_days, p.autostop_days, p.autostop_weeks, p.allow_autostart, p.allow_autostop, p.allow_cancel, p.bounds_changed_at, p.allow_replacing, COALESCE(h.schedule, '')::text AS quiet_hours, GREATEST(p.bounds_changed_at, h.changed_at)::timestamptz AS bounds_changed_at,
 	(u.status = 'suspended' OR u.deleted_at IS NOT NULL)::boolean AS owner_suspended,
 	b.id AS build_id, b.transition, b.reason, b.deadline, b.max_deadline, b.explanation, b.ttl_ms, b.ttl_from, b.max_from, b.bounded_at, b.extensions, b.bumped_at,
 	w.latest_status, w.latest_ended_at, COALESCE(q.tries, 0)::int AS tries, q.retry_at
@@ -258,6 +259,7 @@ func (q *Queries) ListPolicyFacts(ctx context.Context, ids []uuid.UUID) ([]ListP
 			&i.TemplatePolicy.AllowAutostop,
 			&i.TemplatePolicy.AllowCancel,
 			&i.TemplatePolicy.BoundsChangedAt,
+			&i.TemplatePolicy.AllowReplacing,
 			&i.QuietHours,
 			&i.BoundsChangedAt,
 			&i.OwnerSuspended,
@@ -440,7 +442,7 @@ func (q *Queries) TouchWorkspaceNow(ctx context.Context, id uuid.UUID) error {
 
 const updateTemplatePolicy = `-- name: UpdateTemplatePolicy :exec
 UPDATE template_policies SET max_ttl_ms = $2, activity_bump_ms = $3, notify_ms = $4, failure_ttl_ms = $5, dormant_ms = $6, delete_ms = $7,
-	autostart_days = $8, autostop_days = $9, autostop_weeks = $10, allow_autostart = $11, allow_autostop = $12, allow_cancel = $13,
+	autostart_days = $8, autostop_days = $9, autostop_weeks = $10, allow_autostart = $11, allow_autostop = $12, allow_cancel = $13, allow_replacing = $14,
 	bounds_changed_at = CASE WHEN max_ttl_ms = $2 AND autostop_days = $9 AND autostop_weeks = $10 THEN bounds_changed_at ELSE now() END
 WHERE template_id = $1
 `
@@ -459,6 +461,7 @@ type UpdateTemplatePolicyParams struct {
 	AllowAutostart bool
 	AllowAutostop  bool
 	AllowCancel    bool
+	AllowReplacing bool
 }
 
 // bounds_changed_at moves only if the bounds of running workspaces do.
@@ -477,6 +480,7 @@ func (q *Queries) UpdateTemplatePolicy(ctx context.Context, arg UpdateTemplatePo
 		arg.AllowAutostart,
 		arg.AllowAutostop,
 		arg.AllowCancel,
+		arg.AllowReplacing,
 	)
 	return err
 }

@@ -655,7 +655,7 @@ func (q *Queries) ListOwnerGroupNames(ctx context.Context, arg ListOwnerGroupNam
 }
 
 const listTemplateRows = `-- name: ListTemplateRows :many
-SELECT t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, t.sharing, t.max_port_share_level, p.template_id, p.max_ttl_ms, p.activity_bump_ms, p.notify_ms, p.failure_ttl_ms, p.dormant_ms, p.delete_ms, p.autostart_days, p.autostop_days, p.autostop_weeks, p.allow_autostart, p.allow_autostop, p.allow_cancel, p.bounds_changed_at, u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
+SELECT t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, t.sharing, t.max_port_share_level, p.template_id, p.max_ttl_ms, p.activity_bump_ms, p.notify_ms, p.failure_ttl_ms, p.dormant_ms, p.delete_ms, p.autostart_days, p.autostop_days, p.autostop_weeks, p.allow_autostart, p.allow_autostop, p.allow_cancel, p.bounds_changed_at, p.allow_replacing, u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
 	(SELECT count(DISTINCT w.owner_id) FROM workspaces w WHERE w.template_id = t.id AND w.deleted_at IS NULL) AS active_users
 FROM templates t
 JOIN template_policies p ON p.template_id = t.id
@@ -763,6 +763,7 @@ func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsPara
 			&i.TemplatePolicy.AllowAutostop,
 			&i.TemplatePolicy.AllowCancel,
 			&i.TemplatePolicy.BoundsChangedAt,
+			&i.TemplatePolicy.AllowReplacing,
 			&i.Creator,
 			&i.OrganizationName,
 			&i.OrganizationDisplayName,

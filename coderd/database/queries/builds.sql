@@ -1,8 +1,8 @@
 -- name: InsertBuild :one
 -- Copies the previous build's state, so that it is kept even if this job never reports one.
-INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id, by_owner)
+INSERT INTO workspace_builds (id, workspace_id, build_number, template_version_id, job_id, transition, reason, initiator_id, log_level, state, max_deadline, provisioner_tags, template_version_preset_id, by_owner, allow_replacing)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
-	COALESCE(sqlc.narg(state)::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11, $12, sqlc.arg(by_owner)::boolean)
+	COALESCE(sqlc.narg(state)::bytea, (SELECT p.state FROM workspace_builds p WHERE p.workspace_id = $2 ORDER BY p.build_number DESC LIMIT 1), ''), $10, $11, $12, sqlc.arg(by_owner)::boolean, sqlc.narg(allow_replacing)::text[])
 RETURNING id;
 
 -- name: GetBuild :one
@@ -17,7 +17,10 @@ FROM workspace_builds b JOIN workspaces w ON w.id = b.workspace_id JOIN users u 
 
 -- name: GetBuildOffer :one
 -- Returns all that a provisioner needs to run a build's job: a claim waits for it.
+-- stopped_before: the newest build before it that was not refused is a stop that succeeded. It created created_before.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition, b.log_level, b.state, b.credentials_withheld,
+	b.allow_replacing, y.allow_replacing AS template_allows_replacing,
+	COALESCE(settled.stopped, false)::boolean AS stopped_before, COALESCE(settled.created_resources, '{}')::text[] AS created_before,
 	w.name AS workspace_name, w.organization_id, w.owner_id, t.id AS template_id, t.name AS template_name,
 	v.name AS version_name, v.names_owner_ssh_private_key, v.names_owner_session_token, v.names_owner_oidc_access_token,
 	EXISTS (SELECT FROM template_version_external_auth e WHERE e.template_version_id = v.id) AS asks_logins,
@@ -39,11 +42,15 @@ SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition
 FROM workspace_builds b
 JOIN workspaces w ON w.id = b.workspace_id
 JOIN templates t ON t.id = w.template_id AND t.deleted_at IS NULL
+JOIN template_policies y ON y.template_id = t.id
 JOIN template_versions v ON v.id = b.template_version_id
 JOIN users u ON u.id = w.owner_id
 LEFT JOIN git_ssh_keys k ON k.user_id = w.owner_id
 LEFT JOIN LATERAL (SELECT x.id, x.unknown_resources, x.tainted_resources FROM workspace_builds x
 	WHERE x.workspace_id = b.workspace_id AND x.build_number < b.build_number ORDER BY x.build_number DESC LIMIT 1) before ON true
+LEFT JOIN LATERAL (SELECT x.transition = 'stop' AND j.status = 'succeeded' AS stopped, x.created_resources
+	FROM workspace_builds x JOIN provisioner_jobs j ON j.id = x.job_id
+	WHERE x.workspace_id = b.workspace_id AND x.build_number < b.build_number AND x.would_replace = '{}' ORDER BY x.build_number DESC LIMIT 1) settled ON true
 WHERE b.job_id = $1;
 
 -- name: GetLatestBuild :one
@@ -54,7 +61,7 @@ WHERE b.workspace_id = $1 ORDER BY b.build_number DESC LIMIT 1;
 -- name: ListBuildRows :many
 -- Lists what the JSON of a workspace's builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, b.allow_replacing, b.would_replace, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -72,7 +79,7 @@ LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
 -- name: ListBuildRowsByID :many
 -- As ListBuildRows. A subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
-	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, v.name AS template_version_name, w.name AS workspace_name,
+	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, b.allow_replacing, b.would_replace, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
 	iu.username AS initiator_name, j.status AS job_status, j.started_at AS job_started_at
 FROM workspace_builds b
@@ -125,6 +132,27 @@ UPDATE workspace_builds SET state = COALESCE(sqlc.narg(state)::bytea, state), da
 	bounded_at = CASE WHEN sqlc.arg(bounded)::boolean THEN sqlc.narg(bounded_at)::timestamptz ELSE bounded_at END,
 	updated_at = now()
 WHERE id = $1;
+
+-- name: GetBuildBefore :one
+-- Returns the newest build before the given number that was not refused.
+SELECT b.id, b.transition, j.status AS job_status FROM workspace_builds b JOIN provisioner_jobs j ON j.id = b.job_id
+WHERE b.workspace_id = $1 AND b.build_number < $2 AND b.would_replace = '{}' ORDER BY b.build_number DESC LIMIT 1;
+
+-- name: RefuseBuild :exec
+-- Marks a start that was refused because of what it would replace. It has changed nothing, so the workspace keeps the version of the build before.
+UPDATE workspace_builds b SET would_replace = sqlc.arg(would_replace)::text[], template_version_id = p.template_version_id,
+	template_version_preset_id = p.template_version_preset_id, updated_at = now()
+FROM workspace_builds p WHERE b.id = $1 AND p.id = sqlc.arg(before)::uuid;
+
+-- name: UpdateBuildCreated :exec
+UPDATE workspace_builds SET created_resources = sqlc.arg(created)::text[] WHERE id = $1;
+
+-- name: DeleteBuildParameters :exec
+DELETE FROM workspace_build_parameters WHERE workspace_build_id = $1;
+
+-- name: CopyBuildParameters :exec
+INSERT INTO workspace_build_parameters (workspace_build_id, name, value, computed)
+SELECT sqlc.arg(into_build)::uuid, p.name, p.value, p.computed FROM workspace_build_parameters p WHERE p.workspace_build_id = sqlc.arg(from_build)::uuid;
 
 -- name: InsertBuildParameters :exec
 -- Stores values that a build does not have yet.

@@ -4,7 +4,7 @@ SELECT * FROM template_policies WHERE template_id = $1;
 -- name: UpdateTemplatePolicy :exec
 -- bounds_changed_at moves only if the bounds of running workspaces do.
 UPDATE template_policies SET max_ttl_ms = $2, activity_bump_ms = $3, notify_ms = $4, failure_ttl_ms = $5, dormant_ms = $6, delete_ms = $7,
-	autostart_days = $8, autostop_days = $9, autostop_weeks = $10, allow_autostart = $11, allow_autostop = $12, allow_cancel = $13,
+	autostart_days = $8, autostop_days = $9, autostop_weeks = $10, allow_autostart = $11, allow_autostop = $12, allow_cancel = $13, allow_replacing = $14,
 	bounds_changed_at = CASE WHEN max_ttl_ms = $2 AND autostop_days = $9 AND autostop_weeks = $10 THEN bounds_changed_at ELSE now() END
 WHERE template_id = $1;
 

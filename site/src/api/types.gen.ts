@@ -359,6 +359,8 @@ export interface WorkspaceBuild {
   tainted_resources?: string[];
   has_external_agent: boolean;
   credentials_withheld: boolean;
+  allow_replacing?: string[];
+  would_replace?: string[];
   instant_claim: boolean;
 }
 
@@ -373,6 +375,7 @@ export interface CreateBuildRequest {
   orphan?: boolean; // delete only: forget the resources instead of destroying them
   rich_parameter_values?: ParameterValue[];
   provisioner_tags?: Record<string, string>;
+  allow_replacing?: string[];
   log_level?: string; // "", "debug"
   reason?: BuildReason;
 }
@@ -690,7 +693,7 @@ export type JobStatus = "pending" | "running" | "succeeded" | "canceling" | "can
 export type JobType = "template_version_import" | "template_version_dry_run" | "workspace_build";
 
 // JobErrorCode is the reason why a job failed, for failures that a program can handle.
-export type JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES";
+export type JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES" | "REPLACES_RESOURCES";
 
 export type AgentStatus = "connecting" | "connected" | "disconnected" | "timeout";
 
@@ -1218,6 +1221,7 @@ export interface TemplatePolicy {
   allow_user_autostart?: boolean | null;
   allow_user_autostop?: boolean | null;
   allow_user_cancel_workspace_jobs?: boolean | null;
+  allow_replacing_resources?: boolean | null;
   failure_ttl_ms?: number | null;
   dormant_ttl_ms?: number | null;
   time_til_dormant_ms?: number | null;
@@ -1655,6 +1659,7 @@ export interface Template {
   allow_user_autostart: boolean;
   allow_user_autostop: boolean;
   allow_user_cancel_workspace_jobs: boolean;
+  allow_replacing_resources: boolean;
   failure_ttl_ms: number;
   time_til_dormant_ms: number;
   time_til_dormant_autodelete_ms: number;
