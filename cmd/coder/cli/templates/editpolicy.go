@@ -17,6 +17,7 @@ type policyOptions struct {
 	autostart, autostop                               []string
 	weeks                                             int64
 	allowAutostart, allowAutostop, allowCancel        bool
+	allowReplacing                                    bool
 	restartUse, restartDormancy                       bool
 }
 
@@ -35,6 +36,7 @@ func (o *policyOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.allowAutostart, "allow-user-autostart", true, "let users schedule automatic starts")
 	f.BoolVar(&o.allowAutostop, "allow-user-autostop", true, "let users change when workspaces stop")
 	f.BoolVar(&o.allowCancel, "allow-user-cancel-workspace-jobs", true, "let users cancel builds")
+	f.BoolVar(&o.allowReplacing, "allow-replacing-resources", false, "let automatic starts, and others that ask nobody, replace disks and others that workspaces keep while they are stopped; their data is lost")
 	f.BoolVar(&o.restartUse, "update-workspace-last-used-at", false, "count all workspaces as used now, to spare them from a new dormancy threshold")
 	f.BoolVar(&o.restartDormancy, "update-workspace-dormant-at", false, "count dormant workspaces as dormant since now, to spare them from a new deletion time")
 }
@@ -75,6 +77,7 @@ func (o *policyOptions) apply(given func(flag string) bool, t sdk.Template, req 
 	}{
 		"allow-user-autostart": {&req.AllowUserAutostart, &o.allowAutostart}, "allow-user-autostop": {&req.AllowUserAutostop, &o.allowAutostop},
 		"allow-user-cancel-workspace-jobs": {&req.AllowUserCancelWorkspaceJobs, &o.allowCancel},
+		"allow-replacing-resources":        {&req.AllowReplacingResources, &o.allowReplacing},
 		"update-workspace-last-used-at":    {&req.UpdateWorkspaceLastUsedAt, &o.restartUse}, "update-workspace-dormant-at": {&req.UpdateWorkspaceDormantAt, &o.restartDormancy},
 	} {
 		if given(flag) {

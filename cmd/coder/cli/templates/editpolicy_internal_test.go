@@ -27,6 +27,7 @@ func TestPolicyFlags(t *testing.T) {
 		{"allow-user-autostart", "false", `{"allow_user_autostart":false}`},
 		{"allow-user-autostop", "true", `{"allow_user_autostop":true}`},
 		{"allow-user-cancel-workspace-jobs", "false", `{"allow_user_cancel_workspace_jobs":false}`},
+		{"allow-replacing-resources", "true", `{"allow_replacing_resources":true}`},
 		{"update-workspace-last-used-at", "true", `{"update_workspace_last_used_at":true}`},
 		{"update-workspace-dormant-at", "true", `{"update_workspace_dormant_at":true}`},
 	} {

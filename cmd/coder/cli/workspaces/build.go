@@ -78,15 +78,18 @@ func onWorkspace(g *global.Flags, cmd *cobra.Command, name string, do func(conte
 	return do(ctx, client, ws)
 }
 
-// orderStart decides the parameters of a start and sends the request with post.
+// orderStart decides the parameters of a start and sends the request with post. It returns the request, too.
 func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID,
-	post func(context.Context, uuid.UUID, sdk.CreateBuildRequest) (sdk.WorkspaceBuild, error)) (sdk.WorkspaceBuild, error) {
+	post func(context.Context, uuid.UUID, sdk.CreateBuildRequest) (sdk.WorkspaceBuild, error)) (sdk.WorkspaceBuild, sdk.CreateBuildRequest, error) {
 	ctx := cmd.Context()
 	tags, err := givenTags(opts.tags)
 	if err != nil {
-		return sdk.WorkspaceBuild{}, err
+		return sdk.WorkspaceBuild{}, sdk.CreateBuildRequest{}, err
 	}
 	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: version, Reason: sdk.BuildReason(opts.reason), ProvisionerTags: tags}
+	if asksReplacing(g, opts) {
+		req.AllowReplacing = []string{}
+	}
 	// If there is nothing to ask or to check, the server carries over the previous build's parameters, which saves a request. The server
 	// refuses if the version needs more.
 	ask := opts.always || !opts.params.Empty() || version != uuid.Nil
@@ -96,26 +99,26 @@ func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.
 	}
 	if ask {
 		if err := startParameters(g, cmd, client, ws, opts, version, &req); err != nil {
-			return sdk.WorkspaceBuild{}, err
+			return sdk.WorkspaceBuild{}, req, err
 		}
 	}
 	if ws.DormantAt != nil {
 		fmt.Fprintf(g.Streams().Err, "The workspace %s is dormant. Waking it.\n", ws.FullName())
 		if err := client.UpdateDormancy(ctx, ws.ID, sdk.UpdateDormancyRequest{}); err != nil {
-			return sdk.WorkspaceBuild{}, err
+			return sdk.WorkspaceBuild{}, req, err
 		}
 	}
 	build, err := post(ctx, ws.ID, req)
 	if err != nil && fault.CodeOf(err) == fault.Invalid && !ask {
 		if err := startParameters(g, cmd, client, ws, opts, version, &req); err != nil {
-			return build, err
+			return build, req, err
 		}
 		build, err = post(ctx, ws.ID, req)
 	}
 	if err != nil && fault.CodeOf(err) == fault.Invalid {
-		return build, exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), ws.FullName())
+		return build, req, exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), ws.FullName())
 	}
-	return build, err
+	return build, req, err
 }
 
 // startParameters decides the parameters of a start build.

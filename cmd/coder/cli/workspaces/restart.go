@@ -17,9 +17,10 @@ import (
 func restartCmd(g *global.Flags) *cobra.Command {
 	var opts buildOptions
 	cmd := &cobra.Command{
-		Use:     "restart WORKSPACE",
-		Short:   "Stop a workspace and start it again",
-		Long:    "Stop a workspace and start it again, following both builds. An invalid parameter is refused before the workspace stops. " + interruptHelp,
+		Use:   "restart WORKSPACE",
+		Short: "Stop a workspace and start it again",
+		Long: "Stop a workspace and start it again, following both builds. An invalid parameter is refused before the workspace stops. " + interruptHelp +
+			"\n\n" + replaceHelp,
 		Example: `  coder restart dev -y`,
 		Args:    flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,7 +42,7 @@ func restartCmd(g *global.Flags) *cobra.Command {
 // stops anything, and starts the workspace even if this program ends in the meantime.
 func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID) error {
 	ctx := cmd.Context()
-	build, err := orderStart(g, cmd, client, ws, opts, version, client.Restart)
+	build, req, err := orderStart(g, cmd, client, ws, opts, version, client.Restart)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, w
 		return nil
 	}
 	if build.Transition == sdk.TransitionStart {
-		return finish(ctx, g, client, ws, build, false)
+		return finishStart(g, cmd, client, ws, build, opts, req)
 	}
 	if err := finish(ctx, g, client, ws, build, false); err != nil {
 		return err
@@ -64,5 +65,5 @@ func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, w
 		return exit.Try(fault.New(fault.Conflict, "the workspace %s was stopped but not started again: its template changed in the meantime", ws.FullName()),
 			"coder start %s", ws.FullName())
 	}
-	return finish(ctx, g, client, now, now.LatestBuild, false)
+	return finishStart(g, cmd, client, now, now.LatestBuild, opts, req)
 }

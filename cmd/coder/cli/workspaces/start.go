@@ -17,7 +17,7 @@ func startCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start WORKSPACE",
 		Short: "Start a workspace",
-		Long:  "Start a workspace and follow its build. " + interruptHelp,
+		Long:  "Start a workspace and follow its build. " + interruptHelp + "\n\n" + replaceHelp,
 		Example: `  coder start dev
   coder start dev --ephemeral-parameter reset=true`,
 		Args: flags.Argument("workspace"),
@@ -40,9 +40,9 @@ func startCmd(g *global.Flags) *cobra.Command {
 
 // startWorkspace requests a start build and follows it. A nil version means the workspace's current one.
 func startWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID) error {
-	build, err := orderStart(g, cmd, client, ws, opts, version, client.CreateBuild)
+	build, req, err := orderStart(g, cmd, client, ws, opts, version, client.CreateBuild)
 	if err != nil {
 		return err
 	}
-	return finish(cmd.Context(), g, client, ws, build, opts.noWait)
+	return finishStart(g, cmd, client, ws, build, opts, req)
 }

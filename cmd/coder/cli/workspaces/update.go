@@ -17,7 +17,7 @@ func updateCmd(g *global.Flags) *cobra.Command {
 		Use:   "update WORKSPACE",
 		Short: "Build a workspace with its template's active version",
 		Long: `Build a workspace with its template's active version. A running workspace is stopped and started again. Parameters keep their values;
-on a terminal the command asks for new ones. An invalid value is refused before the workspace stops. ` + interruptHelp,
+on a terminal the command asks for new ones. An invalid value is refused before the workspace stops. ` + interruptHelp + "\n\n" + replaceHelp,
 		Example: `  coder update dev
   coder update dev --parameter region=eu`,
 		Args: flags.Argument("workspace"),
