@@ -42,7 +42,7 @@ it("updates a workspace to its template's active version", async () => {
   await heading.getByText("Running").waitFor({ timeout: 60_000 });
   expect(await workspace("older")).toMatchObject({
     outdated: false,
-    latest_build: { template_version_name: "second", build_number: 2 },
+    latest_build: { template_version_name: "second", build_number: 3 },
   });
 });
 

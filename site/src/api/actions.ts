@@ -7,22 +7,26 @@ import { putWorkspace } from "./queries";
 import type {
   CreateBuildRequest,
   CreateTokenResponse,
-  ParameterValue,
   UpdateDormancyRequest,
   Workspace,
   WorkspaceBuild,
 } from "./types";
 
-export const createBuild = (workspace: string, request: CreateBuildRequest) =>
-  send<WorkspaceBuild>("POST", `workspaces/${workspace}/builds`, { ...request, reason: "dashboard" });
+// orders are the last builds that the user has requested here, by workspace. A start that is refused because of what it
+// would replace can be requested again with permission.
+export const orders: Record<string, CreateBuildRequest> = {};
 
-// restart has the server stop the workspace and start it again. The server checks the start before it stops anything,
-// and starts the workspace even when this page is closed meanwhile.
-export const restart = (workspace: string, values?: ParameterValue[]) =>
-  send<WorkspaceBuild>("POST", `workspaces/${workspace}/restart`, {
-    reason: "dashboard",
-    ...(values ? { rich_parameter_values: values } : {}),
-  });
+// createBuild asks for a build. With the route "restart" the server stops the workspace and starts it again: it checks
+// the start before it stops anything, and starts the workspace even when this page is closed meanwhile. The answer is
+// the stop then, unless the workspace is stopped.
+export function createBuild(workspace: string, request: CreateBuildRequest, route: "builds" | "restart" = "builds") {
+  orders[workspace] = request;
+  return send<WorkspaceBuild>("POST", `workspaces/${workspace}/${route}`, { ...request, reason: "dashboard" });
+}
+
+// asked has starts refused that would replace what the workspace keeps, so that the user can be asked. Without it, the
+// template decides.
+export const asked = { allow_replacing: [] as string[] };
 
 // reread shows a workspace as it is now wherever it is shown.
 export const reread = async (client: QueryClient, workspace: string) =>
@@ -41,23 +45,25 @@ export async function openWithToken(make: (token: string) => string) {
 export type Action = "start" | "stop" | "restart" | "update" | "delete" | "forget" | "cancel" | "favorite" | "wake";
 
 // perform returns the build that the action has started, if it is known.
-async function perform(w: Workspace, action: Action): Promise<WorkspaceBuild | undefined> {
+async function perform({ workspace: w, action, quiet }: Doing): Promise<WorkspaceBuild | undefined> {
+  const start: CreateBuildRequest = { transition: "start", ...(!quiet && asked) };
   switch (action) {
     case "wake":
       await wake(w);
       return undefined;
     case "start":
       if (w.dormant_at) await wake(w);
-      return createBuild(w.id, { transition: "start" });
+      return createBuild(w.id, start);
     case "stop":
     case "delete":
       return createBuild(w.id, { transition: action });
-    case "update":
-      return createBuild(w.id, { transition: "start", template_version_id: w.template_active_version_id });
     case "forget":
       return createBuild(w.id, { transition: "delete", orphan: true });
+    case "update": // what a running workspace keeps is known only after its stop
+      await createBuild(w.id, { ...start, template_version_id: w.template_active_version_id }, "restart");
+      return undefined;
     case "restart":
-      await restart(w.id); // its answer is the stop, not the start that follows
+      await createBuild(w.id, start, "restart"); // its answer is the stop, not the start that follows
       return undefined;
     case "cancel":
       await send("PATCH", `workspacebuilds/${w.latest_build.id}/cancel`);
@@ -81,7 +87,7 @@ export function usePerform() {
   const client = useQueryClient();
   return useMutation({
     mutationKey: performing,
-    mutationFn: ({ workspace, action }: Doing) => perform(workspace, action),
+    mutationFn: perform,
     onSuccess: (build, { workspace, quiet }) => {
       if (build && !quiet) followBuild(client, build);
       return reread(client, workspace.id);

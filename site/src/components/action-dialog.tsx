@@ -25,7 +25,9 @@ const questions: Record<Asked, Question> = {
   update: {
     title: (name) => `Update ${name}?`,
     button: "Update",
-    text: "Rebuilds the workspace from the active version with the same parameters. Running programs may stop.",
+    text:
+      "Rebuilds the workspace from the active version with the same parameters. If it runs, it is stopped and " +
+      "started again: running programs end.",
   },
   delete: {
     title: (name) => `Delete ${name}?`,

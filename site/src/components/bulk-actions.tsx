@@ -43,7 +43,7 @@ const bulks: Bulk[] = [
     suits: (w, busy) => can(w, busy).build && can(w, busy).idle && w.outdated,
     warning:
       "Rebuilds the workspaces from the active versions of their templates with the same parameters. " +
-      "Running programs may stop.",
+      "Those that run are stopped and started again: running programs end.",
   },
   {
     action: "delete",

@@ -44,6 +44,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
     allow_user_autostop: t.allow_user_autostop,
     allow_user_cancel_workspace_jobs: t.allow_user_cancel_workspace_jobs,
     require_active_version: t.require_active_version,
+    allow_replacing_resources: t.allow_replacing_resources,
   });
   const [ceiling, setCeiling] = useState(t.max_port_share_level);
   const [spare, setSpare] = useState({ update_workspace_last_used_at: false, update_workspace_dormant_at: false });
@@ -93,6 +94,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
             />
             {rule("allow_user_cancel_workspace_jobs", "Let users cancel builds")}
             {rule("require_active_version", "Always update at start")}
+            {rule("allow_replacing_resources", "Let starts that ask nobody replace disks and their data")}
             <Field
               name="max_port_share_level"
               label="Share ports and apps with at most"

@@ -93,7 +93,7 @@ it("asks before it stops a workspace, in one dialog for all", async () => {
 it.each([
   ["Stop…", "Stop three?", "Stop", "POST /api/v2/workspaces/three/builds"],
   ["Restart…", "Restart three?", "Restart", "POST /api/v2/workspaces/three/restart"],
-  ["Update to the active version…", "Update three?", "Update", "POST /api/v2/workspaces/three/builds"],
+  ["Update to the active version…", "Update three?", "Update", "POST /api/v2/workspaces/three/restart"],
   ["Delete…", "Delete three?", "Delete", "POST /api/v2/workspaces/three/builds"],
   [
     "Delete without destroying resources…",

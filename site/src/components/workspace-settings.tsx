@@ -2,7 +2,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Suspense, useMemo, useState } from "react";
 import { useLocation } from "wouter";
-import { createBuild, reread, restart } from "~/api/actions";
+import { asked, createBuild, reread } from "~/api/actions";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type {
@@ -216,9 +216,11 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
   const running = w.latest_build.status === "running";
   const change = useMutation({
     mutationFn: () =>
-      running
-        ? restart(w.id, form.values())
-        : createBuild(w.id, { transition: "start", rich_parameter_values: form.values() }),
+      createBuild(
+        w.id,
+        { transition: "start", rich_parameter_values: form.values(), ...asked },
+        running ? "restart" : "builds",
+      ),
     onSuccess: async () => {
       await reread(client, w.id);
       navigate(paths.workspace(w.owner_name, w.name));

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { ArrowRightLeft, Trash2 } from "lucide-react";
-import { Fragment, type ReactNode, useState } from "react";
+import { Fragment, lazy, type ReactNode, Suspense, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useBuildLog } from "~/api/logs";
 import { ask, gone, queries } from "~/api/queries";
@@ -35,6 +35,8 @@ import { duration, plural, since, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
+
+const Replacing = lazy(() => import("~/components/replacing"));
 
 // byID finds a workspace that was renamed, transferred or deleted.
 const byID = (id: string) => ask<Workspace>(["workspaces", "by-id", id], `workspaces/${id}?include_deleted=true`);
@@ -155,7 +157,11 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
         </>
       }
     >
-      {w.latest_build.job.error ? (
+      {w.latest_build.job.error_code === "REPLACES_RESOURCES" ? (
+        <Suspense>
+          <Replacing key={w.latest_build.id} workspace={w} />
+        </Suspense>
+      ) : w.latest_build.job.error ? (
         <Note title={`${words(w.latest_build.transition)} failed`}>{w.latest_build.job.error}</Note>
       ) : (
         reason &&
