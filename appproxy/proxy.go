@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/credential"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -133,11 +134,15 @@ func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.Host = net.JoinHostPort(to.host, strconv.Itoa(int(to.app.Port)))
 	p.Out.URL.RawQuery = withoutParams(p.In.URL.RawQuery)
 	p.Out.Host = p.In.Host
-	p.SetXForwarded()
-	if h.secure {
-		p.Out.Header.Set("X-Forwarded-Proto", "https") // also if a proxy in front terminates TLS
-	}
 	header := p.Out.Header
+	p.SetXForwarded()
+	header.Del("X-Forwarded-For")
+	if addr := clientaddr.Of(p.In); addr.IsValid() {
+		header.Set("X-Forwarded-For", addr.String())
+	}
+	if h.secure {
+		header.Set("X-Forwarded-Proto", "https") // also if a proxy in front terminates TLS
+	}
 	header.Del(sessionHeader)
 	if credential.Bearer(header) != "" {
 		header.Del("Authorization")

@@ -76,6 +76,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/workspaces"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/hosts"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -144,9 +145,8 @@ type Options struct {
 	Mailer signin.Mailer
 	// Notifications says how users are notified. The zero value means in their inboxes only.
 	Notifications notifications.Config
-	// TrustedProxies and TrustedHeaders are as in httpapi.Options.
-	TrustedProxies []netip.Prefix
-	TrustedHeaders []string
+	// Proxies are the reverse proxies that may name the client's address.
+	Proxies clientaddr.Proxies
 	// Settings are what the operator has set, without the values of secrets, for owners to read.
 	Settings []sdk.DeploymentOption
 	// SetupCode is as in users.Options. Empty: one that all servers of the deployment derive.
@@ -317,7 +317,6 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Apps = apps.New(apps.Options{
 		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
 		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections, Regions: s.Regions,
-		Clients: httpapi.Clients{Proxies: opts.TrustedProxies, Headers: opts.TrustedHeaders},
 	})
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs, meshRegions{s.Regions})
 	s.Audit = audit.New(opts.DB)
@@ -342,7 +341,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 
 	s.Mux = httpapi.NewMux(httpapi.Options{
 		Logger: opts.Logger, Authenticate: s.Users.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
-		TrustedProxies: opts.TrustedProxies, TrustedHeaders: opts.TrustedHeaders, Metrics: opts.Metrics, Tracer: opts.Tracer,
+		Metrics: opts.Metrics, Tracer: opts.Tracer,
 		Record: audit.RecordGap(opts.DB), StrictAudit: opts.StrictAudit, RequestsPerMinute: opts.RequestsPerMinute,
 	})
 	counts := metrics.New(opts.DB, s.Agents.Uses, opts.Logger)
@@ -377,7 +376,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Mux.Handle("/", rbac.Public, httpapi.Serve(s.Regions.Pages(dashboard))) // every other path is a page, and resolved by the page's own program
 	var pages http.Handler = s.Mux
 	if opts.RedirectPages {
-		pages = httpapi.RedirectPages(opts.AccessURL, opts.TLS != nil, opts.TrustedProxies, pages)
+		pages = httpapi.RedirectPages(opts.AccessURL, opts.TLS != nil, pages)
 	}
 	s.Handler = opts.Transport.Handler(httpapi.BoundBodies(s.Apps.Handler(pages), 0))
 	if opts.Challenges != nil {
@@ -387,6 +386,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		URLs: []*url.URL{opts.AccessURL, s.replicaURL()}, Wildcard: opts.WildcardHost, Trusted: opts.TrustedHosts, Certified: opts.Certified,
 		Setting: "--trusted-hosts", Logger: opts.Logger,
 	}).Handler(s.Handler)
+	s.Handler = opts.Proxies.Handler(s.Handler)
 	s.http = &http.Server{
 		Handler:           s.Handler,
 		ReadHeaderTimeout: 10 * time.Second,

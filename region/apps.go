@@ -16,6 +16,7 @@ import (
 
 	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/memo"
 	"github.com/codermesh/codermesh/internal/meshport"
@@ -149,7 +150,7 @@ func (a *apps) ask(ctx context.Context, req VisitRequest) (resp VisitResponse, e
 
 // Decide implements appproxy.Judge.
 func (a *apps) Decide(r *http.Request, q appproxy.Question) (appproxy.Answer, error) {
-	from := question{q, visitorAddr(r), r.UserAgent()}
+	from := question{q, clientaddr.Of(r), r.UserAgent()}
 	resp, err := a.answers.Get(r.Context(), from, func(ctx context.Context) (VisitResponse, error) {
 		return a.ask(ctx, VisitRequest{Question: q, Addr: from.addr, UserAgent: from.userAgent})
 	})
@@ -167,14 +168,6 @@ func (a *apps) Decide(r *http.Request, q appproxy.Question) (appproxy.Answer, er
 type allowed struct {
 	from question
 	resp VisitResponse
-}
-
-func visitorAddr(r *http.Request) netip.Addr {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return peer.Addr().Unmap()
 }
 
 // unreachable explains why the servers gave no answer.

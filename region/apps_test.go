@@ -26,6 +26,7 @@ import (
 	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -132,6 +133,7 @@ func (w *world) runProxy(name, wildcard string) (token secret.Token, at *url.URL
 	go func() {
 		err := region.Run(ctx, region.Options{
 			Logger: w.Log, Server: server, Token: secret.Token(made.Token), URL: at, Listener: l, Apps: true, WildcardHost: wildcard, Synced: func() { synced <- struct{}{} },
+			Proxies: clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 		})
 		ended <- err
 		close(ended)
@@ -196,7 +198,7 @@ func (b *browser) open(address string) (int, string) {
 	if err != nil {
 		b.w.t.Fatal(err)
 	}
-	r.Header = http.Header{"Accept": {"text/html"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"document"}, "Sec-Fetch-Site": {"none"}}
+	r.Header = http.Header{"Accept": {"text/html"}, "Sec-Fetch-Mode": {"navigate"}, "Sec-Fetch-Dest": {"document"}, "Sec-Fetch-Site": {"none"}, "X-Forwarded-For": {visitorAddr}}
 	resp, err := b.Do(r)
 	if err != nil {
 		b.w.t.Fatal(err)
@@ -208,6 +210,9 @@ func (b *browser) open(address string) (int, string) {
 	}
 	return resp.StatusCode, string(body)
 }
+
+// visitorAddr is the address that the region's reverse proxy names.
+const visitorAddr = "203.0.113.9"
 
 func host(slug string) string { return "http://" + slug + "--main--dev--ann.eu.example.com" }
 
@@ -280,7 +285,7 @@ func TestAppsAtRegion(t *testing.T) {
 	if status, _ := nobody.open(host("code") + "/"); status != http.StatusSeeOther || !strings.HasPrefix(nobody.via[len(nobody.via)-1], w.URL.String()+"/login?redirect=") {
 		t.Errorf("signed out: %d, %v", status, nobody.via)
 	}
-	// The log names the user and the proxy.
+	// The log names the user, the proxy, and the address that the reverse proxy in front of it names.
 	conn.Close()
 	coderdtest.Await(t, "the log of connections", func(ctx context.Context) bool {
 		list, err := w.As("olga").ConnectionLogs(ctx, sdk.LogQuery{})
@@ -288,7 +293,7 @@ func TestAppsAtRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range list.ConnectionLogs {
-			if c.Region == "eu" && c.Username == "ann" && c.SlugOrPort == "code" && c.Type == "workspace_app" && c.IP == "127.0.0.1" && c.AgentName == "main" {
+			if c.Region == "eu" && c.Username == "ann" && c.SlugOrPort == "code" && c.Type == "workspace_app" && c.IP == visitorAddr && c.AgentName == "main" {
 				return true
 			}
 		}

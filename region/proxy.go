@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/hosts"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -53,6 +54,8 @@ type Options struct {
 	// TrustedHosts and Certified are as Trusted and Certified in hosts.Options.
 	TrustedHosts []string
 	Certified    func(name string) bool
+	// Proxies are the reverse proxies that may name the visitor's address.
+	Proxies clientaddr.Proxies
 	// STUNAddress is the UDP address that answers STUN. Empty means none.
 	STUNAddress string
 	// Apps makes the proxy serve apps and terminals, and WildcardHost is the pattern of their hosts: see appproxy.Options.
@@ -123,7 +126,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	handler = hosts.New(hosts.Options{
 		URLs: []*url.URL{opts.URL}, Wildcard: opts.WildcardHost, Trusted: opts.TrustedHosts, Certified: opts.Certified, Setting: "--trusted-hosts", Logger: p.log,
 	}).Handler(handler)
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
+	server := &http.Server{Handler: opts.Proxies.Handler(handler), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(opts.Listener); !errors.Is(err, http.ErrServerClosed) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/ptyweb"
 	"github.com/codermesh/codermesh/internal/ptywire"
@@ -58,7 +59,7 @@ func (a *apps) terminal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	from := question{addr: visitorAddr(r), userAgent: r.UserAgent()}
+	from := question{addr: clientaddr.Of(r), userAgent: r.UserAgent()}
 	resp, err := a.ask(r.Context(), VisitRequest{
 		Terminal: &Terminal{Agent: agent, Token: secret.Token(query.Get(sdk.TerminalTokenParam)), Origin: r.Header.Get("Origin")},
 		Node:     node.ID(), Addr: from.addr, UserAgent: from.userAgent,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"net/url"
 	"os"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/scim"
 	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/hosts"
 )
@@ -30,7 +30,7 @@ import (
 type configuration struct {
 	keys     *states.Keyring
 	keepKeys func() error // as in serverOptions.keyring
-	proxies  []netip.Prefix
+	proxies  clientaddr.Proxies
 	// trustedHosts are as in coderd.Options.
 	trustedHosts []string
 	logins       []extauth.Provider
@@ -63,7 +63,7 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 	c.source, err = opts.postgres.source(ctx)
 	check(err)
 	check(opts.pool.size(&c.source))
-	c.proxies, err = trustedProxies(opts.proxyOrigins, opts.proxyHeaders)
+	c.proxies, err = clientaddr.ParseProxies(opts.proxyOrigins, opts.proxyHeaders)
 	check(err)
 	c.trustedHosts, err = hosts.Parse("--trusted-hosts", opts.trustedHosts)
 	check(err)

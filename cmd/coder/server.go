@@ -303,13 +303,12 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		GitHub:                 c.github,
 		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified,
 		SetupCode: secret.Token(opts.setupCode), TrustedHosts: c.trustedHosts, Certified: listeners.certified,
-		Settings: opts.settings.Options(), RequestsPerMinute: opts.requestLimit, TrustedProxies: c.proxies,
-		TrustedHeaders: opts.proxyHeaders,
-		Transport:      c.transport,
-		RedirectPages:  opts.tls.redirect,
-		Challenges:     challenges,
-		Metrics:        c.registry(),
-		Tracer:         tracers,
+		Settings: opts.settings.Options(), RequestsPerMinute: opts.requestLimit, Proxies: c.proxies,
+		Transport:     c.transport,
+		RedirectPages: opts.tls.redirect,
+		Challenges:    challenges,
+		Metrics:       c.registry(),
+		Tracer:        tracers,
 	})
 	if err != nil {
 		return err

@@ -48,8 +48,6 @@ type Options struct {
 	// Connections receives the visits of apps, for the connection log. Nil means that they are not recorded.
 	Connections *audit.Connections
 	Regions     Regions
-	// Clients finds the addresses of visitors.
-	Clients httpapi.Clients
 }
 
 // Accounts identify visitors. Their errors are faults, Unauthenticated for a session that does not exist or has ended.

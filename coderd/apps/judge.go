@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -146,7 +147,7 @@ func (s *Service) Enter(r *http.Request, a appproxy.Answer) (*appproxy.Visit, er
 	}
 	s.used(ctx, v.who, v.target)
 	httpapi.UnboundBody(r) // the size of a visitor's request to an app has no known limit
-	session, done := s.recorded.request(sessionOf(v.who, v.target, s.opts.Clients.Addr(r), r.UserAgent(), ""))
+	session, done := s.recorded.request(sessionOf(v.who, v.target, clientaddr.Of(r), r.UserAgent(), ""))
 	visit := &appproxy.Visit{Context: ctx, Leave: func() {
 		done()
 		leave()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
-	"strings"
 
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/credential"
@@ -59,51 +58,4 @@ func UserAgent(ctx context.Context) string {
 func Planted(r *http.Request) bool {
 	_, fromCookie := credential.Of(r)
 	return fromCookie && len(r.CookiesNamed(credential.CookieName(true))) == 0 && FromBrowser(r)
-}
-
-// Clients finds the addresses of clients.
-type Clients struct {
-	// Proxies may name the client's address in Headers. If nil, no proxy may.
-	Proxies []netip.Prefix
-	// Headers lists the headers in which proxies name it; the first that is present counts. If nil, it is X-Forwarded-For.
-	Headers []string
-}
-
-// Addr returns the peer's address, or the address that a trusted proxy forwards for. A header with one address is taken as it
-// is; a list is followed from the right as long as the hops are trusted.
-func (c Clients) Addr(r *http.Request) netip.Addr {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	addr := peer.Addr().Unmap()
-	headers := c.Headers
-	if len(headers) == 0 {
-		headers = []string{"X-Forwarded-For"}
-	}
-	for _, name := range headers {
-		values := r.Header.Values(name)
-		if len(values) == 0 {
-			continue
-		}
-		hops := strings.Split(strings.Join(values, ","), ",")
-		for i := len(hops) - 1; i >= 0 && c.trusted(addr); i-- {
-			hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
-			if err != nil {
-				break
-			}
-			addr = hop.Unmap()
-		}
-		break
-	}
-	return addr
-}
-
-func (c Clients) trusted(addr netip.Addr) bool {
-	for _, p := range c.Proxies {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
 }

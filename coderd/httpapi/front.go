@@ -2,13 +2,13 @@ package httpapi
 
 import (
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -56,10 +56,9 @@ func (t Transport) Handler(next http.Handler) http.Handler {
 
 // RedirectPages redirects browsers that open a page at another host than the access URL's, or without the HTTPS that this server provides itself.
 // Requests of programs (the API, downloads, the relay, health checks) are served at every address, since agents and servers may use others.
-func RedirectPages(accessURL *url.URL, servesTLS bool, proxies []netip.Prefix, next http.Handler) http.Handler {
-	clients := Clients{Proxies: proxies}
+func RedirectPages(accessURL *url.URL, servesTLS bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		plain := servesTLS && accessURL.Scheme == "https" && r.TLS == nil && !clients.behindProxy(r)
+		plain := servesTLS && accessURL.Scheme == "https" && r.TLS == nil && !clientaddr.Proxied(r)
 		elsewhere := !strings.EqualFold(hostPort(r.Host, accessURL.Scheme), hostPort(accessURL.Host, accessURL.Scheme))
 		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == "" && !forPrograms(r.URL.Path)
 		if !page || !plain && !elsewhere {
@@ -78,12 +77,6 @@ func forPrograms(path string) bool {
 		}
 	}
 	return false
-}
-
-// behindProxy reports whether a trusted proxy passes the request on.
-func (c Clients) behindProxy(r *http.Request) bool {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && c.trusted(peer.Addr().Unmap())
 }
 
 // hostPort adds the scheme's port to a host without one.

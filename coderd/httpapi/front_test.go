@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/internal/clientaddr"
 )
 
 func TestRedirectPages(t *testing.T) {
 	t.Parallel()
 	access := &url.URL{Scheme: "https", Host: "coder.example.com"}
 	served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	handler := httpapi.RedirectPages(access, true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, served)
+	proxies := clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	handler := proxies.Handler(httpapi.RedirectPages(access, true, served))
 	for _, tt := range []struct {
 		method, url, peer, upgrade string
 		want                       string // "" means served

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"runtime/debug"
 	"slices"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/credential"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/tracing"
@@ -51,11 +51,6 @@ type Options struct {
 	// AccessURL is the address that users' browsers know; pages from its origin may use the API. If nil, only the same origin
 	// may.
 	AccessURL *url.URL
-	// TrustedProxies may name the client's address in TrustedHeaders. If nil, no proxy may.
-	TrustedProxies []netip.Prefix
-	// TrustedHeaders lists the headers in which proxies name it; the first that is present counts. If nil, it is
-	// X-Forwarded-For.
-	TrustedHeaders []string
 	// Metrics receives the counts of requests. Nil means that they are not registered.
 	Metrics prometheus.Registerer
 	// Tracer records requests of the API, except websockets. Nil records nothing. A client's own trace is not continued: it would decide what
@@ -84,7 +79,6 @@ type Mux struct {
 	authenticate func(*http.Request) (rbac.Actor, error)
 	sessions     *Sessions
 	crossOrigin  *http.CrossOriginProtection
-	clients      Clients
 	metrics      *metrics
 	tracer       trace.Tracer
 	record       Recorder
@@ -101,7 +95,6 @@ func NewMux(opts Options) *Mux {
 		authenticate: opts.Authenticate,
 		sessions:     opts.Sessions,
 		crossOrigin:  http.NewCrossOriginProtection(),
-		clients:      Clients{Proxies: opts.TrustedProxies, Headers: opts.TrustedHeaders},
 		metrics:      newMetrics(opts.Metrics),
 		tracer:       tracing.Tracer(opts.Tracer),
 		record:       opts.Record,
@@ -219,7 +212,7 @@ func (m *Mux) checkOrigin(r *http.Request) error {
 func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	r = slashless(r)
-	req := &request{id: uuid.NewString(), addr: m.clients.Addr(r), userAgent: r.UserAgent()}
+	req := &request{id: uuid.NewString(), addr: clientaddr.Of(r), userAgent: r.UserAgent()}
 	w := &response{ResponseWriter: rw}
 	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, req))
 	w.Header().Set("X-Coder-Build-Version", buildinfo.Version())

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -160,6 +161,6 @@ func (h *Hosts) complain(r *http.Request) {
 	}
 	h.mu.Unlock()
 	if !quiet {
-		h.log.Warn("refused a request for a foreign host", "host", r.Host, "addr", r.RemoteAddr)
+		h.log.Warn("refused a request for a foreign host", "host", r.Host, "addr", clientaddr.Of(r))
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/daemon"
 	"github.com/codermesh/codermesh/internal/certs"
+	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/hosts"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -34,6 +35,8 @@ type options struct {
 	wildcard       string // host
 	relayOnly      bool
 	trusted        []string // hosts
+	proxyOrigins   []string
+	proxyHeaders   []string
 	logs           daemon.Logs
 }
 
@@ -75,6 +78,8 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps and terminals, and relay only")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
 	f.StringSliceVar(&opts.trusted, "trusted-hosts", nil, "names besides the access URL's at which the proxy is reached, such as eu.internal or *.eu.internal; addresses need no entry")
+	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil, "networks of reverse proxies, such as 10.0.0.0/8, that are trusted to name the visitor's address")
+	f.StringSliceVar(&opts.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the visitor's address, the first present one counts (default X-Forwarded-For)")
 	opts.logs.Flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
 	return cli.Daemon(cmd)
@@ -99,6 +104,10 @@ func run(cmd *cobra.Command, opts options) (err error) {
 	if err != nil {
 		return err
 	}
+	proxies, err := clientaddr.ParseProxies(opts.proxyOrigins, opts.proxyHeaders)
+	if err != nil {
+		return err
+	}
 	common, err := cli.FindTLS(cmd)
 	if err != nil {
 		return err
@@ -119,7 +128,7 @@ func run(cmd *cobra.Command, opts options) (err error) {
 	}
 	proxy := region.Options{
 		Logger: log, Server: server, Token: secret.Token(opts.token), TLS: common, URL: access, Listener: listener, STUNAddress: opts.stun, Apps: !opts.relayOnly,
-		TrustedHosts: trusted,
+		TrustedHosts: trusted, Proxies: proxies,
 	}
 	if store != nil {
 		proxy.Certified = store.Has
