@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/agent/forward"
+	"github.com/codermesh/codermesh/internal/appaddr"
 )
 
 const (
@@ -19,19 +22,15 @@ const (
 
 // checkHealth runs the apps' health checks at their intervals, and reports changes, until ctx ends. Each new manifest restarts it.
 func (d *daemon) checkHealth(ctx context.Context, apps []*agentpb.App) {
-	client := &http.Client{
-		Transport: &http.Transport{DisableKeepAlives: true},
-		// A redirect is an answer: the app is up.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	check := newHealthChecker()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, app := range apps[:min(len(apps), maxHealthApps)] {
-		wg.Go(func() { d.checkApp(ctx, client, app) })
+		wg.Go(func() { d.checkApp(ctx, check, app) })
 	}
 }
 
-func (d *daemon) checkApp(ctx context.Context, client *http.Client, app *agentpb.App) {
+func (d *daemon) checkApp(ctx context.Context, check healthChecker, app *agentpb.App) {
 	interval := max(time.Duration(app.GetIntervalSeconds())*time.Second, minHealthInterval)
 	threshold := max(app.GetThreshold(), 1)
 	reported := agentpb.Health_HEALTH_UNSPECIFIED
@@ -44,7 +43,7 @@ func (d *daemon) checkApp(ctx context.Context, client *http.Client, app *agentpb
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for failures := int32(0); ; {
-		if askHealth(ctx, client, app.GetUrl(), interval) {
+		if check.ask(ctx, app.GetUrl(), interval) {
 			failures = 0
 			report1(agentpb.Health_HEALTH_HEALTHY)
 		} else if failures++; failures >= threshold && ctx.Err() == nil {
@@ -59,13 +58,35 @@ func (d *daemon) checkApp(ctx context.Context, client *http.Client, app *agentpb
 	}
 }
 
-// askHealth reports whether the app answers with any status but a server error (5xx).
-func askHealth(ctx context.Context, client *http.Client, url string, timeout time.Duration) bool {
+// healthChecker asks apps as the proxies do that open them.
+type healthChecker struct {
+	local   *http.Client // for the workspace's own ports
+	distant *http.Client // for other hosts, whose certificates are verified
+}
+
+func newHealthChecker() healthChecker {
+	local := appaddr.Transport(func(ctx context.Context, _ string, port uint16) (net.Conn, error) {
+		return forward.DialLocal(ctx, port)
+	})
+	client := func(t *http.Transport) *http.Client {
+		t.DisableKeepAlives = true
+		// A redirect is an answer: the app is up.
+		return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	return healthChecker{local: client(local), distant: client(&http.Transport{})}
+}
+
+// ask reports whether the app answers with any status but a server error (5xx).
+func (c healthChecker) ask(ctx context.Context, url string, timeout time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false
+	}
+	client := c.distant
+	if appaddr.IsLoopback(req.URL.Hostname()) {
+		client = c.local
 	}
 	resp, err := client.Do(req)
 	if err != nil {

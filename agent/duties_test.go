@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -204,6 +206,54 @@ func TestAppHealth(t *testing.T) {
 	defer w.mu.Unlock()
 	if n := len(w.health[string(good[:])]); n != 2 {
 		t.Errorf("%d reports of two states", n)
+	}
+}
+
+// TestHealthAgreesWithProxies checks that an app's health is what a browser gets that opens it: on loopback a certificate does not matter, nor which of
+// its addresses the template names, and a redirect is an answer.
+func TestHealthAgreesWithProxies(t *testing.T) {
+	t.Parallel()
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/large":
+			w.Header().Set("X-Large", strings.Repeat("x", 300<<10))
+		case "/moved":
+			http.Redirect(w, r, "https://127.0.0.1:1/", http.StatusFound)
+		case "/private":
+			if _, password, _ := r.BasicAuth(); password != "pw" {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}
+	})
+	plain, secure := httptest.NewServer(answer), httptest.NewUnstartedServer(answer)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // the handshakes that a check gives up
+	secure.StartTLS()
+	t.Cleanup(plain.Close)
+	t.Cleanup(secure.Close)
+	port := func(s *httptest.Server) string { return s.URL[strings.LastIndex(s.URL, ":"):] }
+	w := newWorld(t)
+	want := map[uuid.UUID]agentpb.Health{}
+	names := map[uuid.UUID]string{}
+	for url, healthy := range map[string]bool{
+		"https://localhost" + port(secure): true, "https://127.0.0.1" + port(secure): true, "https://0.0.0.0" + port(secure): true, "https://[::1]" + port(secure): true,
+		"http://127.0.0.9" + port(plain): true, "http://app.localhost" + port(plain): true, "http://localhost" + port(plain) + "/moved": true,
+		"http://u:pw@localhost" + port(plain) + "/private": true,
+		"http://localhost" + port(plain) + "/large":        false, "http://localhost" + port(secure) + "/x": true /* status 400 */, "https://localhost" + port(plain): false,
+	} {
+		id := uuid.New()
+		if names[id], want[id] = url, agentpb.Health_HEALTH_UNHEALTHY; healthy {
+			want[id] = agentpb.Health_HEALTH_HEALTHY
+		}
+		w.manifest.Apps = append(w.manifest.Apps, &agentpb.App{Id: id[:], Url: url, IntervalSeconds: 600, Threshold: 1})
+	}
+	w.run(t)
+	for id, healthy := range want {
+		w.until(t, "a check of "+names[id], func() bool { return len(w.health[string(id[:])]) > 0 })
+		w.mu.Lock()
+		if got := w.health[string(id[:])]; got[0] != healthy {
+			t.Errorf("%s: got %v, want %s", names[id], got, healthy)
+		}
+		w.mu.Unlock()
 	}
 }
 

@@ -2,7 +2,6 @@ package appproxy
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/appaddr"
 	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/credential"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -29,8 +29,6 @@ const (
 	perApp = 256
 	// answerTimeout is how long an app may take to start its answer. The rest of the answer has no limit.
 	answerTimeout = 5 * time.Minute
-	// maxHeader bounds the header of an app's answer, in bytes.
-	maxHeader = 256 << 10
 )
 
 // mode is how a request reached its app: by a host or by a path.
@@ -52,30 +50,12 @@ type route struct {
 }
 
 func newTransport(dial func(ctx context.Context, route string, port uint16) (net.Conn, error)) *http.Transport {
-	return &http.Transport{
-		// An address is a route of the Judge and a port. The caller has checked that the visitor may reach it.
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			host, text, err := net.SplitHostPort(addr)
-			if err != nil {
-				return nil, err
-			}
-			port, err := strconv.ParseUint(text, 10, 16)
-			if err != nil {
-				return nil, err
-			}
-			return dial(ctx, host, uint16(port))
-		},
-		// WireGuard has proven the agent's identity. Behind it is the workspace's own loopback interface, whose names have
-		// no certificates.
-		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true},
-		MaxIdleConnsPerHost:    idlePerApp,
-		MaxIdleConns:           1024,
-		MaxConnsPerHost:        perApp,
-		IdleConnTimeout:        idleFor,
-		ResponseHeaderTimeout:  answerTimeout,
-		MaxResponseHeaderBytes: maxHeader,
-		DisableCompression:     true, // the encoding that browser and app agree on passes through
-	}
+	t := appaddr.Transport(dial) // the host is a route of the Judge, and the caller has checked that the visitor may reach the port
+	t.MaxIdleConnsPerHost, t.MaxIdleConns, t.IdleConnTimeout = idlePerApp, 1024, idleFor
+	t.MaxConnsPerHost = perApp
+	t.ResponseHeaderTimeout = answerTimeout
+	t.DisableCompression = true // the encoding that browser and app agree on passes through
+	return t
 }
 
 func (h *Handler) newProxy() *httputil.ReverseProxy {

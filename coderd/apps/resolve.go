@@ -3,7 +3,6 @@ package apps
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/appaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -97,31 +97,20 @@ func (a *target) locate(row dbsqlc.WorkspaceApp) {
 		a.Unusable = "It is a command. Open it in a terminal."
 	case err != nil || u.Scheme != "http" && u.Scheme != "https":
 		a.Unusable = "Its address in the template is not an http or https URL."
-	case !isLoopback(u.Hostname()):
+	case !appaddr.IsLoopback(u.Hostname()):
 		a.Unusable = "Its address in the template must belong to the workspace: it must begin with http://localhost."
 	}
 	if a.Unusable != "" {
 		return
 	}
 	a.TLS = u.Scheme == "https"
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	switch {
-	case u.Port() == "" && a.TLS:
-		port = 443
-	case u.Port() == "":
-		port = 80
-	case err != nil || port == 0:
+	var ok bool
+	if a.Port, ok = appaddr.Port(u); !ok {
 		a.Unusable = "Its address in the template has no usable port."
 	}
-	a.Port = uint16(port)
 	if a.Start = strings.TrimLeft(u.EscapedPath(), "/"); u.RawQuery != "" {
 		a.Start += "?" + u.RawQuery
 	}
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || host == "" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
 // visitor is the sender of a request. The zero value is not signed in.
