@@ -32,6 +32,7 @@ type Consequence struct {
 	verb, past string
 	advice     string // a sentence about what the owner can do
 	in         *time.Location
+	look       time.Time // when the decision may change before At; zero for never
 }
 
 // Due reports whether the time has come.
@@ -104,7 +105,7 @@ func (f Facts) Consequences(now time.Time) []Consequence {
 func NextLook(consequences []Consequence, now time.Time) time.Time {
 	next := now.Add(24 * time.Hour)
 	for _, c := range consequences {
-		for _, at := range []time.Time{c.AnnounceAt, c.At} {
+		for _, at := range []time.Time{c.AnnounceAt, c.At, c.look} {
 			if at.After(now) && at.Before(next) {
 				next = at
 			}
@@ -127,8 +128,17 @@ func (f Facts) stop() *Consequence {
 	if !b.Running() || b.Deadline == nil {
 		return nil
 	}
+	starts := f.startsInRun(nil)
+	if starts.endless {
+		return &Consequence{
+			Action: sdk.ScheduledStop, Transition: sdk.TransitionStop, Reason: sdk.ReasonAutostop, look: starts.first,
+			verb: "Does not stop automatically", Because: "it starts by its schedule before each stop, and may then run for " + duration(b.Bounds.TTL),
+		}
+	}
+	f.Build.Deadline = &starts.deadline
+	b.Deadline = &starts.deadline
 	c := &Consequence{
-		Action: sdk.ScheduledStop, At: f.notBefore(*b.Deadline), Transition: sdk.TransitionStop, Reason: sdk.ReasonAutostop,
+		Action: sdk.ScheduledStop, At: f.notBefore(*b.Deadline), look: starts.first, Transition: sdk.TransitionStop, Reason: sdk.ReasonAutostop,
 		verb: "Stops", past: "Stopped", Because: f.whyStop(),
 	}
 	if f.Template.Notify > 0 {
@@ -160,6 +170,9 @@ func (f Facts) whyStop() string {
 		why = "its autostop is set to " + duration(b.Bounds.TTL)
 	default:
 		why = "it has a deadline"
+	}
+	if f.countsFromSchedule() {
+		return why + ", counted from its scheduled start " + on(b.Deadline.Add(-b.Bounds.TTL), f.location())
 	}
 	if b.Extensions > 0 {
 		why += "; extended " + times(b.Extensions)
@@ -212,14 +225,7 @@ func (f Facts) start(now time.Time) *Consequence {
 	case !f.Template.AllowAutostart:
 		return never("the template does not allow autostart")
 	}
-	since := now.Add(-LateStart)
-	if f.Build.EndedAt.After(since) {
-		since = f.Build.EndedAt
-	}
-	if r := f.Workspace.RetryAt; r != nil && r.Add(-LateStart).After(since) {
-		since = r.Add(-LateStart)
-	}
-	at := schedule.NextOn(since, f.Template.AutostartDays)
+	at := schedule.NextOn(f.startsSince(now), f.Template.AutostartDays)
 	if at.IsZero() {
 		return never("the template allows autostart on " + f.Template.AutostartDays.String() + " only")
 	}

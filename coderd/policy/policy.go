@@ -53,6 +53,10 @@ type Build struct {
 	RulesAt    *time.Time
 	Extensions int  // how often a user changed the deadline
 	Bumped     bool // whether use postponed it
+	// ExtendedAt is when a user last set the deadline; nil for never.
+	ExtendedAt *time.Time
+	// StartsSince is, for an automatic stop, the time after which scheduled starts are still due. Nil means its end.
+	StartsSince *time.Time
 }
 
 // Facts are everything that decisions depend on, besides the time.

@@ -35,7 +35,7 @@ func (s *Service) facts(row dbsqlc.ListPolicyFactsRow) policy.Facts {
 		},
 		Build: policy.Build{
 			Transition: sdk.Transition(row.Transition), Reason: sdk.BuildReason(row.Reason), Status: sdk.JobStatus(row.LatestStatus),
-			Deadline: row.Deadline, RulesAt: row.BoundedAt, Extensions: int(row.Extensions), Bumped: row.BumpedAt != nil,
+			Deadline: row.Deadline, RulesAt: row.BoundedAt, Extensions: int(row.Extensions), Bumped: row.BumpedAt != nil, ExtendedAt: row.ExtendedAt, StartsSince: row.StartsSince,
 			Bounds: policy.Bounds{TTL: millis(row.TtlMs), TTLFrom: policy.TTLSource(row.TtlFrom), Max: row.MaxDeadline, MaxFrom: policy.MaxSource(row.MaxFrom)},
 		},
 		RulesAt: row.BoundsChangedAt,

@@ -3,6 +3,7 @@ package workspaces_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -319,6 +320,55 @@ func TestAutostartKeepsToTheActiveVersion(t *testing.T) {
 	var mismatch sdk.ResolveAutostartResponse
 	if got := call(t, w, "ann", "GET", "workspaces/"+ws.ID.String()+"/resolve-autostart", nil, &mismatch); got != 200 || mismatch.ParameterMismatch {
 		t.Errorf("resolve-autostart: %d, %+v", got, mismatch)
+	}
+}
+
+// TestStopsMeetScheduledStarts checks that a scheduled start that comes while a workspace runs moves its deadline, for good, and that one that the
+// template's maximum cuts short follows the stop.
+func TestStopsMeetScheduledStarts(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	template := w.Template("process", process())
+	ws, _ := w.Running("ann", "dev", template.ID)
+	scheduled := time.Now().Add(2 * time.Hour).Truncate(time.Minute)
+	set := func(at time.Time) {
+		t.Helper()
+		text := fmt.Sprintf("CRON_TZ=UTC %d %d * * *", at.UTC().Minute(), at.UTC().Hour())
+		if err := w.As("ann").UpdateAutostart(t.Context(), ws.ID, sdk.UpdateAutostartRequest{Schedule: &text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(scheduled)
+	w.Exec(`UPDATE workspace_builds SET deadline = $1, ttl_ms = $2, ttl_from = 'workspace' WHERE workspace_id = $3`, scheduled.Add(5*time.Minute), 8*hour, ws.ID)
+	if got := w.Get(ws.ID).Consequences; len(got) != 1 || got[0].At == nil || !got[0].At.Equal(scheduled.Add(8*time.Hour)) ||
+		!strings.Contains(got[0].Explanation, "counted from its scheduled start") {
+		t.Errorf("before the scheduled start: %+v", got)
+	}
+	var answer sdk.Response
+	if status := call(t, w, "ann", "PUT", "workspaces/"+ws.ID.String()+"/extend", sdk.ExtendRequest{Deadline: scheduled.Add(10 * time.Minute)}, &answer); status != 200 ||
+		!strings.Contains(answer.Message, scheduled.Add(8*time.Hour).UTC().Format(time.RFC3339)) || answer.Detail == "" {
+		t.Errorf("extend past the scheduled start: %d, %+v", status, answer)
+	}
+	for _, at := range []time.Time{scheduled, scheduled.Add(10 * time.Minute)} {
+		schedule(t, w, at)
+		if got := w.Get(ws.ID).LatestBuild; got.BuildNumber != 1 || got.Deadline == nil || !got.Deadline.Equal(scheduled.Add(8*time.Hour)) {
+			t.Fatalf("at %s: build %d, deadline %v, want build 1 until %s", at, got.BuildNumber, got.Deadline, scheduled.Add(8*time.Hour))
+		}
+	}
+
+	now := time.Now()
+	set(now.Add(-10 * time.Minute))
+	w.Exec(`UPDATE workspace_builds SET extended_at = NULL, deadline = $1, max_deadline = $1, max_from = 'lifetime', bounded_at = (SELECT bounds_changed_at FROM template_policies WHERE template_id = $2)
+		WHERE workspace_id = $3`, now, template.ID, ws.ID)
+	w.Exec(`UPDATE workspaces SET latest_ended_at = $1 WHERE id = $2`, now.Add(-2*time.Hour), ws.ID)
+	schedule(t, w, now)
+	if got := w.Get(ws.ID).LatestBuild; got.Transition != sdk.TransitionStop {
+		t.Fatalf("at the maximum: %s", got.Transition)
+	}
+	w.Daemon().Next().Finish(coderdtest.Built("s"))
+	schedule(t, w, now.Add(3*time.Minute))
+	if got := w.Get(ws.ID).LatestBuild; got.Transition != sdk.TransitionStart || got.Reason != sdk.ReasonAutostart {
+		t.Errorf("after the stop: %s by %s; %+v", got.Transition, got.Reason, w.Get(ws.ID).Consequences)
 	}
 }
 

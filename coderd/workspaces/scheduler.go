@@ -169,13 +169,22 @@ func (s *Service) decide(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Worksp
 		}
 		f.Build.Bounds, f.Build.Deadline, f.Build.RulesAt = b, deadline, &f.RulesAt
 	}
+	if deadline, changed := f.Counted(now); changed {
+		if err := storeBounds(ctx, q, row.BuildID, f, f.Build.Bounds, deadline); err != nil {
+			return err
+		}
+		if err := q.NotifyWorkspace(ctx, w.ID); err != nil {
+			return fmt.Errorf("notify watchers: %w", err)
+		}
+		f.Build.Deadline = deadline
+	}
 	consequences := f.Consequences(now)
 	if len(consequences) > 0 && consequences[0].Due(now) {
 		c := consequences[0]
 		if c.Transition == sdk.TransitionStart && !fresh {
 			return errStale
 		}
-		if err := s.carryOut(ctx, q, w, c, now); err != nil {
+		if err := s.carryOut(ctx, q, w, f, c, now); err != nil {
 			return err
 		}
 		next := now // a change without a build: what follows from it may be due as well
@@ -202,7 +211,7 @@ func (s *Service) decide(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Worksp
 }
 
 // carryOut makes a consequence real: it marks the workspace dormant, or makes the build, or both.
-func (s *Service) carryOut(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, c policy.Consequence, now time.Time) error {
+func (s *Service) carryOut(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, f policy.Facts, c policy.Consequence, now time.Time) error {
 	if c.Action == sdk.ScheduledDormancy {
 		if err := q.SetDormant(ctx, dbsqlc.SetDormantParams{ID: w.ID, DormantAt: &now}); err != nil {
 			return fmt.Errorf("make workspace dormant: %w", err)
@@ -225,7 +234,11 @@ func (s *Service) carryOut(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Work
 		if err != nil {
 			return err
 		}
-		if err := q.ExplainBuild(ctx, dbsqlc.ExplainBuildParams{ID: id, Explanation: c.Past(now)}); err != nil {
+		explained := dbsqlc.ExplainBuildParams{ID: id, Explanation: c.Past(now)}
+		if c.Reason == sdk.ReasonAutostop {
+			explained.StartsSince = f.StartsSince()
+		}
+		if err := q.ExplainBuild(ctx, explained); err != nil {
 			return fmt.Errorf("explain build: %w", err)
 		}
 		next, err := q.PostponePolicy(ctx, dbsqlc.PostponePolicyParams{WorkspaceID: w.ID, At: now})

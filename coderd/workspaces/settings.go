@@ -143,6 +143,7 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
+	var stops time.Time
 	err := s.apply(r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
 		latest, err := q.GetLatestBuild(r.Context(), ws.ID)
 		if err != nil {
@@ -152,18 +153,38 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 		if !running || latest.Deadline == nil {
 			return fault.New(fault.Conflict, "The workspace %q is not set to stop.", ws.Name).WithDetail("Start it, or set autostop for later starts: coder schedule stop %s 8h", ws.Name)
 		}
-		if now := s.opts.Now(); !req.Deadline.After(now) || req.Deadline.After(now.Add(maxTTL)) {
+		now := s.opts.Now()
+		if !req.Deadline.After(now) || req.Deadline.After(now.Add(maxTTL)) {
 			return fault.New(fault.Invalid, "The deadline is invalid.").WithField("deadline", "must be within the next 30 days")
 		}
 		if latest.MaxDeadline != nil && req.Deadline.After(*latest.MaxDeadline) {
 			return fault.New(fault.Invalid, "The deadline is invalid.").WithField("deadline", "must not be after "+latest.MaxDeadline.UTC().Format(time.RFC3339)+", when the template requires a stop")
 		}
-		return q.ExtendBuild(r.Context(), dbsqlc.ExtendBuildParams{ID: latest.ID, Deadline: &req.Deadline})
+		if err := q.ExtendBuild(r.Context(), dbsqlc.ExtendBuildParams{ID: latest.ID, Deadline: &req.Deadline, ExtendedAt: &now}); err != nil {
+			return err
+		}
+		_, f, err := s.factsOf(r.Context(), q, ws.ID)
+		if err != nil {
+			return err
+		}
+		stops = f.WillStop()
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The workspace now stops at " + req.Deadline.UTC().Format(time.RFC3339) + "."})
+	switch text := req.Deadline.UTC().Format(time.RFC3339); {
+	case stops.IsZero():
+		text = "The workspace's deadline is " + text + ", but its schedule starts it again before it stops."
+		return httpapi.Write(w, http.StatusOK, sdk.Response{Message: text})
+	case !stops.Equal(req.Deadline):
+		return httpapi.Write(w, http.StatusOK, sdk.Response{
+			Message: "The workspace now stops at " + stops.UTC().Format(time.RFC3339) + ".",
+			Detail:  "Its schedule starts it again before " + text + ", so its autostop duration counts from then.",
+		})
+	default:
+		return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The workspace now stops at " + text + "."})
+	}
 }
 
 func checkUpdates(u sdk.AutomaticUpdates) error {

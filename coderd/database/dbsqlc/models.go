@@ -709,6 +709,8 @@ type WorkspaceBuild struct {
 	BumpedAt                *time.Time
 	ByOwner                 *bool
 	CredentialsWithheld     bool
+	ExtendedAt              *time.Time
+	StartsSince             *time.Time
 	AllowReplacing          []string
 	WouldReplace            []string
 	CreatedResources        []string

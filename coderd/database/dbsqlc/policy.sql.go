@@ -58,30 +58,32 @@ func (q *Queries) ClaimPolicy(ctx context.Context, arg ClaimPolicyParams) (Works
 }
 
 const explainBuild = `-- name: ExplainBuild :exec
-UPDATE workspace_builds SET explanation = $2 WHERE id = $1
+UPDATE workspace_builds SET explanation = $2, starts_since = $3 WHERE id = $1
 `
 
 type ExplainBuildParams struct {
 	ID          uuid.UUID
 	Explanation string
+	StartsSince *time.Time
 }
 
 func (q *Queries) ExplainBuild(ctx context.Context, arg ExplainBuildParams) error {
-	_, err := q.db.Exec(ctx, explainBuild, arg.ID, arg.Explanation)
+	_, err := q.db.Exec(ctx, explainBuild, arg.ID, arg.Explanation, arg.StartsSince)
 	return err
 }
 
 const extendBuild = `-- name: ExtendBuild :exec
-UPDATE workspace_builds SET deadline = $2, extensions = extensions + 1, updated_at = now() WHERE id = $1
+UPDATE workspace_builds SET deadline = $2, extensions = extensions + 1, extended_at = $3, updated_at = now() WHERE id = $1
 `
 
 type ExtendBuildParams struct {
-	ID       uuid.UUID
-	Deadline *time.Time
+	ID         uuid.UUID
+	Deadline   *time.Time
+	ExtendedAt *time.Time
 }
 
 func (q *Queries) ExtendBuild(ctx context.Context, arg ExtendBuildParams) error {
-	_, err := q.db.Exec(ctx, extendBuild, arg.ID, arg.Deadline)
+	_, err := q.db.Exec(ctx, extendBuild, arg.ID, arg.Deadline, arg.ExtendedAt)
 	return err
 }
 
@@ -179,6 +181,7 @@ SELECT w.id, w.name, w.owner_id, w.template_id, w.autostart_schedule, w.ttl_seco
 	p.template_id, p.max_ttl_ms, p.activity_bump_ms, p.notify_ms, p.failure_ttl_ms, p.dormant_ms, p.delete_ms, p.autostart_days, p.autostop_days, p.autostop_weeks, p.allow_autostart, p.allow_autostop, p.allow_cancel, p.bounds_changed_at, p.allow_replacing, COALESCE(h.schedule, '')::text AS quiet_hours, GREATEST(p.bounds_changed_at, h.changed_at)::timestamptz AS bounds_changed_at,
 	(u.status = 'suspended' OR u.deleted_at IS NOT NULL)::boolean AS owner_suspended,
 	b.id AS build_id, b.transition, b.reason, b.deadline, b.max_deadline, b.explanation, b.ttl_ms, b.ttl_from, b.max_from, b.bounded_at, b.extensions, b.bumped_at,
+	b.extended_at, b.starts_since,
 	w.latest_status, w.latest_ended_at, COALESCE(q.tries, 0)::int AS tries, q.retry_at
 FROM workspaces w
 JOIN templates t ON t.id = w.template_id
@@ -217,6 +220,8 @@ type ListPolicyFactsRow struct {
 	BoundedAt         *time.Time
 	Extensions        int32
 	BumpedAt          *time.Time
+	ExtendedAt        *time.Time
+	StartsSince       *time.Time
 	LatestStatus      string
 	LatestEndedAt     *time.Time
 	Tries             int32
@@ -275,6 +280,8 @@ func (q *Queries) ListPolicyFacts(ctx context.Context, ids []uuid.UUID) ([]ListP
 			&i.BoundedAt,
 			&i.Extensions,
 			&i.BumpedAt,
+			&i.ExtendedAt,
+			&i.StartsSince,
 			&i.LatestStatus,
 			&i.LatestEndedAt,
 			&i.Tries,

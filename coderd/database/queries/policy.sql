@@ -33,6 +33,7 @@ SELECT w.id, w.name, w.owner_id, w.template_id, w.autostart_schedule, w.ttl_seco
 	sqlc.embed(p), COALESCE(h.schedule, '')::text AS quiet_hours, GREATEST(p.bounds_changed_at, h.changed_at)::timestamptz AS bounds_changed_at,
 	(u.status = 'suspended' OR u.deleted_at IS NOT NULL)::boolean AS owner_suspended,
 	b.id AS build_id, b.transition, b.reason, b.deadline, b.max_deadline, b.explanation, b.ttl_ms, b.ttl_from, b.max_from, b.bounded_at, b.extensions, b.bumped_at,
+	b.extended_at, b.starts_since,
 	w.latest_status, w.latest_ended_at, COALESCE(q.tries, 0)::int AS tries, q.retry_at
 FROM workspaces w
 JOIN templates t ON t.id = w.template_id
@@ -75,10 +76,10 @@ WHERE id = $1;
 UPDATE workspace_builds SET deadline = $2, max_deadline = $3, ttl_ms = $4, ttl_from = $5, max_from = $6, bounded_at = $7, updated_at = now() WHERE id = $1;
 
 -- name: ExtendBuild :exec
-UPDATE workspace_builds SET deadline = $2, extensions = extensions + 1, updated_at = now() WHERE id = $1;
+UPDATE workspace_builds SET deadline = $2, extensions = extensions + 1, extended_at = $3, updated_at = now() WHERE id = $1;
 
 -- name: ExplainBuild :exec
-UPDATE workspace_builds SET explanation = $2 WHERE id = $1;
+UPDATE workspace_builds SET explanation = $2, starts_since = $3 WHERE id = $1;
 
 -- name: TouchWorkspaceNow :exec
 -- A person made a build.
