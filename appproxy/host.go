@@ -47,6 +47,8 @@ func (h *Handler) visitHost(w http.ResponseWriter, r *http.Request, label string
 		case isNavigation(r):
 			h.signIn(w, r, h.hosts.origin(label))
 			return nil
+		case h.friend(r, p) != "":
+			return fault.New(fault.Unauthenticated, "You are not signed in to this app.").WithDetail("Open %s/ in this browser once; then pages of the same workspace can call it.", h.hosts.origin(label))
 		case h.away():
 			return fault.New(fault.Unauthenticated, "You are not signed in to this app.").WithDetail("Open it in the browser. Programs that send a session token reach it at %s.", h.opts.Dashboard)
 		}

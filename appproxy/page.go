@@ -36,9 +36,26 @@ func (a App) path() string { return "@" + a.Place.Owner + "/" + a.Place.Workspac
 
 // write answers people with a page, and programs with JSON.
 func (h *Handler) write(w http.ResponseWriter, r *http.Request, p page) {
+	if origin := h.reader(r); origin != "" {
+		allow(w.Header(), origin)
+	}
 	if err := webpage.Write(w, r, webpage.Page{Status: p.status, Title: p.title, Text: p.text, Link: p.link, LinkText: "To the dashboard"}); err != nil {
 		h.log.Debug("cannot send response", "err", err)
 	}
+}
+
+// reader returns the origin of a page that may read an answer of this server in an app's place: a page of the same workspace. A browser would otherwise
+// report an error of CORS, whatever the answer says. It returns "" for everyone else.
+func (h *Handler) reader(r *http.Request) string {
+	label, ok := h.hosts.label(r.Host)
+	if !ok {
+		return ""
+	}
+	p, ok := parseLabel(label)
+	if !ok {
+		return ""
+	}
+	return h.friend(r, p)
 }
 
 // fail answers with an error. Errors that no person can act on are logged, under an id.

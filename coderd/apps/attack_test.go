@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -241,6 +242,32 @@ func TestForeignPages(t *testing.T) {
 	status, _, header = b.send("POST", host("code")+"/", http.Header{"Origin": {friend}, "Sec-Fetch-Site": {"same-site"}})
 	if status != 200 || header.Get("Access-Control-Allow-Origin") != friend || header.Get("Access-Control-Allow-Credentials") != "true" {
 		t.Errorf("a page of the same workspace: %d %v", status, header)
+	}
+	// What the server answers in an app's place is for pages of the same workspace only.
+	for name, c := range map[string]struct {
+		browser *browser
+		slug    string
+		status  int
+	}{
+		"a port that was never opened": {w.browser("ann"), strconv.Itoa(w.port), http.StatusUnauthorized},
+		"a port on which nothing runs": {b, strconv.Itoa(unused), http.StatusBadGateway},
+	} {
+		if c.status == http.StatusBadGateway {
+			c.browser.open(host(c.slug) + "/")
+		}
+		status, body, header := c.browser.send("GET", host(c.slug)+"/", http.Header{"Origin": {friend}, "Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"cors"}})
+		if status != c.status || header.Get("Access-Control-Allow-Origin") != friend || header.Get("Access-Control-Allow-Credentials") != "true" || !slices.Contains(header.Values("Vary"), "Origin") {
+			t.Errorf("%s: %d %s %v", name, status, body, header)
+		}
+		if status == http.StatusUnauthorized && !strings.Contains(body, host(c.slug)) {
+			t.Errorf("%s: the remedy is missing: %s", name, body)
+		}
+		for _, origin := range []string{evil, "null", dashboard, "http://x--other--dev--ann.apps.example.com", "http://x--main--other--ann.apps.example.com", friend + ".evil.example"} {
+			status, _, header := c.browser.send("GET", host(c.slug)+"/", http.Header{"Origin": {origin}, "Sec-Fetch-Site": {"same-site"}, "Sec-Fetch-Mode": {"cors"}})
+			if header.Get("Access-Control-Allow-Origin")+header.Get("Access-Control-Allow-Credentials") != "" || status == http.StatusOK {
+				t.Errorf("%s, for %s: %d %v", name, origin, status, header)
+			}
+		}
 	}
 	// By path: the dashboard must never take a workspace's file for its own.
 	byPaths := newWorld(t, byPath)
