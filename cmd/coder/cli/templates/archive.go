@@ -91,7 +91,7 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntr
 	case info.Mode()&fs.ModeSymlink != 0:
 		// Pack a link's target in its place, if the target is a file in the folder: os.Root opens nothing else.
 		if info, err = root.Stat(name); err != nil {
-			return fault.New(fault.Invalid, "the link %s leads out of the folder or to nothing: %w", name, err)
+			return refuseLink(root, name, err)
 		}
 		if !info.Mode().IsRegular() {
 			return nil // a folder is packed at its own place
@@ -112,6 +112,18 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntr
 		return fmt.Errorf("pack %s: %w", name, err)
 	}
 	return nil
+}
+
+// refuseLink explains a link whose target os.Root does not open. What is outside of the folder is never packed unasked: it could be any file of the
+// user's.
+func refuseLink(root *os.Root, name string, cause error) error {
+	link := filepath.Join(root.Name(), filepath.FromSlash(name))
+	target, err := filepath.EvalSymlinks(link)
+	if err != nil {
+		return exit.Try(fault.New(fault.Invalid, "the link %s leads to nothing: %w", name, cause), "rm %s", link)
+	}
+	return exit.Try(fault.New(fault.Invalid, "the link %s leads out of the folder, to %s", name, target),
+		"tar -C %s -ch --exclude=.git --exclude=.terraform --exclude='*.tfstate*' . | coder templates push --directory -", root.Name())
 }
 
 var errTooLarge = errors.New("too large")

@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -70,6 +72,14 @@ func TestPackUnpack(t *testing.T) {
 	}
 	if err := pack(io.Discard, dir); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("a link out of the folder: got %v", err)
+	} else if hint, _ := exit.Hint(err); !strings.Contains(err.Error(), "to /etc/passwd") || !strings.Contains(hint, "tar -C "+dir+" -ch ") || !strings.Contains(hint, "coder templates push --directory -") {
+		t.Errorf("a link out of the folder: got %v, try %q", err, hint)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, "evil")), os.Symlink("nothing", filepath.Join(dir, "gone"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := pack(io.Discard, dir); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "the link gone leads to nothing") {
+		t.Errorf("a link to nothing: got %v", err)
 	}
 }
 
