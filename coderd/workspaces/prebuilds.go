@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -203,29 +203,45 @@ func (s *Service) createPrebuilt(ctx context.Context, q *dbsqlc.Queries, t dbsql
 	return nil, q.SetPrebuildProblem(ctx, dbsqlc.SetPrebuildProblemParams{ID: preset})
 }
 
-// claim gives the user a prebuilt workspace if there is one that is exactly what they ask for, and returns its id, or uuid.Nil. p is the workspace
-// that would be created instead. Two requests never get the same one: each skips what another transaction has locked.
+// claim gives the user a prebuilt workspace if there is one that is exactly what they ask for, and returns its id, or uuid.Nil. A request without a
+// preset gets one of any preset whose values it names. p is the workspace that would be created instead. Two requests never get the same one: each skips
+// what another transaction has locked.
 func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, t dbsqlc.Template, p dbsqlc.InsertWorkspaceParams, req sdk.CreateWorkspaceRequest) (uuid.UUID, error) {
 	preset := req.TemplateVersionPresetID
-	if preset == uuid.Nil || len(req.ProvisionerTags) > 0 || req.TemplateVersionID != uuid.Nil && req.TemplateVersionID != t.ActiveVersionID {
+	if len(req.ProvisionerTags) > 0 || req.TemplateVersionID != uuid.Nil && req.TemplateVersionID != t.ActiveVersionID {
 		return uuid.Nil, nil
 	}
 	pools, err := q.ListPrebuildPools(ctx, dbsqlc.ListPrebuildPoolsParams{TemplateID: t.ID})
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("list presets: %w", err)
 	}
-	i := slices.IndexFunc(pools, func(row dbsqlc.ListPrebuildPoolsRow) bool { return row.ID == preset })
-	if i < 0 {
-		return uuid.Nil, nil
+	for _, row := range pools {
+		if preset != uuid.Nil && row.ID != preset {
+			continue
+		}
+		same, given, err := s.asPrebuilt(ctx, q, t, row.ID, req)
+		if err != nil {
+			return uuid.Nil, err
+		}
+		if !same {
+			continue
+		}
+		if id, err := s.claimFrom(ctx, q, actor, t, p, row, given); err != nil || id != uuid.Nil {
+			return id, err
+		}
 	}
-	pool, err := poolOf(pools[i].Prebuilds, 0, time.Time{}, nil, time.Time{})
+	return uuid.Nil, nil
+}
+
+// claimFrom gives the user a prebuilt workspace of one preset, if one is ready, and builds it with the given values.
+func (s *Service) claimFrom(
+	ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, t dbsqlc.Template, p dbsqlc.InsertWorkspaceParams, row dbsqlc.ListPrebuildPoolsRow, given []sdk.ParameterValue,
+) (uuid.UUID, error) {
+	pool, err := poolOf(row.Prebuilds, 0, time.Time{}, nil, time.Time{})
 	if err != nil {
 		return uuid.Nil, err
 	}
-	if same, err := s.asPrebuilt(ctx, q, t, preset, req.RichParameterValues); err != nil || !same {
-		return uuid.Nil, err
-	}
-	before, err := q.TakePrebuilt(ctx, dbsqlc.TakePrebuiltParams{PresetID: preset, VersionID: t.ActiveVersionID, CreatedAfter: pool.ExpiresAfter(s.opts.Now())})
+	before, err := q.TakePrebuilt(ctx, dbsqlc.TakePrebuiltParams{PresetID: row.ID, VersionID: t.ActiveVersionID, CreatedAfter: pool.ExpiresAfter(s.opts.Now())})
 	if database.IsNotFound(err) {
 		return uuid.Nil, nil
 	}
@@ -247,7 +263,7 @@ func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor
 		return uuid.Nil, err
 	}
 	build, err := s.build(ctx, q, w, buildRequest{
-		transition: sdk.TransitionStart, version: t.ActiveVersionID, preset: preset, given: req.RichParameterValues, initiator: actor.UserID, reason: sdk.ReasonInitiator,
+		transition: sdk.TransitionStart, version: t.ActiveVersionID, preset: row.ID, given: given, initiator: actor.UserID, reason: sdk.ReasonInitiator,
 		claims: true, byHand: consents.ByHand(actor, p.OwnerID),
 	})
 	if err != nil {
@@ -260,17 +276,33 @@ func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor
 	return w.ID, s.giveAgents(ctx, q, w, build, planned)
 }
 
-// asPrebuilt reports whether the given values make a workspace that equals the preset's prebuilt ones.
-func (s *Service) asPrebuilt(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, preset uuid.UUID, given []sdk.ParameterValue) (bool, error) {
+// asPrebuilt reports whether a request's values make a workspace that equals a preset's prebuilt ones, and returns them as those spell them: the
+// template must not see another text for the same number.
+func (s *Service) asPrebuilt(
+	ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, preset uuid.UUID, req sdk.CreateWorkspaceRequest,
+) (same bool, given []sdk.ParameterValue, err error) {
+	definitions, err := templates.Definitions(ctx, q, t.ActiveVersionID)
+	if err != nil {
+		return false, nil, err
+	}
 	prebuilt, err := s.resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, uuid.Nil, buildRequest{transition: sdk.TransitionStart, preset: preset})
 	if err != nil {
-		if fault.CodeOf(err) == fault.Internal {
-			return false, err
-		}
-		return false, nil //nolint:nilerr // there are none; the request's own values may be complete
+		return false, nil, onlyInternal(err) // there are none; the request's own values may be complete
 	}
-	wanted, err := s.resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, uuid.Nil, buildRequest{transition: sdk.TransitionStart, preset: preset, given: given})
-	return err == nil && slices.Equal(wanted.now, prebuilt.now), err
+	wanted, err := s.resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, uuid.Nil,
+		buildRequest{transition: sdk.TransitionStart, preset: req.TemplateVersionPresetID, given: req.RichParameterValues})
+	if err != nil {
+		return false, nil, onlyInternal(err) // creating it says what is wrong
+	}
+	return sameValues(definitions, wanted.now, prebuilt.now), spelled(req.RichParameterValues, prebuilt.now), nil
+}
+
+// onlyInternal returns an error that is not the requester's.
+func onlyInternal(err error) error {
+	if fault.CodeOf(err) == fault.Internal {
+		return err
+	}
+	return nil
 }
 
 // fitsQuota reports whether the new owner may have what a prebuilt workspace costs.

@@ -169,6 +169,9 @@ func TestOnlyExactRequestsClaim(t *testing.T) {
 	old := w.template.ActiveVersionID
 	for name, edit := range map[string]func(*sdk.CreateWorkspaceRequest){
 		"no-preset": func(r *sdk.CreateWorkspaceRequest) { r.TemplateVersionPresetID = uuid.Nil },
+		"no-preset-cpus": func(r *sdk.CreateWorkspaceRequest) {
+			r.TemplateVersionPresetID, r.RichParameterValues = uuid.Nil, []sdk.ParameterValue{{Name: "cpus", Value: "4"}}
+		},
 		"region": func(r *sdk.CreateWorkspaceRequest) {
 			r.RichParameterValues = []sdk.ParameterValue{{Name: "region", Value: "us"}}
 		},
@@ -204,9 +207,10 @@ func TestOnlyExactRequestsClaim(t *testing.T) {
 	if n := len(w.prebuilt()); n != 1 {
 		t.Fatalf("%d prebuilt workspaces are left, want 1", n)
 	}
-	// The default values may be given, too.
+	// The default values may be given, too, and the preset need not be named.
 	ws, err := w.create("ann", "same", func(r *sdk.CreateWorkspaceRequest) {
-		r.TemplateVersionID, r.RichParameterValues = old, []sdk.ParameterValue{{Name: "region", Value: "eu"}, {Name: "cpus", Value: "8"}}
+		r.TemplateVersionPresetID, r.TemplateVersionID = uuid.Nil, old
+		r.RichParameterValues = []sdk.ParameterValue{{Name: "region", Value: "eu"}, {Name: "cpus", Value: "8.0"}}
 	})
 	if err != nil || ws.LatestBuild.BuildNumber != 2 {
 		t.Errorf("the same values: build %d, %v", ws.LatestBuild.BuildNumber, err)
