@@ -100,15 +100,18 @@ set -e
 while [ $# -gt 0 ]; do
 	case $1 in
 	--workspace-folder) folder=$2; shift ;;
+	--config) config=$2; shift ;;
 	--remove-existing-container) docker rm -f app >/dev/null 2>&1 || true ;;
 	esac
 	shift
 done
-echo "Reading $folder/.devcontainer.json" >&2
-[ -e "$folder/.devcontainer.json" ] || { echo '{"outcome":"error","message":"Dev container config not found."}'; exit 1; }
+config=${config:-$folder/.devcontainer.json}
+echo "Reading $config" >&2
+[ -e "$config" ] || { echo '{"outcome":"error","message":"Dev container config not found."}'; exit 1; }
+user=$(sed -n 's/.*"remoteUser": *"\([a-z]*\)".*/\1/p' "$config")
 docker start app >/dev/null 2>&1 ||
 	docker run -d --name app --label "devcontainer.local_folder=$folder" --network host -v "$folder:/workspaces/app" box /bin/sh -c 'trap "exit 0" TERM; while :; do sleep 1 & wait; done' >/dev/null
-printf '{"outcome":"success","containerId":"%s","remoteUser":"dev","remoteWorkspaceFolder":"/workspaces/app"}\n' "$(docker inspect -f '{{.Id}}' app)"
+printf '{"outcome":"success","containerId":"%s","remoteUser":"%s","remoteWorkspaceFolder":"/workspaces/app"}\n' "$(docker inspect -f '{{.Id}}' app)" "$user"
 `
 
 const devcontainerTemplate = `terraform {
@@ -121,11 +124,12 @@ resource "coder_agent" "main" {
   os   = "linux"
   arch = "amd64"
   env  = { DOCKER_HOST = "unix://%[4]s", PATH = "%[1]s/bin:/usr/bin:/bin:/usr/sbin:/sbin" }
-  startup_script = "mkdir -p project && echo '{}' >project/.devcontainer.json && echo shared >project/file"
+  startup_script = "mkdir -p project && echo '{\"remoteUser\": \"root\"}' >project/.devcontainer.json && echo '{\"remoteUser\": \"dev\"}' >project/chosen.json && echo shared >project/file"
 }
 resource "coder_devcontainer" "app" {
   agent_id         = coder_agent.main.id
   workspace_folder = "%[1]s/project"
+  config_path      = "chosen.json"
 }
 resource "coder_env" "inside" {
   agent_id = coder_devcontainer.app.subagent_id
@@ -202,7 +206,7 @@ func TestDevcontainer(t *testing.T) {
 	if got := d.coder("show", "dev"); !strings.Contains(got, "└ app") || !strings.Contains(got, "coder ssh dev.app") {
 		t.Errorf("coder show:\n%s", got)
 	}
-	if got := d.coder("logs", "dev"); !strings.Contains(got, "Reading "+home+"/project/.devcontainer.json") {
+	if got := d.coder("logs", "dev"); !strings.Contains(got, "Reading "+home+"/project/chosen.json") {
 		t.Errorf("coder logs:\n%s", got)
 	}
 	d.member("bob")

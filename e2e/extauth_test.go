@@ -91,7 +91,8 @@ func TestExternalAuth(t *testing.T) {
 	}
 	d.begin()
 	d.pushProcess()
-	d.pushNeeding()
+	d.pushNeeding("needing", "")
+	d.pushNeeding("offering", "  optional = true\n")
 	page := d.url() + "/external-auth/forge"
 
 	if _, stderr, err := d.try("create", "dev", "-t", "needing", "-y"); err == nil || !strings.Contains(stderr, page) || !strings.Contains(stderr, "The Forge") {
@@ -139,10 +140,14 @@ func TestExternalAuth(t *testing.T) {
 		t.Errorf("another host: %v\n%s", err, stderr)
 	}
 
-	// Another user's workspace has no access to it.
+	// Another user's workspace has no access to it. Where the login is optional, it is created without one.
 	bob := d.member("bob")
-	if _, stderr, err := d.tryAs("bob", "create", "bobs", "-t", "process", "-y", "--wait"); err != nil {
+	if _, stderr, err := d.tryAs("bob", "create", "bobs", "-t", "offering", "-y", "--wait"); err != nil {
 		t.Fatalf("bob's workspace: %v\n%s", err, stderr)
+	}
+	sum = sha256.Sum256(nil)
+	if out, stderr, err := d.tryAs("bob", "ssh", "bobs", "--", "echo $LOGIN_SUM"); err != nil || strings.TrimSpace(out) != hex.EncodeToString(sum[:]) {
+		t.Errorf("the template got the sum %q for bob, want that of nothing: %v\n%s", out, err, stderr)
 	}
 	if out, stderr, err := d.tryAs("bob", "ssh", "bobs", "--", "coder external-auth access-token forge"); status(err) != 1 || strings.TrimSpace(out) != page {
 		t.Errorf("bob's token: %v, %q, %q, want the page's address and status 1", err, out, stderr)
@@ -177,10 +182,10 @@ func TestExternalAuth(t *testing.T) {
 	}
 }
 
-// pushNeeding pushes the process starter with a login that it needs.
-func (d *deployment) pushNeeding() {
+// pushNeeding pushes the process starter with a login, which the template needs unless its block says more.
+func (d *deployment) pushNeeding(name, more string) {
 	d.t.Helper()
-	from, dir := filepath.Join(d.dir, "process"), filepath.Join(d.dir, "needing")
+	from, dir := filepath.Join(d.dir, "process"), filepath.Join(d.dir, name)
 	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 		d.t.Fatal(err)
 	}
@@ -192,7 +197,7 @@ func (d *deployment) pushNeeding() {
 	if _, err := f.WriteString(`
 data "coder_external_auth" "forge" {
   id = "forge"
-}
+` + more + `}
 resource "coder_env" "login" {
   agent_id = coder_agent.main.id
   name     = "LOGIN_SUM"
@@ -201,7 +206,7 @@ resource "coder_env" "login" {
 `); err != nil {
 		d.t.Fatal(err)
 	}
-	d.coder("templates", "push", "needing", "-d", dir, "-y")
+	d.coder("templates", "push", name, "-d", dir, "-y")
 }
 
 // neverInPlain searches everything that the deployment has written for the provider's tokens: the database's files, the logs of

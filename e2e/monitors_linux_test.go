@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,7 +13,7 @@ import (
 )
 
 // TestMonitors fills a volume of a workspace, and empties it again: its owner is notified once, also across restarts of the server and
-// the agent's connection.
+// the agent's connection. Beside it runs a workspace that monitors its memory and not the volume.
 func TestMonitors(t *testing.T) {
 	t.Parallel()
 	asRoot(t)
@@ -35,31 +37,37 @@ func TestMonitors(t *testing.T) {
 		t.Fatal(err)
 	}
 	const agent = "resource \"coder_agent\" \"main\" {\n"
-	monitors := func(threshold string) {
+	monitors := func(memory, volumes bool, threshold int) {
 		t.Helper()
-		block := agent + "  resources_monitoring {\n    memory {\n      enabled   = true\n      threshold = 100\n    }\n" +
-			"    volume {\n      path      = \"" + volume + "\"\n      enabled   = true\n      threshold = " + threshold + "\n    }\n  }\n"
+		block := agent + fmt.Sprintf("  resources_monitoring {\n    memory {\n      enabled   = %t\n      threshold = 1\n    }\n"+
+			"    volume {\n      path      = %q\n      enabled   = %t\n      threshold = %d\n    }\n  }\n", memory, volume, volumes, threshold)
 		if err := os.WriteFile(file, []byte(strings.Replace(string(main), agent, block, 1)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	push := []string{"templates", "push", "process", "-d", filepath.Dir(file), "-y"}
-	monitors("180")
+	monitors(false, true, 180)
 	if _, stderr, err := d.try(push...); err == nil || !strings.Contains(stderr, "main.tf") || !strings.Contains(stderr, "range (0 - 100), got 180") {
 		t.Fatalf("a threshold of 180: %v\n%s", err, stderr)
 	}
-	monitors("80")
+	monitors(false, true, 80)
 	d.coder(push...)
 	d.coder("create", "dev", "-t", "process", "-y")
+	monitors(true, false, 1)
+	d.coder(push...)
+	d.coder("create", "small", "-t", "process", "-y")
 
-	inbox := func() (titles []string) {
+	inboxOf := func(workspace string) (titles []string) {
 		var all sdk.ListInboxNotificationsResponse
 		d.get("/api/v2/notifications/inbox?format=plaintext", &all)
 		for _, n := range all.Notifications {
-			titles = append(titles, n.Title+": "+n.Content)
+			if strings.HasPrefix(n.Title, `Workspace "`+workspace+`"`) {
+				titles = append(titles, n.Title+": "+n.Content)
+			}
 		}
 		return titles
 	}
+	inbox := func() []string { return inboxOf("dev") }
 	warns := func() bool {
 		return strings.Contains(d.coder("show", "dev"), "volume "+volume+" is 87% full (threshold 80%)")
 	}
@@ -73,6 +81,18 @@ func TestMonitors(t *testing.T) {
 	await(t, "coder show warns", warns)
 	want := `Workspace "dev" is low on disk space: In your workspace dev, ` + volume + " is 87 % full (threshold 80 %)."
 	await(t, "a notification", func() bool { all := inbox(); return len(all) == 1 && strings.HasPrefix(all[0], want) })
+
+	// Every machine uses more than 1 % of its memory. The workspace that does not monitor it is not warned about it, nor the other one
+	// about the volume.
+	low := regexp.MustCompile(`memory is \d+% full \(threshold 1%\)`)
+	await(t, "coder show warns about the memory", func() bool { return low.MatchString(d.coder("show", "small")) })
+	await(t, "a notification about the memory", func() bool {
+		all := inboxOf("small")
+		return len(all) == 1 && strings.HasPrefix(all[0], `Workspace "small" is low on memory: `) && strings.Contains(all[0], "the threshold of 1 %")
+	})
+	if dev, small := d.coder("show", "dev"), d.coder("show", "small"); strings.Contains(dev, "memory is") || strings.Contains(small, volume) {
+		t.Errorf("a resource that is not monitored is warned about:\n%s%s", dev, small)
+	}
 
 	// Neither a new server nor a new connection of the agent repeats it.
 	if err := d.end(syscall.SIGTERM); err != nil {
@@ -88,7 +108,7 @@ func TestMonitors(t *testing.T) {
 	await(t, "coder show no longer warns", func() bool {
 		return !warns() && strings.Contains(d.coder("show", "dev"), "connected")
 	})
-	if all := inbox(); len(all) != 1 {
+	if all := append(inbox(), inboxOf("small")...); len(all) != 2 {
 		t.Errorf("notifications: %q", all)
 	}
 }

@@ -311,6 +311,53 @@ func TestPrebuildsOfOldVersions(t *testing.T) {
 	}
 }
 
+// TestScheduledPrebuilds checks that there are as many prebuilt workspaces as the hour in the schedule's time zone asks for.
+func TestScheduledPrebuilds(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1, Timezone: "Asia/Tokyo", Schedule: []*provisionerpb.PrebuildSchedule{
+		{Cron: "* 9-17 * * 1-5", Instances: 3}, {Cron: "* 10-11 * * 6", Instances: 0},
+	}})
+	monday := time.Now().UTC().Truncate(24 * time.Hour)
+	for monday.Weekday() != time.Monday {
+		monday = monday.Add(24 * time.Hour)
+	}
+	for _, c := range []struct {
+		at   time.Duration // since Monday, 00:00 UTC: 09:00 in Tokyo
+		want int
+	}{{-time.Second, 1}, {0, 3}, {9*time.Hour - time.Second, 3}, {9 * time.Hour, 1}, {5*24*time.Hour + time.Hour, 0}, {5*24*time.Hour + 3*time.Hour, 1}} {
+		before := len(w.prebuilt())
+		w.now = monday.Add(c.at)
+		schedule(t, w.Server, w.now)
+		for range max(c.want-before, before-c.want) { // starts or deletions
+			job := w.Daemon().Next()
+			job.Finish(coderdtest.Built("state"))
+		}
+		w.run(c.want)
+	}
+}
+
+// TestExpiringPrebuilds checks that a prebuilt workspace that is older than its preset allows is replaced.
+func TestExpiringPrebuilds(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1, TtlSeconds: 3600})
+	w.run(1)
+	w.start()
+	old := w.prebuilt()[0]
+	w.now = old.CreatedAt.Add(time.Hour - time.Second)
+	w.run(1)
+	if w.prebuilt()[0].LatestBuild.Transition != sdk.TransitionStart {
+		t.Fatal("a prebuilt workspace is deleted before it expires")
+	}
+	w.now = old.CreatedAt.Add(time.Hour + time.Second)
+	w.run(2)
+	for range 2 { // the deletion and the new one
+		w.Daemon().Next().Finish(coderdtest.Built("state"))
+	}
+	if got := w.prebuilt(); len(got) != 1 || got[0].ID == old.ID {
+		t.Errorf("after the expiration: %+v", got)
+	}
+}
+
 // TestFailingPrebuilds checks that a template that cannot be built does not fill the queue, and that an administrator can try again.
 func TestFailingPrebuilds(t *testing.T) {
 	t.Parallel()

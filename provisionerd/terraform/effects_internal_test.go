@@ -8,7 +8,8 @@ import (
 )
 
 // effects lists, by the test that shows it, which attributes have their effect: in the shell, on a page, or in a build. A test is named by its
-// file, and a colon and its name if the file has others. TestEveryFieldArrives shows less: that a value arrives.
+// file, and a colon and its name if the file has others. TestEveryFieldArrives shows less: that a value arrives. TestReference fails for an
+// attribute of the provider that is not here.
 var effects = map[string][]string{
 	"agent/duties_test.go: TestAppHealth": {
 		"coder_app.healthcheck.interval", "coder_app.healthcheck.threshold", "coder_app.healthcheck.url",
@@ -19,15 +20,26 @@ var effects = map[string][]string{
 	"coderd/agents/keys_test.go: TestNoUserData": {
 		"coder_agent.api_key_scope",
 	},
+	"coderd/workspaces/prebuilds_test.go: TestScheduledPrebuilds": {
+		"data.coder_workspace_preset.prebuilds.scheduling.schedule.cron",
+		"data.coder_workspace_preset.prebuilds.scheduling.schedule.instances",
+		"data.coder_workspace_preset.prebuilds.scheduling.timezone",
+	},
+	"coderd/workspaces/prebuilds_test.go: TestExpiringPrebuilds": {
+		"data.coder_workspace_preset.prebuilds.expiration_policy.ttl",
+	},
 	"e2e/devcontainer_linux_test.go: TestDevcontainer": {
 		"coder_devcontainer.agent_id", "coder_devcontainer.workspace_folder",
+		"coder_devcontainer.config_path", "coder_devcontainer.subagent_id",
 	},
 	"e2e/extauth_test.go: TestExternalAuth": {
 		"data.coder_external_auth.access_token", "data.coder_external_auth.id",
+		"data.coder_external_auth.optional",
 	},
 	"e2e/monitors_linux_test.go: TestMonitors": {
 		"coder_agent.resources_monitoring.volume.enabled", "coder_agent.resources_monitoring.volume.path",
 		"coder_agent.resources_monitoring.volume.threshold",
+		"coder_agent.resources_monitoring.memory.enabled", "coder_agent.resources_monitoring.memory.threshold",
 	},
 	"e2e/prebuilds_test.go: TestPrebuiltWorkspace": {
 		"data.coder_workspace_preset.prebuilds.instances",
@@ -44,15 +56,18 @@ var effects = map[string][]string{
 		"data.coder_workspace.transition", "data.coder_workspace_owner.email", "data.coder_workspace_owner.full_name",
 		"data.coder_workspace_owner.groups", "data.coder_workspace_owner.id", "data.coder_workspace_owner.login_type",
 		"data.coder_workspace_owner.name", "data.coder_workspace_owner.rbac_roles", "data.coder_workspace_owner.ssh_public_key",
+		"data.coder_workspace.access_port",
 	},
 	"e2e/testdata/external.txtar": {
 		"coder_external_agent.agent_id",
 	},
 	"e2e/testdata/parameters.txtar": {
 		"data.coder_parameter.ephemeral", "data.coder_parameter.validation.max", "data.coder_parameter.validation.min",
+		"data.coder_parameter.validation.max_disabled", "data.coder_parameter.validation.min_disabled",
 	},
 	"e2e/testdata/presets.txtar": {
 		"data.coder_workspace_preset.default", "data.coder_workspace_preset.name", "data.coder_workspace_preset.parameters",
+		"data.coder_workspace_preset.id",
 	},
 	"e2e/testdata/provisioners.txtar": {
 		"data.coder_workspace_tags.tags",
@@ -98,10 +113,12 @@ var effects = map[string][]string{
 		"coder_agent.metadata.timeout", "coder_agent.order", "coder_agent.troubleshooting_url", "coder_app.group", "coder_app.hidden",
 		"coder_app.icon", "coder_app.order", "coder_app.tooltip", "coder_metadata.hide", "coder_metadata.icon",
 		"coder_metadata.item.key", "coder_metadata.item.sensitive", "coder_metadata.item.value",
+		"coder_metadata.item.is_null", "coder_script.icon",
 	},
 	"site/e2e/effects.test.ts: shows the form as the template says": {
 		"data.coder_parameter.icon", "data.coder_parameter.option.description", "data.coder_parameter.option.icon",
 		"data.coder_parameter.order", "data.coder_workspace_preset.description",
+		"data.coder_parameter.optional", "data.coder_workspace_preset.icon",
 	},
 	"site/e2e/restart.test.ts: shows a masked parameter only when it is asked to": {
 		"data.coder_parameter.styling",
@@ -109,27 +126,6 @@ var effects = map[string][]string{
 	"site/src/lib/links.test.ts": {
 		"coder_app.open_in",
 	},
-}
-
-// unproven lists the attributes whose effect no test shows yet. TestReference fails for an attribute that is in neither list, or in both.
-var unproven = map[string]bool{
-	"coder_agent.resources_monitoring.memory.enabled":                     true,
-	"coder_agent.resources_monitoring.memory.threshold":                   true,
-	"coder_devcontainer.config_path":                                      true,
-	"coder_devcontainer.subagent_id":                                      true,
-	"coder_metadata.item.is_null":                                         true,
-	"coder_script.icon":                                                   true,
-	"data.coder_external_auth.optional":                                   true,
-	"data.coder_parameter.optional":                                       true,
-	"data.coder_parameter.validation.max_disabled":                        true,
-	"data.coder_parameter.validation.min_disabled":                        true,
-	"data.coder_workspace.access_port":                                    true,
-	"data.coder_workspace_preset.icon":                                    true,
-	"data.coder_workspace_preset.id":                                      true,
-	"data.coder_workspace_preset.prebuilds.expiration_policy.ttl":         true,
-	"data.coder_workspace_preset.prebuilds.scheduling.schedule.cron":      true,
-	"data.coder_workspace_preset.prebuilds.scheduling.schedule.instances": true,
-	"data.coder_workspace_preset.prebuilds.scheduling.timezone":           true,
 }
 
 // effectOf returns the test that shows an attribute's effect, or "".

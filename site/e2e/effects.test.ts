@@ -54,6 +54,13 @@ resource "coder_app" "d" {
   url      = "http://localhost:1"
   hidden   = true
 }
+resource "coder_script" "prints" {
+  agent_id     = coder_agent.main.id
+  display_name = "Prints"
+  icon         = "/icon/docker.svg"
+  run_on_start = true
+  script       = "echo printed by the script"
+}
 resource "terraform_data" "shown" {
   input = coder_agent.absent.id
 }
@@ -73,6 +80,10 @@ resource "coder_metadata" "shown" {
   item {
     key   = "nothing"
     value = null
+  }
+  item {
+    key   = "blank"
+    value = ""
   }
 }
 resource "coder_metadata" "secretive" {
@@ -103,6 +114,7 @@ data "coder_parameter" "first" {
 data "coder_workspace_preset" "big" {
   name        = "Big"
   description = "For heavy work"
+  icon        = "/icon/widgets.svg"
   parameters  = { first = "2" }
 }
 `;
@@ -155,6 +167,14 @@ it("shows agents, apps and resources as the template says", async () => {
   await values.getByText("the script did not end within 1s").waitFor();
   expect((await values.locator("dt").allInnerTexts()).slice(-3)).toEqual(["Sooner", "Later", "slow"]);
 
+  // A script's icon, beside what it prints.
+  await main.getByRole("tab", { name: "Logs" }).click();
+  const line = main
+    .getByRole("log")
+    .locator("div")
+    .filter({ hasText: /^Prints\s*printed by the script$/ });
+  expect(await line.last().locator("img").getAttribute("src")).toBe("/icon/docker.svg");
+
   // Resources and their metadata.
   const resources = page.locator("section").filter({ has: page.getByRole("heading", { name: "Resources" }) });
   const shown = resources.getByRole("listitem").filter({ hasText: "shown" });
@@ -164,6 +184,7 @@ it("shows agents, apps and resources as the template says", async () => {
   await shown.getByRole("button", { name: "Show secret value" }).click();
   await shown.getByText("open-sesame").waitFor();
   expect(await shown.innerText()).not.toContain("nothing");
+  expect(await shown.innerText()).toContain("blank");
   expect(await resources.innerText()).not.toContain("secretive");
 });
 
@@ -179,6 +200,9 @@ it("shows the form as the template says", async () => {
   expect(order.filter((id) => /first|second/.test(id))).toEqual(["parameter-first", "parameter-second"]);
   await page.getByLabel("Preset").selectOption({ label: "Big" });
   await page.getByText("For heavy work").waitFor();
+  expect(await page.locator("main img").evaluateAll((all) => all.map((e) => e.getAttribute("src")))).toContain(
+    "/icon/widgets.svg",
+  );
   expect(await first.locator("input:checked").getAttribute("value")).toBe("2");
   await first.getByText("The smaller one").waitFor();
   expect(await first.locator("img").getAttribute("src")).toBe("/icon/code.svg");

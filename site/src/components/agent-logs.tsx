@@ -1,18 +1,25 @@
 import { useCallback, useMemo, useState } from "react";
 import { useAgentLog } from "~/api/logs";
-import type { WorkspaceAgent } from "~/api/types";
+import type { AgentLogSource, WorkspaceAgent } from "~/api/types";
 import { plural } from "~/lib/format";
 import { LogText, useWrap, WrapButton, wrapped } from "./log-line";
 import { LogScroller } from "./log-scroller";
 import { Select } from "./form";
-import { cx } from "./ui";
+import { cx, Icon } from "./ui";
+
+const SourceName = ({ of: s }: { of: AgentLogSource | undefined }) => (
+  <span className="flex w-[112px] shrink-0 items-center gap-[4px] text-[#8791a3] max-sm:w-[72px]">
+    {s?.icon && <Icon src={s.icon} name={s.display_name} className="size-[14px]" />}
+    <span className="min-w-0 truncate">{s?.display_name}</span>
+  </span>
+);
 
 // AgentLogs shows what an agent's scripts print, of all or of one source.
 export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: boolean }) {
   const { lines, state } = useAgentLog(agent.id, !running);
   const [source, setSource] = useState("");
   const shown = useMemo(() => (source ? lines.filter((l) => l.source_id === source) : lines), [lines, source]);
-  const names = useMemo(() => new Map(agent.log_sources.map((s) => [s.id, s.display_name])), [agent.log_sources]);
+  const sources = useMemo(() => new Map(agent.log_sources.map((s) => [s.id, s])), [agent.log_sources]);
   const id = useCallback((i: number) => shown[i]!.id, [shown]);
   const wrap = useWrap();
   return (
@@ -61,11 +68,7 @@ export function AgentLogs({ agent, running }: { agent: WorkspaceAgent; running: 
         >
           {(i) => (
             <div className="flex gap-[12px] px-[12px]">
-              {!source && (
-                <span className="w-[112px] shrink-0 truncate text-[#8791a3] max-sm:w-[72px]">
-                  {names.get(shown[i]!.source_id) ?? ""}
-                </span>
-              )}
+              {!source && <SourceName of={sources.get(shown[i]!.source_id)} />}
               <span className={wrap.wraps ? cx("min-w-0 flex-1", wrapped) : ""}>
                 <LogText text={shown[i]!.output} level={shown[i]!.level} />
               </span>

@@ -36,12 +36,13 @@ function NewWorkspace({ template }: { template: Template }) {
   const [name, setName] = useState(params.get("name") ?? "");
   const [owner, setOwner] = useState(me.id);
   const [preset, setPreset] = useState("");
+  const chosen = presets.data?.find((p) => p.ID === preset);
   const earlier = useQuery(queries.autofill(owner, template.id)).data ?? [];
   const form = useParameters(version, owner);
   const logins = useLogins(version, owner === me.id);
-  const choose = (chosen: Preset | undefined) => {
-    setPreset(chosen?.ID ?? "");
-    if (chosen) form.setAll(Object.fromEntries(chosen.Parameters.map((p) => [p.Name, p.Value])));
+  const choose = (p: Preset | undefined) => {
+    setPreset(p?.ID ?? "");
+    if (p) form.setAll(Object.fromEntries(p.Parameters.map(({ Name, Value }) => [Name, Value])));
   };
   // A link can fill in values: ?param.region=eu.
   useEffect(() => {
@@ -111,26 +112,23 @@ function NewWorkspace({ template }: { template: Template }) {
               </Field>
             )}
             {(presets.data?.length ?? 0) > 0 && (
-              <Field
-                label="Preset"
-                hint={
-                  presets.data!.find((p) => p.ID === preset)?.Description ||
-                  "Fills in the parameters below. You can change them."
-                }
-              >
+              <Field label="Preset" hint={chosen?.Description || "Fills in the parameters below. You can change them."}>
                 {(props) => (
-                  <Select
-                    {...props}
-                    value={preset}
-                    onChange={(e) => choose(presets.data!.find((p) => p.ID === e.target.value))}
-                  >
-                    <option value="">None</option>
-                    {presets.data!.map((p) => (
-                      <option key={p.ID} value={p.ID}>
-                        {p.Name}
-                      </option>
-                    ))}
-                  </Select>
+                  <span className="flex items-center gap-2">
+                    {chosen?.Icon && <Icon src={chosen.Icon} name={chosen.Name} />}
+                    <Select
+                      {...props}
+                      value={preset}
+                      onChange={(e) => choose(presets.data!.find((p) => p.ID === e.target.value))}
+                    >
+                      <option value="">None</option>
+                      {presets.data!.map((p) => (
+                        <option key={p.ID} value={p.ID}>
+                          {p.Name}
+                        </option>
+                      ))}
+                    </Select>
+                  </span>
                 )}
               </Field>
             )}
