@@ -232,7 +232,7 @@ func TestWorkspacesNameTheReadersPermissions(t *testing.T) {
 	all := sdk.WorkspacePermissions{Connect: true, Build: true, Update: true, Delete: true, Share: true, Withdraw: true}
 	check("ann", false, all)
 	check("tom", false, sdk.WorkspacePermissions{})
-	check("olga", false, sdk.WorkspacePermissions{Build: true, Update: true, Delete: true, Withdraw: true, Transfer: true})
+	check("olga", false, sdk.WorkspacePermissions{Build: true, Update: true, Delete: true, Withdraw: true, Transfer: true, RestoreState: true})
 	for role, want := range map[string]sdk.WorkspacePermissions{
 		sdk.RoleUse:   {Connect: true},
 		sdk.RoleAdmin: {Connect: true, Build: true, Update: true, Share: true, Withdraw: true},

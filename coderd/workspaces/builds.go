@@ -315,13 +315,8 @@ func (s *Service) getBuildState(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(state) == 0 {
-		removed, err := s.opts.DB.GetStateRemoved(r.Context(), b.ID)
-		if err != nil {
-			return fmt.Errorf("read state: %w", err)
-		}
-		if removed != nil {
-			return fault.New(fault.NotFound, "The state of build %d was removed on %s.", b.BuildNumber, removed.UTC().Format(time.DateOnly)).
-				WithDetail("The server keeps the states of the newest builds only (--build-state-retention). Choose a newer build.")
+		if err := s.removed(r.Context(), b.ID, b.BuildNumber); err != nil {
+			return err
 		}
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")

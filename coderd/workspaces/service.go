@@ -117,6 +117,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST /api/v2/workspaces/{workspace}/builds", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.createBuild, audit.On(audit.Start, audit.Workspace))
 	mux.Handle("POST /api/v2/workspaces/{workspace}/restart", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.restart, audit.On(audit.Start, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/builds", readBuild, s.listBuilds)
+	mux.Handle("GET /api/v2/workspaces/{workspace}/states", readBuild, s.listStates)
+	mux.Handle("POST /api/v2/workspacebuilds/{workspacebuild}/restore", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.restoreState, audit.On(audit.Start, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/timings", readBuild, s.getLatestTimings)
 	mux.Handle("GET /api/v2/users/{user}/workspace/{workspacename}/builds/{buildnumber}", readBuild, s.getBuildByNumber)
 	mux.Handle("GET /api/v2/workspacebuilds/{workspacebuild}", readBuild, s.getBuild)

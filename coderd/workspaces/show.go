@@ -81,6 +81,8 @@ func permissions(viewer rbac.Actor, w dbsqlc.Workspace) sdk.WorkspacePermissions
 		Share:    may(rbac.Share),
 		Withdraw: may(rbac.Withdraw),
 		Transfer: may(rbac.Transfer),
+
+		RestoreState: viewer.May(rbac.Update, o.As(rbac.WorkspaceState)) == nil,
 	}
 }
 

@@ -128,6 +128,29 @@ type UpdateStateRequest struct {
 	Force bool   `json:"force,omitempty"` // the state may be older, or have another lineage
 }
 
+// StoredState identifies the Terraform state that a build left (GET workspaces/{w}/states). Problem says why no build can start from it; the
+// fields after it are then zero.
+type StoredState struct {
+	BuildID       uuid.UUID  `json:"build_id"`
+	BuildNumber   int32      `json:"build_number"`
+	Transition    Transition `json:"transition"`
+	JobStatus     JobStatus  `json:"job_status"`
+	CreatedAt     time.Time  `json:"created_at"`
+	InitiatorID   uuid.UUID  `json:"initiator_id"`
+	InitiatorName string     `json:"initiator_name"`
+	Problem       string     `json:"problem,omitempty"`
+	Lineage       string     `json:"lineage,omitempty"` // the same for all states that follow from one another
+	Serial        uint64     `json:"serial"`            // grows with every change
+	Resources     int        `json:"resources"`         // instances of managed resources
+	Size          int64      `json:"size"`              // bytes
+}
+
+// RestoreStateRequest builds a workspace from the state that an earlier build left (POST workspacebuilds/{b}/restore): with the transition and
+// the template version of its latest build.
+type RestoreStateRequest struct {
+	Reason BuildReason `json:"reason,omitempty"`
+}
+
 // WorkspaceResource is one Terraform resource of a build.
 type WorkspaceResource struct {
 	ID         uuid.UUID              `json:"id"`
@@ -193,6 +216,15 @@ func (c *Client) CancelBuild(ctx context.Context, id uuid.UUID) error {
 // BuildState copies the build's Terraform state to w.
 func (c *Client) BuildState(ctx context.Context, id uuid.UUID, w io.Writer) error {
 	return c.download(ctx, "workspacebuilds/"+id.String()+"/state", w)
+}
+
+// States lists the states that the newest builds of a workspace left, the newest first.
+func (c *Client) States(ctx context.Context, workspace uuid.UUID) ([]StoredState, error) {
+	return get[[]StoredState](ctx, c, "workspaces/"+workspace.String()+"/states")
+}
+
+func (c *Client) RestoreState(ctx context.Context, build uuid.UUID, req RestoreStateRequest) (WorkspaceBuild, error) {
+	return send[WorkspaceBuild](ctx, c, http.MethodPost, "workspacebuilds/"+build.String()+"/restore", req)
 }
 
 func (c *Client) UpdateBuildState(ctx context.Context, id uuid.UUID, req UpdateStateRequest) error {

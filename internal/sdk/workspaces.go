@@ -60,6 +60,8 @@ type WorkspacePermissions struct {
 	// Withdraw is to see with whom it is shared, and to end or lower that.
 	Withdraw bool `json:"withdraw"`
 	Transfer bool `json:"transfer"` // give it to another user
+	// RestoreState is to see which Terraform states are stored, and to build from one of them.
+	RestoreState bool `json:"restore_state"`
 }
 
 // FullName returns "owner/name".

@@ -132,6 +132,9 @@ export const queries = {
     ask<t.BuildParameter[]>(["workspaces", "parameters", build], `workspacebuilds/${build}/parameters`),
   buildTimings: (build: string) =>
     ask<t.BuildTimings>(["workspaces", "timings", build], `workspacebuilds/${build}/timings`),
+  // at is the build and its status: each leaves another state.
+  workspaceStates: (workspace: string, at: string) =>
+    ask<t.StoredState[]>(["workspaces", "states", workspace, at], `workspaces/${workspace}/states`),
   workspaceSharing: (workspace: string) =>
     ask<t.WorkspaceACL>(["workspaces", "sharing", workspace], `workspaces/${workspace}/acl`),
   portShares: (workspace: string) =>

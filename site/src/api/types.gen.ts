@@ -386,6 +386,29 @@ export interface UpdateStateRequest {
   force?: boolean; // the state may be older, or have another lineage
 }
 
+// StoredState identifies the Terraform state that a build left (GET workspaces/{w}/states). Problem says why no build can start from it; the
+// fields after it are then zero.
+export interface StoredState {
+  build_id: string;
+  build_number: number;
+  transition: Transition;
+  job_status: JobStatus;
+  created_at: string;
+  initiator_id: string;
+  initiator_name: string;
+  problem?: string;
+  lineage?: string; // the same for all states that follow from one another
+  serial: number; // grows with every change
+  resources: number; // instances of managed resources
+  size: number; // bytes
+}
+
+// RestoreStateRequest builds a workspace from the state that an earlier build left (POST workspacebuilds/{b}/restore): with the transition and
+// the template version of its latest build.
+export interface RestoreStateRequest {
+  reason?: BuildReason;
+}
+
 // WorkspaceResource is one Terraform resource of a build.
 export interface WorkspaceResource {
   id: string;
@@ -2209,6 +2232,7 @@ export interface WorkspacePermissions {
   share: boolean; // give others access
   withdraw: boolean;
   transfer: boolean; // give it to another user
+  restore_state: boolean;
 }
 
 export interface WorkspaceHealth {

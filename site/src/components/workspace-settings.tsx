@@ -1,6 +1,6 @@
-// A workspace's settings: name, autostart, autostop and parameters.
+// A workspace's settings: name, autostart, autostop, parameters and states.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Suspense, useMemo, useState } from "react";
+import { lazy, Suspense, useMemo, useState } from "react";
 import { useLocation } from "wouter";
 import { asked, createBuild, reread } from "~/api/actions";
 import { send } from "~/api/client";
@@ -24,6 +24,8 @@ import { isBusy } from "./status";
 import { Button, Card, cx, ErrorNote, Note, Pending } from "./ui";
 import { ActionDialog } from "./workspace-actions";
 
+const WorkspaceStates = lazy(() => import("./workspace-states"));
+
 export function WorkspaceSettings({ workspace: w }: { workspace: Workspace }) {
   return (
     <>
@@ -33,6 +35,11 @@ export function WorkspaceSettings({ workspace: w }: { workspace: Workspace }) {
         <Autostop workspace={w} />
         <General workspace={w} />
       </div>
+      {w.permissions.restore_state && (
+        <Suspense>
+          <WorkspaceStates workspace={w} />
+        </Suspense>
+      )}
     </>
   );
 }

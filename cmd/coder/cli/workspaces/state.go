@@ -122,15 +122,15 @@ func runStatePush(g *global.Flags, cmd *cobra.Command, args []string, opts *push
 	if err != nil {
 		return err
 	}
-	return pushState(g, cmd, client, ws, build, state, opts, "the given state")
+	return pushState(g, cmd, client, ws, build, state, opts)
 }
 
-// pushState gives a workspace the state, and builds it as build was unless opts forbid that. what describes the state.
-func pushState(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, state []byte, opts *pushOptions, what string) error {
+// pushState gives a workspace the state, and builds it as build was unless opts forbid that.
+func pushState(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, state []byte, opts *pushOptions) error {
 	if opts.noBuild {
 		return client.UpdateBuildState(cmd.Context(), build.ID, sdk.UpdateStateRequest{State: state, Force: opts.force})
 	}
-	if err := g.Confirm(cmd, opts.yes, fmt.Sprintf("Build %s from %s?", ws.FullName(), what), true); err != nil {
+	if err := g.Confirm(cmd, opts.yes, fmt.Sprintf("Build %s from the given state?", ws.FullName()), true); err != nil {
 		return err
 	}
 	next, err := client.CreateBuild(cmd.Context(), ws.ID, sdk.CreateBuildRequest{
