@@ -50,8 +50,8 @@ type Options struct {
 	StatsInterval time.Duration
 	// MonitorInterval is how often the agent measures the memory and the volumes that its template monitors. 0 means 10 seconds.
 	MonitorInterval time.Duration
-	// Stopped is called when the workspace stops but the machine may outlive that, with the token with which the next start admits the agent. Run
-	// then stops and returns nil; the caller should start the process again with that token and Returning. If nil, the agent ends for good.
+	// Stopped is called when the workspace stops but the machine may outlive that, or the server has refused an agent that may have missed the
+	// stop, with the token with which the next start admits the agent. Run then stops and returns nil; the caller should start the process again with that token and Returning. If nil, the agent ends for good.
 	Stopped func(secret.Token)
 	// Returning is set if this is the agent of a workspace that stopped: Run waits until a start admits it, and returns nil if none ever will.
 	Returning bool

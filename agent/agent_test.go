@@ -22,7 +22,9 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/agent/speed"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/secret"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -255,6 +257,21 @@ func TestServerAsksToStop(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRefusedAgentReturns checks that an agent whose token is not valid any more, because it was offline when its workspace stopped, hands on the
+// token with which it can return.
+func TestRefusedAgentReturns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stop := w.run(t)
+	w.expectStates(t, starting, ready)
+	w.refusal = fault.New(fault.Unauthenticated, "This agent token is not valid.")
+	close(w.removed)
+	if next := <-w.next; next != secret.Token("x").Offline() {
+		t.Errorf("the agent returns with the token %s", next)
+	}
+	stop() // it has ended on its own, without an error
 }
 
 // TestEndedByItsMachine checks that an agent that its machine ends does not wait for another start.

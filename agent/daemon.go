@@ -24,6 +24,7 @@ import (
 	"github.com/codermesh/codermesh/agent/terminal"
 	"github.com/codermesh/codermesh/agent/usage"
 	"github.com/codermesh/codermesh/internal/connset"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -132,7 +133,7 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	})
 
 	var refused error
-	awaitStart := false
+	awaitStart, listening := false, true
 	select {
 	case <-ctx.Done():
 		d.log.Info("agent is asked to stop")
@@ -148,13 +149,18 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	case <-d.mesh.Done():
 		refused = d.mesh.Err()
 		d.log.Warn("agent was removed from the mesh", "err", refused)
+		// The workspace may have stopped while this machine was offline: the server knows whether the agent can return.
+		if code := fault.CodeOf(refused); d.opts.Stopped != nil && (code == fault.Unauthenticated || code == fault.Forbidden) {
+			d.opts.Stopped(d.offlineToken())
+			refused, listening = nil, false
+		}
 	}
 	stopStarting()
 	<-started
 	if awaitStart {
 		d.awaitStart(work) // first, because the build may end before the stop scripts do
 	}
-	d.stop(work, refused == nil)
+	d.stop(work, listening && refused == nil)
 	cancel()
 	err := d.close()
 	if refused != nil {
@@ -180,6 +186,14 @@ func (d *daemon) awaitStart(ctx context.Context) {
 		return
 	}
 	d.opts.Stopped(secret.Token(answer.Msg.GetToken()))
+}
+
+// offlineToken returns the token with which the next start admits this agent if it was offline at the stop. An agent that has returned keeps its own.
+func (d *daemon) offlineToken() secret.Token {
+	if d.opts.Returning {
+		return d.opts.Token
+	}
+	return d.opts.Token.Offline()
 }
 
 // close hangs up sessions and ends everything else.

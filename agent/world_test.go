@@ -50,6 +50,8 @@ type world struct {
 	stats     []*agentpb.StatsRequest
 	shutdown  chan string
 	final     bool                  // the agent ends with the workspace
+	removed   chan struct{}         // closed when the server has refused the agent
+	refusal   error                 // set before
 	next      chan secret.Token     // that the agent hands on when the workspace stops
 	renewed   chan struct{}         // the server reports that the manifest has changed
 	conns     map[net.Conn]struct{} // of the server
@@ -73,7 +75,7 @@ type world struct {
 func newWorld(t testing.TB, scripts ...*agentpb.Script) *world {
 	t.Helper()
 	w := &world{
-		dir: t.TempDir(), changed: make(chan struct{}), shutdown: make(chan string, 1), next: make(chan secret.Token, 1), renewed: make(chan struct{}, 1),
+		dir: t.TempDir(), changed: make(chan struct{}), shutdown: make(chan string, 1), removed: make(chan struct{}), next: make(chan secret.Token, 1), renewed: make(chan struct{}, 1),
 		done: make(map[string]*agentpb.ScriptDoneRequest), lines: make(map[string][]string),
 		conns: make(map[net.Conn]struct{}), ports: make(map[uint16]net.Listener), health: make(map[string][]agentpb.Health),
 		connections: make(map[uuid.UUID]*agentpb.Connection),
@@ -355,8 +357,8 @@ func (w *world) Measure(_ context.Context, which func(uuid.UUID) bool) []tailnet
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(w.paths), func(p tailnet.PeerStatus) bool { return !which(p.ID) })
 }
-func (w *world) Done() <-chan struct{} { return nil }
-func (w *world) Err() error            { return nil }
+func (w *world) Done() <-chan struct{} { return w.removed }
+func (w *world) Err() error            { return w.refusal }
 func (w *world) Close() error          { return nil }
 
 // run starts an agent in the world. stop shuts it down in an orderly way.

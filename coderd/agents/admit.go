@@ -57,6 +57,9 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 		return Agent{}, fault.New(fault.Unauthenticated, "This agent token is not valid.").
 			WithDetail("The workspace is stopped or deleted, or was rebuilt with another token.")
 	}
+	if err == nil && row.Unsettled {
+		err = s.opts.DB.SettleReturnToken(ctx, dbsqlc.SettleReturnTokenParams{ID: row.ID, TokenHash: token.Hash()})
+	}
 	if err != nil {
 		return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
 	}

@@ -306,6 +306,9 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 	if err := s.tookManifest(ctx, c.agent, admitted.AwaitedBuild, hello); err != nil {
 		return err
 	}
+	if admitted.Stopping { // it was offline when the agents were asked
+		c.askShutdown("the workspace is stopping")
+	}
 	p := dbsqlc.AgentConnectedParams{
 		ID: c.agent, Version: short(hello.GetVersion(), maxText), ApiVersion: short(hello.GetApiVersion(), maxText),
 		OperatingSystem: short(hello.GetOperatingSystem(), maxText), Architecture: short(hello.GetArchitecture(), maxText),

@@ -2,6 +2,7 @@ package agents_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -173,5 +174,117 @@ func TestAwaitStartIsForMachinesOfTheWorkspace(t *testing.T) {
 				t.Errorf("got %v, want it to wait: %t", err, tt.kept)
 			}
 		})
+	}
+}
+
+// TestOfflineAtTheStop checks what an agent that was offline while its workspace stopped gets with the token that it derives from its own: nothing
+// before the next start has the agent, and nothing at all where the agent could not return.
+func TestOfflineAtTheStop(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before  string // run with the agent's id before the stop
+		asked   bool   // the agent was online, and got a return token
+		deleted bool
+		after   string // run with the workspace's id after the stop
+		kept    bool
+	}{
+		"stopped":          {kept: true},
+		"deleted":          {deleted: true},
+		"online":           {asked: true},
+		"unshared running": {before: unshare},
+		"unshared stopped": {before: `UPDATE workspaces SET sharing = '{"x": "use"}' WHERE id = (SELECT workspace_id FROM workspace_agents WHERE id = $1)`, after: `UPDATE workspaces SET sharing = '{}' WHERE id = $1`},
+		"new owner":        {after: `UPDATE workspaces SET owner_id = (SELECT id FROM users WHERE username = 'bob') WHERE id = $1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, b, id := running(t)
+			svc := agents.New(w.opts)
+			own := secret.Token("token-" + id.String())
+			expect := func(what string, token secret.Token, want fault.Code) {
+				t.Helper()
+				if a, err := svc.AuthenticateAgent(t.Context(), token); fault.CodeOf(err) != want || want == "" && a.ID != id {
+					t.Errorf("%s: got %v, %v, want %q", what, a, err, want)
+				}
+			}
+			expect("while the workspace runs", own.Offline(), fault.Unauthenticated)
+			for sql := range strings.SplitSeq(tt.before, ";") {
+				if sql != "" {
+					w.Exec(sql, id)
+				}
+			}
+			w.store(b, true, resource(id)) // a later report of the same build
+			transition := sdk.TransitionStop
+			if tt.deleted {
+				transition = sdk.TransitionDelete
+			}
+			stop := w.BuildRow(b.Workspace, transition, sdk.JobRunning)
+			if tt.asked {
+				if _, err := serve(t, svc).client(id).AwaitStart(t.Context(), connect.NewRequest(&agentpb.AwaitStartRequest{})); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expect("while the stop runs", own.Offline(), fault.Unauthenticated)
+			w.revoke(b.Workspace)
+			w.SetJobRow(stop.Job, sdk.JobSucceeded)
+			if tt.deleted {
+				w.Exec(`UPDATE workspaces SET deleted_at = now() WHERE id = $1`, b.Workspace)
+			}
+			if tt.after != "" {
+				w.Exec(tt.after, b.Workspace)
+			}
+			expect("its own token", own, fault.Unauthenticated)
+			if admitted, err := svc.Admitted(t.Context(), id); err != nil || slices.Contains(admitted, id) {
+				t.Errorf("stopped: admitted %v, %v", admitted, err)
+			}
+			waits := map[bool]fault.Code{true: fault.Unavailable, false: fault.Unauthenticated}[tt.kept]
+			expect("while the workspace is stopped", own.Offline(), waits)
+			if !tt.kept {
+				return
+			}
+
+			// The next start admits it, with a new token for machines that the start makes.
+			again := w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobSucceeded)
+			expect("before the start has the agent", own.Offline(), fault.Unauthenticated)
+			next := secret.Token("another-" + id.String())
+			res := resource(id)
+			res.Agents[0].Token = next.Reveal()
+			w.store(again, true, res)
+			expect("after the start", own.Offline(), "")
+			expect("its own token after the start", own, fault.Unauthenticated)
+
+			// It returns again with the same token if it is offline at the next stop, too, and not once another machine has come with the build's.
+			stop = w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobSucceeded)
+			w.revoke(b.Workspace)
+			expect("after another stop", own.Offline(), fault.Unavailable)
+			expect("that of a machine that never came", next.Offline(), fault.Unauthenticated)
+			again = w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobSucceeded)
+			w.store(again, true, res)
+			expect("the build's machine", next, "")
+			expect("the former machine", own.Offline(), fault.Unauthenticated)
+		})
+	}
+}
+
+const unshare = `UPDATE workspaces SET sharing = '{"x": "use"}' WHERE id = (SELECT workspace_id FROM workspace_agents WHERE id = $1);` +
+	`UPDATE workspaces SET sharing = '{}' WHERE id = (SELECT workspace_id FROM workspace_agents WHERE id = $1)`
+
+// TestAsksLateAgentsToStop: an agent that connects while its workspace stops is asked to run its stop scripts, as those were that were online.
+func TestAsksLateAgentsToStop(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	s := serve(t, agents.New(w.opts))
+	w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobRunning)
+	stream := s.client(id).Connect(t.Context())
+	if err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: &agentpb.Hello{ProtocolVersion: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := stream.Receive()
+		if err != nil {
+			t.Fatalf("the stream ended: %v", err)
+		}
+		if m.GetShutdown() != nil {
+			return
+		}
 	}
 }

@@ -165,7 +165,11 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 		params.WorkspaceID = &s.batch.WorkspaceID
 		params.BuildNumber = s.batch.BuildNumber
 		if a.GetToken() != "" && kin.parent == nil {
-			params.TokenHash = secret.Token(a.GetToken()).Hash()
+			token := secret.Token(a.GetToken())
+			params.TokenHash = token.Hash()
+			if !kin.external {
+				params.OfflineTokenHash = token.Offline().Hash()
+			}
 		}
 		if s.batch.Planned && existed {
 			params.TokenHash = before.TokenHash

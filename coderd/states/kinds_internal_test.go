@@ -19,6 +19,7 @@ var notSealed = map[string]string{
 	"provisioner_job_changes.digest":     "a hash of an address",
 	"provisioner_keys.secret_hash":       "a hash",
 	"workspace_agents.token_hash":        "a hash",
+	"workspace_agents.offline_token_hash": "a hash",
 	"workspace_agents.return_token_hash": "a hash",
 	"workspace_builds.state_key":         "the key's id, which the database copies from the state",
 	"workspace_proxies.token_hash":       "a hash",

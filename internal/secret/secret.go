@@ -33,6 +33,13 @@ func (t Token) Hash() []byte {
 	return sum[:]
 }
 
+// Offline returns the token that an agent derives from its own, which the server has refused: with it, the agent asks whether the next start of its
+// workspace admits it. It does not reveal the agent's own.
+func (t Token) Offline() Token {
+	sum := sha256.Sum256([]byte("offline agent " + string(t)))
+	return Token(hex.EncodeToString(sum[:]))
+}
+
 // Matches reports, in constant time, whether hash is the token's hash.
 func (t Token) Matches(hash []byte) bool { return subtle.ConstantTimeCompare(t.Hash(), hash) == 1 }
 

@@ -287,6 +287,9 @@ func (q *Queries) FinishScript(ctx context.Context, arg FinishScriptParams) (int
 
 const getAdmittedAgent = `-- name: GetAdmittedAgent :one
 SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, a.awaited_build, w.id AS workspace_id, w.owner_id, a.user_data,
+	(b.transition <> 'start')::boolean AS stopping,
+	COALESCE(b.transition = 'start' AND (a.token_hash = $1::bytea AND a.return_token_hash IS NOT NULL
+		OR a.return_token_hash = $1::bytea AND a.offline_token_hash IS NOT NULL), false)::boolean AS unsettled,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
@@ -295,8 +298,8 @@ JOIN LATERAL (
 	SELECT wb.build_number, wb.transition, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
 	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
 ) b ON true
-WHERE a.id = COALESCE($1::uuid, (SELECT t.id FROM workspace_agents t
-		WHERE t.token_hash = $2::bytea OR t.return_token_hash = $2::bytea ORDER BY t.build_number DESC LIMIT 1))
+WHERE a.id = COALESCE($2::uuid, (SELECT t.id FROM workspace_agents t
+		WHERE t.token_hash = $1::bytea OR t.return_token_hash = $1::bytea ORDER BY t.build_number DESC LIMIT 1))
 	AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
 	AND (b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number >= b.build_number))
@@ -306,8 +309,8 @@ LIMIT 1
 `
 
 type GetAdmittedAgentParams struct {
-	ID        *uuid.UUID
 	TokenHash []byte
+	ID        *uuid.UUID
 	Stopping  bool
 }
 
@@ -322,6 +325,8 @@ type GetAdmittedAgentRow struct {
 	WorkspaceID   uuid.UUID
 	OwnerID       uuid.UUID
 	UserData      bool
+	Stopping      bool
+	Unsettled     bool
 	Consented     bool
 }
 
@@ -330,7 +335,7 @@ type GetAdmittedAgentRow struct {
 // stay; agents of an instant claim are of a build that has not begun. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
 // scripts. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
 func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentParams) (GetAdmittedAgentRow, error) {
-	row := q.db.QueryRow(ctx, getAdmittedAgent, arg.ID, arg.TokenHash, arg.Stopping)
+	row := q.db.QueryRow(ctx, getAdmittedAgent, arg.TokenHash, arg.ID, arg.Stopping)
 	var i GetAdmittedAgentRow
 	err := row.Scan(
 		&i.ID,
@@ -343,13 +348,15 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 		&i.WorkspaceID,
 		&i.OwnerID,
 		&i.UserData,
+		&i.Stopping,
+		&i.Unsettled,
 		&i.Consented,
 	)
 	return i, err
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, awaited_build FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -395,13 +402,14 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.ParentID,
 		&i.Monitors,
 		&i.ReturnTokenHash,
+		&i.OfflineTokenHash,
 		&i.AwaitedBuild,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, awaited_build FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -447,13 +455,14 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.ParentID,
 		&i.Monitors,
 		&i.ReturnTokenHash,
+		&i.OfflineTokenHash,
 		&i.AwaitedBuild,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.awaited_build, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
@@ -512,6 +521,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.ParentID,
 		&i.WorkspaceAgent.Monitors,
 		&i.WorkspaceAgent.ReturnTokenHash,
+		&i.WorkspaceAgent.OfflineTokenHash,
 		&i.WorkspaceAgent.AwaitedBuild,
 		&i.WorkspaceName,
 		&i.OwnerID,
@@ -866,7 +876,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, awaited_build FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
 `
 
 func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
@@ -918,6 +928,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.ParentID,
 			&i.Monitors,
 			&i.ReturnTokenHash,
+			&i.OfflineTokenHash,
 			&i.AwaitedBuild,
 		); err != nil {
 			return nil, err
@@ -1393,7 +1404,7 @@ func (q *Queries) ResetScripts(ctx context.Context, agentID uuid.UUID) error {
 }
 
 const revokeAgents = `-- name: RevokeAgents :many
-UPDATE workspace_agents SET token_hash = NULL,
+UPDATE workspace_agents SET token_hash = NULL, return_token_hash = COALESCE(offline_token_hash, return_token_hash), offline_token_hash = NULL,
 	disconnected_at = CASE WHEN last_connected_at IS NOT NULL THEN COALESCE(disconnected_at, now()) END,
 	lifecycle_state = CASE WHEN lifecycle_state IN ('shutdown_timeout', 'shutdown_error') THEN lifecycle_state ELSE 'off' END,
 	lifecycle_changed_at = now()
@@ -1406,7 +1417,8 @@ type RevokeAgentsParams struct {
 	Kept        []uuid.UUID
 }
 
-// Ends the agents of a workspace that its newest build did not keep, and invalidates their tokens.
+// Ends the agents of a workspace that its newest build did not keep, and invalidates their tokens. The next start admits those that got no return
+// token, because they were offline, with the one that they derive from their own.
 func (q *Queries) RevokeAgents(ctx context.Context, arg RevokeAgentsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, revokeAgents, arg.WorkspaceID, arg.Kept)
 	if err != nil {
@@ -1443,7 +1455,7 @@ func (q *Queries) SetLogGap(ctx context.Context, arg SetLogGapParams) error {
 }
 
 const setReturnToken = `-- name: SetReturnToken :execrows
-UPDATE workspace_agents a SET return_token_hash = $2::bytea
+UPDATE workspace_agents a SET return_token_hash = $2::bytea, offline_token_hash = NULL
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND a.parent_id IS NULL AND NOT a.external AND (
 	SELECT wb.transition = 'stop' FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
 	WHERE wb.workspace_id = a.workspace_id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1)
@@ -1481,6 +1493,25 @@ func (q *Queries) SetStartupProblem(ctx context.Context, arg SetStartupProblemPa
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const settleReturnToken = `-- name: SettleReturnToken :exec
+UPDATE workspace_agents SET
+	return_token_hash = CASE WHEN token_hash = $2::bytea THEN NULL ELSE return_token_hash END,
+	offline_token_hash = CASE WHEN token_hash = $2::bytea THEN offline_token_hash END
+WHERE id = $1 AND (token_hash = $2::bytea OR return_token_hash = $2::bytea)
+`
+
+type SettleReturnTokenParams struct {
+	ID        uuid.UUID
+	TokenHash []byte
+}
+
+// Notes with which of its tokens an agent came: with that of the running build, no former machine returns; with the return token, the machine keeps
+// that one.
+func (q *Queries) SettleReturnToken(ctx context.Context, arg SettleReturnTokenParams) error {
+	_, err := q.db.Exec(ctx, settleReturnToken, arg.ID, arg.TokenHash)
+	return err
 }
 
 const sweepAgents = `-- name: SweepAgents :many
@@ -1640,15 +1671,16 @@ func (q *Queries) UpdateAppHealth(ctx context.Context, arg UpdateAppHealthParams
 const upsertAgent = `-- name: UpsertAgent :execrows
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
 	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id,
-	monitors)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+	monitors, offline_token_hash)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
 	token_hash = CASE WHEN EXCLUDED.parent_id IS NULL THEN EXCLUDED.token_hash ELSE workspace_agents.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
 	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
-	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id, monitors = EXCLUDED.monitors
+	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id, monitors = EXCLUDED.monitors,
+	offline_token_hash = CASE WHEN workspace_agents.token_hash = EXCLUDED.token_hash THEN workspace_agents.offline_token_hash ELSE EXCLUDED.offline_token_hash END
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id
 `
 
@@ -1675,10 +1707,12 @@ type UpsertAgentParams struct {
 	External                 bool
 	ParentID                 *uuid.UUID
 	Monitors                 []byte
+	OfflineTokenHash         []byte
 }
 
 // Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
-// connected. The agent of a dev container keeps its token, which no build knows. Affects no row if the id belongs to another workspace.
+// connected. The agent of a dev container keeps its token, which no build knows. What the workspace has forgotten of a token stays forgotten.
+// Affects no row if the id belongs to another workspace.
 func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64, error) {
 	result, err := q.db.Exec(ctx, upsertAgent,
 		arg.ID,
@@ -1703,6 +1737,7 @@ func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64
 		arg.External,
 		arg.ParentID,
 		arg.Monitors,
+		arg.OfflineTokenHash,
 	)
 	if err != nil {
 		return 0, err

@@ -589,6 +589,7 @@ type WorkspaceAgent struct {
 	ParentID                 *uuid.UUID
 	Monitors                 []byte
 	ReturnTokenHash          []byte
+	OfflineTokenHash         []byte
 	AwaitedBuild             *int32
 }
 

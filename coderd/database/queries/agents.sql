@@ -14,18 +14,20 @@ SELECT * FROM workspace_resources WHERE job_id = ANY (ARRAY(SELECT unnest(sqlc.a
 
 -- name: UpsertAgent :execrows
 -- Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
--- connected. The agent of a dev container keeps its token, which no build knows. Affects no row if the id belongs to another workspace.
+-- connected. The agent of a dev container keeps its token, which no build knows. What the workspace has forgotten of a token stays forgotten.
+-- Affects no row if the id belongs to another workspace.
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
 	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id,
-	monitors)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+	monitors, offline_token_hash)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
 	token_hash = CASE WHEN EXCLUDED.parent_id IS NULL THEN EXCLUDED.token_hash ELSE workspace_agents.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
 	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
-	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id, monitors = EXCLUDED.monitors
+	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id, monitors = EXCLUDED.monitors,
+	offline_token_hash = CASE WHEN workspace_agents.token_hash = EXCLUDED.token_hash THEN workspace_agents.offline_token_hash ELSE EXCLUDED.offline_token_hash END
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id;
 
 -- name: GetBuildAgent :one
@@ -170,6 +172,9 @@ WHERE a.id = ANY (sqlc.arg(ids)::uuid[]) AND a.awaited_build IS NULL
 -- stay; agents of an instant claim are of a build that has not begun. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
 -- scripts. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
 SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.build_number, a.complete, a.awaited_build, w.id AS workspace_id, w.owner_id, a.user_data,
+	(b.transition <> 'start')::boolean AS stopping,
+	COALESCE(b.transition = 'start' AND (a.token_hash = sqlc.narg(token_hash)::bytea AND a.return_token_hash IS NOT NULL
+		OR a.return_token_hash = sqlc.narg(token_hash)::bytea AND a.offline_token_hash IS NOT NULL), false)::boolean AS unsettled,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id
@@ -197,10 +202,18 @@ SELECT EXISTS (
 			WHERE wb.workspace_id = w.id AND wb.build_number > a.build_number AND wb.transition = 'start' AND j.status = 'succeeded')
 );
 
+-- name: SettleReturnToken :exec
+-- Notes with which of its tokens an agent came: with that of the running build, no former machine returns; with the return token, the machine keeps
+-- that one.
+UPDATE workspace_agents SET
+	return_token_hash = CASE WHEN token_hash = sqlc.arg(token_hash)::bytea THEN NULL ELSE return_token_hash END,
+	offline_token_hash = CASE WHEN token_hash = sqlc.arg(token_hash)::bytea THEN offline_token_hash END
+WHERE id = $1 AND (token_hash = sqlc.arg(token_hash)::bytea OR return_token_hash = sqlc.arg(token_hash)::bytea);
+
 -- name: SetReturnToken :execrows
 -- Stores the token with which the next start admits an agent that runs its stop scripts. Affects no row for agents that end with the workspace:
 -- those of a workspace that is being deleted, those of dev containers, and external ones.
-UPDATE workspace_agents a SET return_token_hash = sqlc.arg(return_token_hash)::bytea
+UPDATE workspace_agents a SET return_token_hash = sqlc.arg(return_token_hash)::bytea, offline_token_hash = NULL
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND a.parent_id IS NULL AND NOT a.external AND (
 	SELECT wb.transition = 'stop' FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
 	WHERE wb.workspace_id = a.workspace_id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1);
@@ -277,8 +290,9 @@ WHERE id = $1 AND (lifecycle_changed_at IS NULL OR lifecycle_changed_at <= sqlc.
 SELECT id FROM workspace_agents WHERE workspace_id = $1 AND token_hash IS NOT NULL ORDER BY id;
 
 -- name: RevokeAgents :many
--- Ends the agents of a workspace that its newest build did not keep, and invalidates their tokens.
-UPDATE workspace_agents SET token_hash = NULL,
+-- Ends the agents of a workspace that its newest build did not keep, and invalidates their tokens. The next start admits those that got no return
+-- token, because they were offline, with the one that they derive from their own.
+UPDATE workspace_agents SET token_hash = NULL, return_token_hash = COALESCE(offline_token_hash, return_token_hash), offline_token_hash = NULL,
 	disconnected_at = CASE WHEN last_connected_at IS NOT NULL THEN COALESCE(disconnected_at, now()) END,
 	lifecycle_state = CASE WHEN lifecycle_state IN ('shutdown_timeout', 'shutdown_error') THEN lifecycle_state ELSE 'off' END,
 	lifecycle_changed_at = now()

@@ -1,0 +1,18 @@
+-- +goose Up
+
+-- The hash of the token that an agent derives from its own once that is refused. An agent that was offline while its workspace stopped got no
+-- return token, so the stop makes one of this. It admits nothing while it is here.
+ALTER TABLE workspace_agents ADD COLUMN offline_token_hash bytea;
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION workspaces_forget_return_tokens() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE workspace_agents SET return_token_hash = NULL, offline_token_hash = NULL
+	WHERE workspace_id = NEW.id AND (return_token_hash IS NOT NULL OR offline_token_hash IS NOT NULL);
+	RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- +goose Down
+-- Nothing: an older server must not discard a newer one's data.
+SELECT 1;
