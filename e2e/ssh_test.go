@@ -82,7 +82,7 @@ func TestSSHConformance(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *shell){
 		"names": sshNames, "status": sshStatus, "early end": sshEarlyEnd, "environment": sshEnvironment, "terminal": sshTerminal, "escape": sshEscape, "reconnect": sshReconnect,
 		"rsync": sshRsync, "git": sshGit, "git key": sshGitKey, "forwards": sshForwards, "agent": sshAgent, "x11": sshX11,
-		"host key": sshHostKey, "IDE": sshIDE, "our forwards": ourForwards,
+		"host key": sshHostKey, "IDE": sshIDE, "our forwards": ourForwards, "other clients": sshOthers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

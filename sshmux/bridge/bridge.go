@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +18,7 @@ import (
 )
 
 const (
-	// banner is what the client sees first. OpenSSH reports that a program's output is no longer read (eow@openssh.com) only to servers whose
-	// software begins with "OpenSSH", and PuTTY and others look for the bugs of OpenSSH's versions, none of which follows here.
+	// banner is what the client sees first, with the version. The package's comment says what clients make of it.
 	banner = "SSH-2.0-OpenSSH_codermesh_"
 	// maxFromAgent is how many channels opened by the agent are served at once.
 	maxFromAgent = 256
@@ -50,7 +50,7 @@ func Start(local io.ReadWriteCloser, opts Options) *Bridge {
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: banner + buildinfo.Version()}
+	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: banner + strings.ReplaceAll(buildinfo.Version(), "-", "_")}
 	config.AddHostKey(opts.HostKey)
 	go func() {
 		defer close(b.handshake)

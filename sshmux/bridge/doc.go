@@ -11,6 +11,12 @@
 // before anything that the agent sent after it. A session opens immediately. For other channels the bridge waits for the agent,
 // because OpenSSH acts on a rejection.
 //
+// The server calls itself SSH-2.0-OpenSSH_codermesh_VERSION. OpenSSH reports that a program's output is no longer read (eow@openssh.com) only to
+// servers whose software begins with "OpenSSH". Clients also look up the faults of OpenSSH's releases by that name: OpenSSH by the patterns of its
+// compat.c from OpenSSH_2.* to OpenSSH_7.7*, PuTTY by OpenSSH_2.[0-2]* to OpenSSH_6.[0-6]*, paramiko by OpenSSH_[1-6] and OpenSSH_7.[0-7]. Each
+// of them expects a digit after the underscore. A letter follows here, so none applies; a digit would claim that release's faults. The rest of the
+// name must not contain a hyphen (RFC 4253, section 4.2), which versions may have.
+//
 // The agent is not trusted. It may open only the kinds of channels that OpenSSH has requested, and only a limited number at
 // once; OpenSSH checks them again.
 package bridge
