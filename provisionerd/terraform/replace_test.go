@@ -124,7 +124,9 @@ func TestStartKeepsData(t *testing.T) {
 
 	// The template no longer has the disk.
 	before, rest, _ := strings.Cut(keeping, `resource "terraform_data" "disk"`)
-	gone := before + rest[strings.Index(rest, `resource "terraform_data" "machine"`):]
+	const machine = `resource "terraform_data" "machine"`
+	_, machines, _ := strings.Cut(rest, machine)
+	gone := before + machine + machines
 	s.refused(gone, &provisionerpb.WorkspaceBuild{Transition: start, State: stopped, Replacement: &provisionerpb.Replacement{Stopped: true}}, disk)
 	s.refused(gone, &provisionerpb.WorkspaceBuild{Transition: start, State: running, Replacement: &provisionerpb.Replacement{}}, disk)
 
