@@ -302,7 +302,7 @@ func TestAdmissionNeedsNoStatistics(t *testing.T) {
 	}
 	var id uuid.UUID
 	var byID, byToken string
-	if err := tx.QueryRow(t.Context(), `SELECT id, quote_literal(id) || ', NULL, true', 'NULL, ' || quote_literal(token_hash) || ', true' FROM workspace_agents
+	if err := tx.QueryRow(t.Context(), `SELECT id, 'NULL, ' || quote_literal(id) || ', true', quote_literal(token_hash) || ', NULL, true' FROM workspace_agents
 		WHERE token_hash IS NOT NULL LIMIT 1`).Scan(&id, &byID, &byToken); err != nil {
 		t.Fatal(err)
 	}
