@@ -11,18 +11,18 @@ import (
 
 // notSealed are the columns of bytes that the keys do not encrypt, and why.
 var notSealed = map[string]string{
-	"api_keys.secret_hash":               "a hash",
-	"app_codes.hash":                     "a hash",
-	"files.data":                         "templates, which their readers may read",
-	"forgotten_state_keys.key_id":        "ids of keys",
-	"one_time_passcodes.hash":            "a hash",
-	"provisioner_job_changes.digest":     "a hash of an address",
-	"provisioner_keys.secret_hash":       "a hash",
-	"workspace_agents.token_hash":        "a hash",
+	"api_keys.secret_hash":                "a hash",
+	"app_codes.hash":                      "a hash",
+	"files.data":                          "templates, which their readers may read",
+	"forgotten_state_keys.key_id":         "ids of keys",
+	"one_time_passcodes.hash":             "a hash",
+	"provisioner_job_changes.digest":      "a hash of an address",
+	"provisioner_keys.secret_hash":        "a hash",
+	"workspace_agents.token_hash":         "a hash",
 	"workspace_agents.offline_token_hash": "a hash",
-	"workspace_agents.return_token_hash": "a hash",
-	"workspace_builds.state_key":         "the key's id, which the database copies from the state",
-	"workspace_proxies.token_hash":       "a hash",
+	"workspace_agents.return_token_hash":  "a hash",
+	"workspace_builds.state_key":          "the key's id, which the database copies from the state",
+	"workspace_proxies.token_hash":        "a hash",
 }
 
 // TestKindsAreComplete checks that every column that may hold encrypted values is one of a kind, so that it follows a new key. A new
