@@ -16,6 +16,7 @@ var notSealed = map[string]string{
 	"files.data":                          "templates, which their readers may read",
 	"forgotten_state_keys.key_id":         "ids of keys",
 	"one_time_passcodes.hash":             "a hash",
+	"prebuilt_workspaces.claim_plan":      "what agents get, without tokens; workspace_agents has it as it is, too",
 	"provisioner_job_changes.digest":      "a hash of an address",
 	"provisioner_keys.secret_hash":        "a hash",
 	"workspace_agents.token_hash":         "a hash",
