@@ -158,7 +158,7 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	stopStarting()
 	<-started
 	if awaitStart {
-		d.awaitStart(work) // first, because the build may end before the stop scripts do
+		listening = d.awaitStart(work) // first, because the build may end before the stop scripts do
 	}
 	d.stop(work, listening && refused == nil)
 	cancel()
@@ -169,23 +169,29 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	return err
 }
 
-// awaitStart gets the token with which the workspace's next start admits this agent, unless the agent ends with the workspace.
-func (d *daemon) awaitStart(ctx context.Context) {
+// awaitStart gets the token with which the workspace's next start admits this agent, unless the agent ends with the workspace. It reports whether the
+// server has answered. One that cannot be asked may have removed this agent already, which slept meanwhile: the next start decides then.
+func (d *daemon) awaitStart(ctx context.Context) (answered bool) {
 	d.mu.Lock()
 	client := d.client
 	d.mu.Unlock()
-	if client == nil {
-		d.log.Info("agent ends with the workspace", "reason", "no connection with the server")
-		return
+	err := errors.New("no connection with the server")
+	if client != nil {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		var answer *connect.Response[agentpb.AwaitStartResponse]
+		if answer, err = client.AwaitStart(ctx, connect.NewRequest(&agentpb.AwaitStartRequest{})); err == nil {
+			d.opts.Stopped(secret.Token(answer.Msg.GetToken()))
+			return true
+		}
+		if connect.IsWireError(err) { // the server's own answer
+			d.log.Info("agent ends with the workspace", "reason", err)
+			return true
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	answer, err := client.AwaitStart(ctx, connect.NewRequest(&agentpb.AwaitStartRequest{}))
-	if err != nil {
-		d.log.Info("agent ends with the workspace", "reason", err)
-		return
-	}
-	d.opts.Stopped(secret.Token(answer.Msg.GetToken()))
+	d.log.Info("agent cannot ask whether it ends with the workspace", "reason", err)
+	d.opts.Stopped(d.offlineToken())
+	return false
 }
 
 // offlineToken returns the token with which the next start admits this agent if it was offline at the stop. An agent that has returned keeps its own.

@@ -50,6 +50,7 @@ type world struct {
 	stats     []*agentpb.StatsRequest
 	shutdown  chan string
 	final     bool                  // the agent ends with the workspace
+	silent    bool                  // calls about the next start get no answer
 	removed   chan struct{}         // closed when the server has refused the agent
 	refusal   error                 // set before
 	next      chan secret.Token     // that the agent hands on when the workspace stops
@@ -294,6 +295,9 @@ func (w *world) AdmitSubagent(_ context.Context, r *connect.Request[agentpb.Admi
 func (w *world) AwaitStart(context.Context, *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.silent {
+		panic(http.ErrAbortHandler)
+	}
 	if w.final {
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("deleted"))
 	}
