@@ -114,7 +114,7 @@ func TestInstantClaim(t *testing.T) {
 	}
 }
 
-// TestInstantClaimFails checks that a workspace whose claim does not succeed has failed visibly, and that its agent is nobody's then: also if the
+// TestInstantClaimFails checks that a workspace whose claim does not succeed has failed visibly, and that no user can reach its agent then: also if the
 // build was canceled before it began.
 func TestInstantClaimFails(t *testing.T) {
 	t.Parallel()
@@ -162,7 +162,7 @@ func TestInstantClaimFails(t *testing.T) {
 }
 
 // TestClaimPlanOfOthers checks that a plan that names an agent of another workspace, as a copied state would make a provisioner send, gives that
-// agent to nobody.
+// agent to no user.
 func TestClaimPlanOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})

@@ -105,7 +105,7 @@ func TestRefusedReplacement(t *testing.T) {
 	}
 }
 
-// TestTemplateAllowsReplacing checks that a template decides for starts that ask nobody, and only for those.
+// TestTemplateAllowsReplacing checks that a template decides for starts without a question, and only for those.
 func TestTemplateAllowsReplacing(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)

@@ -3037,7 +3037,7 @@ func (x *BuildResult) GetClaimPlan() *ClaimPlan {
 	return nil
 }
 
-// ClaimPlan is what a claim will make of a prebuilt workspace, whoever claims it: nothing but its agents changes, and what those get
+// ClaimPlan is what a claim will make of a prebuilt workspace for any user: only its agents change, and what those get
 // depends on the new owner only as the variables say. With it the server hands the agents over before the claim's build has begun.
 type ClaimPlan struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`

@@ -85,7 +85,7 @@ func claimAccountsIn(dir string) (_ *accounts, err error) {
 	return nil, errors.New("all accounts for jobs are in use on this host")
 }
 
-// lockAll waits for the lock of all accounts: whoever holds it claims some, or holds the locks of free ones to sweep. Close the file.
+// lockAll waits for the lock of all accounts: its holder claims some, or holds the locks of free ones to sweep. Close the file.
 func lockAll(dir string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(dir, "all"), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {

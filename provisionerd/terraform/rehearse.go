@@ -24,7 +24,7 @@ import (
 )
 
 // A rehearsal is a plan of the claim of a prebuilt workspace, made at the end of the build that makes the workspace, for an owner who does not
-// exist. If it changes nothing but the owner's data, the server hands the agents to whoever claims the workspace before the claim's build has
+// exist. If it changes only the owner's data, the server hands the agents to the user who claims the workspace before the claim's build has
 // begun. The proof has three parts:
 //
 //   - The plan's actions. All managed resources stay as they are, except those of the coder provider, which exist in the state only and may

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Whether automatic starts, and others that ask nobody, may replace what the template's workspaces keep while they are stopped.
+-- Whether starts without a question, such as automatic ones, may replace what the template's workspaces keep while they are stopped.
 ALTER TABLE template_policies ADD COLUMN allow_replacing boolean NOT NULL DEFAULT false;
 
 -- The addresses of kept resources that the start may replace or delete. NULL: the template decides.

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- What a claim will make of a prebuilt workspace's agents, whoever claims it: a ClaimPlan of the build-job protocol. NULL if only the claim's
+-- What a claim will make of a prebuilt workspace's agents for any user: a ClaimPlan of the build-job protocol. NULL if only the claim's
 -- build can tell.
 ALTER TABLE prebuilt_workspaces ADD COLUMN claim_plan bytea;
 
