@@ -21,6 +21,22 @@ func TestParseWildcard(t *testing.T) {
 	}
 }
 
+func TestPort(t *testing.T) {
+	t.Parallel()
+	for slug, want := range map[string]struct {
+		port    uint16
+		tls, ok bool
+	}{
+		"1": {1, false, true}, "8080": {8080, false, true}, "8443s": {8443, true, true}, "65535": {65535, false, true},
+		"0": {}, "65536": {}, "080": {}, "00001": {}, "s": {}, "8080x": {}, "8080ss": {}, "-1": {}, "123456": {}, "code": {}, "": {},
+	} {
+		port, tls, ok := appproxy.Place{Slug: slug}.Port()
+		if ok != want.ok || ok && (port != want.port || tls != want.tls) {
+			t.Errorf("%q: port %d, TLS %t, %t; want %+v", slug, port, tls, ok, want)
+		}
+	}
+}
+
 func TestPortURL(t *testing.T) {
 	t.Parallel()
 	access := &url.URL{Scheme: "http", Host: "coder.example.com"}

@@ -29,7 +29,7 @@ func TestPort(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]uint16{
 		"http://localhost": 80, "https://localhost/x": 443, "http://localhost:8080": 8080, "http://[::1]:65535": 65535,
-		"http://localhost:0": 0, "http://localhost:65536": 0,
+		"http://localhost:1": 1, "http://localhost:0": 0, "http://localhost:65536": 0,
 	} {
 		u, err := url.Parse(text)
 		if err != nil {

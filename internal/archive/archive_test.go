@@ -61,6 +61,8 @@ func TestNames(t *testing.T) {
 		"curl":                {[]entry{{".curlrc", ""}}, "changes how curl works"},
 		"wget":                {[]entry{{".wgetrc", ""}}, "changes how wget works"},
 		"bare repository":     {[]entry{{"config", ""}, {"HEAD", ""}, {"objects/x", ""}, {"refs/x", ""}}, "makes its folder a git repository"},
+		"objects, no HEAD":    {[]entry{{"config", ""}, {"objects/x", ""}, {"HEAD.md", ""}}, ""},
+		"HEAD elsewhere":      {[]entry{{"a/objects/x", ""}, {"b/HEAD", ""}}, ""},
 		"bare worktree":       {[]entry{{"a/HEAD", ""}, {"a/commondir", ""}}, "makes its folder a git repository"},
 		"git, dropped":        {[]entry{{".terraform/modules/m/.git/config", ""}}, ""},
 		"git, harmless":       {[]entry{{".gitignore", ""}, {".gitattributes", ""}, {".github/workflows/x.yml", ""}, {"gitconfig", ""}, {"HEAD", ""}, {"objects.tf", ""}}, ""},

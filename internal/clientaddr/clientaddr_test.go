@@ -47,6 +47,26 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestFirstHeaderDecides checks that a client cannot choose its address with a header that its proxy does not write, when the proxy writes
+// another one.
+func TestFirstHeaderDecides(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[string]string{"10.2.2.2": "10.2.2.2", "198.51.100.1": "198.51.100.1", "nonsense": "10.0.0.1"} {
+		proxies := clientaddr.Proxies{
+			Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Headers: []string{"Cf-Connecting-Ip", "X-Forwarded-For"},
+		}
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = "10.0.0.1:1"
+		r.Header.Set("Cf-Connecting-Ip", written)
+		r.Header.Set("X-Forwarded-For", "6.6.6.6")
+		proxies.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if got := clientaddr.Of(r).String(); got != want {
+				t.Errorf("%s: got %s, want %s", written, got, want)
+			}
+		})).ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
 func TestWithoutHandler(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest("GET", "/", nil)
