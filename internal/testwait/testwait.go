@@ -12,8 +12,10 @@ const (
 	// measures nothing.
 	Patience = time.Minute
 
-	// A check may cost a process: the pause between two grows.
+	// The pause between two checks grows, and is several times as long as a check took: one that costs a process would otherwise keep a
+	// processor from what it waits for.
 	firstPause, lastPause = time.Millisecond, 50 * time.Millisecond
+	timesCheck, longPause = 4, 500 * time.Millisecond
 )
 
 // For returns what arrives on a channel; a closed one returns the zero value.
@@ -35,14 +37,17 @@ func For[T any](t testing.TB, what string, signal <-chan T) T {
 func Until(t testing.TB, what string, check func() error) {
 	t.Helper()
 	pause := firstPause
-	for deadline := time.Now().Add(Patience); ; time.Sleep(pause) {
+	for deadline := time.Now().Add(Patience); ; {
+		began := time.Now()
 		err := check()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		now := time.Now()
+		if now.After(deadline) {
 			t.Fatalf("still not after %s: %s: %v", Patience, what, err)
 		}
+		time.Sleep(max(pause, min(timesCheck*now.Sub(began), longPause)))
 		pause = min(pause*3/2, lastPause)
 	}
 }
