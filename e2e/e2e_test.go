@@ -24,6 +24,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -132,14 +133,22 @@ func newServer(dir string) *server {
 	return &server{dir: dir, program: coder, port: freePort(), web: &http.Client{Timeout: 5 * time.Second}}
 }
 
+// givenPorts are the ports that freePort has returned.
+var givenPorts sync.Map
+
+// freePort returns a port on which no program listens, never one port twice: a server that is about to start does not listen yet.
 func freePort() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			panic(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		l.Close()
+		if _, given := givenPorts.LoadOrStore(port, nil); !given {
+			return port
+		}
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 func (s *server) url() string {
