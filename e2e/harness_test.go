@@ -54,8 +54,13 @@ func startServer(t *testing.T, args ...string) *deployment {
 // prepare is like startServer, but does not run anything yet.
 func prepare(t *testing.T, args ...string) *deployment {
 	t.Helper()
-	// The folder is made first, so that it is removed last.
-	d := &deployment{server: newServer(t.TempDir()), t: t}
+	return prepareIn(t, t.TempDir(), args...) // the folder is made first, so that it is removed last
+}
+
+// prepareIn is like prepare, in a folder that the test removes.
+func prepareIn(t *testing.T, dir string, args ...string) *deployment {
+	t.Helper()
+	d := &deployment{server: newServer(dir), t: t}
 	d.args = args
 	t.Cleanup(d.keepLogs)
 	t.Cleanup(d.cleanup)
