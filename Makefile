@@ -27,6 +27,9 @@ SLIM    ?= $(HOST)
 ALL     := linux-amd64 linux-arm64 linux-armv7 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
 # For which platforms a release has the full program.
 FULL    := linux-amd64 linux-arm64
+# What signs a release: RELEASE_KEY, the file of a private key (while keys change, two), and RELEASE_PASSWORD_FILE, if the key is encrypted.
+# RELEASE_SIGNATURE is the published signature of the programs of a release to build again (docs/decisions, "Signed releases").
+SIGN = $(foreach key,$(RELEASE_KEY),-key $(abspath $(key))) $(if $(RELEASE_PASSWORD_FILE),-password-file $(abspath $(RELEASE_PASSWORD_FILE))) $(if $(RELEASE_SIGNATURE),-signature $(abspath $(RELEASE_SIGNATURE)))
 # Packages and archives: their version, which allows no "+", and the tools that make them.
 NUMBER  := $(patsubst v%,%,$(firstword $(subst +, ,$(VERSION))))
 NFPM    := $(GO) tool -modfile=tools/release/go.mod nfpm
@@ -41,7 +44,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
+.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -53,6 +56,7 @@ build: slim site ## build the program (build/coder) and the slim binary (build/c
 
 slim: ## build the slim binaries (SLIM="linux-amd64 linux-arm64 …") and embed them in the server
 	@mkdir -p build coderd/slim/dist
+	rm -f coderd/slim/dist/SHA256SUMS.release* # of a release
 	for target in $(if $(filter all,$(SLIM)),$(ALL),$(SLIM)); do
 		os=$${target%%-*} arch=$${target#*-} out=build/slim/coder-$$target
 		[ $$os = windows ] && out=$$out.exe
@@ -129,6 +133,7 @@ release: ## make a release for all platforms in build/release: archives, package
 	@command -v npm >/dev/null || { echo "a release contains the dashboard: install npm" >&2; exit 1; }
 	$(VULN) -standard ./...
 	$(MAKE) slim site SLIM=all
+	$(GO) run -C tools/release . -root ../.. -cli ../../build/slim -programs ../../coderd/slim/dist $(SIGN)
 	$(pack)
 	rm -rf build/release build/full
 	mkdir -p build/release build/full
@@ -136,7 +141,11 @@ release: ## make a release for all platforms in build/release: archives, package
 		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/full/coder-$$target ./cmd/coder
 		pack build/full/coder-$$target $${target#*-} build/release
 	done
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run -C tools/release . -version $(NUMBER) -root ../.. -full ../../build/full -cli ../../build/slim -out ../../build/release
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run -C tools/release . -version $(NUMBER) -root ../.. -full ../../build/full -cli ../../build/slim -out ../../build/release $(SIGN)
+
+release-key: ## make the key that signs releases: RELEASE_KEY, the file to write, and RELEASE_PASSWORD_FILE, which holds its password
+	@$(GO) run -C tools/release . -new-key $(abspath $(or $(RELEASE_KEY),$(error RELEASE_KEY must name the file to write))) \
+		$(if $(RELEASE_PASSWORD_FILE),-password-file $(abspath $(RELEASE_PASSWORD_FILE)))
 
 release-check: ## make the release twice, in two clones of the last commit, and compare the checksums
 	work=$$(mktemp -d)
@@ -320,4 +329,4 @@ bench-wan: build ## benchmark over a simulated long path, with and without losse
 	build/bench -coder build/coder -wan -loss 0.001 -out build/bench-wan-loss.json
 
 clean: ## remove build output
-	rm -rf build coderd/slim/dist/*.gz site/build site/dist/*
+	rm -rf build coderd/slim/dist/* site/build site/dist/*

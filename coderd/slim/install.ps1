@@ -2,7 +2,7 @@
 #
 #   irm https://coder.example.com/install.ps1 | iex
 #
-# $env:INSTALL_DIR names another folder than %LOCALAPPDATA%\Programs\coder.
+# $env:INSTALL_DIR names another folder than %LOCALAPPDATA%\Programs\coder. The script does not verify signatures of releases.
 
 & {
     Set-StrictMode -Version 3.0
@@ -10,6 +10,9 @@
     $ProgressPreference = 'SilentlyContinue' # the progress bar of PowerShell 5.1 slows downloads down
     $server = @SERVER@
 
+    if ($env:CODER_RELEASE_KEY) {
+        throw "this script cannot verify signatures. Try: verify and unpack the archive of the release, or unset CODER_RELEASE_KEY"
+    }
     if ($PSVersionTable.PSVersion.Major -ge 6 -and -not $IsWindows) {
         throw "this script installs on Windows. Try: curl -fsSL $server/install.sh | sh"
     }

@@ -4,7 +4,8 @@
 #   curl -fsSL https://coder.example.com/install.sh | sh
 #   curl -fsSL https://coder.example.com/install.sh | sh -s -- --prefix "$HOME/.local"
 #
-# The script runs in any POSIX shell. It needs curl (or GNU wget), and sha256sum, shasum or openssl.
+# The script runs in any POSIX shell. It needs curl (or GNU wget), and sha256sum, shasum or openssl. With --key it installs only what the
+# makers of a release signed, and needs openssl. That protects you if you have the key, and this script, from elsewhere than the server.
 set -eu
 
 usage() {
@@ -16,6 +17,7 @@ Usage: curl -fsSL $server/install.sh | sh -s -- [OPTIONS]
 Options:
   --prefix DIR     install into DIR/bin (default /usr/local for root, ~/.local for other users)
   --full           install the full program, which can also run a provisioner or a server; the server has it for its own platform
+  --key KEY        install only what is signed with this release key: its file, or its text (default \$CODER_RELEASE_KEY)
   --no-completion  do not install shell completion
   --help           print this text
 END
@@ -77,6 +79,29 @@ platform() {
 # is_list FILE: whether it holds checksums, and not a page of a proxy.
 is_list() { [ -s "$1" ] && ! grep -Evq '^[0-9a-f]{64}  coder-[a-z0-9.-]+$' "$1"; }
 
+# public_key KEY FILE: writes the key that a file, or the text, holds.
+public_key() {
+	if [ -f "$1" ]; then
+		cat "$1"
+	else
+		case $1 in
+		*BEGIN*) printf '%s\n' "$1" ;;
+		*) printf -- '-----BEGIN PUBLIC KEY-----\n%s\n-----END PUBLIC KEY-----\n' "$1" ;;
+		esac
+	fi >"$2"
+	openssl pkey -pubin -in "$2" -noout 2>/dev/null ||
+		fail "$1 is neither a public key nor the name of its file" 'take release.pub from the release, or from the source'
+}
+
+# signed LIST SIGNATURES KEY: whether one of the signatures, a line each, is by the key.
+signed() {
+	while read -r line; do
+		printf '%s' "$line" | openssl base64 -d -A >"$work/signature" 2>/dev/null
+		if openssl dgst -sha256 -verify "$3" -signature "$work/signature" "$1" >/dev/null 2>&1; then return 0; fi
+	done <"$2"
+	return 1
+}
+
 # completion SHELL FILE: installs the completion script of a shell, if the program can print it.
 completion() {
 	if "$bin/coder" completion "$1" </dev/null >"$work/completion" 2>/dev/null && mkdir -p "${2%/*}" 2>/dev/null; then
@@ -86,7 +111,7 @@ completion() {
 
 main() {
 	server=@SERVER@
-	prefix='' name=coder complete=yes
+	prefix='' name=coder complete=yes key=${CODER_RELEASE_KEY:-} list=SHA256SUMS
 	while [ $# -gt 0 ]; do
 		case $1 in
 		--prefix)
@@ -96,6 +121,12 @@ main() {
 			;;
 		--prefix=*) prefix=${1#*=} ;;
 		--full) name=coder-full ;;
+		--key)
+			[ $# -gt 1 ] || fail '--key needs a public key' '--key release.pub'
+			key=$2
+			shift
+			;;
+		--key=*) key=${1#*=} ;;
 		--no-completion) complete= ;;
 		-h | --help)
 			usage
@@ -114,6 +145,12 @@ main() {
 	esac
 	has sha256sum || has shasum || has openssl ||
 		fail 'this machine has no program that can verify the download' 'install coreutils, perl or openssl'
+	if [ -n "$key" ]; then
+		list=SHA256SUMS.release
+		has openssl || fail 'this machine has no openssl, which verifies signatures' 'install openssl'
+		[ "$name" = coder ] || fail 'the server has no signature of the program that it runs' \
+			'install the package of the release, after you verified it as its SECURITY.md says'
+	fi
 	target=$(platform)
 	name=$name-$target
 	bin=$prefix/bin
@@ -124,9 +161,17 @@ main() {
 	trap 'rm -rf "$work"' EXIT
 	trap 'exit 1' HUP INT TERM
 
+	if [ -n "$key" ]; then public_key "$key" "$work/key"; fi
+
 	say "Installing $name from $server"
-	fetch "$server/bin/SHA256SUMS" "$work/sums" || fail "cannot download $server/bin/SHA256SUMS" 'check that this machine reaches the server'
-	is_list "$work/sums" || fail "$server/bin/SHA256SUMS is not a list of checksums" "check that no proxy or sign-in page answers for $server"
+	if [ -n "$key" ]; then
+		fetch "$server/bin/$list.sig" "$work/signatures" ||
+			fail "cannot download $server/bin/$list.sig" 'ask the operator of the server whether it is from a signed release'
+	fi
+	fetch "$server/bin/$list" "$work/sums" || fail "cannot download $server/bin/$list" 'check that this machine reaches the server'
+	[ -z "$key" ] || signed "$work/sums" "$work/signatures" "$work/key" ||
+		fail "$server/bin/$list is not signed with the key" 'ask the operator of the server which release it is, and who signed it'
+	is_list "$work/sums" || fail "$server/bin/$list is not a list of checksums" "check that no proxy or sign-in page answers for $server"
 	want=$(sed -n "s/^\([0-9a-f]*\)  $name\$/\1/p" "$work/sums")
 	if [ -z "$want" ]; then
 		fail "the server has no $name, only $(sed 's/^[0-9a-f]*  //' "$work/sums" | tr '\n' ' ')" \

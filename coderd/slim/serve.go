@@ -18,12 +18,22 @@ import (
 // checksums is the file that lists the SHA-256 of every binary, as sha256sum prints and reads it.
 const checksums = "SHA256SUMS"
 
-// ServeHTTP answers GET /bin/{name}: a binary, its checksum as name.sha256, or SHA256SUMS. The ETag of a binary is the SHA-1 of the
+// The list of the embedded binaries that the makers of a release signed, and the signatures (tools/release). Other builds have neither.
+// coder-full-<os>-<arch> is not in the list, because a program cannot contain its own checksum.
+const (
+	signedList = "SHA256SUMS.release"
+	signatures = signedList + ".sig"
+)
+
+// ServeHTTP answers GET /bin/{name}: a binary, its checksum as name.sha256, SHA256SUMS, or the signed list. The ETag of a binary is the SHA-1 of the
 // unpacked file, as clients compare it with the file they have. The body is packed when the client accepts gzip.
 func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	if name == checksums {
 		return b.serveSums(w, r, name, b.names())
+	}
+	if name == signedList || name == signatures {
+		return b.serveSigned(w, r, name)
 	}
 	if of, ok := strings.CutSuffix(name, ".sha256"); ok && b.each[of] != nil {
 		return b.serveSums(w, r, name, []string{of})
@@ -75,6 +85,22 @@ A packaged release of codermesh includes every platform. "make build" includes o
 runs on; the server's operator can add others with "make build SLIM=all".
 `, name, strings.Join(b.names(), "\n  "))
 	return err
+}
+
+// serveSigned serves a file of a signed release.
+func (b *Binaries) serveSigned(w http.ResponseWriter, r *http.Request, name string) error {
+	text, err := fs.ReadFile(b.files, "dist/"+name)
+	if errors.Is(err, fs.ErrNotExist) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		_, err := io.WriteString(w, "This server was not built as a signed release.\n")
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	serveText(w, r, name, text)
+	return nil
 }
 
 func (b *Binaries) serveSums(w http.ResponseWriter, r *http.Request, file string, names []string) error {

@@ -91,7 +91,12 @@ func tools(t *testing.T, downloader string) string {
 // start runs the script as the provider would fill it in and returns its lines.
 func start(t *testing.T, shell []string, url, path string, env ...string) *bufio.Scanner {
 	t.Helper()
-	script := bootstrap.Script("linux", "amd64")
+	return run(t, bootstrap.Script("linux", "amd64"), shell, url, path, env...)
+}
+
+// run is start with another script.
+func run(t *testing.T, script string, shell []string, url, path string, env ...string) *bufio.Scanner {
+	t.Helper()
 	script = strings.NewReplacer("${ACCESS_URL}", url+"/", "${AUTH_TYPE}", "token").Replace(script)
 	// The script never ends on its own: the test would wait forever for a missing line.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -2,6 +2,7 @@
 # Downloads the workspace agent from the server and executes it. The script never exits: on a problem it prints the cause,
 # retries if that can help, and otherwise keeps running so that a user can inspect the workspace.
 ARCH=@ARCH@
+key='@KEY@'
 url='${ACCESS_URL}'
 export CODER_AGENT_URL="$url" CODER_AGENT_AUTH='${AUTH_TYPE}'
 
@@ -45,6 +46,30 @@ fetch() {
 	done
 	[ "$code" != 127 ] || stay "cannot fetch the agent: install curl, wget or busybox in this workspace"
 	return "$code"
+}
+
+# genuine: whether the makers of a release signed the program that was fetched. Whatever is between this machine and the server can change
+# the program and the list, but cannot sign. Without openssl, the connection alone protects the program. The list is that of the server's
+# release, which may be newer than this script; it has a line for each key while keys change.
+genuine() {
+	[ -n "$key" ] || return 0
+	if ! command -v openssl >/dev/null 2>&1; then
+		echo "coder agent: openssl is not installed here: the agent's signature is not verified" >&2
+		return 0
+	fi
+	fetch "$dir/list" "${url}bin/SHA256SUMS.release" && fetch "$dir/list.sig" "${url}bin/SHA256SUMS.release.sig" || return 1
+	printf '%s\n' "$key" >"$dir/key"
+	valid=
+	while read -r line; do
+		printf '%s' "$line" | openssl base64 -d -A >"$dir/signature" 2>/dev/null
+		if openssl dgst -sha256 -verify "$dir/key" -signature "$dir/signature" "$dir/list" >/dev/null 2>&1; then valid=yes; fi
+	done <"$dir/list.sig"
+	[ -n "$valid" ] || return 1
+	sum=$(openssl dgst -sha256 -r "$dir/coder") || return 1
+	while read -r want name; do
+		if [ "$name" = "coder-linux-$ARCH" ] && [ "$want" = "${sum%% *}" ]; then return 0; fi
+	done <"$dir/list"
+	return 1
 }
 
 # report TEXT: reports to the server, which shows the text with the workspace. The token is in the body, where no process list shows
@@ -140,9 +165,13 @@ fi
 wait=1
 told=
 while :; do
-	fetch "$dir/coder" "${url}bin/coder-linux-${ARCH}" && break
-	reason=$(why $?)
-	cat "$dir/said" >&2
+	if fetch "$dir/coder" "${url}bin/coder-linux-${ARCH}"; then
+		if genuine; then break; fi
+		reason="it has no signature of the release that started this workspace: a proxy or a cache changed it, or the server was replaced by one that is not from a signed release; in that case, restart the workspace"
+	else
+		reason=$(why $?)
+		cat "$dir/said" >&2
+	fi
 	echo "coder agent: fetching ${url}bin/coder-linux-${ARCH} failed: $reason; next try in $wait s" >&2
 	if [ "$told" != "$reason" ]; then
 		report "The agent cannot be fetched: $reason"
@@ -151,7 +180,7 @@ while :; do
 	sleep "$wait" 9<&-
 	[ "$wait" -lt 30 ] && wait=$((wait * 2))
 done
-rm -f "$dir/said"
+rm -f "$dir/said" "$dir/list" "$dir/list.sig" "$dir/key" "$dir/signature"
 chmod 700 "$dir/coder" || stay "cannot make $dir/coder executable"
 
 PATH=$dir:$PATH

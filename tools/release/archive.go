@@ -4,12 +4,10 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"compress/gzip"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // sumsName is the list of checksums, as sha256sum --check reads it.
@@ -115,29 +113,28 @@ func (m member) open(read func(file io.Reader, size int64) error) error {
 	return read(file, info.Size())
 }
 
-// checksums lists every file of the release.
+// checksums lists every file of the release, and signs the list.
 func (r *release) checksums() error {
 	entries, err := os.ReadDir(r.out) // sorted by name
 	if err != nil {
 		return err
 	}
-	var list strings.Builder
+	var paths []string
 	for _, entry := range entries {
-		if entry.Name() == sumsName || entry.IsDir() {
-			continue
+		if entry.Name() != sumsName && entry.Name() != sumsName+signed && !entry.IsDir() {
+			paths = append(paths, filepath.Join(r.out, entry.Name()))
 		}
-		hash := sha256.New()
-		err := member{path: filepath.Join(r.out, entry.Name())}.open(func(file io.Reader, _ int64) error {
-			_, err := io.Copy(hash, file)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&list, "%x  %s\n", hash.Sum(nil), entry.Name())
 	}
-	return r.create(sumsName, func(w io.Writer) error {
-		_, err := io.WriteString(w, list.String())
+	list, err := sums(paths)
+	if err != nil {
 		return err
-	})
+	}
+	if err := os.WriteFile(filepath.Join(r.out, sumsName), list, 0o644); err != nil || !r.signer.signs() {
+		return err
+	}
+	signatures, err := r.signer.sign(list)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.out, sumsName+signed), []byte(signatures), 0o644)
 }
