@@ -30,7 +30,11 @@ type meshAgents struct{ *agents.Service }
 
 func (a meshAgents) AuthenticateAgent(ctx context.Context, token secret.Token) (mesh.Agent, error) {
 	agent, err := a.Service.AuthenticateAgent(ctx, token)
-	return mesh.Agent{ID: agent.ID, Name: agent.Name}, err
+	known := mesh.Agent{ID: agent.ID, Name: agent.Name, Owner: agent.OwnerID}
+	if known.Owner == sdk.PrebuildsOwnerID {
+		known.Owner = uuid.Nil // prebuilt workspaces will belong to several users
+	}
+	return known, err
 }
 
 // meshRegions are the region proxies as the mesh knows them.

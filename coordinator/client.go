@@ -59,6 +59,8 @@ type ClientOptions struct {
 	NewNode func(Welcome) (Node, error)
 	// Inbound returns the ports to which peers of a kind may open connections. Nil means none.
 	Inbound func(Kind) tailnet.Inbound
+	// Group returns the group of a peer, as in tailnet.Peer. It must not block. Nil means that each peer is a group alone.
+	Group func(id uuid.UUID) uuid.UUID
 	// Early returns the node if it exists before the welcome, which only a client's can because its id follows from its key. The
 	// hello then carries its announcement. Nil, and a nil result, mean that there is none yet.
 	Early func() Node
@@ -140,6 +142,9 @@ type remote struct {
 func NewClient(opts ClientOptions) *Client {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Group == nil {
+		opts.Group = func(uuid.UUID) uuid.UUID { return uuid.Nil }
 	}
 	if opts.Inbound == nil {
 		opts.Inbound = func(Kind) tailnet.Inbound { return tailnet.InboundNone }

@@ -73,7 +73,7 @@ func (c *Client) introduced(u PeerUpdate) {
 	if old != nil && old.info.Key != u.Info.Key {
 		node.Remove(id) // the same address under a new key: the old one goes first
 	}
-	if err := node.Upsert(tailnet.Peer{NodeInfo: u.Info, Inbound: c.opts.Inbound(u.Kind), Watch: c.watches(u.Kind)}); err != nil {
+	if err := node.Upsert(tailnet.Peer{NodeInfo: u.Info, Inbound: c.opts.Inbound(u.Kind), Watch: c.watches(u.Kind), Group: c.opts.Group(id)}); err != nil {
 		c.log.Warn("cannot add peer", "peer", id, "err", err)
 		if old != nil && old.info.Key != u.Info.Key {
 			c.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/tailnet/engine"
+	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
 // maxEndpoints is the maximum number of endpoints tried for one peer. An honest node has a handful.
@@ -25,6 +26,9 @@ type Peer struct {
 	// from a sleep or an outage is used within a second or two. It costs small packets every two seconds to a peer that
 	// this node dialed. A node should watch few peers.
 	Watch bool
+	// Group names peers that share a bound of the memory that they make this node hold, such as the agents of one user. It is that of the
+	// introduction: an update does not change it. The zero value is a group of the peer alone.
+	Group uuid.UUID
 	// WireGuardOnly marks a peer that runs plain WireGuard: it has no disco key and no relay, and is reached at Endpoints.
 	WireGuardOnly bool
 }
@@ -211,7 +215,7 @@ func usable(endpoints []netip.AddrPort) []netip.AddrPort {
 
 // enginePeer returns what the engine must know about the peer.
 func (p *peer) enginePeer() engine.Peer {
-	row := engine.Peer{Key: p.Key, Addr: p.addr, Disco: p.Disco, Region: p.Region, Endpoints: p.Endpoints, Name: p.ID.String()}
+	row := engine.Peer{Key: p.Key, Addr: p.addr, Disco: p.Disco, Region: p.Region, Endpoints: p.Endpoints, Name: p.ID.String(), Group: stream.Group(p.Group)}
 	if p.WireGuardOnly {
 		row.Disco = engine.Key{}
 	}

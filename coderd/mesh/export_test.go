@@ -18,3 +18,13 @@ func (s *Service) Introduced() int {
 
 // AgentConnected reports whether the agent is connected to this server's coordinator now.
 func (s *Service) AgentConnected(agentID uuid.UUID) bool { return s.coord.Online(agentID) }
+
+// Group returns the group of a peer at this server's node, and whether the node knows the peer.
+func (s *Service) Group(id uuid.UUID) (uuid.UUID, bool) {
+	for _, p := range s.node.Peers() {
+		if p.ID == id {
+			return p.Group, true
+		}
+	}
+	return uuid.Nil, false
+}

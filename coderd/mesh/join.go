@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coordinator"
@@ -45,7 +47,11 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 			return coordinator.Principal{}, fault.New(fault.Forbidden, "The agent id %s is not random", agent.ID).
 				WithDetail("Resources of type coder_agent have random ids. This id was set in the workspace's state.")
 		}
-		return coordinator.Principal{Kind: coordinator.KindAgent, ID: agent.ID, Name: agent.Name}, nil
+		p := coordinator.Principal{Kind: coordinator.KindAgent, ID: agent.ID, Name: agent.Name}
+		if agent.Owner != uuid.Nil {
+			p.Detail = agent.Owner.String() // see Service.group
+		}
+		return p, nil
 	}
 	if token := secret.Token(r.Header.Get(sdk.ProxyTokenHeader)); token != "" {
 		proxy, err := s.proxies.AuthenticateProxy(r.Context(), token)

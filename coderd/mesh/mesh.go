@@ -43,8 +43,9 @@ import (
 
 // Agent is the agent that an agent token authenticates.
 type Agent struct {
-	ID   uuid.UUID
-	Name string // owner/workspace.agent, for display
+	ID    uuid.UUID
+	Name  string    // owner/workspace.agent, for display
+	Owner uuid.UUID // of its workspace; Nil while that is prebuilt
 }
 
 // Options configures a Service.
@@ -280,6 +281,7 @@ func (s *Service) Start(rpc http.Handler) error {
 		Key:     node.PublicKey(),
 		NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
 		Inbound: inboundAtServer,
+		Group:   s.group,
 	})
 	close(s.joined)
 	protocols := new(http.Protocols)
@@ -302,6 +304,20 @@ func inboundAtServer(kind coordinator.Kind) tailnet.Inbound {
 	default:
 		return tailnet.InboundNone
 	}
+}
+
+// group returns the owner of an agent: what all agents of a user send shares a bound of memory at this server's node. Other peers are groups alone,
+// and so are agents that an older server admitted, which does not report their owners.
+func (s *Service) group(id uuid.UUID) uuid.UUID {
+	p, _ := s.coord.Lookup(tailnet.Addr(id))
+	if p.Kind != coordinator.KindAgent {
+		return uuid.Nil
+	}
+	owner, err := uuid.Parse(p.Detail)
+	if err != nil {
+		return uuid.Nil
+	}
+	return owner
 }
 
 // Drain sends agents, clients and provisioners to other servers, one after another over the given time. Their tunnels stay. It returns when

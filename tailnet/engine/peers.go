@@ -12,6 +12,8 @@ import (
 	"tailscale.com/tailcfg"
 	"tailscale.com/types/key"
 	"tailscale.com/wgengine/wgint"
+
+	"github.com/codermesh/codermesh/tailnet/stream"
 )
 
 // Peer is a node that this node exchanges packets with. Addr belongs to Key and does not change while the peer is known;
@@ -25,6 +27,8 @@ type Peer struct {
 	Region    int // its home relay; 0 while unknown
 	Endpoints []netip.AddrPort
 	Name      string // for logs
+	// Group is as in tailnet.Peer, and that of the first Upsert.
+	Group stream.Group
 }
 
 // row is a peer as magicsock knows it.
@@ -94,7 +98,7 @@ func (e *Engine) Upsert(p Peer) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()
 	r := e.peers.put(p)
-	e.mux.Add(r.Addr)
+	e.mux.Add(r.Addr, r.Group)
 	e.magic.UpsertPeer(node(r))
 	e.bind.introduced(keyOf(p.Key))
 }

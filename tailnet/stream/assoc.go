@@ -35,8 +35,9 @@ var (
 
 // assoc is one end of all streams between two nodes.
 type assoc struct {
-	mux  *Mux
-	peer netip.Addr
+	mux   *Mux
+	peer  netip.Addr
+	group *group
 
 	queued bool // in mux.ready; guarded by mux.mu
 
@@ -84,8 +85,8 @@ type assoc struct {
 	arriving []*Conn
 }
 
-func newAssoc(m *Mux, peer netip.Addr) *assoc {
-	a := &assoc{mux: m, peer: peer, epoch: m.nextEpoch(), streams: make(map[streamID]*Conn), packetSize: basePacket}
+func newAssoc(m *Mux, peer netip.Addr, g *group) *assoc {
+	a := &assoc{mux: m, peer: peer, group: g, epoch: m.nextEpoch(), streams: make(map[streamID]*Conn), packetSize: basePacket}
 	a.cc.limit = m.opts.SendBuffer
 	return a
 }
@@ -441,11 +442,20 @@ func (a *assoc) open(f *frame) *Conn {
 // free returns how many more bytes all streams of all peers may hold.
 func (a *assoc) free() int { return max(a.mux.opts.MaxHeld-int(a.mux.held.Load()), 0) }
 
-// grant returns how many bytes the peer may send on a stream beyond those read. It is a small part of what is free, since others may use that
-// up before the bytes arrive.
+// count adds to the memory that the peer uses, and reports whether it may use that much, see Options.MaxHeld.
+func (a *assoc) count(change int) bool {
+	a.held += change
+	a.mux.held.Add(int64(change))
+	held := int(a.group.held.Add(int64(change)))
+	return a.held <= leastWindow || held <= a.free()
+}
+
+// grant returns how many bytes the peer may send on a stream beyond those read. It is a small part of what its group may use besides what the
+// others of the group hold, since others may use that up before the bytes arrive.
 func (a *assoc) grant(had uint64) uint64 {
 	window := uint64(a.mux.opts.RecvBuffer)
-	budget := min(budgetWindows*window, uint64(a.free()/8))
+	group := int(a.group.held.Load()) - a.held
+	budget := min(budgetWindows*window, uint64(max(a.free()-group, 0)/8))
 	others := a.granted - had
 	if others >= budget {
 		return min(leastWindow, window)

@@ -283,9 +283,7 @@ func (c *Conn) count() bool {
 		return true
 	}
 	c.held += change
-	c.a.held += change
-	c.a.mux.held.Add(int64(change))
-	return c.a.held <= max(leastWindow, c.a.free())
+	return c.a.count(change)
 }
 
 // discard forgets what has arrived and was not read.

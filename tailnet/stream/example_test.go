@@ -29,8 +29,8 @@ func Example() {
 			conn.Close()
 		}
 	})
-	near.Add(workspace)
-	far.Add(laptop)
+	near.Add(workspace, stream.Group{})
+	far.Add(laptop, stream.Group{})
 	var carriers sync.WaitGroup
 	done := make(chan struct{})
 	carry := func(from, to *stream.Mux, sender netip.Addr) {

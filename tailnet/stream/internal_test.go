@@ -38,7 +38,7 @@ func newHostile(t testing.TB) *hostile {
 		Finish:     func([]byte) {},
 		RecvBuffer: 256 << 10,
 	})
-	h.Add(peerAddr)
+	h.Add(peerAddr, Group{})
 	return h
 }
 
@@ -276,7 +276,7 @@ func TestHostilePeer(t *testing.T) {
 		h.opts.MaxHeld = limit
 		peer := func(i int) netip.Addr { return netip.AddrFrom16([16]byte{0: 0xfd, 14: 1, 15: byte(i)}) }
 		for i := range peers {
-			h.Add(peer(i))
+			h.Add(peer(i), Group{})
 			for id := range uint64(20) {
 				for offset := uint64(1); offset < leastWindow; offset += 1000 { // the first byte never comes
 					h.sendFrom(peer(i), data(theirs(id), 1, offset, make([]byte, min(1000, leastWindow-offset)), false))
@@ -313,6 +313,67 @@ func TestHostilePeer(t *testing.T) {
 		c.Close()
 		if n := h.held.Load(); n != 0 {
 			t.Errorf("%d bytes are counted when nothing is kept", n)
+		}
+	})
+	run("memory of a group", func(t *testing.T, h *hostile) {
+		const peers = 50
+		limit := 32 << 20
+		h.opts.MaxHeld = limit
+		peer := func(i int) netip.Addr { return netip.AddrFrom16([16]byte{0: 0xfd, 14: 1, 15: byte(i)}) }
+		hog := func(i int, streams uint64) {
+			for id := range streams {
+				for offset := uint64(1); offset < leastWindow; offset += 1000 { // the first byte never comes
+					h.sendFrom(peer(i), data(theirs(id), 1, offset, make([]byte, min(1000, leastWindow-offset)), false))
+				}
+			}
+		}
+		const user, other = 1, 2
+		for i := range peers {
+			h.Add(peer(i), Group{user})
+			hog(i, 20)
+		}
+		synctest.Wait()
+		held := int(h.held.Load())
+		if most := limit/2 + peers*leastWindow*5/4; held > most || held < limit/2 {
+			t.Errorf("all peers of one group hold %d bytes; want %d to %d", held, limit/2, most)
+		}
+		if n := int(h.groups[Group{user}].held.Load()); n != held {
+			t.Errorf("the group is counted with %d bytes, all with %d", n, held)
+		}
+
+		// Another group's only peer has its full window, and may use most of what is left.
+		h.Add(peer(peers), Group{other})
+		hog(peers, 160)
+		synctest.Wait()
+		if got, least := int(h.held.Load())-held, (limit-held)*2/5; got < least {
+			t.Errorf("the peer of another group holds %d bytes; want at least %d", got, least)
+		}
+		for len(h.conns) > 0 {
+			(<-h.conns).Close()
+		}
+		for i := range peers + 1 {
+			h.Remove(peer(i))
+		}
+		if n := len(h.groups); n != 0 {
+			t.Errorf("%d groups are known after their peers are gone", n)
+		}
+	})
+	run("a group's window", func(t *testing.T, h *hostile) {
+		h.opts.MaxHeld = 8 << 20
+		window := func(peer netip.Addr) uint64 {
+			c, err := h.Dial(peer, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.granted
+		}
+		near, far := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+		h.Add(near, Group{1})
+		h.Add(far, Group{2})
+		h.Add(netip.MustParseAddr("fd00::3"), Group{1})
+		h.assoc(netip.MustParseAddr("fd00::3")).count(4 << 20)
+		if a, b := window(near), window(far); a != leastWindow || b != uint64(h.opts.RecvBuffer) {
+			t.Errorf("while a group holds half of the memory, its others get %d and strangers %d bytes; want %d and %d", a, b, leastWindow, h.opts.RecvBuffer)
 		}
 	})
 	run("memory of refused streams", func(t *testing.T, h *hostile) {

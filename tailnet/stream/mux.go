@@ -25,8 +25,9 @@ type Options struct {
 	RelayPacket int
 	// SendBuffer bounds the bytes in flight to a peer, and RecvBuffer those that a stream buffers for its reader. 0 means 16 MiB.
 	SendBuffer, RecvBuffer int
-	// MaxHeld bounds the memory of what all peers have sent and this end has not read yet, in bytes. Each peer may use as much as is free, and
-	// leastWindow in any case. When a peer uses more, the stream that caused it is reset. 0 means 512 MiB.
+	// MaxHeld bounds the memory of what all peers have sent and this end has not read yet, in bytes. The peers of a group, such as the agents of
+	// one user, may together use as much as is free, and each peer leastWindow in any case. When they use more, the stream that caused it is
+	// reset. 0 means 512 MiB.
 	MaxHeld int
 }
 
@@ -51,8 +52,25 @@ type Mux struct {
 
 	mu     sync.Mutex            // guards the fields below; locked after an association's mutex
 	turns  []*assoc              // associations with packets to send, in the order of their turns
-	assocs map[netip.Addr]*assoc // by added peer; nil for a peer without streams so far
+	peers  map[netip.Addr]*added // by address
+	groups map[Group]*group
 	closed bool
+}
+
+// Group names peers that share a bound of memory. The zero value is a group of the peer alone.
+type Group [16]byte
+
+// added is a peer that was added.
+type added struct {
+	name  Group
+	group *group
+	assoc *assoc // nil without streams so far
+}
+
+// group counts the memory of its peers.
+type group struct {
+	held  atomic.Int64 // see Options.MaxHeld
+	peers int          // guarded by Mux.mu
 }
 
 // New returns a new Mux.
@@ -66,7 +84,7 @@ func New(opts Options) *Mux {
 	if opts.MaxHeld == 0 {
 		opts.MaxHeld = defaultHeld
 	}
-	return &Mux{opts: opts, start: time.Now(), ready: notify.NewWake(), assocs: make(map[netip.Addr]*assoc)}
+	return &Mux{opts: opts, start: time.Now(), ready: notify.NewWake(), peers: make(map[netip.Addr]*added), groups: make(map[Group]*group)}
 }
 
 var lastEpoch atomic.Uint32
@@ -88,13 +106,22 @@ func (m *Mux) nextEpoch() uint32 {
 	}
 }
 
-// Add allows streams with a peer. Adding a peer again has no effect.
-func (m *Mux) Add(peer netip.Addr) {
+// Add allows streams with a peer of a group. Adding a peer again has no effect: its group does not change.
+func (m *Mux) Add(peer netip.Addr, name Group) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, ok := m.assocs[peer]; !ok && !m.closed {
-		m.assocs[peer] = nil
+	if m.peers[peer] != nil || m.closed {
+		return
 	}
+	g := m.groups[name]
+	if g == nil {
+		g = new(group)
+		if name != (Group{}) {
+			m.groups[name] = g
+		}
+	}
+	g.peers++
+	m.peers[peer] = &added{name: name, group: g}
 }
 
 // assoc returns the association with a peer, and creates it if it does not exist. It returns nil if the peer was not added or was removed,
@@ -102,12 +129,14 @@ func (m *Mux) Add(peer netip.Addr) {
 func (m *Mux) assoc(peer netip.Addr) *assoc {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a, ok := m.assocs[peer]
-	if ok && a == nil {
-		a = newAssoc(m, peer)
-		m.assocs[peer] = a
+	p := m.peers[peer]
+	if p == nil {
+		return nil
 	}
-	return a
+	if p.assoc == nil {
+		p.assoc = newAssoc(m, peer, p.group)
+	}
+	return p.assoc
 }
 
 // Dial opens a stream to a port of an added peer. It does not wait: written data travels with the request. See Conn.Wait.
@@ -133,11 +162,20 @@ func (m *Mux) Dial(peer netip.Addr, port uint16) (*Conn, error) {
 // Remove ends all streams with a peer and forgets it. Its packets in flight are dropped.
 func (m *Mux) Remove(peer netip.Addr) {
 	m.mu.Lock()
-	a := m.assocs[peer]
-	delete(m.assocs, peer)
+	p := m.peers[peer]
+	delete(m.peers, peer)
 	m.mu.Unlock()
-	if a != nil {
-		a.end(ErrClosed)
+	if p == nil {
+		return
+	}
+	if p.assoc != nil {
+		p.assoc.end(ErrClosed)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// A group whose memory is still being read stays for the peers of that name that come next.
+	if p.group.peers--; p.group.peers == 0 && p.group.held.Load() == 0 && m.groups[p.name] == p.group {
+		delete(m.groups, p.name)
 	}
 }
 
@@ -145,12 +183,12 @@ func (m *Mux) Remove(peer netip.Addr) {
 func (m *Mux) Close() {
 	m.mu.Lock()
 	m.closed = true
-	assocs := m.assocs
-	m.assocs = nil
+	peers := m.peers
+	m.peers, m.groups = nil, nil
 	m.mu.Unlock()
-	for _, a := range assocs {
-		if a != nil {
-			a.end(ErrClosed)
+	for _, p := range peers {
+		if p.assoc != nil {
+			p.assoc.end(ErrClosed)
 		}
 	}
 }
@@ -167,9 +205,9 @@ func (m *Mux) Moved(peer netip.Addr, relayed bool) {
 func (m *Mux) Retry() {
 	m.mu.Lock()
 	var open []*assoc
-	for _, a := range m.assocs {
-		if a != nil {
-			open = append(open, a)
+	for _, p := range m.peers {
+		if p.assoc != nil {
+			open = append(open, p.assoc)
 		}
 	}
 	m.mu.Unlock()

@@ -74,8 +74,8 @@ func newNetwork(t testing.TB, ab, ba *path, acceptA, acceptB accept, tune ...fun
 		acceptA = func(uint16, *stream.Conn) func() { return nil }
 	}
 	n.a, n.b = mux(acceptA), mux(acceptB)
-	n.a.Add(addrB)
-	n.b.Add(addrA)
+	n.a.Add(addrB, stream.Group{})
+	n.b.Add(addrA, stream.Group{})
 	n.a.Moved(addrB, ab.resend != 0)
 	n.b.Moved(addrA, ba.resend != 0)
 	n.wg.Go(func() { n.carry(n.a, n.b, addrA, ab) })

@@ -428,7 +428,7 @@ func TestBegunAnew(t *testing.T) {
 		if _, err := n.b.Dial(addrA, 1); !errors.Is(err, stream.ErrClosed) {
 			t.Errorf("dial a removed peer: %v", err)
 		}
-		n.b.Add(addrA)
+		n.b.Add(addrA, stream.Group{})
 		a.Write([]byte("more"))
 		if _, err := a.Read(make([]byte, 1)); err == nil {
 			t.Error("the stream continues")
