@@ -50,10 +50,11 @@ type Hosts struct {
 	complained time.Time // guarded by mu
 }
 
-// New returns the names of a server: addresses, localhost and the names below it, the machine's own name, with and without a domain, and
-// what opts adds. No site on the internet can take any of them.
+// New returns the names of a server: addresses, localhost and the names below it, the machine's own name, with and without a domain, its names in
+// containers on it, and what opts adds. No site on the internet can take any of them: the domain internal is for private use.
 func New(opts Options) *Hosts {
-	h := &Hosts{names: map[string]bool{"localhost": true}, suffixes: []string{".localhost"}, certified: opts.Certified, setting: opts.Setting, log: opts.Logger}
+	names := map[string]bool{"localhost": true, "host.docker.internal": true, "host.containers.internal": true}
+	h := &Hosts{names: names, suffixes: []string{".localhost"}, certified: opts.Certified, setting: opts.Setting, log: opts.Logger}
 	if machine, err := os.Hostname(); err == nil {
 		h.addMachine(machine)
 	}

@@ -23,6 +23,7 @@ func TestHas(t *testing.T) {
 	for _, host := range []string{
 		"", "coder.example.com", "CODER.EXAMPLE.COM.:1", "replica-1:3000", "x--y-apps.example.com", "localhost:3000", "app.localhost:3000", machine, machine + ".local:80",
 		"coder.internal", "a.b.corp.example:3000", "certified.example", "127.0.0.1:3000", "10.1.2.3", "[::1]:3000", "[fe80::1%eth0]:3000", "::1",
+		"host.docker.internal:3000", "host.containers.internal",
 	} {
 		if !h.Has(host) {
 			t.Errorf("host %q is refused", host)
@@ -31,7 +32,7 @@ func TestHas(t *testing.T) {
 	for _, host := range []string{
 		"evil.example:3000", "evil.example", "coder.example.com.evil.example", "evilcoder.example.com", "-apps.example.com", ".localhost", "localhost.evil.example", "corp.example",
 		"127.0.0.1.evil.example", "127.0.0.1@evil.example", "evil.example@127.0.0.1", "evil.example:3000:3000", " ", "..", "*", "0x7f000001", "evil.example/127.0.0.1",
-		"[evil.example]:80", "xn--lcalhost-5hb",
+		"[evil.example]:80", "xn--lcalhost-5hb", "docker.internal", "evil.host.docker.internal", "host.docker.internal.evil.example",
 	} {
 		if h.Has(host) {
 			t.Errorf("host %q is accepted", host)
