@@ -210,6 +210,7 @@ func (p Policy) become(note *os.File, files []*os.File, env []string, argv func(
 		return nil
 	}
 	err := syscall.Exec(line[0], line, env)
+	runtime.KeepAlive(files) // the garbage collector closes files that are no longer used
 	return fmt.Errorf("run %s: %w", line[0], err)
 }
 
