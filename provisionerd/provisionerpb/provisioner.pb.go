@@ -2940,6 +2940,7 @@ type BuildResult struct {
 	Replaces      []string               `protobuf:"bytes,16,rep,name=replaces,proto3" json:"replaces,omitempty"`                                 // with REPLACES_RESOURCES: addresses of all that the start would replace or delete of what is kept
 	Created       []string               `protobuf:"bytes,17,rep,name=created,proto3" json:"created,omitempty"`                                   // by a stop: addresses
 	ClaimPlan     *ClaimPlan             `protobuf:"bytes,26,opt,name=claim_plan,json=claimPlan,proto3" json:"claim_plan,omitempty"`              // of a prebuilt workspace, if a claim can be instant. An older server ignores it.
+	ClaimWaits    []string               `protobuf:"bytes,27,rep,name=claim_waits,json=claimWaits,proto3" json:"claim_waits,omitempty"`           // otherwise why claims wait for their build, for the template's author. An older server ignores it.
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3033,6 +3034,13 @@ func (x *BuildResult) GetCreated() []string {
 func (x *BuildResult) GetClaimPlan() *ClaimPlan {
 	if x != nil {
 		return x.ClaimPlan
+	}
+	return nil
+}
+
+func (x *BuildResult) GetClaimWaits() []string {
+	if x != nil {
+		return x.ClaimWaits
 	}
 	return nil
 }
@@ -5266,7 +5274,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x0ftemplate_import\x18\x04 \x01(\v2&.codermesh.provisioner.v1.ImportResultH\x00R\x0etemplateImport\x12R\n" +
 	"\x10template_dry_run\x18\x05 \x01(\v2&.codermesh.provisioner.v1.DryRunResultH\x00R\x0etemplateDryRun\x12P\n" +
 	"\x0fworkspace_build\x18\x06 \x01(\v2%.codermesh.provisioner.v1.BuildResultH\x00R\x0eworkspaceBuildB\x04\n" +
-	"\x02of\"\xfc\x02\n" +
+	"\x02of\"\x9d\x03\n" +
 	"\vBuildResult\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12@\n" +
 	"\tresources\x18\x02 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\x12\x1b\n" +
@@ -5277,7 +5285,9 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\breplaces\x18\x10 \x03(\tR\breplaces\x12\x18\n" +
 	"\acreated\x18\x11 \x03(\tR\acreated\x12B\n" +
 	"\n" +
-	"claim_plan\x18\x1a \x01(\v2#.codermesh.provisioner.v1.ClaimPlanR\tclaimPlan\"\x94\x01\n" +
+	"claim_plan\x18\x1a \x01(\v2#.codermesh.provisioner.v1.ClaimPlanR\tclaimPlan\x12\x1f\n" +
+	"\vclaim_waits\x18\x1b \x03(\tR\n" +
+	"claimWaits\"\x94\x01\n" +
 	"\tClaimPlan\x12@\n" +
 	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\x12E\n" +
 	"\tvariables\x18\x02 \x03(\v2'.codermesh.provisioner.v1.OwnerVariableR\tvariables\"y\n" +

@@ -80,7 +80,7 @@ func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) 
 	}
 	if result.GetError() == "" && work.GetMetadata().GetPrebuild() && work.GetTransition() == provisionerpb.Transition_TRANSITION_START {
 		r.log.enter(stageRehearsal)
-		outcome.ClaimPlan = r.rehearse(ctx, work, outcome.GetState())
+		outcome.ClaimPlan, outcome.ClaimWaits = r.rehearse(ctx, work, outcome.GetState())
 	}
 	return result
 }

@@ -71,6 +71,26 @@ func shapeOf(resources []*provisionerpb.Resource) string {
 // attribute reads an attribute of the first instance of a resource in a state.
 func attribute(t *testing.T, state []byte, name, attr string) string {
 	t.Helper()
+	value := attributeOf(t, state, name, attr)
+	if dynamic, ok := value.(map[string]any); ok {
+		value = dynamic["value"]
+	}
+	text, _ := value.(string)
+	return text
+}
+
+// attributeText returns an attribute of any type as JSON.
+func attributeText(t *testing.T, state []byte, name, attr string) string {
+	t.Helper()
+	text, err := json.MarshalIndent(attributeOf(t, state, name, attr), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func attributeOf(t *testing.T, state []byte, name, attr string) any {
+	t.Helper()
 	var s struct {
 		Resources []struct {
 			Name      string `json:"name"`
@@ -84,14 +104,9 @@ func attribute(t *testing.T, state []byte, name, attr string) string {
 	}
 	for _, r := range s.Resources {
 		if r.Name == name && len(r.Instances) > 0 {
-			value := r.Instances[0].Attributes[attr]
-			if dynamic, ok := value.(map[string]any); ok {
-				value = dynamic["value"]
-			}
-			text, _ := value.(string)
-			return text
+			return r.Instances[0].Attributes[attr]
 		}
 	}
 	t.Fatalf("no resource %s in state", name)
-	return ""
+	return nil
 }

@@ -38,6 +38,10 @@ func TestMain(m *testing.M) {
 	if strings.HasPrefix(filepath.Base(os.Args[0]), pluginMark+"evil") {
 		_ = exec.Command("setsid", "sh", "./evil.sh").Start() // if the file does not exist, it is an honest provider
 	}
+	if p := standIn(os.Args[0]); p != nil {
+		plugin.Serve(&plugin.ServeOpts{ProviderFunc: p})
+		return
+	}
 	if strings.HasPrefix(filepath.Base(os.Args[0]), pluginMark) {
 		plugin.Serve(&plugin.ServeOpts{ProviderFunc: provider.New})
 		return

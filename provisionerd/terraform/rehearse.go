@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -53,22 +54,37 @@ func markOwner(p *schema.Provider) {
 	p.ResourcesMap["coder_agent"].Schema["token"].Sensitive = false
 }
 
-// rehearse returns what a claim of the workspace will make of it, or nil if only its build can tell. The job's log says why.
-func (r *runner) rehearse(ctx context.Context, work *provisionerpb.WorkspaceBuild, state []byte) *provisionerpb.ClaimPlan {
+// waits is why only the build of a claim can tell what becomes of a workspace: sentences that begin with places in the template.
+type waits []string
+
+func (w waits) Error() string { return strings.Join(w, "\n") }
+
+const maxWaits = 10 // more reasons help no author
+
+// rehearse returns what a claim of the workspace will make of it, or why only its build can tell. The job's log says the same.
+func (r *runner) rehearse(ctx context.Context, work *provisionerpb.WorkspaceBuild, state []byte) (*provisionerpb.ClaimPlan, []string) {
 	ctx, cancel := context.WithTimeout(ctx, rehearsalLimit)
 	defer cancel()
 	quiet := *r
 	quiet.log = newLogger(discardSink{}) // the plan is of no build that anyone waits for
 	plan, err := quiet.rehearsal(ctx, work, state)
-	switch {
-	case err != nil && stopped(r.stop):
-		return nil
-	case err != nil:
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Who claims this workspace waits for a whole build: %s", tty.Clean(err.Error()))
-		return nil
+	if err == nil {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "A claim changes only the owner's data: who claims this workspace gets it at once")
+		return plan, nil
 	}
-	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "A claim changes only the owner's data: who claims this workspace gets it at once")
-	return plan
+	if stopped(r.stop) {
+		return nil, nil
+	}
+	reasons, ok := errors.AsType[waits](err)
+	if !ok {
+		reasons = waits{err.Error()}
+	}
+	reasons = reasons[:min(len(reasons), maxWaits)]
+	for i, reason := range reasons {
+		reasons[i] = tty.Clean(reason)
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Who claims this workspace waits for a whole build: %s", reasons[i])
+	}
+	return nil, reasons
 }
 
 func (r *runner) rehearsal(ctx context.Context, work *provisionerpb.WorkspaceBuild, state []byte) (*provisionerpb.ClaimPlan, error) {
@@ -132,21 +148,27 @@ func (p *rehearsed) claimPlan(s *state, secret string, owner uuid.UUID) (*provis
 	if len(p.shown.DeferredChanges) > 0 || len(p.shown.ActionInvocations) > 0 {
 		return nil, errors.New("the plan of a claim is not complete")
 	}
+	var reasons waits
 	if p.shown.PriorState != nil && p.shown.PriorState.Values != nil {
-		if err := p.judgeData(p.shown.PriorState.Values.RootModule); err != nil {
+		found, err := p.judgeData(p.shown.PriorState.Values.RootModule)
+		if err != nil {
 			return nil, err
 		}
+		reasons = found
 	}
 	if p.shown.Config != nil {
 		if at := p.counts(p.shown.Config.RootModule, nil, ""); at != "" {
-			return nil, fmt.Errorf("%s: how many %s there are may depend on the owner", p.t.Place(at), at)
+			reasons = append(reasons, fmt.Sprintf("%s: how many %s there are may depend on the owner", p.t.Place(at), at))
 		}
 	}
 	attrs := s.instances()
 	for _, c := range p.shown.ResourceChanges {
-		if err := p.judge(c, attrs); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.t.Place(stripIndexes(c.Address)), err)
+		for _, err := range p.judge(c, attrs) {
+			reasons = append(reasons, fmt.Sprintf("%s: %v", p.t.Place(stripIndexes(c.Address)), err))
 		}
+	}
+	if len(reasons) > 0 {
+		return nil, reasons
 	}
 	nodes := s.nodesWith(attrs)
 	resources, err := deriveResources(p.t, nodes)
@@ -170,10 +192,10 @@ func (p *rehearsed) claimPlan(s *state, secret string, owner uuid.UUID) (*provis
 	return plan, nil
 }
 
-// judgeData refuses data sources that may depend on the owner: marks do not cross a provider.
-func (p *rehearsed) judgeData(module *tfjson.StateModule) error {
+// judgeData lists data sources that may depend on the owner: marks do not cross a provider.
+func (p *rehearsed) judgeData(module *tfjson.StateModule) (found waits, err error) {
 	if module == nil {
-		return nil
+		return nil, nil
 	}
 	for _, r := range module.Resources {
 		if r.Mode != tfjson.DataResourceMode || slices.Contains([]string{"coder_workspace", "coder_workspace_owner", "coder_external_auth"}, r.Type) {
@@ -182,102 +204,118 @@ func (p *rehearsed) judgeData(module *tfjson.StateModule) error {
 		var marks any
 		if len(r.SensitiveValues) > 0 {
 			if err := json.Unmarshal(r.SensitiveValues, &marks); err != nil {
-				return fmt.Errorf("read plan of a claim: %w", err)
+				return nil, fmt.Errorf("read plan of a claim: %w", err)
 			}
 		}
 		if r.Type == "external" || holds(marks) {
-			return fmt.Errorf("%s: %s may depend on the owner", p.t.Place(stripIndexes(r.Address)), r.Address)
+			found = append(found, fmt.Sprintf("%s: %s may depend on the owner", p.t.Place(stripIndexes(r.Address)), r.Address))
 		}
 	}
 	for _, child := range module.ChildModules {
-		if err := p.judgeData(child); err != nil {
-			return err
+		more, err := p.judgeData(child)
+		if err != nil {
+			return nil, err
 		}
+		found = append(found, more...)
 	}
-	return nil
+	return found, nil
 }
 
-// judge refuses a change that is more than the owner's data, and puts the attributes after a change into attrs.
-func (p *rehearsed) judge(c *tfjson.ResourceChange, attrs map[string]json.RawMessage) error {
+// judge returns what of a change is more than the owner's data, and puts the attributes after the change into attrs.
+func (p *rehearsed) judge(c *tfjson.ResourceChange, attrs map[string]json.RawMessage) []error {
 	if c.Mode != tfjson.ManagedResourceMode || c.Change == nil || c.DeposedKey != "" {
-		return fmt.Errorf("a claim changes or reads %s", c.Address)
+		return []error{fmt.Errorf("a claim changes or reads %s", c.Address)}
 	}
 	change := c.Change
 	same := reflect.DeepEqual(change.Before, change.After) && !holds(change.AfterUnknown)
-	ours := strings.HasPrefix(c.Type, "coder_")
-	switch {
-	case change.Actions.NoOp(), change.Actions.Update() && same: // perhaps only Terraform's marks differ
-	case !ours:
-		return fmt.Errorf("a claim changes %s", c.Address)
-	case !change.Actions.Update():
-		return fmt.Errorf("a claim makes or removes %s", c.Address)
-	case holds(change.AfterUnknown):
-		return fmt.Errorf("a claim changes %s in a way that only its build can tell", c.Address)
+	kept := change.Actions.NoOp() || change.Actions.Update() && same // perhaps only Terraform's marks differ
+	if !strings.HasPrefix(c.Type, "coder_") {
+		if !kept {
+			return []error{fmt.Errorf("a claim %s %s%s", actionOf(change.Actions), c.Address, differences(change))}
+		}
+		return p.judgeMarks(c)
 	}
 	after, ok := change.After.(map[string]any)
-	if !ok {
-		return fmt.Errorf("a claim removes %s", c.Address)
+	switch {
+	case !kept && !change.Actions.Update(), !ok:
+		return []error{fmt.Errorf("a claim %s %s%s", actionOf(change.Actions), c.Address, differences(change))}
+	case holds(change.AfterUnknown):
+		return []error{fmt.Errorf("a claim changes %s in a way that only its build can tell%s", c.Address, differences(change))}
 	}
+	var refused []error
 	marks, _ := change.AfterSensitive.(map[string]any)
-	before, _ := change.BeforeSensitive.(map[string]any)
-	for name, marked := range marks {
-		if !holds(marked) || !ours && (holds(before[name]) || p.source.Ignores(stripIndexes(c.Address), name)) {
+	for _, name := range slices.Sorted(maps.Keys(marks)) {
+		if !holds(marks[name]) {
 			continue
 		}
-		if err := p.depends(c, name, marked, after); err != nil {
-			return err
-		}
-	}
-	if !ours {
-		return nil
+		refused = append(refused, p.depends(c, name, marks[name], after)...)
 	}
 	text, err := json.Marshal(after)
 	if err != nil {
-		return fmt.Errorf("read plan of a claim: %w", err)
+		refused = append(refused, fmt.Errorf("read plan of a claim: %w", err))
 	}
 	attrs[c.Address] = text
-	return nil
+	return refused
 }
 
-// depends handles an attribute that depends on the owner: it notes a variable, and removes from after what is only shown.
-func (p *rehearsed) depends(c *tfjson.ResourceChange, name string, marked any, after map[string]any) error {
+// judgeMarks returns what depends on the owner of a resource of another provider, although a claim by the rehearsal's owner leaves it as it is.
+func (p *rehearsed) judgeMarks(c *tfjson.ResourceChange) (refused []error) {
+	for _, path := range marked(c.Change.AfterSensitive, c.Change.BeforeSensitive, nil) {
+		if !p.source.Ignores(stripIndexes(c.Address), path) {
+			refused = append(refused, fmt.Errorf("%s of %s depends on the owner", pathText(path), c.Address))
+		}
+	}
+	return refused
+}
+
+func actionOf(a tfjson.Actions) string {
+	switch {
+	case a.Replace():
+		return "replaces"
+	case a.Create():
+		return "makes"
+	case a.Delete():
+		return "removes"
+	}
+	return "changes"
+}
+
+// depends handles an attribute that depends on the owner: it notes a variable, and removes from after what is only shown. It returns what cannot be
+// followed.
+func (p *rehearsed) depends(c *tfjson.ResourceChange, name string, marks any, after map[string]any) (refused []error) {
 	address := stripIndexes(c.Address)
-	refused := func(reason error) error {
-		return fmt.Errorf("%s of %s depends on the owner: %w", name, c.Address, reason)
+	refuse := func(what string, reason error) {
+		refused = append(refused, fmt.Errorf("%s of %s depends on the owner: %w", what, c.Address, reason))
 	}
 	switch {
 	case c.Type == "coder_metadata":
 		delete(after, name) // the build reports it
-		return nil
 	case c.Type == "coder_env" && name == "value":
 		agent, _ := after["agent_id"].(string)
 		variable, _ := after["name"].(string)
-		return wrap(p.variable(agent, variable, after[name], address, name, ""), refused)
+		if err := p.variable(agent, variable, after[name], address, name, ""); err != nil {
+			refuse(name, err)
+		}
 	case c.Type == "coder_agent" && name == "env":
-		each, ok := marked.(map[string]any)
+		each, ok := marks.(map[string]any)
 		env, is := after[name].(map[string]any)
 		id, _ := after["id"].(string)
 		if !ok || !is {
-			return refused(errors.New("its expression is no object with a value for each name"))
+			refuse(name, errors.New("its expression is no object with a value for each name"))
+			break
 		}
-		for key, marked := range each {
-			if !holds(marked) {
+		for _, key := range slices.Sorted(maps.Keys(each)) {
+			if !holds(each[key]) {
 				continue
 			}
 			if err := p.variable(id, key, env[key], address, name, key); err != nil {
-				return refused(fmt.Errorf("%s: %w", key, err))
+				refuse(pathText([]string{name, key}), err)
 			}
 		}
-		return nil
+	default:
+		refuse(name, errors.New("only variables of agents may, and what coder_metadata shows"))
 	}
-	return refused(errors.New("only variables of agents may, and what coder_metadata shows"))
-}
-
-func wrap(err error, in func(error) error) error {
-	if err == nil {
-		return nil
-	}
-	return in(err)
+	return refused
 }
 
 // variable notes a variable whose expression gives the planned value.
@@ -375,21 +413,4 @@ func (p *rehearsed) owned(ref string, passed map[string]bool, root bool) bool {
 		return true
 	}
 	return template.IsOwner(parts)
-}
-
-// holds reports whether true occurs anywhere in a value of a plan's marks or unknowns.
-func holds(v any) bool {
-	switch v := v.(type) {
-	case bool:
-		return v
-	case map[string]any:
-		for _, inner := range v {
-			if holds(inner) {
-				return true
-			}
-		}
-	case []any:
-		return slices.ContainsFunc(v, holds)
-	}
-	return false
 }

@@ -2,6 +2,7 @@ package terraform_test
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,18 +121,83 @@ func TestIgnoredUntilStart(t *testing.T) {
 	}
 }
 
-// TestDockerStarterIsGivenAtOnce checks that a claim of the starter "docker" does not wait for its build, as far as its agent decides that.
-func TestDockerStarterIsGivenAtOnce(t *testing.T) {
-	t.Parallel()
-	e := newExecutor(t)
-	template := starter(t, "docker")
-	template["main.tf"] = withoutDocker(t, template["main.tf"])
-	j := newTrial(t, template)
-	m := metadata()
-	m.Prebuild = true
-	built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m}))
-	if plan := built.GetClaimPlan(); len(plan.GetVariables()) != 4 {
-		t.Errorf("the plan of the claim has the variables %v:\n%s", plan.GetVariables(), j.sink.text())
+// TestClaimsOfStarters checks which starters' claims do not wait for their build, and that no claim makes a new machine: what it shows of its owner
+// follows at the next start. The providers are stand-ins.
+func TestClaimsOfStarters(t *testing.T) {
+	for name, c := range map[string]struct {
+		provider  string
+		variables []*provisionerpb.VariableValue
+		waits     string            // why a claim waits for its build; "" if it does not
+		prebuilt  map[string]string // attributes of the machine and what it runs with, as long as it has no owner of its own, and after a claim
+		started   map[string]string // after the next start
+	}{
+		"docker": {
+			provider: "kreuzwerker/docker",
+			prebuilt: map[string]string{"name": "coder-" + workspaceID.String(), "hostname": "workspace", "labels": "prebuilds"},
+			started:  map[string]string{"name": "coder-ann-dev", "hostname": "dev", "labels": "ann"},
+		},
+		"devcontainer": {
+			provider: "kreuzwerker/docker", waits: "the agent main has dev containers, which it starts again for the owner",
+			prebuilt: map[string]string{"name": "coder-" + workspaceID.String(), "hostname": "workspace", "labels": "prebuilds"},
+			started:  map[string]string{"name": "coder-ann-dev", "hostname": "dev", "labels": "ann"},
+		},
+		"kubernetes": {
+			provider:  "hashicorp/kubernetes",
+			variables: []*provisionerpb.VariableValue{{Name: "namespace", Value: "workspaces"}},
+			prebuilt:  map[string]string{"metadata": `"coder.com/workspace-id": "` + workspaceID.String() + `"`},
+			started:   map[string]string{"metadata": `"coder.com/owner": "ann"`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("TF_CLI_CONFIG_FILE", mirrorProvider(t, c.provider))
+			e := newExecutor(t)
+			j := newTrial(t, starter(t, name))
+			state := []byte(nil)
+			build := func(transition provisionerpb.Transition, change func(m *provisionerpb.Metadata)) *provisionerpb.BuildResult {
+				t.Helper()
+				m := metadata()
+				change(m)
+				built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: transition, Metadata: m, State: state, Variables: c.variables}))
+				state = built.GetState()
+				return built
+			}
+			built := build(start, func(m *provisionerpb.Metadata) {
+				m.Prebuild, m.OwnerName, m.WorkspaceName = true, "prebuilds", "prebuild-x"
+			})
+			machine := attribute(t, state, "workspace", "id")
+			said := j.sink.text()
+			if reasons := strings.Join(built.GetClaimWaits(), "\n"); reasons != c.waits || !strings.Contains(said, c.waits) {
+				t.Errorf("claims wait because of %q, want %q:\n%s", reasons, c.waits, said)
+			}
+			if plan := built.GetClaimPlan(); (c.waits == "") != (len(plan.GetVariables()) == 4) {
+				t.Errorf("the plan of the claim has the variables %v:\n%s", plan.GetVariables(), said)
+			}
+			check := func(when string, want map[string]string) {
+				t.Helper()
+				for attr, text := range want {
+					if got := attributeText(t, state, "workspace", attr); !strings.Contains(got, text) {
+						t.Errorf("%s: %s is %s, want %s", when, attr, got, text)
+					}
+				}
+			}
+			check("prebuilt", c.prebuilt)
+			build(start, func(m *provisionerpb.Metadata) { m.PrebuildClaim = true })
+			if got := attribute(t, state, "workspace", "id"); got != machine {
+				t.Error("the claim made a new machine")
+			}
+			check("claimed", c.prebuilt)
+			if strings.Contains(attributeText(t, state, "home", "metadata"), "prebuilds") {
+				t.Error("the home has the name of the account that owns prebuilt workspaces")
+			}
+			home := attributeText(t, state, "home", "id")
+			none := func(*provisionerpb.Metadata) {}
+			build(stop, none)
+			build(start, none)
+			check("started again", c.started)
+			if got := attributeText(t, state, "home", "id"); got != home {
+				t.Error("the start made a new home")
+			}
+		})
 	}
 }
 
@@ -150,17 +216,19 @@ resource "coder_agent" "main" {
 }
 `
 	for name, c := range map[string]struct{ agent, rest, want string }{
-		"machine is replaced": {"", `resource "terraform_data" "m" { triggers_replace = [data.coder_workspace_owner.me.name] }`, "a claim changes terraform_data.m"},
-		"machine changes":     {"", `resource "terraform_data" "m" { input = data.coder_workspace_owner.me.email }`, "a claim changes terraform_data.m"},
-		"machine depends on who": {
-			"", `resource "terraform_data" "m" { input = data.coder_workspace_owner.me.name == "ann" ? 1 : 2 }`, "terraform_data.m",
+		"machine is replaced": {"", `resource "terraform_data" "m" { triggers_replace = [data.coder_workspace_owner.me.name] }`, "main.tf:14: a claim replaces terraform_data.m: it would differ in triggers_replace[0]"},
+		"machine changes": {
+			"", `resource "terraform_data" "m" { input = data.coder_workspace_owner.me.email }`, "main.tf:14: a claim changes terraform_data.m: it would differ in input",
 		},
-		"is_prebuild":  {"", `resource "terraform_data" "m" { input = data.coder_workspace.me.is_prebuild }`, "a claim changes terraform_data.m"},
+		"machine depends on who": {
+			"", `resource "terraform_data" "m" { input = data.coder_workspace_owner.me.name == "ann" ? 1 : 2 }`, "it would differ in input",
+		},
+		"is_prebuild":  {"", `resource "terraform_data" "m" { input = data.coder_workspace.me.is_prebuild }`, "a claim changes terraform_data.m: it would differ in input"},
 		"script":       {`startup_script = "hello ${data.coder_workspace_owner.me.name}"`, "", "startup_script of coder_agent.main depends on the owner"},
-		"hashed":       {`env = { A = sha256(data.coder_workspace_owner.me.name) }`, "", "env of coder_agent.main depends on the owner: A"},
-		"chosen":       {`env = { A = data.coder_workspace_owner.me.name == "ann" ? "1" : "2" }`, "", "env of coder_agent.main depends on the owner: A"},
-		"token":        {`env = { A = data.coder_workspace_owner.me.session_token }`, "", "env of coder_agent.main depends on the owner: A"},
-		"whole object": {`env = merge({ A = data.coder_workspace_owner.me.name }, {})`, "", "env of coder_agent.main depends on the owner"},
+		"hashed":       {`env = { A = sha256(data.coder_workspace_owner.me.name) }`, "", "env.A of coder_agent.main depends on the owner: its expression"},
+		"chosen":       {`env = { A = data.coder_workspace_owner.me.name == "ann" ? "1" : "2" }`, "", "env.A of coder_agent.main depends on the owner: its expression"},
+		"token":        {`env = { A = data.coder_workspace_owner.me.session_token }`, "", "env.A of coder_agent.main depends on the owner: its expression"},
+		"whole object": {`env = merge({ A = data.coder_workspace_owner.me.name }, {})`, "", "env.A of coder_agent.main depends on the owner"},
 		"unmarked":     {`env = { A = nonsensitive(data.coder_workspace_owner.me.name) }`, "", "nonsensitive"},
 		"shape": {"", `resource "coder_app" "a" {
   count    = data.coder_workspace_owner.me.name == "ann" ? 1 : 0
@@ -191,9 +259,48 @@ resource "coder_agent" "main" {
 			m.Prebuild = true
 			built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m}))
 			said := j.sink.text()
-			if built.GetClaimPlan() != nil || !strings.Contains(said, c.want) || !strings.Contains(said, "waits for a whole build") {
-				t.Errorf("want no plan because of %q, got %v:\n%s", c.want, built.GetClaimPlan(), said)
+			reasons := strings.Join(built.GetClaimWaits(), "\n")
+			if built.GetClaimPlan() != nil || !strings.Contains(reasons, c.want) || !strings.Contains(said, c.want) || !strings.Contains(said, "waits for a whole build") {
+				t.Errorf("want no plan because of %q, got %v because of %q:\n%s", c.want, built.GetClaimPlan(), reasons, said)
 			}
 		})
+	}
+}
+
+// TestAllReasons checks that a template's author reads at once all that makes claims wait, each with its place.
+func TestAllReasons(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	j := newTrial(t, files(`
+data "coder_workspace" "me" {}
+data "coder_workspace_owner" "me" {}
+resource "coder_agent" "main" {
+  os             = "linux"
+  arch           = "amd64"
+  startup_script = "hello ${data.coder_workspace_owner.me.name}"
+  env = {
+    A = upper(data.coder_workspace_owner.me.name)
+    B = sha256(data.coder_workspace_owner.me.name)
+  }
+}
+resource "terraform_data" "machine" {
+  input = {
+    image    = "x"
+    "owner's" = data.coder_workspace_owner.me.name
+  }
+}
+`))
+	m := metadata()
+	m.Prebuild = true
+	built := ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: m}))
+	const text = "its expression is more than texts, names and addresses of the owner, coalesce and lower"
+	want := []string{
+		"main.tf:9: env.A of coder_agent.main depends on the owner: " + text,
+		"main.tf:9: env.B of coder_agent.main depends on the owner: " + text,
+		"main.tf:9: startup_script of coder_agent.main depends on the owner: only variables of agents may, and what coder_metadata shows",
+		`main.tf:18: a claim changes terraform_data.machine: it would differ in input["owner's"]`,
+	}
+	if got := built.GetClaimWaits(); !slices.Equal(got, want) {
+		t.Errorf("claims wait because of\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -73,8 +73,11 @@ data "coder_parameter" "fallback_image" {
 }
 
 locals {
-  name   = "coder-${data.coder_workspace_owner.me.name}-${lower(data.coder_workspace.me.name)}"
-  engine = "unix:///run/engine/docker.sock"
+  # A prebuilt workspace has no owner yet, and keeps its containers when it gets one.
+  prebuild = data.coder_workspace.me.is_prebuild
+  name     = local.prebuild ? "coder-${data.coder_workspace.me.id}" : "coder-${data.coder_workspace_owner.me.name}-${lower(data.coder_workspace.me.name)}"
+  hostname = local.prebuild ? "workspace" : lower(data.coder_workspace.me.name)
+  engine   = "unix:///run/engine/docker.sock"
 
   # The repository's own name: what follows the last slash or colon.
   project = coalesce(replace(trimsuffix(data.coder_parameter.repository.value, "/"), "/^.*[/:]|\\.git$/", ""), "project")
@@ -183,6 +186,11 @@ resource "docker_container" "engine" {
     label = "coder.workspace_id"
     value = data.coder_workspace.me.id
   }
+
+  # The name follows at the next start, which makes a new container.
+  lifecycle {
+    ignore_changes = [name]
+  }
 }
 
 data "docker_network" "bridge" {
@@ -193,7 +201,7 @@ resource "docker_container" "workspace" {
   count    = data.coder_workspace.me.start_count
   image    = var.image
   name     = local.name
-  hostname = lower(data.coder_workspace.me.name)
+  hostname = local.hostname
   env      = ["CODER_AGENT_TOKEN=${coder_agent.main.token}"]
 
   # If the server runs on the Docker host itself, the workspace and its dev containers reach it by the address of the host's bridge.
@@ -219,4 +227,9 @@ resource "docker_container" "workspace" {
     value = data.coder_workspace.me.id
   }
   depends_on = [docker_container.engine]
+
+  # These follow at the next start, which makes a new container.
+  lifecycle {
+    ignore_changes = [name, hostname, labels]
+  }
 }

@@ -87,13 +87,15 @@ data "coder_parameter" "disk" {
 
 locals {
   name = "coder-${data.coder_workspace.me.id}"
-  labels = {
+  labels = merge({
     "app.kubernetes.io/name"     = "coder-workspace"
     "app.kubernetes.io/instance" = local.name
     "coder.com/workspace-id"     = data.coder_workspace.me.id
-    "coder.com/workspace-name"   = data.coder_workspace.me.name
-    "coder.com/owner"            = data.coder_workspace_owner.me.name
-  }
+    # A prebuilt workspace has no owner yet, and keeps its pod when it gets one.
+    }, data.coder_workspace.me.is_prebuild ? {} : {
+    "coder.com/workspace-name" = data.coder_workspace.me.name
+    "coder.com/owner"          = data.coder_workspace_owner.me.name
+  })
 }
 
 resource "coder_agent" "main" {
@@ -190,5 +192,10 @@ resource "kubernetes_pod_v1" "workspace" {
         claim_name = kubernetes_persistent_volume_claim_v1.home.metadata[0].name
       }
     }
+  }
+
+  # The owner's labels follow at the next start, which makes a new pod.
+  lifecycle {
+    ignore_changes = [metadata[0].labels]
   }
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/codermesh/codermesh/internal/syntax"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -65,8 +66,9 @@ func (t *Source) Resources() (*Resources, error) {
 	return r, nil
 }
 
-// Ignores reports whether a resource keeps an attribute whatever the template says: its lifecycle block ignores changes of it.
-func (r *Resources) Ignores(address, attribute string) bool {
+// Ignores reports whether a resource keeps what is at a path of its attributes, whatever the template says: its lifecycle block ignores changes of
+// that or of what contains it. A path's steps are the names of attributes, keys of maps and indexes.
+func (r *Resources) Ignores(address string, path []string) bool {
 	block := r.blocks[address]
 	if block == nil {
 		return false
@@ -79,12 +81,39 @@ func (r *Resources) Ignores(address, attribute string) bool {
 		if hcl.ExprAsKeyword(attr.Expr) == "all" {
 			return true
 		}
-		names, diags := hcl.ExprList(attr.Expr)
-		if !diags.HasErrors() && slices.ContainsFunc(names, func(e hcl.Expression) bool { return hcl.ExprAsKeyword(e) == attribute }) {
+		ignored, diags := hcl.ExprList(attr.Expr)
+		if !diags.HasErrors() && slices.ContainsFunc(ignored, func(e hcl.Expression) bool { return leadsTo(e, path) }) {
 			return true
 		}
 	}
 	return false
+}
+
+// leadsTo reports whether an expression, such as metadata[0].labels, names what is at a path or what contains it.
+func leadsTo(e hcl.Expression, path []string) bool {
+	traversal, diags := hcl.RelTraversalForExpr(e)
+	if diags.HasErrors() || len(traversal) == 0 || len(traversal) > len(path) {
+		return false
+	}
+	for i, s := range traversal {
+		name := ""
+		switch s := s.(type) {
+		case hcl.TraverseAttr:
+			name = s.Name
+		case hcl.TraverseIndex:
+			key, err := convert.Convert(s.Key, cty.String)
+			if err != nil || key.IsNull() || !key.IsKnown() {
+				return false
+			}
+			name = key.AsString()
+		default:
+			return false
+		}
+		if name != path[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // OwnerText returns how an attribute of a resource follows from its owner; with a key, an element of an attribute that is an object. It is not

@@ -128,8 +128,11 @@ func (t *Source) readFile(parser *syntax.Parser, name string, text []byte) error
 		default:
 			provider, _, _ := strings.Cut(block.Labels[0], "_")
 			t.NeedsInit = t.NeedsInit || !servedHere(provider)
-			if provider == "coder" && block.Type != "ephemeral" {
-				t.readSupport(block)
+			if block.Type != "ephemeral" {
+				t.places[addressOf(block)] = placeOf(block)
+				if provider == "coder" {
+					t.readSupport(block)
+				}
 			}
 			if block.Type == "data" && block.Labels[0] == "coder_parameter" {
 				t.readParameter(block)

@@ -19,12 +19,8 @@ var Without = map[string]string{
 // readSupport records which features in a block of the root module this server does not support. Terraform knows more about them after a
 // plan.
 func (t *Source) readSupport(block *hcl.Block) {
-	kind := block.Labels[0]
-	if block.Type == "data" {
-		kind = "data." + kind
-	}
-	place, address := placeOf(block), kind+"."+block.Labels[1]
-	t.places[address] = place
+	place, address := placeOf(block), addressOf(block)
+	kind := strings.TrimSuffix(address, "."+block.Labels[1])
 	if reason := Without[kind]; reason != "" {
 		t.Ignored[address] = Ignored(place, kind, reason)
 	}
@@ -47,6 +43,15 @@ func (t *Source) readSupport(block *hcl.Block) {
 // readModule records where the root module calls a module.
 func (t *Source) readModule(block *hcl.Block) {
 	t.places["module."+block.Labels[0]] = placeOf(block)
+}
+
+// addressOf returns the address of a resource or data source of the root module.
+func addressOf(block *hcl.Block) string {
+	address := block.Labels[0] + "." + block.Labels[1]
+	if block.Type == "data" {
+		return "data." + address
+	}
+	return address
 }
 
 func placeOf(block *hcl.Block) string {
