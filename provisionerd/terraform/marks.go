@@ -60,9 +60,9 @@ func marked(marks, before any, path []string) (paths [][]string) {
 }
 
 // different returns the paths of what differs between two values, sorted. It follows objects, and lists with a single element, as those are that
-// stand for a block.
+// stand for a block. Null and an empty value are the same: providers turn one into the other as they like.
 func different(before, after any, path []string) (paths [][]string) {
-	if reflect.DeepEqual(before, after) {
+	if reflect.DeepEqual(before, after) || empty(before) && empty(after) {
 		return nil
 	}
 	switch a := after.(type) {
@@ -83,6 +83,18 @@ func different(before, after any, path []string) (paths [][]string) {
 		}
 	}
 	return [][]string{path}
+}
+
+func empty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return reflect.ValueOf(v).IsZero()
 }
 
 const maxDifferences = 5 // that a sentence lists

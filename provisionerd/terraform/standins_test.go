@@ -68,6 +68,17 @@ func made(a attributes) *schema.Resource {
 	return r
 }
 
+// measured is like made, but what the template does not set is in the state as the engine sets it: every plan would change it.
+func measured(a attributes) *schema.Resource {
+	r := made(a)
+	create := r.CreateContext
+	r.CreateContext = func(ctx context.Context, d *schema.ResourceData, of any) diag.Diagnostics {
+		memory, _ := d.Get("memory").(int)
+		return append(create(ctx, d, of), diag.FromErr(d.Set("memory_swap", 2*memory))...)
+	}
+	return r
+}
+
 func dockerStandIn() *schema.Provider {
 	text, list, set := schema.TypeString, schema.TypeList, schema.TypeSet
 	labels := blocks(set, attributes{"label": fixed(text), "value": fixed(text)})
@@ -76,9 +87,9 @@ func dockerStandIn() *schema.Provider {
 		Schema: attributes{"host": open(text)},
 		ResourcesMap: map[string]*schema.Resource{
 			"docker_volume": made(attributes{"name": fixed(text)}),
-			"docker_container": made(attributes{
+			"docker_container": measured(attributes{
 				"name": fixed(text), "image": fixed(text), "hostname": fixed(text), "entrypoint": fixed(list), "command": fixed(list), "env": fixed(set),
-				"privileged": fixed(schema.TypeBool), "runtime": fixed(text), "memory": open(schema.TypeInt), "labels": labels,
+				"privileged": fixed(schema.TypeBool), "runtime": fixed(text), "memory": open(schema.TypeInt), "memory_swap": open(schema.TypeInt), "labels": labels,
 				"host":    blocks(set, attributes{"host": fixed(text), "ip": fixed(text)}),
 				"volumes": blocks(set, attributes{"container_path": fixed(text), "volume_name": fixed(text)}),
 			}),

@@ -121,8 +121,8 @@ resource "docker_container" "workspace" {
     value = data.coder_workspace.me.id
   }
 
-  # These follow at the next start, which makes a new container.
+  # The first three follow at the next start, which makes a new container. The engine sets memory_swap: without this, every plan would change it.
   lifecycle {
-    ignore_changes = [name, hostname, labels]
+    ignore_changes = [name, hostname, labels, memory_swap]
   }
 }
