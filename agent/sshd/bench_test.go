@@ -6,6 +6,10 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -78,3 +82,27 @@ func BenchmarkUpload(b *testing.B) {
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// BenchmarkSFTP moves a file of 1 GiB with OpenSSH's sftp, to the workspace and from it.
+func BenchmarkSFTP(b *testing.B) {
+	h := start(b, nil)
+	file := filepath.Join(h.dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.Truncate(file, 1<<30); err != nil {
+		b.Fatal(err)
+	}
+	for _, command := range []string{"put", "get"} {
+		b.Run(command, func(b *testing.B) {
+			b.SetBytes(1 << 30)
+			for b.Loop() {
+				cmd := exec.CommandContext(b.Context(), "sftp", append(h.options(), "-b", "-", "127.0.0.1")...)
+				cmd.Stdin = strings.NewReader(command + " " + file + " /dev/null\n")
+				if out, err := cmd.CombinedOutput(); err != nil {
+					b.Fatalf("%v\n%s", err, out)
+				}
+			}
+		})
+	}
+}

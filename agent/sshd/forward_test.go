@@ -19,6 +19,8 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/codermesh/codermesh/agent/proc"
 )
 
 // upper answers each connection, once the peer has ended its sending, with the received text in capitals: this needs half-close to work.
@@ -432,5 +434,52 @@ func TestSFTP(t *testing.T) {
 	}
 	if got, err := os.ReadFile(filepath.Join(h.dir, "copy", "moved")); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("scp -r: %d bytes, %v; want what was sent", len(got), err)
+	}
+}
+
+// TestSFTPExtensions shows what OpenSSH's clients do with the protocol's extensions.
+func TestSFTPExtensions(t *testing.T) {
+	h := start(t, nil)
+	t.Chdir(h.home)
+	data := make([]byte, 1<<20+1)
+	rand.Read(data)
+	for name, content := range map[string][]byte{"a": data, "empty": nil} {
+		if err := os.WriteFile(filepath.Join(h.home, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sftp := func(script string) (stdout, stderr string, status int) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "sftp", append(h.options(), "-b", "-", "127.0.0.1")...)
+		cmd.Stdin = strings.NewReader(script)
+		return run(t, cmd)
+	}
+	if stdout, stderr, status := sftp("mkdir d\ncp a d/b\ncp empty c\nln a hard\nrename c moved\ndf\n"); status != 0 {
+		t.Fatalf("sftp: status %d, %s%s", status, stdout, stderr)
+	}
+	for name, want := range map[string][]byte{"d/b": data, "hard": data, "moved": {}} {
+		if got, err := os.ReadFile(filepath.Join(h.home, name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, %v; want %d", name, len(got), err, len(want))
+		}
+	}
+	for to, want := range map[string]string{"/sys/kernel/x": "Permission denied", "/dev/full": "Couldn't copy file"} {
+		if stdout, stderr, status := sftp("cp a " + to + "\n"); status == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("cp a %s: status %d, %s%s; want %s", to, status, stdout, stderr, want)
+		}
+	}
+	account := proc.CurrentUser().Name
+	for _, path := range []string{"~/a", "~" + account + "/a", "~" + account + "/d/b"} {
+		to := filepath.Join(h.dir, "fetched")
+		if stdout, stderr, status := run(t, exec.CommandContext(t.Context(), "scp", append(h.options(), "127.0.0.1:"+path, to)...)); status != 0 {
+			t.Errorf("scp %s: status %d, %s%s", path, status, stdout, stderr)
+		}
+		if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("scp %s: %d bytes, %v; want what was sent", path, len(got), err)
+		}
+		os.Remove(to)
+	}
+	scp := exec.CommandContext(t.Context(), "scp", append(h.options(), "127.0.0.1:~no-such-account/a", h.dir)...)
+	if stdout, stderr, status := run(t, scp); status == 0 || !strings.Contains(stderr, "no-such-account") {
+		t.Errorf("scp of an unknown account: status %d, %s%s", status, stdout, stderr)
 	}
 }

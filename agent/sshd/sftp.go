@@ -4,20 +4,29 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/user"
 
 	"github.com/pkg/sftp"
+
+	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/agent/sshd/sftpext"
 )
 
 // runSFTP serves the sftp subsystem in this process, with the rights of the workspace's account.
 func (s *session) runSFTP() {
 	env := s.conn.server.opts.Environment()
-	options := []sftp.ServerOption{sftp.WithAllocator()}
+	options := []sftp.ServerOption{sftp.WithAllocator(), sftp.WithMaxTxPacket(sftpext.MaxData)}
 	if cwd, err := os.Getwd(); err != nil || cwd != env.Directory {
 		// The library then also resolves the targets of relative symbolic links, so this is only for a process that is not in the
 		// workspace's folder.
 		options = append(options, sftp.WithServerWorkingDirectory(env.Directory))
 	}
-	server, err := sftp.NewServer(keepOpen{s.channel}, options...)
+	// The filter does not close the channel, as the library asks it to at the end, because the exit status must still be sent.
+	client := sftpext.New(s.channel, sftpext.Options{
+		Directory: env.Directory, Ended: s.ended,
+		Home: func(account string) (string, error) { return homeOf(env.User, account) },
+	})
+	server, err := sftp.NewServer(client, options...)
 	if err != nil {
 		s.fail(err)
 		return
@@ -34,7 +43,14 @@ func (s *session) runSFTP() {
 	s.exit(status)
 }
 
-// keepOpen hides the channel's Close, which the library calls at the end, because the exit status must still be sent.
-type keepOpen struct{ io.ReadWriter }
-
-func (keepOpen) Close() error { return nil }
+// homeOf returns the home folder of an account, of the workspace's own for "".
+func homeOf(own proc.User, account string) (string, error) {
+	if account == "" || account == own.Name {
+		return own.Home, nil
+	}
+	other, err := user.Lookup(account)
+	if err != nil {
+		return "", err
+	}
+	return other.HomeDir, nil
+}
