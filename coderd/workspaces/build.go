@@ -44,7 +44,7 @@ type buildRequest struct {
 	handover   *handover         // the transfer that follows a stop; nil for none
 	claims     bool              // gives a prebuilt workspace to its user
 	byHand     bool              // a start of it gives the owner's consent: see package consents
-	replacing  []string          // what the start may replace of what the workspace keeps; nil: the template decides
+	replacing  []string          // what the build may replace of what the workspace keeps; nil: the template decides
 }
 
 // reasons lists what a client may give as the reason; only the server uses the others.

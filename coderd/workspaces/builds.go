@@ -60,8 +60,8 @@ func (s *Service) buildRequestOf(ctx context.Context, actor rbac.Actor, ws dbsql
 	if req.Orphan && len(req.ProvisionerState) > 0 {
 		refused.WithField("state", "cannot be given with orphan")
 	}
-	if req.AllowReplacing != nil && req.Transition != sdk.TransitionStart {
-		refused.WithField("allow_replacing", "requires the transition start")
+	if req.AllowReplacing != nil && req.Transition == sdk.TransitionDelete {
+		refused.WithField("allow_replacing", "requires the transition start or stop")
 	}
 	if len(req.AllowReplacing) > maxReplacing {
 		refused.WithField("allow_replacing", fmt.Sprintf("must have at most %d addresses", maxReplacing))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -22,7 +23,8 @@ func replaces(state string, resources []*provisionerpb.Resource, addrs ...string
 	return result
 }
 
-// offered returns what a job may replace: "all", or the addresses, and "stopped" if the state has only what is kept.
+// offered returns what a job may replace: "all", or the addresses, "stopped" if the state has only what is kept, and "same" for a stop with the
+// version and values that the workspace runs with.
 func offered(job *coderdtest.Job) string {
 	r := job.GetWorkspaceBuild().GetReplacement()
 	if r == nil {
@@ -34,6 +36,9 @@ func offered(job *coderdtest.Job) string {
 	}
 	if r.GetStopped() {
 		text += " stopped"
+	}
+	if r.GetSame() && job.GetWorkspaceBuild().GetTransition() == provisionerpb.Transition_TRANSITION_STOP {
+		text += " same"
 	}
 	return strings.TrimSpace(text)
 }
@@ -179,9 +184,13 @@ func TestReplacingNeedsPermission(t *testing.T) {
 		t.Errorf("a start that replaces nothing: %v", err)
 	}
 	w.Daemon().Next().Finish(coderdtest.Built("s"))
-	req.Transition = sdk.TransitionStop
+	stop := sdk.CreateBuildRequest{Transition: sdk.TransitionStop, AllowReplacing: []string{"disk.home"}}
+	if _, err := w.As("bob").CreateBuild(t.Context(), ws.ID, stop); fault.CodeOf(err) != fault.Forbidden {
+		t.Errorf("a stop: %v, want forbidden", err)
+	}
+	req.Transition = sdk.TransitionDelete
 	if _, err := w.As("ann").CreateBuild(t.Context(), ws.ID, req); fault.CodeOf(err) != fault.Invalid {
-		t.Errorf("a stop: %v, want invalid", err)
+		t.Errorf("a deletion: %v, want invalid", err)
 	}
 }
 
@@ -211,5 +220,76 @@ func TestRefusedReplacementOfRunning(t *testing.T) {
 	w.Daemon().Next().Finish(replaces("state 1", []*provisionerpb.Resource{coderdtest.Resource(agent)}, "disk.home"))
 	if admitted(agent) {
 		t.Error("the agent of a failed workspace is admitted again")
+	}
+}
+
+// TestRefusedStop checks what stops may replace on every route, and that a refused one leaves the workspace with its version and parameters.
+func TestRefusedStop(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	template := w.Template("process", process())
+	second := w.Version(&template.ID, process())
+	if _, err := w.As("tom").UpdateTemplate(t.Context(), template.ID, sdk.UpdateTemplateRequest{DefaultTTLMillis: ptr(time.Hour.Milliseconds())}); err != nil {
+		t.Fatal(err)
+	}
+	ws, _ := w.Running("ann", "dev", template.ID)
+	ann := w.As("ann")
+	number := w.Get(ws.ID).LatestBuild.BuildNumber
+	refused := func(req sdk.CreateBuildRequest, want string) {
+		t.Helper()
+		req.Transition = sdk.TransitionStop
+		if _, err := ann.CreateBuild(t.Context(), ws.ID, req); err != nil {
+			t.Fatal(err)
+		}
+		job := w.Daemon().Next()
+		if got := offered(job); got != want {
+			t.Errorf("the stop %v may replace %q, want %q", req, got, want)
+		}
+		job.Finish(replaces("state 1", nil, "disk.home"))
+		b := w.Get(ws.ID).LatestBuild
+		if number++; b.BuildNumber != number || b.Job.ErrorCode != sdk.JobErrorReplaces || b.Status != sdk.WorkspaceFailed || b.TemplateVersionID != template.ActiveVersionID ||
+			!cmp.Equal(b.WouldReplace, []string{"disk.home"}) {
+			t.Errorf("refused: build %d, %s, code %q, version %s, would replace %q", b.BuildNumber, b.Status, b.Job.ErrorCode, b.TemplateVersionName, b.WouldReplace)
+		}
+		values, err := ann.BuildParameters(t.Context(), b.ID)
+		if err != nil || len(values) == 0 || values[0].Value == "8" {
+			t.Errorf("parameters after a refused stop: %v, %v", values, err)
+		}
+	}
+	refused(sdk.CreateBuildRequest{}, "same")
+	refused(sdk.CreateBuildRequest{TemplateVersionID: second.ID}, "")
+	refused(sdk.CreateBuildRequest{RichParameterValues: []sdk.ParameterValue{{Name: "cpus", Value: "8"}}, AllowReplacing: []string{"disk.cache"}}, "disk.cache")
+
+	if _, err := ann.Restart(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, AllowReplacing: []string{"disk.home"}}); err != nil {
+		t.Fatal(err)
+	}
+	job := w.Daemon().Next()
+	if got := offered(job); got != "disk.home same" {
+		t.Errorf("the stop of a restart may replace %q", got)
+	}
+	job.Finish(coderdtest.Built("stopped"))
+	w.Daemon().Next().Finish(coderdtest.Built("running"))
+
+	schedule(t, w, *w.Get(ws.ID).LatestBuild.Deadline)
+	job = w.Daemon().Next()
+	if got := offered(job); got != "same" {
+		t.Errorf("an automatic stop may replace %q", got)
+	}
+	job.Finish(replaces("running", nil, "disk.home"))
+	if err := w.Notifications.Deliver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list, err := ann.Inbox(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := json.Marshal(list); !strings.Contains(string(text), "Stop the workspace yourself to decide") {
+		t.Errorf("the owner was not told what the stop would replace: %s", text)
+	}
+
+	edit(t, w, template.ID, sdk.TemplatePolicy{AllowReplacingResources: ptr(true)})
+	w.Build("ann", ws.ID, sdk.TransitionStop)
+	if got := offered(w.Daemon().Next()); got != "all" {
+		t.Errorf("with permission of the template, the stop may replace %q", got)
 	}
 }

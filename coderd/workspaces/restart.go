@@ -98,6 +98,7 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.build(ctx, q, locked, buildRequest{
 			transition: sdk.TransitionStop, initiator: start.initiator, reason: start.reason, logLevel: start.logLevel, priority: priorityPerson, then: start.again(),
+			replacing: start.replacing,
 		})
 	})
 }

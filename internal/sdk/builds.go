@@ -49,7 +49,7 @@ type WorkspaceBuild struct {
 	CredentialsWithheld bool `json:"credentials_withheld"`
 	// AllowReplacing is what the request allowed the build to replace; nil if the template decided.
 	AllowReplacing []string `json:"allow_replacing,omitzero"`
-	// WouldReplace lists the addresses of the resources because of which a start was refused (JobErrorReplaces). Such a build has the version and the
+	// WouldReplace lists the addresses of the resources because of which a build was refused (JobErrorReplaces). Such a build has the version and the
 	// parameters that the workspace had before, and keeps.
 	WouldReplace []string `json:"would_replace,omitempty"`
 	// InstantClaim reports that the build gives a prebuilt workspace to its owner, who can connect while the build is still running.
@@ -115,8 +115,8 @@ type CreateBuildRequest struct {
 	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
 	// ProvisionerTags are required in addition to the template's. Nil: those of the previous build. Empty: none.
 	ProvisionerTags map[string]string `json:"provisioner_tags,omitzero"`
-	// AllowReplacing lists the addresses of the resources that a start may replace or delete although the workspace keeps them while it is stopped.
-	// A start that would do more fails with JobErrorReplaces before it changes anything. Nil: the template decides. Empty: none.
+	// AllowReplacing lists the addresses of the resources that a start or stop may replace or delete although the workspace keeps them while it is
+	// stopped. A build that would do more fails with JobErrorReplaces before it changes anything. Nil: the template decides. Empty: none.
 	AllowReplacing []string    `json:"allow_replacing,omitzero"`
 	LogLevel       string      `json:"log_level,omitempty"` // "", "debug"
 	Reason         BuildReason `json:"reason,omitempty"`

@@ -105,7 +105,7 @@ type JobErrorCode string
 
 const (
 	JobErrorMissingVariables JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES"
-	// JobErrorReplaces is the code of a start that would replace or delete what the workspace keeps while it is stopped. It has changed nothing.
+	// JobErrorReplaces is the code of a start or stop that would replace or delete what the workspace keeps while it is stopped. It has changed nothing.
 	// The build's would_replace lists the resources.
 	JobErrorReplaces JobErrorCode = "REPLACES_RESOURCES"
 )

@@ -47,7 +47,7 @@ type Template struct {
 	AllowUserAutostart           bool                 `json:"allow_user_autostart"`
 	AllowUserAutostop            bool                 `json:"allow_user_autostop"`
 	AllowUserCancelWorkspaceJobs bool                 `json:"allow_user_cancel_workspace_jobs"`
-	// AllowReplacingResources lets starts without a question, such as automatic ones, replace and delete what workspaces keep while they are stopped.
+	// AllowReplacingResources lets builds without a question, such as automatic ones, replace and delete what workspaces keep while they are stopped.
 	AllowReplacingResources    bool     `json:"allow_replacing_resources"`
 	FailureTTLMillis           int64    `json:"failure_ttl_ms"`
 	TimeTilDormantMillis       int64    `json:"time_til_dormant_ms"`

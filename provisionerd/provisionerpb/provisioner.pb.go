@@ -2016,7 +2016,7 @@ type WorkspaceBuild struct {
 	Unknown       []string     `protobuf:"bytes,9,rep,name=unknown,proto3" json:"unknown,omitempty"`          // may exist without being in the state
 	Tainted       []string     `protobuf:"bytes,10,rep,name=tainted,proto3" json:"tainted,omitempty"`         // in the state, to be made anew
 	Quota         *Quota       `protobuf:"bytes,11,opt,name=quota,proto3" json:"quota,omitempty"`             // of the owner, for starts; none if the organization has no quotas
-	Replacement   *Replacement `protobuf:"bytes,21,opt,name=replacement,proto3" json:"replacement,omitempty"` // for starts; none if the start may replace everything
+	Replacement   *Replacement `protobuf:"bytes,21,opt,name=replacement,proto3" json:"replacement,omitempty"` // for starts and stops; none if the build may replace everything
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2135,13 +2135,15 @@ func (x *WorkspaceBuild) GetReplacement() *Replacement {
 	return nil
 }
 
-// Replacement says what a start may replace or delete of what the workspace keeps while it is stopped. A start that would do more ends before it
-// changes anything, with the error code REPLACES_RESOURCES. A provisioner that does not know this message replaces everything.
+// Replacement says what a build may replace or delete of what the workspace keeps while it is stopped. A build that would do more ends before it
+// changes anything, with the error code REPLACES_RESOURCES. A provisioner that does not know this message replaces everything, and
+// earlier ones do so in stops.
 type Replacement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Allowed       []string               `protobuf:"bytes,1,rep,name=allowed,proto3" json:"allowed,omitempty"`  // addresses
 	Stopped       bool                   `protobuf:"varint,2,opt,name=stopped,proto3" json:"stopped,omitempty"` // the build before was a stop and succeeded, so the state has only what is kept
 	Fresh         []string               `protobuf:"bytes,3,rep,name=fresh,proto3" json:"fresh,omitempty"`      // addresses of what that stop created: they hold no data, because the workspace has not run since
+	Same          bool                   `protobuf:"varint,4,opt,name=same,proto3" json:"same,omitempty"`       // the last successful build had the same version and values
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2195,6 +2197,13 @@ func (x *Replacement) GetFresh() []string {
 		return x.Fresh
 	}
 	return nil
+}
+
+func (x *Replacement) GetSame() bool {
+	if x != nil {
+		return x.Same
+	}
+	return false
 }
 
 // Quota is what the owner's other workspaces use and what all of them may use, in credits a day.
@@ -5214,11 +5223,12 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\atainted\x18\n" +
 	" \x03(\tR\atainted\x125\n" +
 	"\x05quota\x18\v \x01(\v2\x1f.codermesh.provisioner.v1.QuotaR\x05quota\x12G\n" +
-	"\vreplacement\x18\x15 \x01(\v2%.codermesh.provisioner.v1.ReplacementR\vreplacement\"W\n" +
+	"\vreplacement\x18\x15 \x01(\v2%.codermesh.provisioner.v1.ReplacementR\vreplacement\"k\n" +
 	"\vReplacement\x12\x18\n" +
 	"\aallowed\x18\x01 \x03(\tR\aallowed\x12\x18\n" +
 	"\astopped\x18\x02 \x01(\bR\astopped\x12\x14\n" +
-	"\x05fresh\x18\x03 \x03(\tR\x05fresh\"9\n" +
+	"\x05fresh\x18\x03 \x03(\tR\x05fresh\x12\x12\n" +
+	"\x04same\x18\x04 \x01(\bR\x04same\"9\n" +
 	"\x05Quota\x12\x12\n" +
 	"\x04used\x18\x01 \x01(\x03R\x04used\x12\x1c\n" +
 	"\tallowance\x18\x02 \x01(\x03R\tallowance\"6\n" +

@@ -58,7 +58,7 @@ func (s starts) ok(source string, work *provisionerpb.WorkspaceBuild) []byte {
 	return ok(s, j, result).GetState()
 }
 
-// refused checks that a start ends before it changes anything because of the wanted resources.
+// refused checks that a build ends before it changes anything because of the wanted resources.
 func (s starts) refused(source string, work *provisionerpb.WorkspaceBuild, want ...string) *provisionerpb.BuildResult {
 	s.Helper()
 	j, result := s.build(source, work)
@@ -72,7 +72,7 @@ func (s starts) refused(source string, work *provisionerpb.WorkspaceBuild, want 
 		}
 	}
 	if string(built.GetState()) != string(work.GetState()) || strings.Contains(j.sink.text(), "Destroying...") {
-		s.Errorf("the refused start changed something:\n%s\n%s", j.sink.text(), built.GetState())
+		s.Errorf("the refused build changed something:\n%s\n%s", j.sink.text(), built.GetState())
 	}
 	return built
 }
@@ -148,4 +148,87 @@ func TestStartKeepsData(t *testing.T) {
 	}
 	s.ok(keeping, asked([]byte(tainted), true))
 	s.ok(keeping, &provisionerpb.WorkspaceBuild{Transition: start, State: stopped, Parameters: zone("muc1")})
+}
+
+// TestStopKeepsData: a stop, too, replaces or deletes what the workspace keeps only with permission for each resource. Most of all it must stop a
+// workspace that nothing was changed of.
+func TestStopKeepsData(t *testing.T) {
+	t.Parallel()
+	s := newStarts(t)
+	const (
+		disk  = `terraform_data.disk["home"]`
+		token = `
+resource "terraform_data" "script" {
+  triggers_replace = { token = coder_agent.main.token }
+}
+`
+	)
+	running := s.ok(keeping, &provisionerpb.WorkspaceBuild{Transition: start})
+	id := attribute(t, running, "disk", "id")
+	stops := func(state []byte, values []*provisionerpb.ParameterValue, r *provisionerpb.Replacement) *provisionerpb.WorkspaceBuild {
+		return &provisionerpb.WorkspaceBuild{Transition: stop, State: state, Parameters: values, Replacement: r}
+	}
+	same := &provisionerpb.Replacement{Same: true}
+	changed := func(allowed ...string) *provisionerpb.Replacement {
+		return &provisionerpb.Replacement{Allowed: allowed}
+	}
+	kept := func(what string, state []byte) {
+		t.Helper()
+		if attribute(t, state, "disk", "id") != id || strings.Contains(string(state), `"machine"`) {
+			t.Errorf("%s: the stop has not removed the machine alone:\n%s", what, state)
+		}
+	}
+
+	// Stops that change nothing else.
+	kept("same version", s.ok(keeping, stops(running, nil, same)))
+	kept("another version", s.ok(strings.Replace(keeping, "image 1", "image 2", 1), stops(running, nil, changed())))
+
+	// Another value, and another version.
+	built := s.refused(keeping, stops(running, zone("muc1"), changed()), disk)
+	if !strings.Contains(shapeOf(built.GetResources()), "(main)") {
+		t.Errorf("the running workspace lost its agent: %s", shapeOf(built.GetResources()))
+	}
+	two := strings.Replace(keeping, `["home"]`, `["home", "cache"]`, 1)
+	s.refused(two, stops(s.ok(two, &provisionerpb.WorkspaceBuild{Transition: start}), zone("muc1"), changed(disk)), `terraform_data.disk["cache"]`, disk)
+	before, rest, _ := strings.Cut(keeping, `resource "terraform_data" "disk"`)
+	const machine = `resource "terraform_data" "machine"`
+	_, machines, _ := strings.Cut(rest, machine)
+	gone := before + machine + machines
+	s.refused(gone, stops(running, nil, changed()), disk)
+	s.refused(strings.Replace(keeping, `"home"`, `"other"`, 1), stops(running, nil, changed()), disk)
+	if moved := s.ok(keeping, stops(running, zone("muc1"), changed(disk))); attribute(t, moved, "disk", "id") == id {
+		t.Error("the stop with permission kept the disk")
+	}
+	s.ok(gone, stops(running, nil, changed(disk)))
+	s.ok(keeping, stops(running, zone("muc1"), nil))
+
+	// A workspace that is stopped has only what is kept.
+	stopped := s.ok(keeping, stops(running, nil, same))
+	s.refused(gone, stops(stopped, nil, &provisionerpb.Replacement{Stopped: true}), disk)
+
+	// Something outside changed, such as the newest image of a machine that is kept.
+	s.refused(strings.Replace(keeping, "data.coder_parameter.zone.value", `"another"`, 1), stops(running, nil, same), disk)
+
+	// What every build makes anew keeps nothing.
+	anew := keeping + always + token
+	again := s.ok(anew, &provisionerpb.WorkspaceBuild{Transition: start, State: running})
+	kept("made anew", s.ok(anew, stops(again, nil, same)))
+	kept("made anew, by another version", s.ok(strings.Replace(anew, "image 1", "image 2", 1), stops(again, nil, changed())))
+	// A disk that is replaced for a value that depends on one that changed is not made anew by every build.
+	chain := strings.Replace(keeping, "data.coder_parameter.zone.value", "coder_script.zone.id", 1) + `
+resource "coder_script" "zone" {
+  agent_id     = coder_agent.main.id
+  display_name = "zone"
+  script       = data.coder_parameter.zone.value
+  run_on_start = true
+  lifecycle {
+    replace_triggered_by = [terraform_data.zone]
+  }
+}
+resource "terraform_data" "zone" {
+  triggers_replace = data.coder_parameter.zone.value
+}
+`
+	linked := s.ok(chain, &provisionerpb.WorkspaceBuild{Transition: start})
+	s.refused(chain, stops(linked, zone("muc1"), changed("terraform_data.zone")), disk, "terraform_data.zone")
 }

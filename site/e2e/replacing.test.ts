@@ -18,7 +18,8 @@ interface Workspace {
 
 const workspace = () => api<Workspace>(place, token, "GET", "users/me/workspace/kept");
 
-const push = async (zone: string) => {
+// The value of triggers, as in Terraform, decides whether the disk is replaced.
+const pushDisk = async (template: string, triggers: string, version: string) => {
   mkdirSync(dir, { recursive: true });
   writeFileSync(
     join(dir, "main.tf"),
@@ -28,12 +29,14 @@ const push = async (zone: string) => {
   }
 }
 resource "terraform_data" "disk" {
-  triggers_replace = "${zone}"
+  triggers_replace = ${triggers}
 }
 `,
   );
-  await run(place, ["templates", "push", "disks", "-d", dir, "-y", "--name", zone]);
+  await run(place, ["templates", "push", template, "-d", dir, "-y", "--name", version]);
 };
+
+const push = (zone: string) => pushDisk("disks", `"${zone}"`, zone);
 
 beforeAll(async () => {
   await push("fra1");
@@ -76,5 +79,22 @@ it("asks before an update replaces a disk", async () => {
   await until("the workspace runs with the new version", async () => {
     const { status, template_version_name: version } = (await workspace()).latest_build;
     return status === "running" && version === "muc1";
+  });
+});
+
+it("asks before a stop replaces a disk", async () => {
+  await pushDisk("clock", "plantimestamp()", "first");
+  await run(place, ["create", "dated", "-t", "clock", "-y"]);
+  const { page } = await open(place, token);
+  await page.goto("/@ada/dated");
+  await page.getByRole("button", { name: "Stop dated" }).first().click();
+  await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
+  const dialog = page.getByRole("dialog", { name: "Replace what dated keeps?" });
+  await dialog.getByText("terraform_data.disk").waitFor({ timeout: 60_000 });
+  await dialog.getByLabel(/to confirm/).fill("dated");
+  await dialog.getByRole("button", { name: "Replace and stop" }).click();
+  await until("the workspace is stopped", async () => {
+    const { latest_build: build } = await api<Workspace>(place, token, "GET", "users/me/workspace/dated");
+    return build.status === "stopped";
   });
 });

@@ -205,6 +205,14 @@ const getBuildOffer = `-- name: GetBuildOffer :one
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition, b.log_level, b.state, b.credentials_withheld,
 	b.allow_replacing, y.allow_replacing AS template_allows_replacing,
 	COALESCE(settled.stopped, false)::boolean AS stopped_before, COALESCE(settled.created_resources, '{}')::text[] AS created_before,
+	COALESCE((SELECT x.template_version_id = b.template_version_id AND NOT EXISTS (
+			(SELECT p.name, p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id
+				EXCEPT SELECT p.name, p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = x.id)
+			UNION ALL (SELECT p.name, p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = x.id
+				EXCEPT SELECT p.name, p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id))
+		FROM workspace_builds x JOIN provisioner_jobs j ON j.id = x.job_id
+		WHERE x.workspace_id = b.workspace_id AND x.build_number < b.build_number AND j.status = 'succeeded'
+		ORDER BY x.build_number DESC LIMIT 1), false)::boolean AS same_as_before,
 	w.name AS workspace_name, w.organization_id, w.owner_id, t.id AS template_id, t.name AS template_name,
 	v.name AS version_name, v.names_owner_ssh_private_key, v.names_owner_session_token, v.names_owner_oidc_access_token,
 	EXISTS (SELECT FROM template_version_external_auth e WHERE e.template_version_id = v.id) AS asks_logins,
@@ -251,6 +259,7 @@ type GetBuildOfferRow struct {
 	TemplateAllowsReplacing   bool
 	StoppedBefore             bool
 	CreatedBefore             []string
+	SameAsBefore              bool
 	WorkspaceName             string
 	OrganizationID            uuid.UUID
 	OwnerID                   uuid.UUID
@@ -283,6 +292,7 @@ type GetBuildOfferRow struct {
 
 // Returns all that a provisioner needs to run a build's job: a claim waits for it.
 // stopped_before: the newest build before it that was not refused is a stop that succeeded. It created created_before.
+// same_as_before: the newest build before it that succeeded has the same version and parameters.
 func (q *Queries) GetBuildOffer(ctx context.Context, jobID uuid.UUID) (GetBuildOfferRow, error) {
 	row := q.db.QueryRow(ctx, getBuildOffer, jobID)
 	var i GetBuildOfferRow
@@ -299,6 +309,7 @@ func (q *Queries) GetBuildOffer(ctx context.Context, jobID uuid.UUID) (GetBuildO
 		&i.TemplateAllowsReplacing,
 		&i.StoppedBefore,
 		&i.CreatedBefore,
+		&i.SameAsBefore,
 		&i.WorkspaceName,
 		&i.OrganizationID,
 		&i.OwnerID,
@@ -819,7 +830,7 @@ type RefuseBuildParams struct {
 	Before       uuid.UUID
 }
 
-// Marks a start that was refused because of what it would replace. It has changed nothing, so the workspace keeps the version of the build before.
+// Marks a build that was refused because of what it would replace. It has changed nothing, so the workspace keeps the version of the build before.
 func (q *Queries) RefuseBuild(ctx context.Context, arg RefuseBuildParams) error {
 	_, err := q.db.Exec(ctx, refuseBuild, arg.ID, arg.WouldReplace, arg.Before)
 	return err

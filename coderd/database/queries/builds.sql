@@ -18,9 +18,18 @@ FROM workspace_builds b JOIN workspaces w ON w.id = b.workspace_id JOIN users u 
 -- name: GetBuildOffer :one
 -- Returns all that a provisioner needs to run a build's job: a claim waits for it.
 -- stopped_before: the newest build before it that was not refused is a stop that succeeded. It created created_before.
+-- same_as_before: the newest build before it that succeeded has the same version and parameters.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition, b.log_level, b.state, b.credentials_withheld,
 	b.allow_replacing, y.allow_replacing AS template_allows_replacing,
 	COALESCE(settled.stopped, false)::boolean AS stopped_before, COALESCE(settled.created_resources, '{}')::text[] AS created_before,
+	COALESCE((SELECT x.template_version_id = b.template_version_id AND NOT EXISTS (
+			(SELECT p.name, p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id
+				EXCEPT SELECT p.name, p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = x.id)
+			UNION ALL (SELECT p.name, p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = x.id
+				EXCEPT SELECT p.name, p.value FROM workspace_build_parameters p WHERE p.workspace_build_id = b.id))
+		FROM workspace_builds x JOIN provisioner_jobs j ON j.id = x.job_id
+		WHERE x.workspace_id = b.workspace_id AND x.build_number < b.build_number AND j.status = 'succeeded'
+		ORDER BY x.build_number DESC LIMIT 1), false)::boolean AS same_as_before,
 	w.name AS workspace_name, w.organization_id, w.owner_id, t.id AS template_id, t.name AS template_name,
 	v.name AS version_name, v.names_owner_ssh_private_key, v.names_owner_session_token, v.names_owner_oidc_access_token,
 	EXISTS (SELECT FROM template_version_external_auth e WHERE e.template_version_id = v.id) AS asks_logins,
@@ -139,7 +148,7 @@ SELECT b.id, b.transition, j.status AS job_status FROM workspace_builds b JOIN p
 WHERE b.workspace_id = $1 AND b.build_number < $2 AND b.would_replace = '{}' ORDER BY b.build_number DESC LIMIT 1;
 
 -- name: RefuseBuild :exec
--- Marks a start that was refused because of what it would replace. It has changed nothing, so the workspace keeps the version of the build before.
+-- Marks a build that was refused because of what it would replace. It has changed nothing, so the workspace keeps the version of the build before.
 UPDATE workspace_builds b SET would_replace = sqlc.arg(would_replace)::text[], template_version_id = p.template_version_id,
 	template_version_preset_id = p.template_version_preset_id, updated_at = now()
 FROM workspace_builds p WHERE b.id = $1 AND p.id = sqlc.arg(before)::uuid;

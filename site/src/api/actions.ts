@@ -24,7 +24,7 @@ export function createBuild(workspace: string, request: CreateBuildRequest, rout
   return send<WorkspaceBuild>("POST", `workspaces/${workspace}/${route}`, { ...request, reason: "dashboard" });
 }
 
-// asked has starts refused that would replace what the workspace keeps, so that the user can be asked. Without it, the
+// asked has builds refused that would replace what the workspace keeps, so that the user can be asked. Without it, the
 // template decides.
 export const asked = { allow_replacing: [] as string[] };
 
@@ -55,8 +55,9 @@ async function perform({ workspace: w, action, quiet }: Doing): Promise<Workspac
       if (w.dormant_at) await wake(w);
       return createBuild(w.id, start);
     case "stop":
+      return createBuild(w.id, { ...start, transition: "stop" });
     case "delete":
-      return createBuild(w.id, { transition: action });
+      return createBuild(w.id, { transition: "delete" });
     case "forget":
       return createBuild(w.id, { transition: "delete", orphan: true });
     case "update": // what a running workspace keeps is known only after its stop

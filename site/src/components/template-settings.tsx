@@ -94,7 +94,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
             />
             {rule("allow_user_cancel_workspace_jobs", "Let users cancel builds")}
             {rule("require_active_version", "Always update at start")}
-            {rule("allow_replacing_resources", "Let starts replace disks without a question")}
+            {rule("allow_replacing_resources", "Let starts and stops replace disks without a question")}
             <Field
               name="max_port_share_level"
               label="Share ports and apps with at most"

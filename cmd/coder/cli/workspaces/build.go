@@ -78,9 +78,9 @@ func onWorkspace(g *global.Flags, cmd *cobra.Command, name string, do func(conte
 	return do(ctx, client, ws)
 }
 
-// orderStart decides the parameters of a start and sends the request with post. It returns the request, too.
+// orderStart decides the parameters of a start and sends the request. It returns the request, too.
 func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID,
-	post func(context.Context, uuid.UUID, sdk.CreateBuildRequest) (sdk.WorkspaceBuild, error)) (sdk.WorkspaceBuild, sdk.CreateBuildRequest, error) {
+	send post) (sdk.WorkspaceBuild, sdk.CreateBuildRequest, error) {
 	ctx := cmd.Context()
 	tags, err := givenTags(opts.tags)
 	if err != nil {
@@ -108,12 +108,12 @@ func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.
 			return sdk.WorkspaceBuild{}, req, err
 		}
 	}
-	build, err := post(ctx, ws.ID, req)
+	build, err := send(ctx, ws.ID, req)
 	if err != nil && fault.CodeOf(err) == fault.Invalid && !ask {
 		if err := startParameters(g, cmd, client, ws, opts, version, &req); err != nil {
 			return build, req, err
 		}
-		build, err = post(ctx, ws.ID, req)
+		build, err = send(ctx, ws.ID, req)
 	}
 	if err != nil && fault.CodeOf(err) == fault.Invalid {
 		return build, req, exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), ws.FullName())

@@ -52,18 +52,18 @@ func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, w
 		return nil
 	}
 	if build.Transition == sdk.TransitionStart {
-		return finishStart(g, cmd, client, ws, build, opts, req)
+		return finishAsking(g, cmd, client, ws, build, opts, &req, client.CreateBuild)
 	}
-	if err := finish(ctx, g, client, ws, build, false); err != nil {
+	if err := finishAsking(g, cmd, client, ws, build, opts, &req, client.Restart); err != nil {
 		return err
 	}
 	now, err := client.Workspace(ctx, ws.ID)
 	if err != nil {
 		return err
 	}
-	if now.LatestBuild.BuildNumber == build.BuildNumber {
+	if now.LatestBuild.Transition == sdk.TransitionStop {
 		return exit.Try(fault.New(fault.Conflict, "the workspace %s was stopped but not started again: its template changed in the meantime", ws.FullName()),
 			"coder start %s", ws.FullName())
 	}
-	return finishStart(g, cmd, client, now, now.LatestBuild, opts, req)
+	return finishAsking(g, cmd, client, now, now.LatestBuild, opts, &req, client.CreateBuild)
 }

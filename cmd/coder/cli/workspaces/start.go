@@ -44,5 +44,5 @@ func startWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws 
 	if err != nil {
 		return err
 	}
-	return finishStart(g, cmd, client, ws, build, opts, req)
+	return finishAsking(g, cmd, client, ws, build, opts, &req, client.CreateBuild)
 }

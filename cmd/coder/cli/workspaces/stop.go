@@ -16,7 +16,7 @@ func stopCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "stop WORKSPACE",
 		Short:   "Stop a workspace",
-		Long:    "Stop a workspace and follow its build. Resources that the template keeps while stopped are kept. " + interruptHelp,
+		Long:    "Stop a workspace and follow its build. Resources that the template keeps while stopped are kept. " + interruptHelp + "\n\n" + replaceHelp,
 		Example: `  coder stop dev -y`,
 		Args:    flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,7 +28,7 @@ func stopCmd(g *global.Flags) *cobra.Command {
 				if err := g.Confirm(cmd, opts.yes, "Stop "+ws.FullName()+"?", true); err != nil {
 					return err
 				}
-				return stopWorkspace(g, cmd, client, ws, opts.noWait)
+				return stopWorkspace(g, cmd, client, ws, &opts)
 			})
 		},
 	}
@@ -36,10 +36,14 @@ func stopCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-func stopWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, noWait bool) error {
-	build, err := client.CreateBuild(cmd.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStop, Reason: sdk.ReasonCLI})
+func stopWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions) error {
+	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStop, Reason: sdk.ReasonCLI}
+	if asksReplacing(g, opts) {
+		req.AllowReplacing = []string{}
+	}
+	build, err := client.CreateBuild(cmd.Context(), ws.ID, req)
 	if err != nil {
 		return err
 	}
-	return finish(cmd.Context(), g, client, ws, build, noWait)
+	return finishAsking(g, cmd, client, ws, build, opts, &req, client.CreateBuild)
 }
