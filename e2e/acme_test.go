@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/internal/certs/pebbletest"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestACME: a server gets its certificate from an authority that asks it over HTTPS, and has the same one after a restart.
@@ -24,17 +25,17 @@ func TestACME(t *testing.T) {
 		"--tls-address", net.JoinHostPort("127.0.0.1", port), "--tls-acme-domain", "coder.example.com", "--tls-acme-email", "ada@example.com",
 		"--tls-acme-directory-url", authority.DirectoryURL, "--tls-acme-ca-file", authority.CAFile)
 	serial := func() (number string) {
-		await(t, "the server serves HTTPS with a certificate of the authority", func() bool {
+		testwait.Until(t, "the server serves HTTPS with a certificate of the authority", func() error {
 			client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 				DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: authority.Roots, ServerName: "coder.example.com"},
 			}}
 			resp, err := client.Get("https://127.0.0.1:" + port + "/healthz")
 			if err != nil {
-				return false
+				return err
 			}
 			resp.Body.Close()
 			number = resp.TLS.PeerCertificates[0].SerialNumber.String()
-			return resp.StatusCode == http.StatusOK
+			return testwait.Equal(resp.StatusCode, http.StatusOK)
 		})
 		return number
 	}

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestAppsOverTheMesh opens a port of a workspace through the server, as its owner, as another user and without signing in.
@@ -23,10 +25,7 @@ func TestAppsOverTheMesh(t *testing.T) {
 	d := deploy(t)
 	bob := d.member("bob")
 	d.coder("create", "dev", "-t", "process", "-y")
-	await(t, "the agent is connected", func() bool {
-		_, status := d.workspace("dev").firstAgent()
-		return status == "connected"
-	})
+	testwait.Until(t, "the agent is connected", d.agentIs("dev", "connected"))
 	agent, _ := d.workspace("dev").firstAgent()
 	// The workspace consists of processes on this machine, so a listener here also listens there.
 	app := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -94,9 +93,9 @@ func TestAppsOverTheMesh(t *testing.T) {
 			t.Fatal("the page does not say that the workspace has stopped")
 		}
 	}
-	await(t, "the app of a stopped workspace says so", func() bool {
+	testwait.Until(t, "the app of a stopped workspace says so", func() error {
 		resp, body := ask(d.token, "/x", http.Header{})
-		return resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, "is not running")
+		return testwait.Unless(resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, "is not running"), "%s: %s", resp.Status, body)
 	})
 	var health struct {
 		Healthy  bool
@@ -246,10 +245,7 @@ resource "terraform_data" "zone" {
 	create("plain", map[string]string{"region": "us"})
 	create("wrong", map[string]string{"region": "us", "zone": "eu-1"})
 	for name, want := range map[string]string{"dev": "succeeded", "plain": "succeeded", "wrong": "failed"} {
-		await(t, name+" is built", func() bool {
-			status := d.workspace(name).LatestBuild.Job.Status
-			return status == "succeeded" || status == "failed"
-		})
+		testwait.Until(t, name+" is built", d.jobIs(name, "succeeded", "failed"))
 		if got := d.workspace(name).LatestBuild.Job; got.Status != want {
 			t.Errorf("%s: %s %s, want %s", name, got.Status, got.Error, want)
 		}

@@ -59,8 +59,8 @@ func TestBackup(t *testing.T) {
 		}
 	}
 	refused("already runs", "server", "restore", file, "--overwrite")
-	if !d.healthy() {
-		t.Fatal("the server is not healthy after refused commands")
+	if err := d.healthy(); err != nil {
+		t.Fatalf("after refused commands: %v", err)
 	}
 
 	// The folder is lost, and the session's files stay with the workspace.

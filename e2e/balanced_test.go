@@ -18,6 +18,7 @@ import (
 
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
@@ -131,7 +132,7 @@ func (b *balanced) balance(program string) {
 			b.t.Logf("%s: %s%s", program, &said, log[max(0, len(log)-4000):])
 		}
 	})
-	await(b.t, program+" leads to a server", b.healthy)
+	testwait.Until(b.t, program+" leads to a server", b.healthy)
 }
 
 func (b *balanced) unbalance(cmd *exec.Cmd) {
@@ -188,14 +189,10 @@ func (b *balanced) arrives(kind string, act func()) (at int) {
 	b.t.Helper()
 	before := b.joinedAt(kind)
 	act()
-	await(b.t, kind+" has joined", func() bool {
-		for i, n := range b.joinedAt(kind) {
-			if n > before[i] {
-				at = i
-				return true
-			}
-		}
-		return false
+	testwait.Until(b.t, kind+" has joined", func() error {
+		now := b.joinedAt(kind)
+		at = slices.IndexFunc([]int{0, 1, 2}, func(i int) bool { return now[i] > before[i] })
+		return testwait.Unless(at >= 0, "joined at the servers %v times, as before", now)
 	})
 	return at
 }
@@ -249,16 +246,16 @@ func (b *balanced) parallel(what string, do func(s *deployment, i int) error) {
 
 // feed collects what a stream of events sends.
 type feed struct {
-	what string
-	mu   sync.Mutex
-	text []byte
-	err  error
+	what  string
+	ended chan struct{} // closed when the server has ended the stream
+	mu    sync.Mutex
+	text  []byte
 }
 
 // watch opens a stream of events at a path, over a websocket if socket is true.
 func (d *deployment) watch(path string, socket bool) *feed {
 	d.t.Helper()
-	f := &feed{what: d.url() + path}
+	f := &feed{what: d.url() + path, ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(d.t.Context())
 	var read func() ([]byte, error)
 	var done sync.WaitGroup
@@ -291,10 +288,11 @@ func (d *deployment) watch(path string, socket bool) *feed {
 		read = func() ([]byte, error) { n, err := resp.Body.Read(piece); return piece[:n], err }
 	}
 	done.Go(func() {
+		defer close(f.ended)
 		for {
 			data, err := read()
 			f.mu.Lock()
-			f.text, f.err = append(f.text, data...), err
+			f.text = append(f.text, data...)
 			f.mu.Unlock()
 			if err != nil {
 				return
@@ -308,19 +306,15 @@ func (d *deployment) watch(path string, socket bool) *feed {
 // sees waits until the stream has sent text.
 func (f *feed) sees(t *testing.T, text string) {
 	t.Helper()
-	await(t, fmt.Sprintf("%s sends %q", f.what, text), func() bool {
+	testwait.Until(t, fmt.Sprintf("%s sends %q", f.what, text), func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return bytes.Contains(f.text, []byte(text))
+		return testwait.Contains(string(f.text), text)
 	})
 }
 
 // ends waits until the server has ended the stream.
 func (f *feed) ends(t *testing.T) {
 	t.Helper()
-	await(t, f.what+" ends", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.err != nil
-	})
+	testwait.For(t, f.what+" ends", f.ended)
 }

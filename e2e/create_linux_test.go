@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 const askedFor = `
@@ -57,6 +59,17 @@ resource "terraform_data" "record" {
 }
 `
 
+// hidesInput checks that a terminal does not show what is typed.
+func hidesInput(terminal *os.File) func() error {
+	return func() error {
+		mode, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+		if err != nil {
+			return err
+		}
+		return testwait.Unless(mode.Lflag&unix.ECHO == 0, "the terminal echoes: local modes %#x", mode.Lflag)
+	}
+}
+
 // TestCreateOnATerminal creates a workspace with the arrow keys: template, preset and parameters are asked for, the plan is shown, and
 // "ready" is printed when the agent is.
 func TestCreateOnATerminal(t *testing.T) {
@@ -87,10 +100,7 @@ func TestCreateOnATerminal(t *testing.T) {
 	c.say("\x1b[B \r")
 	c.expect("editors:\x1b[0m Vim, Emacs")
 	c.expect("key")
-	await(t, "the terminal hides what is typed", func() bool {
-		mode, err := unix.IoctlGetTermios(int(c.ptmx.Fd()), unix.TCGETS)
-		return err == nil && mode.Lflag&unix.ECHO == 0
-	})
+	testwait.Until(t, "the terminal hides what is typed", hidesInput(c.ptmx))
 	c.say("sk-secret\r")
 	c.expect("terraform_data.record")
 	c.expect("Create the workspace dev from forms?")

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // engine is a Docker engine of the test's own, without a network of containers.
@@ -52,7 +53,10 @@ func startEngine(t *testing.T) *engine {
 			t.Error(err)
 		}
 	})
-	await(t, "dockerd answers", func() bool { return e.command("version").Run() == nil })
+	testwait.Until(t, "dockerd answers", func() error {
+		out, err := e.command("version").CombinedOutput()
+		return testwait.Unless(err == nil, "%v: %s", err, out)
+	})
 	return e
 }
 
@@ -185,15 +189,16 @@ func TestDevcontainer(t *testing.T) {
 		d.get("/api/v2/workspaceagents/"+id["app"], &a)
 		return a
 	}
-	running := func() bool {
+	running := func() error {
 		a := inside()
 		got := state().Devcontainers[0]
 		if got.Status == sdk.DevcontainerError {
 			t.Fatalf("the dev container failed: %s", got.Error)
 		}
-		return got.Status == sdk.DevcontainerRunning && a.Status == sdk.AgentConnected && a.LifecycleState == sdk.LifecycleReady
+		return testwait.Unless(got.Status == sdk.DevcontainerRunning && a.Status == sdk.AgentConnected && a.LifecycleState == sdk.LifecycleReady,
+			"the container is %s, its agent %s and %s", got.Status, a.Status, a.LifecycleState)
 	}
-	await(t, "the agent in the dev container is connected", running)
+	testwait.Until(t, "the agent in the dev container is connected", running)
 
 	const look = `echo $CODER_WORKSPACE_AGENT_NAME, $WHERE, $(id -un), $(pwd), $(cat file) $(cat /inside)`
 	const want = "app, in the dev container, dev, /workspaces/app, shared boxed\n"
@@ -220,14 +225,19 @@ func TestDevcontainer(t *testing.T) {
 	if err := call(http.MethodPost, d.url()+containers+"/devcontainers/"+state().Devcontainers[0].ID.String()+"/recreate", d.token, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "another container runs", func() bool { return len(state().Containers) == 1 && state().Containers[0].ID != before.ID && running() })
+	testwait.Until(t, "another container runs", func() error {
+		if all := state().Containers; len(all) != 1 || all[0].ID == before.ID {
+			return fmt.Errorf("containers %+v; before, it was %s", all, before.ID)
+		}
+		return running()
+	})
 	if got := d.coder("ssh", "dev.app", "--", "test -e ~/old || "+look); got != want {
 		t.Errorf("in the new dev container: %q, want %q", got, want)
 	}
 
 	// A container that ends takes its agent with it, and comes back with it.
 	e.docker("stop", "-t", "5", "app")
-	await(t, "the container is stopped", func() bool { return state().Devcontainers[0].Status == sdk.DevcontainerStopped })
+	testwait.Until(t, "the container is stopped", func() error { return testwait.Equal(state().Devcontainers[0].Status, sdk.DevcontainerStopped) })
 	if _, stderr, err := d.try("ssh", "dev.app", "--", "true"); err == nil || !strings.Contains(stderr, "dev container") {
 		t.Errorf("coder ssh into a stopped dev container: %v, %s", err, stderr)
 	}
@@ -235,7 +245,7 @@ func TestDevcontainer(t *testing.T) {
 		t.Errorf("coder show:\n%s", got)
 	}
 	e.docker("start", "app")
-	await(t, "the container runs again", running)
+	testwait.Until(t, "the container runs again", running)
 
 	// So does the end of the agent outside, whose successor starts another agent inside.
 	connected := inside().LastConnectedAt
@@ -244,11 +254,18 @@ func TestDevcontainer(t *testing.T) {
 			signal(t, pid, syscall.SIGKILL)
 		}
 	}
-	await(t, "another agent in the dev container after a crash", func() bool { return running() && inside().LastConnectedAt.After(*connected) })
+	testwait.Until(t, "another agent in the dev container after a crash", func() error {
+		if last := inside().LastConnectedAt; !last.After(*connected) {
+			return fmt.Errorf("the agent connected last at %s, before the crash at %s", last, connected)
+		}
+		return running()
+	})
 	if got := d.coder("ssh", "dev.app", "--", look); got != want {
 		t.Errorf("in the dev container after a crash: %q, want %q", got, want)
 	}
 
 	d.coder("stop", "dev", "-y")
-	await(t, "the workspace's container has stopped", func() bool { return e.docker("inspect", "-f", "{{.State.Running}}", "app") == "false" })
+	testwait.Until(t, "the workspace's container has stopped", func() error {
+		return testwait.Equal(e.docker("inspect", "-f", "{{.State.Running}}", "app"), "false")
+	})
 }

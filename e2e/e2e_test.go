@@ -199,7 +199,8 @@ func (s *server) start() error {
 	s.done = make(chan error, 1)
 	go func() { s.done <- s.cmd.Wait() }()
 	for deadline := time.Now().Add(settle); ; {
-		if s.healthy() {
+		unhealthy := s.healthy()
+		if unhealthy == nil {
 			return nil
 		}
 		select {
@@ -209,18 +210,19 @@ func (s *server) start() error {
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("server is not healthy after %s\n%s", settle, s.logText())
+			return fmt.Errorf("server is not healthy after %s: %w\n%s", settle, unhealthy, s.logText())
 		}
 	}
 }
 
-func (s *server) healthy() bool {
+// healthy checks that the server answers its liveness probe.
+func (s *server) healthy() error {
 	resp, err := s.web.Get(s.url() + "/healthz")
 	if err != nil {
-		return false
+		return err
 	}
 	resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	return testwait.Unless(resp.StatusCode == http.StatusOK, "/healthz answers %s", resp.Status)
 }
 
 func (s *server) logText() string {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // fleet is several servers on one database, behind a balancer that its deployment's URL leads to.
@@ -108,7 +110,7 @@ var logTime = regexp.MustCompile(`time=(\S+)`)
 func (f *fleet) connectedAfter(text string, since time.Time, except *server) time.Duration {
 	f.t.Helper()
 	var first time.Duration
-	await(f.t, "another server logs "+text, func() bool {
+	testwait.Until(f.t, "another server logs "+text, func() error {
 		for _, s := range f.servers {
 			if s == except {
 				continue
@@ -125,7 +127,7 @@ func (f *fleet) connectedAfter(text string, since time.Time, except *server) tim
 				}
 			}
 		}
-		return first != 0
+		return testwait.Unless(first != 0, "no server has logged it since %s", since.Format(time.RFC3339Nano))
 	})
 	return first
 }
@@ -177,10 +179,10 @@ func (b *balancer) pin(addr string) {
 // await waits until the balancer considers a server healthy, or not.
 func (b *balancer) await(t *testing.T, addr string, up bool) {
 	t.Helper()
-	await(t, fmt.Sprintf("the balancer considers %s healthy: %t", addr, up), func() bool {
+	testwait.Until(t, fmt.Sprintf("the balancer considers %s healthy: %t", addr, up), func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return b.up[addr] == up
+		return testwait.Unless(b.up[addr] == up, "healthy are %v", b.up)
 	})
 }
 

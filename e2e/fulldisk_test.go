@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // noisyTemplate prints, on a signal, more than a full disk can store.
@@ -75,31 +77,25 @@ func TestFullDiskIsExplained(t *testing.T) {
 			t.Logf("create first printed:\n%s\nserver's log:\n%s", first.text(), d.logText())
 		}
 	}()
-	await(t, "the build runs", func() bool {
-		_, err := os.Stat(filepath.Join(d.dir, "in-flight"))
-		return err == nil
-	})
+	testwait.Until(t, "the build runs", exists(filepath.Join(d.dir, "in-flight")))
 	ballast := filepath.Join(config, "ballast")
 	fill(t, ballast)
 	if err := os.WriteFile(filepath.Join(d.dir, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the owner of the running build sees why it stalls", func() bool {
-		return strings.Contains(first.text(), "The database's disk is full.")
-	})
+	testwait.Until(t, "the owner of the running build sees why it stalls", contains(first.text, "The database's disk is full."))
 	// PostgreSQL may refuse new connections now, too (see diskFull in coderd/database): then the answer is the reason itself. It may also have
 	// ended because its log did not fit, and is back soon.
-	await(t, "the health report names the full disk", func() bool {
+	testwait.Until(t, "the health report names the full disk", func() error {
 		status, text := d.status("/api/v2/debug/health?force=true")
-		return status == http.StatusOK && strings.Contains(text, "database_cannot_write") ||
+		named := status == http.StatusOK && strings.Contains(text, "database_cannot_write") ||
 			status == http.StatusServiceUnavailable && strings.Contains(text, "The database's disk is full.")
+		return testwait.Unless(named, "status %d: %s", status, text)
 	})
 
 	// It is random whether the small row of a new build still fits.
 	second := d.speak(ctx, "second.log", d.command(ctx, "create", "second", "-t", "noisy", "-y"))
-	await(t, "the owner of the waiting build sees why it waits", func() bool {
-		return strings.Contains(second.text(), "The database's disk is full.")
-	})
+	testwait.Until(t, "the owner of the waiting build sees why it waits", contains(second.text, "The database's disk is full."))
 	select {
 	case err := <-first.ended:
 		t.Errorf("create first has ended while the disk is full: %v", err)

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -196,15 +195,17 @@ func (d *deployment) talk(workspace string) *talk {
 	d.t.Helper()
 	facts := filepath.Join(d.dir, "network-"+workspace)
 	s := d.lines(workspace, "--network-info-dir", facts, "--network-info-interval", "100ms")
-	await(d.t, "the session's path is direct", func() bool {
+	testwait.Until(d.t, "the session's path is direct", func() error {
+		var seen []string
 		files, _ := filepath.Glob(filepath.Join(facts, "*.json"))
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err == nil && strings.Contains(string(text), `"p2p":true`) {
-				return true
+				return nil
 			}
+			seen = append(seen, fmt.Sprintf("%s (%v)", text, err))
 		}
-		return false
+		return fmt.Errorf("information about the network: %q", seen)
 	})
 	return s
 }
@@ -284,17 +285,6 @@ func (d *deployment) agents() (pids []int) {
 		}
 	}
 	return pids
-}
-
-// await polls until ok returns true, for what other processes do in their own time.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	testwait.Until(t, what, func() error {
-		if !ok() {
-			return errors.New("it is not so")
-		}
-		return nil
-	})
 }
 
 // signal sends a signal to a process of ours and fails the test if it is gone.

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // flow is a session that carries numbered lines in both directions all the time.
@@ -66,10 +68,10 @@ func (f *flow) quiet() time.Duration {
 	f.mu.Lock()
 	before := f.seen
 	f.mu.Unlock()
-	await(f.t, "the "+f.name+" session goes on", func() bool {
+	testwait.Until(f.t, "the "+f.name+" session goes on", func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.seen > before+20
+		return testwait.Unless(f.seen > before+20, "%d lines have come, %d before", f.seen, before)
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -272,7 +274,7 @@ func TestServersWithProvisionersAreKilled(t *testing.T) {
 		}
 		return names
 	}
-	await(t, "each server runs a build", func() bool { return len(running()) == 3 })
+	testwait.Until(t, "each server runs a build", func() error { return testwait.Len(running(), 3) })
 	victim := f.servers[0]
 	if err := victim.end(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -280,14 +282,13 @@ func TestServersWithProvisionersAreKilled(t *testing.T) {
 	for name := range creates {
 		f.release(name)
 	}
-	await(t, "the other servers run the queue", func() bool {
-		ended := 0
+	testwait.Until(t, "the other servers run the queue", func() error {
+		jobs := map[string][]string{}
 		for name := range creates {
-			if f.workspace(name).LatestBuild.Job.Status == "succeeded" {
-				ended++
-			}
+			status := f.workspace(name).LatestBuild.Job.Status
+			jobs[status] = append(jobs[status], name)
 		}
-		return ended == 5
+		return testwait.Unless(len(jobs["succeeded"]) == 5, "%v, want five succeeded", jobs)
 	})
 	f.startServer(victim)
 	failed := 0

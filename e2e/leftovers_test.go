@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // programs returns the folders below /tmp that the start scripts of this deployment's agents made, by the process ids of their keepers.
@@ -29,7 +31,7 @@ func (d *deployment) programs() map[int]string {
 func TestKilledAgentLeavesNothing(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "--provisioner-isolation", "none")
-	exists := func(dir string) bool {
+	has := func(dir string) bool {
 		_, err := os.Stat(filepath.Join(dir, "coder"))
 		return err == nil
 	}
@@ -37,9 +39,9 @@ func TestKilledAgentLeavesNothing(t *testing.T) {
 	folders := map[int]string{}
 	for n, name := range []string{"living", "stopped", "lost"} {
 		d.coder("create", name, "-t", "process", "-y")
-		await(t, "the agent of "+name+" runs", func() bool {
+		testwait.Until(t, "the agent of "+name+" runs", func() error {
 			folders = d.programs()
-			return len(folders) == n+1
+			return testwait.Unless(len(folders) == n+1, "programs %v, want %d", folders, n+1)
 		})
 		for pid := range folders {
 			if !slices.Contains(keepers, pid) {
@@ -49,37 +51,43 @@ func TestKilledAgentLeavesNothing(t *testing.T) {
 	}
 	living, stopped, lost := folders[keepers[0]], folders[keepers[1]], folders[keepers[2]]
 	for _, dir := range folders {
-		if !strings.HasPrefix(dir, "/tmp/coder.") || !exists(dir) {
+		if !strings.HasPrefix(dir, "/tmp/coder.") || !has(dir) {
 			t.Fatalf("folders of programs: %v", folders)
 		}
 	}
 	for _, keeper := range keepers[1:] {
 		signal(t, keeper, syscall.SIGKILL)
 	}
-	await(t, "the agents of killed keepers end", func() bool { return len(d.agents()) == 1 })
+	testwait.Until(t, "the agents of killed keepers end", d.runsAgents(1))
 	d.coder("stop", "stopped", "-y")
-	if exists(stopped) {
+	if has(stopped) {
 		t.Error("the stopped workspace's folder is still there")
 	}
-	if exists(lost) { // of the same account
+	if has(lost) { // of the same account
 		t.Error("the lost agent's folder is still there")
 	}
 
 	// If the workspace is not a process of the provisioner, only its next agent can do it.
 	d.coder("start", "stopped", "-y")
-	await(t, "the second agent runs", func() bool { return len(d.programs()) == 2 })
+	testwait.Until(t, "the second agent runs", func() error {
+		programs := d.programs()
+		return testwait.Unless(len(programs) == 2, "programs %v, want two", programs)
+	})
 	for pid, dir := range d.programs() {
 		if dir != living {
 			signal(t, pid, syscall.SIGKILL)
 			stopped = dir
 		}
 	}
-	await(t, "the agent of the killed keeper ends", func() bool { return len(d.agents()) == 1 })
+	testwait.Until(t, "the agent of the killed keeper ends", d.runsAgents(1))
 	for _, agent := range d.agents() {
 		signal(t, agent, syscall.SIGKILL) // its keeper starts another one
 	}
-	await(t, "the next agent has removed the killed one's folder", func() bool { return !exists(stopped) })
-	if !exists(living) || d.coder("ssh", "living", "--", "echo $((6*7))") != "42\n" {
+	testwait.Until(t, "the next agent has removed the killed one's folder", func() error {
+		entries, err := os.ReadDir(stopped)
+		return testwait.Unless(!has(stopped), "%s has %v (%v)", stopped, entries, err)
+	})
+	if !has(living) || d.coder("ssh", "living", "--", "echo $((6*7))") != "42\n" {
 		t.Error("the living agent has lost its folder")
 	}
 }

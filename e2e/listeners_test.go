@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
 
@@ -53,7 +55,7 @@ func TestNoListenerServesRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { provisioner.Process.Kill(); provisioner.Wait() }()
-	await(t, "the external provisioner is online", func() bool {
+	testwait.Until(t, "the external provisioner is online", func() error {
 		var daemons []struct {
 			Name   string `json:"name"`
 			Status string `json:"status"`
@@ -61,10 +63,10 @@ func TestNoListenerServesRPC(t *testing.T) {
 		d.get("/api/v2/organizations/default/provisionerdaemons", &daemons)
 		for _, daemon := range daemons {
 			if daemon.Name == "outside" && daemon.Status != "offline" {
-				return true
+				return nil
 			}
 		}
-		return false
+		return fmt.Errorf("provisioners: %+v", daemons)
 	})
 
 	agents := d.agents()

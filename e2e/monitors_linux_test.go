@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestMonitors fills a volume of a workspace, and empties it again: its owner is notified once, also across restarts of the server and
@@ -68,27 +69,33 @@ func TestMonitors(t *testing.T) {
 		return titles
 	}
 	inbox := func() []string { return inboxOf("dev") }
-	warns := func() bool {
-		return strings.Contains(d.coder("show", "dev"), "volume "+volume+" is 87% full (threshold 80%)")
-	}
-	if warns() || len(inbox()) > 0 {
+	warning := "volume " + volume + " is 87% full (threshold 80%)"
+	warns := func() error { return testwait.Contains(d.coder("show", "dev"), warning) }
+	if warns() == nil || len(inbox()) > 0 {
 		t.Fatalf("a warning before the volume is full: %q", inbox())
 	}
 	data := filepath.Join(volume, "data")
 	if err := os.WriteFile(data, make([]byte, 3<<20+1<<19), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "coder show warns", warns)
+	testwait.Until(t, "coder show warns", warns)
 	want := `Workspace "dev" is low on disk space: In your workspace dev, ` + volume + " is 87 % full (threshold 80 %)."
-	await(t, "a notification", func() bool { all := inbox(); return len(all) == 1 && strings.HasPrefix(all[0], want) })
+	testwait.Until(t, "a notification", func() error {
+		all := inbox()
+		return testwait.Unless(len(all) == 1 && strings.HasPrefix(all[0], want), "the inbox has %q, want %q", all, want)
+	})
 
 	// Every machine uses more than 1 % of its memory. The workspace that does not monitor it is not warned about it, nor the other one
 	// about the volume.
 	low := regexp.MustCompile(`memory is \d+% full \(threshold 1%\)`)
-	await(t, "coder show warns about the memory", func() bool { return low.MatchString(d.coder("show", "small")) })
-	await(t, "a notification about the memory", func() bool {
+	testwait.Until(t, "coder show warns about the memory", func() error {
+		shown := d.coder("show", "small")
+		return testwait.Unless(low.MatchString(shown), "%s", shown)
+	})
+	testwait.Until(t, "a notification about the memory", func() error {
 		all := inboxOf("small")
-		return len(all) == 1 && strings.HasPrefix(all[0], `Workspace "small" is low on memory: `) && strings.Contains(all[0], "the threshold of 1 %")
+		warned := len(all) == 1 && strings.HasPrefix(all[0], `Workspace "small" is low on memory: `) && strings.Contains(all[0], "the threshold of 1 %")
+		return testwait.Unless(warned, "the inbox has %q", all)
 	})
 	if dev, small := d.coder("show", "dev"), d.coder("show", "small"); strings.Contains(dev, "memory is") || strings.Contains(small, volume) {
 		t.Errorf("a resource that is not monitored is warned about:\n%s%s", dev, small)
@@ -101,12 +108,13 @@ func TestMonitors(t *testing.T) {
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the agent is back", warns)
+	testwait.Until(t, "the agent is back", warns)
 	if err := os.Remove(data); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "coder show no longer warns", func() bool {
-		return !warns() && strings.Contains(d.coder("show", "dev"), "connected")
+	testwait.Until(t, "coder show no longer warns", func() error {
+		shown := d.coder("show", "dev")
+		return testwait.Unless(!strings.Contains(shown, warning) && strings.Contains(shown, "connected"), "%s", shown)
 	})
 	if all := append(inbox(), inboxOf("small")...); len(all) != 2 {
 		t.Errorf("notifications: %q", all)

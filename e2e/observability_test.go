@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestMetricsOfDashboardExist checks that every metric that the Grafana dashboard and the alert rules name exists on a real server, or a real
@@ -46,7 +48,7 @@ func TestMetricsOfDashboardExist(t *testing.T) {
 		`coderd_agents_connections{agent_name="main",lifecycle_state="ready",status="connected",username="ada",workspace_name="dev"}`:      "1",
 		"coderd_provisionerd_num_daemons": "1",
 	} {
-		await(t, series, func() bool { return scrape(t, servers, series) == want })
+		testwait.Until(t, series, metricIs(t, servers, series, want))
 	}
 }
 

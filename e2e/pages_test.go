@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
@@ -148,10 +149,11 @@ func (p *eventsPage) follow(ctx context.Context, target, token string) {
 // learns waits until the page hears of an object, or reads everything, since begin.
 func (p *eventsPage) learns(t *testing.T, what, id string, begin eventsMark) {
 	t.Helper()
-	await(t, what+": the page learns of "+id, func() bool {
+	testwait.Until(t, what+": the page learns of "+id, func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.whole > begin.whole || strings.Contains(strings.Join(p.events[begin.events:], "\n"), id)
+		learned := strings.Join(p.events[begin.events:], "\n")
+		return testwait.Unless(p.whole > begin.whole || strings.Contains(learned, id), "it has learned %q", learned)
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestEveryPlacement: with three servers behind a load balancer, users notice no difference, whichever server they, the agent and the
@@ -166,12 +167,12 @@ resource "coder_app" "web" {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the plan is at the first server", func() bool {
+	testwait.Until(t, "the plan is at the first server", func() error {
 		run, err := clients[0].DryRun(ctx, version.ID, job.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return run.Status == sdk.JobSucceeded
+		return testwait.Unless(run.Status == sdk.JobSucceeded, "%+v", run)
 	})
 	if resources, err := clients[1].DryRunResources(ctx, version.ID, job.ID); err != nil || len(resources) != 1 {
 		t.Errorf("resources of the plan at another server: %v, %v", resources, err)
@@ -456,14 +457,14 @@ func (b *balanced) forwards(app *httptest.Server) {
 	if err := forward.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "port-forward answers", func() bool {
+	testwait.Until(t, "port-forward answers", func() error {
 		resp, err := (&http.Client{Timeout: settle}).Get("http://127.0.0.1:" + local + "/forwarded")
 		if err != nil {
-			return false
+			return err
 		}
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
-		return err == nil && string(text) == "app at /forwarded"
+		return testwait.Unless(err == nil && string(text) == "app at /forwarded", "%s: %q (%v)", resp.Status, text, err)
 	})
 	cancel()
 	_ = forward.Wait() // it was killed
@@ -482,13 +483,8 @@ func (b *balanced) forwards(app *httptest.Server) {
 func (b *balanced) records() {
 	ctx := b.t.Context()
 	b.t.Helper()
-	var counts [3][2]int
-	defer func() {
-		if b.t.Failed() {
-			b.t.Logf("changes and terminals by server: %v", counts)
-		}
-	}()
-	await(b.t, "the servers show the same changes and terminals", func() bool {
+	testwait.Until(b.t, "the servers show the same changes and terminals", func() error {
+		var counts [3][2]int
 		b.parallel("audit log", func(s *deployment, i int) error {
 			changes, err := s.client().AuditLogs(ctx, sdk.LogQuery{Q: "resource_type:workspace", Limit: 100})
 			if err != nil {
@@ -499,6 +495,7 @@ func (b *balanced) records() {
 			return err
 		})
 		// The name changed at each server and back.
-		return counts[0][0] >= 5 && counts[0][1] >= 6 && counts[1] == counts[0] && counts[2] == counts[0]
+		same := counts[0][0] >= 5 && counts[0][1] >= 6 && counts[1] == counts[0] && counts[2] == counts[0]
+		return testwait.Unless(same, "changes and terminals by server: %v", counts)
 	})
 }

@@ -2,10 +2,13 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 const prebuiltPreset = `
@@ -68,14 +71,14 @@ func TestPrebuiltWorkspace(t *testing.T) {
 		return rows
 	}
 	var before row
-	await(t, "the prebuilt workspace is ready", func() bool {
-		out, _, err := d.try("list", "-o", "json", "--search", "owner:prebuilds")
+	testwait.Until(t, "the prebuilt workspace is ready", func() error {
+		out, stderr, err := d.try("list", "-o", "json", "--search", "owner:prebuilds")
 		var rows []row
 		if err != nil || json.Unmarshal([]byte(out), &rows) != nil || len(rows) != 1 || !strings.Contains(out, `"lifecycle_state": "ready"`) {
-			return false
+			return fmt.Errorf("the pool: %s%s (%w)", out, stderr, err)
 		}
 		before = rows[0]
-		return true
+		return nil
 	})
 	if got := list("ann", "--all"); len(got) != 0 {
 		t.Errorf("ann sees %+v", got)
@@ -100,7 +103,7 @@ func TestPrebuiltWorkspace(t *testing.T) {
 	if !rows[0].LatestBuild.Instant {
 		t.Error("the claim waited for its build")
 	}
-	await(t, "the claim's build has succeeded", func() bool { return list("ann")[0].LatestBuild.Status == "running" })
+	testwait.Until(t, "the claim's build has succeeded", func() error { return testwait.Equal(list("ann")[0].LatestBuild.Status, "running") })
 	agent := func(r row) (ids string) {
 		for _, resource := range r.LatestBuild.Resources {
 			for _, a := range resource.Agents {
@@ -114,10 +117,10 @@ func TestPrebuiltWorkspace(t *testing.T) {
 	}
 	// The start script ran before the claim and then for ann, both times below one process.
 	var starts []string
-	await(t, "the start script ran for ann", func() bool {
-		out, _, err := d.tryAs("ann", "ssh", "mine", "--", "cat starts; echo now $FOR_OWNER")
+	testwait.Until(t, "the start script ran for ann", func() error {
+		out, stderr, err := d.tryAs("ann", "ssh", "mine", "--", "cat starts; echo now $FOR_OWNER")
 		starts = strings.Fields(out)
-		return err == nil && len(starts) == 6
+		return testwait.Unless(err == nil && len(starts) == 6, "%s%s (%v)", out, stderr, err)
 	})
 	if len(starts) != 6 || starts[0] != "prebuilds" || starts[2] != "ann" || starts[1] != starts[3] || starts[5] != "ann" {
 		t.Errorf("the start scripts ran as %q", starts)
@@ -127,7 +130,7 @@ func TestPrebuiltWorkspace(t *testing.T) {
 			t.Errorf("%s entered ann's workspace", user)
 		}
 	}
-	await(t, "the pool is filled again", func() bool { return len(list("admin", "--search", "owner:prebuilds")) == 1 })
+	testwait.Until(t, "the pool is filled again", func() error { return testwait.Len(list("admin", "--search", "owner:prebuilds"), 1) })
 	d.coder("prebuilds", "pause")
 	if _, _, err := d.tryAs("ann", "prebuilds", "resume"); err == nil {
 		t.Error("a member resumed prebuilt workspaces")

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // site is a private network behind a masquerading router: one namespace for its host, and one for the router.
@@ -195,8 +197,8 @@ resource "terraform_data" "host" {
 `, "--provisioner-tag", "environment=on_prem", "--provisioner-tag", "data_center=chicago")
 	create := d.background("create", "dev", "-t", "far", "-y")
 	var token string
-	await(t, "the agent's token is in the state", func() bool {
-		out, _, err := d.try("state", "pull", "dev")
+	testwait.Until(t, "the agent's token is in the state", func() error {
+		out, stderr, err := d.try("state", "pull", "dev")
 		var state struct {
 			Resources []struct {
 				Type      string `json:"type"`
@@ -208,14 +210,14 @@ resource "terraform_data" "host" {
 			} `json:"resources"`
 		}
 		if err != nil || json.Unmarshal([]byte(out), &state) != nil {
-			return false
+			return fmt.Errorf("state pull: %s%s (%w)", out, stderr, err)
 		}
 		for _, r := range state.Resources {
 			if r.Type == "coder_agent" && len(r.Instances) == 1 {
 				token = r.Instances[0].Attributes.Token
 			}
 		}
-		return token != ""
+		return testwait.Unless(token != "", "the state has no agent with a token: %s", out)
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	agent := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", office.host, coder}, "agent")...)

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // link is the network between a daemon and its server: a TCP proxy that can be cut like a cable that is pulled, without notifying
@@ -195,7 +197,7 @@ func TestProvisionerKilled(t *testing.T) {
 	if err := <-create.done; err == nil {
 		t.Error("coder create: got success, want the failure of its build")
 	}
-	await(t, "the successor has left", func() bool { return len(p.successors()) == 0 })
+	testwait.Until(t, "the successor has left", func() error { return testwait.Len(p.successors(), 0) })
 
 	// Server and daemon are killed together, and the daemon is started again at once.
 	d.release("successor")
@@ -274,7 +276,7 @@ func TestProvisionerLinkDown(t *testing.T) {
 	far.says(`msg="job ended"`, ended+1)
 	// Both sides notice that the other is silent.
 	far.says("the server no longer answers", 1)
-	await(t, "the server has noticed", func() bool { return strings.Contains(d.fullLog(), `msg="provisioner disconnected" peer=far`) })
+	testwait.Until(t, "the server has noticed", contains(d.fullLog, `msg="provisioner disconnected" peer=far`))
 	if got := d.workspace("short").LatestBuild.Job.Status; got != "running" {
 		t.Errorf("while the link is down: %s, want running", got)
 	}
@@ -293,7 +295,7 @@ func TestProvisionerLinkDown(t *testing.T) {
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the daemon is back", func() bool { return strings.Contains(d.fullLog()[before:], `msg="provisioner connected" peer=far`) })
+	testwait.Until(t, "the daemon is back", func() error { return testwait.Contains(d.fullLog()[before:], `msg="provisioner connected" peer=far`) })
 
 	ended = strings.Count(far.text(), `msg="job ended"`)
 	d.background("create", "long", "-t", "chain", "-y")

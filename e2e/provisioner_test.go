@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 const provisionerKey = "the-pre-shared-key-of-these-tests"
@@ -71,13 +73,14 @@ func (p *daemon) start() {
 	p.d.t.Helper()
 	before := strings.Count(p.text(), `msg="provisioner started"`)
 	p.begin()
-	await(p.d.t, p.name+" has started", func() bool {
+	testwait.Until(p.d.t, p.name+" has started", func() error {
 		select {
 		case <-p.done:
 			p.d.t.Fatalf("provisioner %s ended: %v\n%s", p.name, p.err, p.text())
 		default:
 		}
-		return strings.Count(p.text(), `msg="provisioner started"`) > before
+		text := p.text()
+		return testwait.Unless(strings.Count(text, `msg="provisioner started"`) > before, "it has logged:\n%s", text)
 	})
 }
 
@@ -107,7 +110,10 @@ func (p *daemon) text() string {
 // says waits until the daemon's log contains a text n times.
 func (p *daemon) says(text string, n int) {
 	p.d.t.Helper()
-	await(p.d.t, fmt.Sprintf("%s says %q", p.name, text), func() bool { return strings.Count(p.text(), text) >= n })
+	testwait.Until(p.d.t, fmt.Sprintf("%s says %q", p.name, text), func() error {
+		said := p.text()
+		return testwait.Unless(strings.Count(said, text) >= n, "it has said so %d times, want %d; its log ends:\n%s", strings.Count(said, text), n, said[max(0, len(said)-4000):])
+	})
 }
 
 // ends waits for the process to end and returns its exit code, -1 for a signal.
@@ -229,10 +235,7 @@ func (d *deployment) background(args ...string) *run {
 // inFlight waits until the second resource of a workspace's chain is being made.
 func (d *deployment) inFlight(workspace string) {
 	d.t.Helper()
-	await(d.t, workspace+"'s second resource is being made", func() bool {
-		_, err := os.Stat(filepath.Join(d.dir, "in-flight-"+workspace))
-		return err == nil
-	})
+	testwait.Until(d.t, workspace+"'s second resource is being made", exists(filepath.Join(d.dir, "in-flight-"+workspace)))
 }
 
 // release lets a workspace's chain continue.
@@ -254,13 +257,10 @@ func (d *deployment) made(workspace string) string {
 }
 
 // ended waits until the workspace's latest job has ended.
-func (d *deployment) ended(workspace string) (w workspaceJSON) {
+func (d *deployment) ended(workspace string) workspaceJSON {
 	d.t.Helper()
-	await(d.t, "the build of "+workspace+" has ended", func() bool {
-		w = d.workspace(workspace)
-		return slices.Contains([]string{"succeeded", "failed", "canceled"}, w.LatestBuild.Job.Status)
-	})
-	return w
+	testwait.Until(d.t, "the build of "+workspace+" has ended", d.jobIs(workspace, "succeeded", "failed", "canceled"))
+	return d.workspace(workspace)
 }
 
 // state returns the names of the resources in the state of a workspace's latest build, sorted.
@@ -322,12 +322,12 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	d.inFlight("one")
 	d.inFlight("two")
 	third := d.background("create", "three", "-t", "chain", "-y")
-	await(t, "the third build waits", func() bool {
+	testwait.Until(t, "the third build waits", func() error {
 		var w workspaceJSON
-		if call(http.MethodGet, d.url()+"/api/v2/users/me/workspace/three", d.token, nil, &w) != nil {
-			return false // not made yet
+		if err := call(http.MethodGet, d.url()+"/api/v2/users/me/workspace/three", d.token, nil, &w); err != nil {
+			return err // not made yet
 		}
-		return w.LatestBuild.Job.Status == "pending"
+		return testwait.Equal(w.LatestBuild.Job.Status, "pending")
 	})
 	if got := scrape(t, metrics, "codermesh_provisionerd_jobs_running"); got != "2" {
 		t.Errorf("jobs that run: %s, want 2", got)
@@ -391,7 +391,7 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	r := d.background("create", "six", "-t", "chain", "-y")
 	d.inFlight("six")
 	signal(t, p.cmd.Process.Pid, syscall.SIGTERM)
-	await(t, "the daemon drains", func() bool { return scrape(t, metrics, "codermesh_provisionerd_draining") == "1" })
+	testwait.Until(t, "the daemon drains", metricIs(t, metrics, "codermesh_provisionerd_draining", "1"))
 	late := d.background("create", "seven", "-t", "chain", "-y")
 	d.release("six")
 	if err := <-r.done; err != nil {
@@ -409,7 +409,7 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	p.start()
 	d.inFlight("seven")
 	signal(t, p.cmd.Process.Pid, syscall.SIGTERM)
-	await(t, "the daemon drains again", func() bool { return scrape(t, metrics, "codermesh_provisionerd_draining") == "1" })
+	testwait.Until(t, "the daemon drains again", metricIs(t, metrics, "codermesh_provisionerd_draining", "1"))
 	signal(t, p.cmd.Process.Pid, syscall.SIGTERM)
 	if code := p.ends(); code != 0 {
 		t.Errorf("an interrupted daemon ended with code %d\n%s", code, p.text())
@@ -448,7 +448,7 @@ func scrape(t *testing.T, address, name string) string {
 	t.Helper()
 	resp, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
-		return ""
+		return err.Error()
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 var record = flag.Bool("record", false, "write docs/recordings")
@@ -111,10 +111,7 @@ func (k *take) answer(text string) {
 // secret answers a question when the terminal hides what is typed. The recording must not have it.
 func (k *take) secret(text string) {
 	k.t.Helper()
-	await(k.t, "the terminal hides what is typed", func() bool {
-		mode, err := unix.IoctlGetTermios(int(k.ptmx.Fd()), unix.TCGETS)
-		return err == nil && mode.Lflag&unix.ECHO == 0
-	})
+	testwait.Until(k.t, "the terminal hides what is typed", hidesInput(k.ptmx))
 	k.r.secrets = append(k.r.secrets, text)
 	k.answer(text + "\r")
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
@@ -30,10 +31,7 @@ func TestAppThroughRegion(t *testing.T) {
 	d := deploy(t)
 	bob := d.member("bob")
 	d.coder("create", "dev", "-t", "process", "-y")
-	await(t, "the agent is connected", func() bool {
-		_, status := d.workspace("dev").firstAgent()
-		return status == "connected"
-	})
+	testwait.Until(t, "the agent is connected", d.agentIs("dev", "connected"))
 	app := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprintf(rw, "app %s", r.URL.RequestURI()) }))
 	defer app.Close()
 
@@ -48,7 +46,7 @@ func TestAppThroughRegion(t *testing.T) {
 		d.get("/api/v2/regions", &list)
 		return list.Regions[len(list.Regions)-1].URL
 	}
-	await(t, "the region", func() bool { return regionURL() == at })
+	testwait.Until(t, "the region", func() error { return testwait.Equal(regionURL(), at) })
 
 	open := func(base, token string) (int, string, string) {
 		t.Helper()
@@ -89,7 +87,7 @@ func TestAppThroughRegion(t *testing.T) {
 		t.Errorf("another user at the region: %d %s", status, body)
 	}
 	kill()
-	await(t, "the server's own address", func() bool { return regionURL() == d.url() })
+	testwait.Until(t, "the server's own address", func() error { return testwait.Equal(regionURL(), d.url()) })
 }
 
 // runRegion runs a region proxy of the slim binary at an address with another host than the server's. kill kills it; it ends with the test.
@@ -132,11 +130,11 @@ func terminalAt(at string, agent uuid.UUID) string {
 func (d *deployment) openAtRegion(at string, agent, terminal uuid.UUID) (opened *browser, token string) {
 	t := d.t
 	t.Helper()
-	await(t, "a terminal at the region", func() bool {
+	testwait.Until(t, "a terminal at the region", func() error {
 		var made sdk.TerminalTokenResponse
 		req := sdk.TerminalTokenRequest{URL: terminalAt(at, agent), AgentID: agent}
 		if err := call(http.MethodPost, d.url()+"/api/v2/applications/reconnecting-pty-signed-token", d.token, req, &made); err != nil {
-			return false
+			return err
 		}
 		token = made.SignedToken
 		ws, err := d.dialRegion(at, agent, terminal, token)
@@ -144,7 +142,7 @@ func (d *deployment) openAtRegion(at string, agent, terminal uuid.UUID) (opened 
 			t.Fatalf("a new token: %v", err)
 		}
 		opened = &browser{t: t, ws: ws}
-		return err == nil
+		return err
 	})
 	t.Cleanup(func() { opened.ws.CloseNow() })
 	return opened, token

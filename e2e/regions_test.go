@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/internal/slowlink"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // region starts a region proxy on a host with a public address, and returns its process.
@@ -28,13 +29,14 @@ func (l *lab) region(program, name, host, address string) *exec.Cmd {
 		cancel()
 		cmd.Wait()
 	})
-	await(l.t, "region "+name+" is ok", func() bool {
-		for _, line := range strings.Split(l.d.coder("wsproxy", "ls"), "\n") {
+	testwait.Until(l.t, "region "+name+" is ok", func() error {
+		list := l.d.coder("wsproxy", "ls")
+		for line := range strings.Lines(list) {
 			if f := strings.Fields(line); len(f) > 0 && f[0] == name && strings.Contains(line, " ok") {
-				return true
+				return nil
 			}
 		}
-		return false
+		return fmt.Errorf("the regions:\n%s", list)
 	})
 	return cmd
 }
@@ -42,18 +44,11 @@ func (l *lab) region(program, name, host, address string) *exec.Cmd {
 // relayed waits until pings from a host are relayed by a region.
 func (l *lab) relayed(t *testing.T, host, region string) {
 	t.Helper()
-	var last string
-	defer func() {
-		if t.Failed() {
-			t.Logf("the last pings:\n%s", last)
-		}
-	}()
-	await(t, "the pings are relayed by "+region, func() bool {
+	testwait.Until(t, "the pings are relayed by "+region, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), settle)
 		defer cancel()
 		out, err := l.coder(ctx, host, "ping", "dev", "-n", "3").CombinedOutput()
-		last = string(out)
-		return err == nil && strings.Contains(last, fmt.Sprintf("relay %q", region))
+		return testwait.Unless(err == nil && strings.Contains(string(out), fmt.Sprintf("relay %q", region)), "%s (%v)", out, err)
 	})
 }
 

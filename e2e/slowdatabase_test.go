@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // wire carries the connections to a database. It can delay what the database answers, carry nothing, or refuse connections.
@@ -162,9 +164,8 @@ func TestSlowDatabase(t *testing.T) {
 	back := func() {
 		t.Helper()
 		for _, s := range f.servers {
-			await(t, "the API answers", func() bool {
-				err := call(http.MethodGet, "http://127.0.0.1:"+s.port+"/api/v2/users/me", f.token, nil, nil)
-				return err == nil
+			testwait.Until(t, "the API answers", func() error {
+				return call(http.MethodGet, "http://127.0.0.1:"+s.port+"/api/v2/users/me", f.token, nil, nil)
 			})
 		}
 	}
@@ -172,12 +173,13 @@ func TestSlowDatabase(t *testing.T) {
 		t.Helper()
 		for _, s := range f.servers {
 			at := "http://127.0.0.1:" + s.port
-			await(t, "the API answers 503", func() bool {
+			testwait.Until(t, "the API answers 503", func() error {
 				err := call(http.MethodGet, at+"/api/v2/users/me", f.token, nil, nil)
-				return err != nil && strings.Contains(err.Error(), "503") && strings.Contains(err.Error(), "The database is not reachable.")
+				refused := err != nil && strings.Contains(err.Error(), "503") && strings.Contains(err.Error(), "The database is not reachable.")
+				return testwait.Unless(refused, "error %v", err)
 			})
-			if !s.healthy() {
-				t.Error("/healthz fails: a balancer would use no server")
+			if err := s.healthy(); err != nil {
+				t.Errorf("a balancer would use no server: %v", err)
 			}
 		}
 		if _, stderr, err := f.try("list"); err == nil || !strings.Contains(stderr, "The database is not reachable.") {
@@ -218,13 +220,6 @@ func TestSlowDatabase(t *testing.T) {
 		w.refuse(false)
 		back()
 	})
-	await(t, "the agent is connected for the API, too", func() bool {
-		for _, r := range f.workspace("dev").LatestBuild.Resources {
-			for _, a := range r.Agents {
-				return a.Status == "connected"
-			}
-		}
-		return false
-	})
+	testwait.Until(t, "the agent is connected for the API, too", f.agentIs("dev", "connected"))
 	l.end()
 }

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // shell is a deployment with the workspace dev and OpenSSH configured for it.
@@ -446,7 +447,8 @@ func sshIDE(t *testing.T, s *shell) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the network's facts are written", func() bool {
+	testwait.Until(t, "the network's facts are written", func() error {
+		var seen []string
 		files, _ := filepath.Glob(filepath.Join(facts, "[0-9]*.json"))
 		for _, file := range files {
 			text, err := os.ReadFile(file)
@@ -456,15 +458,16 @@ func sshIDE(t *testing.T, s *shell) {
 				Latency map[string]float64 `json:"derp_latency"`
 			}
 			if err != nil || json.Unmarshal(text, &info) != nil {
+				seen = append(seen, fmt.Sprintf("%s (%v)", text, err))
 				continue
 			}
 			// Toolbox looks up the latency of the relay that is named, and fails without it.
 			if info.P2P || info.Latency[info.Home] <= 0 {
 				t.Errorf("network information: %s, want a relayed path and the latency of its relay", text)
 			}
-			return true
+			return nil
 		}
-		return false
+		return fmt.Errorf("files: %q", seen)
 	})
 	stdin.Close()
 	if err := cmd.Wait(); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // echo sends back what it receives, over TCP or a Unix socket.
@@ -38,21 +40,19 @@ func echo(t *testing.T, network, addr string) net.Listener {
 func ask(t *testing.T, network, addr string) {
 	t.Helper()
 	const text = "there and back again"
-	var got string
-	await(t, network+" "+addr+" answers", func() bool {
+	testwait.Until(t, network+" "+addr+" answers", func() error {
 		conn, err := net.Dial(network, addr)
 		if err != nil {
-			return false
+			return err
 		}
 		defer conn.Close()
-		if conn.SetDeadline(time.Now().Add(2*time.Second)) != nil {
-			return false
+		if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			return err
 		}
 		_, _ = io.WriteString(conn, text)
 		answer := make([]byte, len(text))
-		n, _ := io.ReadFull(conn, answer)
-		got = string(answer[:n])
-		return got == text
+		n, err := io.ReadFull(conn, answer)
+		return testwait.Unless(string(answer[:n]) == text, "got %q (%v), want %q", answer[:n], err, text)
 	})
 }
 

@@ -143,8 +143,8 @@ func TestServerRefusesToStart(t *testing.T) {
 			waiting.check()
 		})
 	}
-	if !d.healthy() {
-		t.Errorf("the server that was running is not healthy\n%s", d.logText())
+	if err := d.healthy(); err != nil {
+		t.Errorf("the server that was running: %v\n%s", err, d.logText())
 	}
 }
 

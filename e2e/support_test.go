@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestSupportBundleHasNoSecrets plants secrets of every kind in a deployment, and looks for each in the bundles of an owner and of a member
@@ -39,7 +41,7 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	d.coder("create", "dev", "-t", "planted", "-y", "--parameter", "passphrase=planted-parameter")
 	d.coder("ssh", "dev", "--", "true")
 	w := d.workspace("dev")
-	await(t, "the script's output", func() bool { return strings.Contains(d.coder("logs", "dev"), "end of the script") })
+	testwait.Until(t, "the script's output", func() error { return testwait.Contains(d.coder("logs", "dev"), "end of the script") })
 
 	database, err := os.ReadFile(filepath.Join(d.dir, "config-admin", "postgres", "password"))
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestSessionOutlivesServer checks that a server that is away for a minute does not cut a direct session, and its workspaces reconnect
@@ -85,10 +87,7 @@ func TestServerKilledInMidBuild(t *testing.T) {
 	if err := create.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the second resource is being made", func() bool {
-		_, err := os.Stat(filepath.Join(d.dir, "in-flight"))
-		return err == nil
-	})
+	testwait.Until(t, "the second resource is being made", exists(filepath.Join(d.dir, "in-flight")))
 	if err := d.end(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -99,11 +98,8 @@ func TestServerKilledInMidBuild(t *testing.T) {
 	if err := create.Wait(); err == nil {
 		t.Error("coder create: got success, want the failure of its build")
 	}
-	var w workspaceJSON
-	await(t, "the build has ended", func() bool {
-		w = d.workspace("dev")
-		return w.LatestBuild.Job.Status == "failed" || w.LatestBuild.Job.Status == "succeeded"
-	})
+	testwait.Until(t, "the build has ended", d.jobIs("dev", "failed", "succeeded"))
+	w := d.workspace("dev")
 	if w.LatestBuild.Job.Status != "failed" || w.LatestBuild.Job.Error == "" {
 		t.Errorf("the build: got status %q, error %q; want failed with a reason", w.LatestBuild.Job.Status, w.LatestBuild.Job.Error)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
@@ -33,9 +34,9 @@ func (d *deployment) open(agent, terminal uuid.UUID) *browser {
 		d.t.Fatal(err)
 	}
 	b := &browser{t: d.t}
-	await(d.t, "the terminal is open", func() bool {
+	testwait.Until(d.t, "the terminal is open", func() error {
 		b.ws, err = websock.Dial(d.t.Context(), target, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {d.token}}, ReadLimit: 1 << 20})
-		return err == nil
+		return err
 	})
 	d.t.Cleanup(func() { b.ws.CloseNow() })
 	return b
@@ -120,13 +121,13 @@ func TestTerminalOutlivesEverything(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "exit status 4") {
 		t.Errorf("exp rpty: %v, want exit status 4\n%s", err, stderr)
 	}
-	await(t, "the shell has ended", func() bool {
-		_, err := page.ws.ReadAny(t.Context())
+	testwait.Until(t, "the shell has ended", func() error {
+		shown, err := page.ws.ReadAny(t.Context())
 		closed, ok := errors.AsType[*websock.CloseError](err)
 		if ok && (closed.Status != websock.StatusNormal || !strings.Contains(closed.Reason, "exit status 3")) {
 			t.Errorf("end of the terminal: %v", closed)
 		}
-		return err != nil
+		return testwait.Unless(err != nil, "the terminal still shows %q", shown)
 	})
 
 	// Another user cannot even learn that the agent exists.
@@ -146,7 +147,7 @@ func TestTerminalOutlivesEverything(t *testing.T) {
 	last.sees("written")
 	d.coder("stop", "dev", "-y")
 	last.lost()
-	await(t, "no agent is left", func() bool { return len(d.agents()) == 0 })
+	testwait.Until(t, "no agent is left", d.runsAgents(0))
 }
 
 // TestInsideAWorkspace checks that programs of a workspace have the command line, the agent's socket, and ports that users can see.
@@ -166,11 +167,11 @@ func TestInsideAWorkspace(t *testing.T) {
 	}
 	// The agent that replaces a killed one knows the declared units.
 	signal(t, d.agents()[0], syscall.SIGKILL)
-	await(t, "the next agent is there", func() bool {
+	testwait.Until(t, "the next agent is there", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		out, err := d.command(ctx, "ssh", "dev", "--", "coder exp sync status ide").Output()
-		return err == nil && strings.Contains(string(out), "ide: started")
+		out, stderr, err := output(d.command(ctx, "ssh", "dev", "--", "coder exp sync status ide"))
+		return testwait.Unless(err == nil && strings.Contains(out, "ide: started"), "%s%s (%v)", out, stderr, err)
 	})
 	agent := d.workspace("dev").agentID()
 	var ports sdk.ListeningPorts

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,9 +14,11 @@ import (
 	"testing"
 
 	exports "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"go.opentelemetry.io/proto/otlp/common/v1"
+	v1 "go.opentelemetry.io/proto/otlp/common/v1"
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // collector receives traces as an OTLP collector does.
@@ -74,9 +77,10 @@ func attribute(all []*v1.KeyValue, name string) string {
 func (c *collector) await(t *testing.T, root string, names ...string) map[string]collected {
 	t.Helper()
 	var found map[string]collected
-	await(t, root, func() bool {
+	testwait.Until(t, root, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		state := fmt.Errorf("no trace begins with it among %d spans", len(c.spans))
 		for _, first := range c.spans {
 			if first.GetName() != root || len(first.GetParentSpanId()) > 0 {
 				continue
@@ -89,10 +93,11 @@ func (c *collector) await(t *testing.T, root string, names ...string) map[string
 			}
 			missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name].Span != nil })
 			if len(missing) == 0 {
-				return true
+				return nil
 			}
+			state = fmt.Errorf("the trace lacks %q", missing)
 		}
-		return false
+		return state
 	})
 	return found
 }

@@ -3,6 +3,8 @@
 package testwait
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -50,4 +52,27 @@ func Until(t testing.TB, what string, check func() error) {
 		time.Sleep(max(pause, min(timesCheck*now.Sub(began), longPause)))
 		pause = min(pause*3/2, lastPause)
 	}
+}
+
+// Equal is the state of a value that shall become another: nil when it has.
+func Equal[T comparable](got, want T) error {
+	return Unless(got == want, "got %+v, want %+v", got, want)
+}
+
+// Len is the state of a list that shall have n elements.
+func Len[E any](got []E, n int) error {
+	return Unless(len(got) == n, "got %d, want %d: %+v", len(got), n, got)
+}
+
+// Contains is the state of a text, such as a log, that shall contain another. It shows the end of a long one.
+func Contains(text, want string) error {
+	return Unless(strings.Contains(text, want), "want %q in %q", want, text[max(0, len(text)-4000):])
+}
+
+// Unless is any other state: nil if ok, and what was seen instead if not.
+func Unless(ok bool, format string, seen ...any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf(format, seen...)
 }

@@ -77,3 +77,25 @@ func TestFor(t *testing.T) {
 		}
 	})
 }
+
+func TestStates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"equal":         {testwait.Equal(7, 7), ""},
+		"other":         {testwait.Equal("pending", "failed"), "got pending, want failed"},
+		"elements":      {testwait.Len([]string{"a"}, 1), ""},
+		"more elements": {testwait.Len([]string{"a", "b"}, 1), "got 2, want 1: [a b]"},
+		"text":          {testwait.Contains("connected\n", "connected"), ""},
+		"other text":    {testwait.Contains("lost\n", "connected"), `want "connected" in "lost\n"`},
+		"long text":     {testwait.Contains(strings.Repeat("x", 5000), "y"), `want "y" in "` + strings.Repeat("x", 4000) + `"`},
+		"anything":      {testwait.Unless(true, "dark"), ""},
+		"anything else": {testwait.Unless(false, "dark for %s", time.Second), "dark for 1s"},
+	} {
+		if got := fmt.Sprint(c.err); got != c.want && (c.err != nil || c.want != "") {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
