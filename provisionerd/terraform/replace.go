@@ -3,7 +3,6 @@ package terraform
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -210,37 +209,29 @@ func (r *runner) withoutAnew(
 func unforeseen(c *tfjson.Change) bool {
 	for _, path := range c.ReplacePaths {
 		steps, ok := path.([]any)
-		if !ok || !marked(c.AfterUnknown, steps) && !marked(c.AfterSensitive, steps) {
+		if !ok || !markedAt(c.AfterUnknown, steps) && !markedAt(c.AfterSensitive, steps) {
 			return false
 		}
 	}
 	return len(c.ReplacePaths) > 0
 }
 
-// marked reports whether a tree of marks, as in a plan's after_unknown, has one at a path, above it or below it.
-func marked(tree any, path []any) bool {
-	if yes, ok := tree.(bool); ok {
-		return yes
-	}
-	if len(path) == 0 {
-		switch tree := tree.(type) {
+// markedAt reports whether a tree of marks, as in a plan's after_unknown, has one at a path, above it or below it.
+func markedAt(tree any, path []any) bool {
+	for _, step := range path {
+		switch inner := tree.(type) {
 		case map[string]any:
-			return slices.ContainsFunc(slices.Collect(maps.Values(tree)), func(v any) bool { return marked(v, nil) })
+			name, _ := step.(string)
+			tree = inner[name]
 		case []any:
-			return slices.ContainsFunc(tree, func(v any) bool { return marked(v, nil) })
-		}
-		return false
-	}
-	switch tree := tree.(type) {
-	case map[string]any:
-		name, _ := path[0].(string)
-		return marked(tree[name], path[1:])
-	case []any:
-		if i, ok := path[0].(float64); ok && i >= 0 && int(i) < len(tree) {
-			return marked(tree[int(i)], path[1:])
+			i, ok := step.(float64)
+			if !ok || i < 0 || int(i) >= len(inner) {
+				return false
+			}
+			tree = inner[int(i)]
 		}
 	}
-	return false
+	return holds(tree)
 }
 
 // makePlan plans the working folder, and returns the events that report planned changes; never nil without an error.
