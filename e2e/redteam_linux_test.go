@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // redTeam is a deployment under attack by the scripts in testdata/attacks. Each script prints a line "open: NAME: WHAT" for what it reaches, and
@@ -255,10 +258,13 @@ func (r *redTeam) inBobsName(commands string) string {
 	r.asks("eve", http.MethodPost, "/api/v2/organizations/default/members/bob/workspaces", map[string]any{
 		"name": "dev", "template_id": template.ID, "rich_parameter_values": []map[string]string{{"name": "commands", "value": commands}},
 	}, nil)
-	await(r.t, "the build for bob ends", func() bool {
+	testwait.Until(r.t, "the build for bob has ended", func() error {
 		var w workspaceJSON
 		r.asks("eve", http.MethodGet, "/api/v2/users/bob/workspace/dev", nil, &w)
-		return w.LatestBuild.Job.Status != "pending" && w.LatestBuild.Job.Status != "running"
+		if status := w.LatestBuild.Job.Status; status == "pending" || status == "running" {
+			return errors.New(status)
+		}
+		return nil
 	})
 	return r.by("eve", "logs", "bob/dev")
 }
