@@ -65,7 +65,24 @@ func New(base *url.URL, token secret.Token, opts Options) *Client {
 	trimmed := *base
 	trimmed.Path = strings.TrimRight(trimmed.Path, "/")
 	trimmed.RawQuery, trimmed.Fragment = "", ""
-	return &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport}, log: opts.Logger}
+	return &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport, CheckRedirect: stay}, log: opts.Logger}
+}
+
+// redirected is a redirect to another server.
+type redirected struct{ to string }
+
+func (r redirected) Error() string { return "it redirects to " + r.to }
+
+// stay refuses redirects to other servers: requests carry a credential for the named one. A server may redirect to another of its pages, and
+// from HTTP to HTTPS.
+func stay(r *http.Request, via []*http.Request) error {
+	from, to := via[0].URL, r.URL
+	if to.Scheme == from.Scheme && to.Host == from.Host || to.Scheme == "https" && from.Scheme == "http" && to.Hostname() == from.Hostname() {
+		if len(via) < 10 {
+			return nil
+		}
+	}
+	return redirected{to.String()}
 }
 
 // WithToken returns a client of the same server with another session. Both share their connections.
@@ -220,6 +237,11 @@ func Unreachable(ctx context.Context, server string, err error) error {
 		err = u.Err // without the method and the URL, which are in the message
 	}
 	f := &fault.Error{Code: fault.Unavailable, Cause: err}
+	if elsewhere, ok := errors.AsType[redirected](err); ok {
+		f.Message = fmt.Sprintf("%s redirects to %s", server, elsewhere.to)
+		f.Detail = "that server would get your session or password; if you trust it, sign in with its URL"
+		return f
+	}
 	if tlsErr, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		f.Message = fmt.Sprintf("the certificate of %s is not trusted: %v", server, tlsErr.Err)
 		f.Detail = "name its authority with SSL_CERT_FILE or --client-tls-ca-file"
