@@ -70,23 +70,23 @@ func runMigrate(streams *tty.Streams, dir string, write bool) error {
 	names := slices.Sorted(maps.Keys(changed))
 	for _, name := range names {
 		if !write {
-			text := string(diff.Diff(name, files[name], name, changed[name]))
-			if streams.OutTTY { // a program gets it as it is
-				text = tty.Clean(text)
+			to := out
+			if !streams.OutTTY { // a program gets it as it is
+				to = tty.Raw(out)
 			}
-			fmt.Fprint(out, text)
+			fmt.Fprintf(to, "%s", diff.Diff(name, files[name], name, changed[name]))
 			continue
 		}
 		if err := root.WriteFile(name, changed[name], 0o644); err != nil { // keeps the mode of a file that exists
 			return fault.New(fault.Invalid, "cannot write the file: %w", err)
 		}
-		fmt.Fprintf(out, "%s\n", tty.Clean(name))
+		fmt.Fprintln(out, name)
 	}
 	if len(left) > 0 {
 		fmt.Fprintln(log, "Change by hand:")
 	}
 	for _, f := range left {
-		fmt.Fprintf(log, "  %s\n", tty.Clean(f.String()))
+		fmt.Fprintf(log, "  %s\n", f)
 	}
 	switch {
 	case len(changed) == 0 && len(left) == 0:

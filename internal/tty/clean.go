@@ -1,6 +1,8 @@
 package tty
 
 import (
+	"fmt"
+	"io"
 	"strings"
 	"unicode/utf8"
 )
@@ -12,6 +14,34 @@ func Clean(text string) string { return clean(text, false) }
 
 // CleanColor is like Clean, but keeps colors and resets them at the end.
 func CleanColor(text string) string { return clean(text, true) }
+
+// cleaner cleans what a command prints.
+type cleaner struct{ to io.Writer }
+
+// Cleaning returns a writer that passes each Write through CleanColor: whatever a command prints may hold text of a server or a workspace. A Write
+// must hold whole sequences. Line breaks with a carriage return stay, for terminals in raw mode.
+func Cleaning(w io.Writer) io.Writer { return cleaner{w} }
+
+// Raw returns the writer below Cleaning, and any other writer as it is: for a remote terminal, a file or another program's output, which the
+// user asked to get unchanged.
+func Raw(w io.Writer) io.Writer {
+	if c, ok := w.(cleaner); ok {
+		return c.to
+	}
+	return w
+}
+
+func (c cleaner) Write(p []byte) (int, error) {
+	text := string(p)
+	cleaned := CleanColor(text)
+	if strings.Contains(text, "\r\n") {
+		cleaned = strings.ReplaceAll(cleaned, "\n", "\r\n")
+	}
+	if _, err := io.WriteString(c.to, cleaned); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
 
 const (
 	escape = '\x1b'
@@ -61,6 +91,23 @@ func unclean(text string) bool {
 // control reports whether a character controls a terminal or the direction of text.
 func control(r rune) bool {
 	return r < 0x20 || r >= 0x7f && r <= 0x9f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// EscapeJSON returns the JSON text with the characters that Clean removes as escapes.
+func EscapeJSON(text string) string {
+	foreign := func(r rune) bool { return r >= 0x7f && control(r) } // the others cannot be in it
+	if !strings.ContainsFunc(text, foreign) {
+		return text
+	}
+	var out strings.Builder
+	for _, r := range text {
+		if foreign(r) {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
 }
 
 // sequence returns the length in bytes of the control sequence at the start of text (ECMA-48). A truncated one extends at most to the end of

@@ -1,6 +1,8 @@
 package tty_test
 
 import (
+	"io"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -83,4 +85,24 @@ func FuzzClean(f *testing.F) {
 			t.Fatalf("CleanColor(%q) = %q, cleaned again %q", text, colored, again)
 		}
 	})
+}
+
+// TestCleaning: what commands print is cleaned, and what the user asked for unchanged is not.
+func TestCleaning(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	w := tty.Cleaning(&out)
+	const text = "a\x1b]52;c;ZXZpbA==\ab\x1b[31mred\x1b[0m\r\n"
+	if n, err := w.Write([]byte(text)); n != len(text) || err != nil || out.String() != "ab\x1b[31mred\x1b[0m\r\n" {
+		t.Errorf("wrote %d, %v: %q", n, err, &out)
+	}
+	if tty.Raw(w) != io.Writer(&out) || tty.Raw(&out) != io.Writer(&out) {
+		t.Error("Raw is not the writer below")
+	}
+	if s := tty.Std(false); tty.Raw(s.Out) != os.Stdout || s.Out == os.Stdout || tty.Raw(s.Err) != os.Stderr || s.Err == os.Stderr {
+		t.Error("the standard streams are not cleaned")
+	}
+	if got, want := tty.EscapeJSON("\"grüße\u009b2J\u202e\x7f\""), `"grüße\u009b2J\u202e\u007f"`; got != want {
+		t.Errorf("EscapeJSON: got %s, want %s", got, want)
+	}
 }

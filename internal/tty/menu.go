@@ -260,16 +260,16 @@ func (s *Streams) choose(ctx context.Context, keyboard *os.File, q Question) (an
 		}
 		out.WriteString("\r\x1b[J" + strings.Join(lines, "\r\n"))
 		drawn = len(lines)
-		fmt.Fprint(s.Err, out.String())
+		fmt.Fprint(Raw(s.Err), out.String())
 	}
-	fmt.Fprint(s.Err, "\x1b[?25l") // hides the cursor
+	fmt.Fprint(Raw(s.Err), "\x1b[?25l") // hides the cursor
 	defer func() {
 		end := []string{m.paint.Bold(oneLine(q.Text) + ":")}
 		if err == nil {
 			end = []string{m.result(answer)}
 		}
 		draw(append(end, ""))
-		fmt.Fprint(s.Err, "\x1b[?25h")
+		fmt.Fprint(Raw(s.Err), "\x1b[?25h")
 		err = errors.Join(err, term.Restore(int(keyboard.Fd()), before))
 	}()
 	for want := 1; ; {

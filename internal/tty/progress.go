@@ -133,7 +133,7 @@ func (p *Progress) draw() {
 // erase erases the spinner's line. p.mu is held.
 func (p *Progress) erase() {
 	if p.onLine {
-		fmt.Fprint(p.s.Err, "\r\x1b[K")
+		fmt.Fprint(Raw(p.s.Err), "\r\x1b[K")
 		p.onLine = false
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Streams are what a command reads and writes: data goes to Out, everything else to Err.
+// Streams are what a command reads and writes: data goes to Out, everything else to Err. Both clean what is printed, see Cleaning.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -27,7 +27,7 @@ type Streams struct {
 
 // Std returns the process's streams. With force they count as terminals.
 func Std(force bool) *Streams {
-	s := &Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	s := &Streams{In: os.Stdin, Out: Cleaning(os.Stdout), Err: Cleaning(os.Stderr)}
 	s.InTTY = force || term.IsTerminal(int(os.Stdin.Fd()))
 	s.OutTTY = force || term.IsTerminal(int(os.Stdout.Fd()))
 	s.ErrTTY = force || term.IsTerminal(int(os.Stderr.Fd()))
@@ -38,7 +38,7 @@ func Std(force bool) *Streams {
 
 // Colored reports whether w is a terminal on which to print colors. NO_COLOR turns them off.
 func Colored(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := Raw(w).(*os.File)
 	_, off := os.LookupEnv("NO_COLOR")
 	return ok && !off && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }

@@ -93,7 +93,7 @@ func run(t *testing.T, dir, typed string, args ...string) result {
 		dir = t.TempDir()
 	}
 	var out, errs bytes.Buffer
-	g := global.New(&tty.Streams{In: strings.NewReader(typed), Out: &out, Err: &errs, InTTY: typed != ""})
+	g := global.New(&tty.Streams{In: strings.NewReader(typed), Out: tty.Cleaning(&out), Err: tty.Cleaning(&errs), InTTY: typed != ""})
 	root := root(g, nil)
 	root.SetArgs(append([]string{"--global-config", dir}, args...))
 	root.SetOut(&out)

@@ -199,5 +199,5 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 	}
 	// The message may contain output of templates and programs.
 	fmt.Fprintf(s.Err, "%s %s\n", s.Red("error:"), strings.ReplaceAll(tty.Clean(strings.Join(lines, "; ")), "\n", " "))
-	fmt.Fprintf(s.Err, "Try: %s\n", hint)
+	fmt.Fprintf(s.Err, "Try: %s\n", strings.ReplaceAll(tty.Clean(hint), "\n", " "))
 }

@@ -27,13 +27,14 @@ var ownShapes = map[string]string{
 // sample returns a T whose fields are all set, to a depth that the commands print.
 func sample[T any]() T {
 	var v T
-	fill(reflect.ValueOf(&v).Elem(), 5)
+	fill(reflect.ValueOf(&v).Elem(), "text", 5)
 	return v
 }
 
 var sampleTime = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
-func fill(v reflect.Value, depth int) {
+// fill sets everything below v, each text to the given one.
+func fill(v reflect.Value, text string, depth int) {
 	if depth == 0 || !v.CanSet() {
 		return
 	}
@@ -50,7 +51,7 @@ func fill(v reflect.Value, depth int) {
 	}
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString("text")
+		v.SetString(text)
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int, reflect.Int32, reflect.Int64:
@@ -61,18 +62,18 @@ func fill(v reflect.Value, depth int) {
 		v.SetFloat(7)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem(), depth-1)
+		fill(v.Elem(), text, depth-1)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0), depth-1)
+		fill(v.Index(0), text, depth-1)
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 		element := reflect.New(v.Type().Elem()).Elem()
-		fill(element, depth-1)
-		v.SetMapIndex(reflect.ValueOf("text").Convert(v.Type().Key()), element)
+		fill(element, text, depth-1)
+		v.SetMapIndex(reflect.ValueOf(text).Convert(v.Type().Key()), element)
 	case reflect.Struct:
 		for i := range v.NumField() {
-			fill(v.Field(i), depth-1)
+			fill(v.Field(i), text, depth-1)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
+	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -119,10 +120,7 @@ func syncCmd(g *global.Flags, kind syncKind, verb string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			enc := json.NewEncoder(g.Streams().Out)
-			enc.SetEscapeHTML(false)
-			enc.SetIndent("", "  ")
-			return enc.Encode(settings)
+			return output.JSON(g.Streams().Out, settings)
 		},
 	}
 	if verb == "set" {

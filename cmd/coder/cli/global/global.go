@@ -173,7 +173,7 @@ func (g *Flags) Header(ctx context.Context, server *url.URL) (http.Header, error
 		}
 		run := exec.CommandContext(ctx, shell[0], shell[1], g.HeaderCommand)
 		run.Env = append(os.Environ(), "CODER_URL="+server.String())
-		run.Stderr = g.Streams().Err
+		run.Stderr = tty.Raw(g.Streams().Err)
 		out, err := run.Output()
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "the header command %q failed: %w", g.HeaderCommand, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 // dotfilesScripts lists the install scripts of a repository. dotfiles runs the first that exists.
@@ -150,7 +151,8 @@ func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfil
 // program runs a program on this command's streams. The program's output goes to standard error.
 func program(ctx context.Context, g *global.Flags, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, g.Streams().In, g.Streams().Err, g.Streams().Err
+	output := tty.Raw(g.Streams().Err)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, g.Streams().In, output, output
 	return cmd.Run()
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 func gitSignCmd(g *global.Flags) *cobra.Command {
@@ -82,7 +83,7 @@ func runGitSign(ctx context.Context, g *global.Flags, args []string) error {
 	}
 	run := exec.CommandContext(ctx, path, args...)
 	s := g.Streams()
-	run.Env, run.Stdin, run.Stdout, run.Stderr = env, s.In, s.Out, s.Err
+	run.Env, run.Stdin, run.Stdout, run.Stderr = env, s.In, tty.Raw(s.Out), tty.Raw(s.Err)
 	err = run.Run()
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
 		return &exit.Error{Code: max(ended.ExitCode(), 1)}

@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 func gitSSHCmd(g *global.Flags) *cobra.Command {
@@ -62,7 +63,7 @@ func runGitSSH(ctx context.Context, g *global.Flags, args []string) error {
 	}
 	run := exec.CommandContext(ctx, program, append([]string{"-o", "IdentityAgent=" + socket}, args...)...)
 	s := g.Streams()
-	run.Stdin, run.Stdout, run.Stderr = s.In, s.Out, s.Err
+	run.Stdin, run.Stdout, run.Stderr = s.In, tty.Raw(s.Out), tty.Raw(s.Err)
 	err = run.Run()
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ended.ExitCode() == exit.SSH {

@@ -121,11 +121,17 @@ func statusTone(header []string) func(column int, cell string) tty.Tone {
 	}
 }
 
+// JSON prints a value. What controls a terminal is escaped: programs read the value unchanged.
 func JSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	var text strings.Builder
+	e := json.NewEncoder(&text)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, tty.EscapeJSON(text.String()))
+	return err
 }
 
 func BadFormat(got, want string) error {

@@ -125,7 +125,7 @@ func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.S
 	if err != nil {
 		return 0, fmt.Errorf("open session's input: %w", err)
 	}
-	session.Stdout, session.Stderr = s.Streams.Out, s.Streams.Err
+	session.Stdout, session.Stderr = tty.Raw(s.Streams.Out), tty.Raw(s.Streams.Err)
 	in := s.Streams.In
 	lost := make(chan struct{})
 	if opts.TTY || len(command) == 0 && s.Streams.InTTY {

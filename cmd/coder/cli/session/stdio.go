@@ -30,12 +30,13 @@ func StartBridge(streams *tty.Streams, logger *slog.Logger, dir config.Dir, know
 			return nil, err
 		}
 	}
-	for _, stream := range []any{streams.In, streams.Out} {
+	out := tty.Raw(streams.Out)
+	for _, stream := range []any{streams.In, out} {
 		if f, ok := stream.(*os.File); ok {
 			netio.GrowPipe(f, pipeSize)
 		}
 	}
-	return bridge.Start(standardStreams{streams.In, streams.Out}, bridge.Options{HostKey: key, Logger: logger}), nil
+	return bridge.Start(standardStreams{streams.In, out}, bridge.Options{HostKey: key, Logger: logger}), nil
 }
 
 // standardStreams combines standard input and output into one connection.

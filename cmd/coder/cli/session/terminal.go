@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 // TerminalID returns the id of the terminal that --reconnect names, either by its id from the dashboard's URL or by a name that the user
@@ -105,7 +106,7 @@ func (s *Session) showRemote(ctx context.Context, conn net.Conn, req ptywire.Req
 			}
 		}
 	}()
-	end, err := showOutput(s.Streams.Out, conn)
+	end, err := showOutput(tty.Raw(s.Streams.Out), conn)
 	if err != nil && left.Load() {
 		err = errLeft
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 type pullOptions struct {
@@ -57,7 +58,7 @@ func runPull(g *global.Flags, cmd *cobra.Command, args []string, opts pullOption
 	}
 	if opts.tar || opts.zip {
 		format := map[bool]string{true: "zip", false: "tar"}[opts.zip]
-		return client.Download(ctx, version.Job.FileID, format, g.Streams().Out)
+		return client.Download(ctx, version.Job.FileID, format, tty.Raw(g.Streams().Out))
 	}
 	dir := t.Name
 	if len(args) == 2 {

@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/tty"
 )
 
 // maxState bounds what state push reads, in bytes. The server accepts no more.
@@ -62,7 +63,7 @@ func runStatePull(g *global.Flags, cmd *cobra.Command, args []string, number int
 		return err
 	}
 	if len(args) == 1 || args[1] == "-" {
-		return client.BuildState(cmd.Context(), build.ID, g.Streams().Out)
+		return client.BuildState(cmd.Context(), build.ID, tty.Raw(g.Streams().Out))
 	}
 	f, err := os.OpenFile(args[1], os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) // a state may hold secrets
 	if err != nil {
