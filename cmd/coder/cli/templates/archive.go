@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/internal/archive"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -141,8 +142,27 @@ func (l *limitedWriter) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// unpack writes a tar's files into the folder, which it creates if necessary. It writes nothing outside the folder.
-func unpack(r io.Reader, dir string) error {
+// unpack writes a tar's files into the folder, which it creates if necessary. It writes nothing outside the folder, and nothing that decides what
+// programs do there, such as the settings of git.
+func unpack(r io.ReadSeeker, dir string) error {
+	var names archive.Names
+	if err := eachEntry(r, func(_ io.Reader, header *tar.Header) error {
+		if header.Typeflag != tar.TypeReg && header.Typeflag != tar.TypeDir {
+			return nil
+		}
+		if err := names.Add(header.Name); err != nil {
+			return unsafeArchive(err)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := names.Check(); err != nil {
+		return unsafeArchive(err)
+	}
+	if _, err := r.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read the archive again: %w", err)
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fault.New(fault.Invalid, "cannot create the folder: %w", err)
 	}
@@ -151,16 +171,25 @@ func unpack(r io.Reader, dir string) error {
 		return fault.New(fault.Invalid, "cannot open the folder: %w", err)
 	}
 	defer root.Close()
-	archive := tar.NewReader(io.LimitReader(r, maxArchive))
+	return eachEntry(r, func(r io.Reader, header *tar.Header) error { return unpackEntry(root, r, header) })
+}
+
+func unsafeArchive(err error) error {
+	return fault.New(fault.Invalid, "the template's archive is not unpacked: %w", err).WithDetail("--tar and --zip print it as it is")
+}
+
+// eachEntry calls do for each entry of a tar.
+func eachEntry(r io.Reader, do func(r io.Reader, header *tar.Header) error) error {
+	entries := tar.NewReader(io.LimitReader(r, maxArchive))
 	for range maxEntries {
-		header, err := archive.Next()
+		header, err := entries.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return fault.New(fault.Invalid, "cannot read the archive: %w", err)
 		}
-		if err := unpackEntry(root, archive, header); err != nil {
+		if err := do(entries, header); err != nil {
 			return err
 		}
 	}
@@ -171,9 +200,6 @@ func unpackEntry(root *os.Root, r io.Reader, header *tar.Header) error {
 	name := filepath.FromSlash(path.Clean(strings.TrimPrefix(header.Name, "./")))
 	if name == "." {
 		return nil
-	}
-	if !filepath.IsLocal(name) {
-		return fault.New(fault.Invalid, "the archive contains a path outside of the folder: %q", header.Name)
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:

@@ -44,7 +44,7 @@ func TestPackUnpack(t *testing.T) {
 		t.Error("the same files made different bytes")
 	}
 	to := t.TempDir()
-	if err := unpack(&first, to); err != nil {
+	if err := unpack(bytes.NewReader(first.Bytes()), to); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -85,15 +85,18 @@ func TestPackUnpack(t *testing.T) {
 
 func TestUnpackStaysInside(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"../x", "/etc/x", "a/../../x"} {
+	for _, name := range []string{"../x", "/etc/x", "a/../../x", ".git/config", "sub/.GIT/hooks/pre-commit", ".terraformrc", ".ssh/config"} {
 		var archive bytes.Buffer
 		w := tar.NewWriter(&archive)
 		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: 1}), func() error { _, err := w.Write([]byte("x")); return err }(), w.Close()); err != nil {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(t.TempDir(), "in")
-		if err := unpack(&archive, dir); fault.CodeOf(err) != fault.Invalid {
+		if err := unpack(bytes.NewReader(archive.Bytes()), dir); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%s: got %v, want an invalid fault", name, err)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s: something was unpacked: %v", name, err)
 		}
 	}
 }
