@@ -275,7 +275,7 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 		}
 	}
 	if unclaimed(w) && sdk.Transition(b.Transition) == sdk.TransitionStart {
-		if err := h.storePrebuilt(ctx, q, w.ID, built.GetClaimPlan(), succeeded); err != nil {
+		if err := h.storePrebuilt(ctx, q, w.ID, built, succeeded); err != nil {
 			return err
 		}
 	}

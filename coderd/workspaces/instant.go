@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/coderd/agents"
+	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -109,16 +110,27 @@ func plannedAgents(plan *provisionerpb.ClaimPlan) (ids []uuid.UUID) {
 // maxClaimPlan bounds what is kept of a provisioner's plan of a claim, in bytes.
 const maxClaimPlan = 1 << 20
 
-// storePrebuilt records how the first build of a prebuilt workspace ended, with its plan of the claim.
-func (s *Service) storePrebuilt(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, plan *provisionerpb.ClaimPlan, succeeded bool) error {
+// maxClaimWaits bounds how many reasons of a provisioner are kept, and maxClaimWait their length in bytes.
+const (
+	maxClaimWaits = 10
+	maxClaimWait  = 1000
+)
+
+// storePrebuilt records how the first build of a prebuilt workspace ended, with its plan of the claim or why there is none.
+func (s *Service) storePrebuilt(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, built *provisionerpb.BuildResult, succeeded bool) error {
 	p := dbsqlc.SetPrebuiltResultParams{WorkspaceID: workspace, Succeeded: succeeded}
-	if succeeded && plan != nil {
+	if plan := built.GetClaimPlan(); succeeded && plan != nil {
 		planned, err := proto.Marshal(plan)
 		if err != nil {
 			return fmt.Errorf("encode plan of a claim: %w", err)
 		}
 		if len(planned) <= maxClaimPlan {
-			p.ClaimPlan = planned
+			p.ClaimPlan, p.ClaimWaits = planned, []string{}
+		}
+	}
+	if reasons := built.GetClaimWaits(); succeeded && p.ClaimPlan == nil && len(reasons) > 0 {
+		for _, reason := range reasons[:min(len(reasons), maxClaimWaits)] {
+			p.ClaimWaits = append(p.ClaimWaits, database.Visible(reason[:min(len(reason), maxClaimWait)]))
 		}
 	}
 	if err := q.SetPrebuiltResult(ctx, p); err != nil {

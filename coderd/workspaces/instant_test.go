@@ -1,6 +1,8 @@
 package workspaces_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -112,6 +114,37 @@ func TestInstantClaim(t *testing.T) {
 	if a, err := w.DB.GetAgent(t.Context(), agent); err != nil || string(a.Environment) != `{"WHO": "I am ann", "FIXED": "2"}` || a.AwaitedBuild != nil {
 		t.Errorf("after the build: %s, awaits %v, %v", a.Environment, a.AwaitedBuild, err)
 	}
+}
+
+// TestWhyClaimsWait checks that a template's author reads what the last prebuilt workspace found out about claims, also after it was claimed.
+func TestWhyClaimsWait(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
+	shown := func(claims sdk.PrebuildClaims, reasons ...string) {
+		t.Helper()
+		got, err := w.As("ann").TemplatePrebuilds(t.Context(), w.template.ID)
+		if err != nil || len(got) != 1 || got[0].Claims != claims || !slices.Equal(got[0].ClaimWaits, reasons) {
+			t.Errorf("%+v, %v; want %q because of %q", got, err, claims, reasons)
+		}
+	}
+	shown("")
+	w.run(1)
+	agent, waits := uuid.New(), coderdtest.Built("state", coderdtest.Resource(uuid.Nil))
+	waits.GetWorkspaceBuild().Resources = []*provisionerpb.Resource{coderdtest.Resource(agent)}
+	waits.GetWorkspaceBuild().ClaimWaits = []string{"main.tf:3: a claim changes vm.x", "bad\x00", strings.Repeat("ä", 2500)}
+	w.Daemon().Next().Finish(waits)
+	w.ready(agent)
+	want := []string{"main.tf:3: a claim changes vm.x", "bad\uFFFD", strings.Repeat("ä", 500)}
+	shown(sdk.ClaimsWait, want...)
+	got, err := w.create("ann", "waiting")
+	if err != nil || got.LatestBuild.InstantClaim {
+		t.Fatalf("claim: %+v, %v", got.LatestBuild, err)
+	}
+	shown(sdk.ClaimsWait, want...)
+	w.Daemon().Next().Finish(coderdtest.Built("state", coderdtest.Resource(agent)))
+	w.run(1)
+	w.startPlanned()
+	shown(sdk.ClaimsInstant)
 }
 
 // TestInstantClaimFails checks that a workspace whose claim does not succeed has failed visibly, and that no user can reach its agent then: also if the

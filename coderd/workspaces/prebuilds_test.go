@@ -3,6 +3,7 @@ package workspaces_test
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -114,7 +115,8 @@ func TestPrebuilds(t *testing.T) {
 		}
 	}
 	counts, err := w.As("ann").TemplatePrebuilds(t.Context(), w.template.ID)
-	if want := (sdk.TemplatePrebuilds{PresetID: w.preset, PresetName: "big", Desired: 2, Running: 2, Eligible: 2}); err != nil || len(counts) != 1 || counts[0] != want {
+	want := sdk.TemplatePrebuilds{PresetID: w.preset, PresetName: "big", Desired: 2, Running: 2, Eligible: 2, ClaimWaits: []string{}}
+	if err != nil || len(counts) != 1 || !reflect.DeepEqual(counts[0], want) {
 		t.Errorf("counts: %+v, %v", counts, err)
 	}
 

@@ -118,7 +118,13 @@ func (s *Service) templatePrebuilds(w http.ResponseWriter, r *http.Request) erro
 		}
 		shown := sdk.TemplatePrebuilds{
 			PresetID: row.PresetID, PresetName: row.PresetName, Desired: pool.Desired(now), Running: int(row.Running), Eligible: int(row.Eligible),
-			Explanation: pool.Explain(row.PrebuildProblem, now),
+			Explanation: pool.Explain(row.PrebuildProblem, now), ClaimWaits: append([]string{}, row.ClaimWaits...),
+		}
+		switch {
+		case len(row.ClaimWaits) > 0:
+			shown.Claims = sdk.ClaimsWait
+		case row.ClaimWaits != nil:
+			shown.Claims = sdk.ClaimsInstant
 		}
 		switch {
 		case row.Deprecated:

@@ -28,7 +28,20 @@ type TemplatePrebuilds struct {
 	Eligible   int       `json:"eligible"` // started, with agents that are ready for a user
 	// Explanation is a sentence about what keeps the server from having the desired ones; "" for nothing.
 	Explanation string `json:"explanation"`
+	// Claims says what a claim of the last one that started waits for; "" if that is not known.
+	Claims PrebuildClaims `json:"claims,omitempty"`
+	// ClaimWaits are the reasons for ClaimsWait, for the template's author. Most begin with a place in the template.
+	ClaimWaits []string `json:"claim_waits"`
 }
+
+// PrebuildClaims says what users wait for who claim a prebuilt workspace.
+type PrebuildClaims string
+
+// What users wait for: nothing, or the claim's build.
+const (
+	ClaimsInstant PrebuildClaims = "instant"
+	ClaimsWait    PrebuildClaims = "wait"
+)
 
 func (c *Client) PrebuildsSettings(ctx context.Context) (PrebuildsSettings, error) {
 	return get[PrebuildsSettings](ctx, c, "prebuilds/settings")

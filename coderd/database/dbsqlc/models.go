@@ -242,6 +242,7 @@ type PrebuiltWorkspace struct {
 	ClaimedAt    *time.Time
 	ClaimBuildID *uuid.UUID
 	ClaimPlan    []byte
+	ClaimWaits   []string
 }
 
 type ProvisionerDaemon struct {

@@ -71,7 +71,8 @@ func (q *Queries) ClaimPrebuilt(ctx context.Context, arg ClaimPrebuiltParams) (W
 
 const countPrebuilds = `-- name: CountPrebuilds :many
 SELECT t.id AS template_id, t.name AS template_name, t.deprecated <> '' AS deprecated, o.name AS organization_name, p.id AS preset_id, p.name AS preset_name, p.prebuilds,
-	p.prebuild_problem, p.prebuild_problem_at, c.created, c.failed, c.claimed, c.running, c.eligible, c.failures, c.failed_at::timestamptz AS failed_at
+	p.prebuild_problem, p.prebuild_problem_at, c.created, c.failed, c.claimed, c.running, c.eligible, c.failures, c.failed_at::timestamptz AS failed_at,
+	(SELECT x.claim_waits FROM prebuilt_workspaces x WHERE x.preset_id = p.id AND x.started_at IS NOT NULL ORDER BY x.started_at DESC LIMIT 1) AS claim_waits
 FROM templates t
 JOIN organizations o ON o.id = t.organization_id
 JOIN template_version_presets p ON p.template_version_id = t.active_version_id AND p.prebuilds IS NOT NULL
@@ -115,9 +116,10 @@ type CountPrebuildsRow struct {
 	Eligible          int64
 	Failures          int64
 	FailedAt          time.Time
+	ClaimWaits        []string
 }
 
-// Counts prebuilt workspaces for metrics and for a template's page, by preset of an active version.
+// Counts prebuilt workspaces for metrics and for a template's page, by preset of an active version. claim_waits is of the last one that started.
 func (q *Queries) CountPrebuilds(ctx context.Context, arg CountPrebuildsParams) ([]CountPrebuildsRow, error) {
 	rows, err := q.db.Query(ctx, countPrebuilds, arg.Since, arg.TemplateID)
 	if err != nil {
@@ -144,6 +146,7 @@ func (q *Queries) CountPrebuilds(ctx context.Context, arg CountPrebuildsParams) 
 			&i.Eligible,
 			&i.Failures,
 			&i.FailedAt,
+			&i.ClaimWaits,
 		); err != nil {
 			return nil, err
 		}
@@ -394,19 +397,25 @@ func (q *Queries) SetPrebuiltClaimed(ctx context.Context, arg SetPrebuiltClaimed
 }
 
 const setPrebuiltResult = `-- name: SetPrebuiltResult :exec
-UPDATE prebuilt_workspaces SET claim_plan = $1::bytea, started_at = CASE WHEN $2::boolean THEN now() END, failed_at = CASE WHEN NOT $2::boolean THEN now() END
-WHERE workspace_id = $3 AND claimed_at IS NULL AND started_at IS NULL AND failed_at IS NULL
+UPDATE prebuilt_workspaces SET claim_plan = $1::bytea, claim_waits = $2::text[], started_at = CASE WHEN $3::boolean THEN now() END, failed_at = CASE WHEN NOT $3::boolean THEN now() END
+WHERE workspace_id = $4 AND claimed_at IS NULL AND started_at IS NULL AND failed_at IS NULL
 `
 
 type SetPrebuiltResultParams struct {
 	ClaimPlan   []byte
+	ClaimWaits  []string
 	Succeeded   bool
 	WorkspaceID uuid.UUID
 }
 
-// Records how the first build of a prebuilt workspace ended, and what a claim will make of it.
+// Records how the first build of a prebuilt workspace ended, and what a claim will make of it, or why only the claim's build can tell.
 func (q *Queries) SetPrebuiltResult(ctx context.Context, arg SetPrebuiltResultParams) error {
-	_, err := q.db.Exec(ctx, setPrebuiltResult, arg.ClaimPlan, arg.Succeeded, arg.WorkspaceID)
+	_, err := q.db.Exec(ctx, setPrebuiltResult,
+		arg.ClaimPlan,
+		arg.ClaimWaits,
+		arg.Succeeded,
+		arg.WorkspaceID,
+	)
 	return err
 }
 

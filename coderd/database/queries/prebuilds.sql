@@ -48,8 +48,8 @@ UPDATE template_version_presets SET prebuild_problem = sqlc.arg(problem), prebui
 WHERE id = sqlc.arg(id) AND (prebuild_problem <> '' OR sqlc.arg(problem)::text <> '');
 
 -- name: SetPrebuiltResult :exec
--- Records how the first build of a prebuilt workspace ended, and what a claim will make of it.
-UPDATE prebuilt_workspaces SET claim_plan = sqlc.narg(claim_plan)::bytea, started_at = CASE WHEN sqlc.arg(succeeded)::boolean THEN now() END, failed_at = CASE WHEN NOT sqlc.arg(succeeded)::boolean THEN now() END
+-- Records how the first build of a prebuilt workspace ended, and what a claim will make of it, or why only the claim's build can tell.
+UPDATE prebuilt_workspaces SET claim_plan = sqlc.narg(claim_plan)::bytea, claim_waits = sqlc.narg(claim_waits)::text[], started_at = CASE WHEN sqlc.arg(succeeded)::boolean THEN now() END, failed_at = CASE WHEN NOT sqlc.arg(succeeded)::boolean THEN now() END
 WHERE workspace_id = sqlc.arg(workspace_id) AND claimed_at IS NULL AND started_at IS NULL AND failed_at IS NULL;
 
 -- name: TakePrebuilt :one
@@ -81,9 +81,10 @@ RETURNING before.claim_plan;
 UPDATE workspace_builds SET instant_claim = true WHERE id = $1;
 
 -- name: CountPrebuilds :many
--- Counts prebuilt workspaces for metrics and for a template's page, by preset of an active version.
+-- Counts prebuilt workspaces for metrics and for a template's page, by preset of an active version. claim_waits is of the last one that started.
 SELECT t.id AS template_id, t.name AS template_name, t.deprecated <> '' AS deprecated, o.name AS organization_name, p.id AS preset_id, p.name AS preset_name, p.prebuilds,
-	p.prebuild_problem, p.prebuild_problem_at, c.created, c.failed, c.claimed, c.running, c.eligible, c.failures, c.failed_at::timestamptz AS failed_at
+	p.prebuild_problem, p.prebuild_problem_at, c.created, c.failed, c.claimed, c.running, c.eligible, c.failures, c.failed_at::timestamptz AS failed_at,
+	(SELECT x.claim_waits FROM prebuilt_workspaces x WHERE x.preset_id = p.id AND x.started_at IS NOT NULL ORDER BY x.started_at DESC LIMIT 1) AS claim_waits
 FROM templates t
 JOIN organizations o ON o.id = t.organization_id
 JOIN template_version_presets p ON p.template_version_id = t.active_version_id AND p.prebuilds IS NOT NULL

@@ -1332,7 +1332,12 @@ export interface TemplatePrebuilds {
   running: number; // started
   eligible: number; // started, with agents that are ready for a user
   explanation: string;
+  claims?: PrebuildClaims;
+  claim_waits: string[];
 }
+
+// PrebuildClaims says what users wait for who claim a prebuilt workspace.
+export type PrebuildClaims = "instant" | "wait";
 
 // ProvisionerJob is one unit of work for a provisioner: a template import, a dry run or a workspace build.
 export interface ProvisionerJob {

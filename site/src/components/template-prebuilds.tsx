@@ -18,6 +18,7 @@ export default function TemplatePrebuilds({ template: t }: { template: Template 
         columns={[
           { name: "Preset", cell: (p) => p.preset_name },
           { name: "Ready", cell: (p) => `${p.eligible} of ${p.desired}` },
+          { name: "Claims", cell: (p) => p.claims && { instant: "Instant", wait: "Wait for their build" }[p.claims] },
         ]}
       />
       {data.map(
@@ -26,6 +27,21 @@ export default function TemplatePrebuilds({ template: t }: { template: Template 
             <p key={p.preset_id} className="px-4 pb-3 text-[13px] text-muted">
               {p.preset_name}: {p.explanation}
             </p>
+          ),
+      )}
+      {data.map(
+        (p) =>
+          p.claim_waits.length > 0 && (
+            <div key={p.preset_id} className="px-4 pb-3 text-[13px] text-muted">
+              Claims of {p.preset_name} wait for their build because of
+              <ul className="ml-4 list-disc">
+                {p.claim_waits.map((reason) => (
+                  <li key={reason} className="break-words">
+                    {reason}
+                  </li>
+                ))}
+              </ul>
+            </div>
           ),
       )}
       <p className="px-4 pb-3 text-[13px] text-muted">
