@@ -44,7 +44,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site packages image-context image test-image test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-scale bench-wan clean
+.PHONY: cross help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -110,6 +110,10 @@ image: image-context ## build the image codermesh with Docker: the server; see p
 test-image: build ## build the images from a debootstrap base, and make a workspace with them (as root)
 	@scripts/test-prerequisites
 	scripts/test-image
+
+test-docker-starter: build ## run the starter docker with its real provider in real containers (as root): before each release
+	@scripts/test-prerequisites
+	scripts/test-docker-starter
 
 test-packages: build ## install, upgrade and remove the packages in a booted container (as root)
 	@scripts/test-prerequisites
@@ -319,6 +323,10 @@ verify: ## fail if generated code differs from its source
 
 bench: build ## benchmark the product against baselines; writes build/bench.json
 	$(GO) run ./bench -coder build/coder -out build/bench.json
+
+bench-docker: build ## measure create to ssh of the starter docker, with and without a pool (as root); writes build/bench-docker.json
+	@scripts/test-prerequisites
+	scripts/test-docker-starter bench
 
 bench-scale: build ## measure how much one server carries; writes build/bench-scale.json
 	$(GO) run ./bench/scale -coder build/coder -out build/bench-scale.json

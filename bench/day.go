@@ -28,6 +28,7 @@ type day struct {
 	megabytes  int // of bulk transfers, MiB
 	rows       []row
 
+	listen string // the server's address
 	port   string
 	server *exec.Cmd
 }
@@ -57,7 +58,8 @@ func (d *day) env() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir, "USER=" + os.Getenv("USER"), "SHELL=/bin/sh",
 		"CODER_CONFIG_DIR=" + filepath.Join(d.dir, "config"), "CODER_CACHE_DIRECTORY=" + filepath.Join(d.dir, "cache"),
-		"CODER_HTTP_ADDRESS=127.0.0.1:" + d.port, "CODER_ACCESS_URL=http://127.0.0.1:" + d.port,
+		"CODER_HTTP_ADDRESS=" + d.listen + ":" + d.port, "CODER_ACCESS_URL=http://127.0.0.1:" + d.port,
+		"TF_CLI_CONFIG_FILE=" + os.Getenv("TF_CLI_CONFIG_FILE"),
 	}
 }
 
@@ -116,7 +118,7 @@ func (d *day) stopServer() error {
 	return err
 }
 
-func (d *day) measure(ctx context.Context) (err error) {
+func (d *day) measure(ctx context.Context, steps ...func(context.Context) error) (err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -133,7 +135,7 @@ func (d *day) measure(ctx context.Context) (err error) {
 	if slim, err := os.Stat(filepath.Join(filepath.Dir(d.coder), "coder-slim")); err == nil {
 		d.add(row{Name: "slim binary", Value: float64(slim.Size()) / 1e6, Unit: "MB", Goal: "≤ 25"})
 	}
-	for _, step := range []func(context.Context) error{d.setUp, d.sessions, d.bulk, d.forward, d.memory, d.stopAndStart, d.restart, d.fleet, d.claims} {
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -141,11 +143,17 @@ func (d *day) measure(ctx context.Context) (err error) {
 	return nil
 }
 
+// login creates the first user.
+func (d *day) login(ctx context.Context) error {
+	_, err := d.do(ctx, "login", "http://127.0.0.1:"+d.port, "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password)
+	return err
+}
+
 func (d *day) setUp(ctx context.Context) error {
 	if err := d.timed("first server start", "", "", 1, func() error { return d.startServer(ctx) }); err != nil {
 		return err
 	}
-	if _, err := d.do(ctx, "login", "http://127.0.0.1:"+d.port, "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password); err != nil {
+	if err := d.login(ctx); err != nil {
 		return err
 	}
 	template := filepath.Join(d.dir, "process")

@@ -4,6 +4,7 @@
 //
 //	go run ./bench -coder build/coder -out build/bench.json [-quick] [-before earlier.json]
 //	go run ./bench -coder build/coder -wan [-rtt 100ms] [-loss 0.001]
+//	go run ./bench -coder build/coder -docker [-quick]
 package main
 
 import (
@@ -36,6 +37,7 @@ func main() {
 	out := flag.String("out", "", "also write the rows as JSON to this file")
 	before := flag.String("before", "", "compare with the rows that another run wrote to this file with -out")
 	quick := flag.Bool("quick", false, "fewer runs, less data")
+	docker := flag.Bool("docker", false, "measure the starter docker instead (needs a Docker engine and its Terraform provider)")
 	far := flag.Bool("wan", false, "measure over a simulated long path instead (needs root)")
 	trip := flag.Duration("rtt", 100*time.Millisecond, "its round trip")
 	loss := flag.Float64("loss", 0, "probability that one of its two wires loses a packet")
@@ -64,11 +66,16 @@ func main() {
 			err := w.measure(ctx)
 			return w.rows, err
 		}
-		d := &day{dir: dir, coder: coder, runs: 15, megabytes: 400}
+		d := &day{dir: dir, coder: coder, listen: "127.0.0.1", runs: 15, megabytes: 400}
 		if *quick {
 			d.runs, d.megabytes = 5, 100
 		}
-		err := d.measure(ctx)
+		if *docker {
+			d.listen = "0.0.0.0" // containers reach the server by the address of the engine's bridge
+			err := d.measure(ctx, d.starter)
+			return d.rows, err
+		}
+		err := d.measure(ctx, d.setUp, d.sessions, d.bulk, d.forward, d.memory, d.stopAndStart, d.restart, d.fleet, d.claims)
 		return d.rows, err
 	}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
