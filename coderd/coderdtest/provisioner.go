@@ -22,6 +22,7 @@ import (
 // Daemon is a provisioner that speaks the real protocol over loopback. It takes a job only when the test calls Next.
 type Daemon struct {
 	t      testing.TB
+	id     uuid.UUID
 	offers chan *provisionerpb.Offer
 	acks   chan *provisionerpb.Ack
 	cancel context.CancelFunc
@@ -37,15 +38,23 @@ func (s *Server) Daemon() *Daemon {
 	return s.daemon()
 }
 
-func (s *Server) startDaemon() *Daemon {
+// Replace kills the daemon and lets its successor, which has none of its jobs, join a server of the same database.
+func (d *Daemon) Replace(at *Server) *Daemon {
+	d.t.Helper()
+	d.close()
+	return at.joinDaemon(d.id)
+}
+
+func (s *Server) startDaemon() *Daemon { return s.joinDaemon(uuid.New()) }
+
+func (s *Server) joinDaemon(id uuid.UUID) *Daemon {
 	t := s.T
 	t.Helper()
 	mux := http.NewServeMux()
-	id := uuid.New()
 	mux.Handle(s.Jobs.RPCHandler(func(netip.Addr) (jobs.Daemon, bool) { return jobs.Daemon{ID: id, Name: "test"}, true }))
 	url := ServeRPC(t, mux)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	d := &Daemon{t: t, offers: make(chan *provisionerpb.Offer, 64), acks: make(chan *provisionerpb.Ack, 64), cancel: cancel}
+	d := &Daemon{t: t, id: id, offers: make(chan *provisionerpb.Offer, 64), acks: make(chan *provisionerpb.Ack, 64), cancel: cancel}
 	client := RPCClient(t, new(net.Dialer).DialContext)
 	d.stream = provisionerpbconnect.NewProvisionerServiceClient(client, url).Session(ctx)
 	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 2, Version: "test"}}})
@@ -129,6 +138,17 @@ func (d *Daemon) Next() *Job {
 	case <-time.After(Patience):
 		d.t.Fatal("no job was offered")
 		return nil
+	}
+}
+
+// Ignore waits for the next offer and does not accept it.
+func (d *Daemon) Ignore() {
+	d.t.Helper()
+	d.Ready()
+	select {
+	case <-d.offers:
+	case <-time.After(Patience):
+		d.t.Fatal("no job was offered")
 	}
 }
 
