@@ -1,7 +1,6 @@
 package coderd_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestNewWorkspacesRevealNoUsers checks that creating a workspace for another user does not tell which users exist, or that they are
@@ -195,9 +195,9 @@ func TestRoleTakenDuringARequest(t *testing.T) {
 	}
 	attack, own := begin("eve", "mia"), begin("ada", "bob")
 	s.Exec(`UPDATE organization_members SET roles = '{}' WHERE user_id = $1`, s.User("eve"))
-	coderdtest.Await(t, "the request of a former admin is cut", func(context.Context) bool {
+	testwait.Until(t, "the request of a former admin is cut", func() error {
 		_, err := io.WriteString(attack.body, " ")
-		return err != nil
+		return testwait.Unless(err != nil, "the server still reads it")
 	})
 	if got := <-attack.done; got.err == nil && got.status < 400 {
 		t.Errorf("the request of a former admin: %d", got.status)

@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestSharedPorts: who opens a port at each level, up to the template's ceiling, and that what is open ends with the sharing.
@@ -44,7 +45,7 @@ func TestSharedPorts(t *testing.T) {
 			for _, a := range allowed {
 				want = want || a == name
 			}
-			coderdtest.Await(t, fmt.Sprintf("%q opens a port shared with %q: %t", name, level, want), func(context.Context) bool { return v.reaches(t) == want })
+			testwait.Until(t, fmt.Sprintf("%q opens a port shared with %q", name, level), func() error { return testwait.Equal(v.reaches(t), want) })
 		}
 	}
 	share := func(level sdk.AppShare) error {

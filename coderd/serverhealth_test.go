@@ -1,7 +1,6 @@
 package coderd_test
 
 import (
-	"context"
 	"io"
 	"log"
 	"net/http"
@@ -13,12 +12,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/health"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // report returns a new report of a server, its section on servers, and what it says about each server.
@@ -40,9 +39,10 @@ func (m *member) report(t *testing.T) (section sdk.HealthSection, servers map[uu
 // other findings.
 func (m *member) awaitReport(t *testing.T, what string, fits func(sdk.HealthSection, map[uuid.UUID]sdk.ServerHealth) bool) (section sdk.HealthSection, servers map[uuid.UUID]sdk.ServerHealth) {
 	t.Helper()
-	coderdtest.Await(t, what, func(context.Context) bool {
+	testwait.Until(t, what, func() error {
 		section, servers = m.report(t)
-		return fits(section, servers) && !slices.Contains(codes(servers), health.CodeDatabaseSlow)
+		ok := fits(section, servers) && !slices.Contains(codes(servers), health.CodeDatabaseSlow)
+		return testwait.Unless(ok, "the section is %+v, the servers are %+v", section, servers)
 	})
 	return section, servers
 }
@@ -138,9 +138,9 @@ func TestUnreachableServer(t *testing.T) {
 	a, b := servers[0], servers[1]
 	gate, at := newGateway(t, b)
 	a.Exec("UPDATE servers SET started_at = now() - interval '2 hours', url = $1 WHERE id = $2", at.String(), b.id())
-	coderdtest.Await(t, "links through the gateway", func(context.Context) bool {
+	testwait.Until(t, "links through the gateway", func() error {
 		section, _ := a.report(t)
-		return section.Severity == sdk.HealthOK
+		return testwait.Unless(section.Severity == sdk.HealthOK, "%+v", section)
 	})
 	plain, untrusted := page(t, (*httptest.Server).Start), page(t, (*httptest.Server).StartTLS)
 	for name, c := range map[string]struct {
@@ -165,12 +165,12 @@ func TestUnreachableServer(t *testing.T) {
 		a.Exec("UPDATE servers SET url = $1 WHERE id = $2", at.String(), b.id())
 		gate.point(b.URL.Host)
 		c.spoil()
-		coderdtest.Await(t, name, func(context.Context) bool {
+		testwait.Until(t, name, func() error {
 			section, all := a.report(t)
 			if c.code == "" {
-				return section.Severity == sdk.HealthOK
+				return testwait.Unless(section.Severity == sdk.HealthOK, "%+v", section)
 			}
-			return slices.Contains(codes(all), c.code)
+			return testwait.Unless(slices.Contains(codes(all), c.code), "the findings are %q, want %q", codes(all), c.code)
 		})
 	}
 }

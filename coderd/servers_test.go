@@ -3,11 +3,11 @@ package coderd_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // gateway leads to one of several servers, like a load balancer. It can be pointed to another one.
@@ -128,8 +129,13 @@ func fleet(t *testing.T, n int) (servers []*member) {
 		})
 		servers = append(servers, m)
 	}
-	coderdtest.Await(t, "links between all servers", func(context.Context) bool {
-		return !slices.ContainsFunc(servers, func(s *member) bool { return len(s.Mesh.Linked()) != n-1 })
+	testwait.Until(t, "links between all servers", func() error {
+		for _, s := range servers {
+			if err := testwait.Len(s.Mesh.Linked(), n-1); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return servers
 }
@@ -189,24 +195,24 @@ func TestServersShareTheMesh(t *testing.T) {
 	app.Close()
 
 	// Every server lists everyone, with the server that each is connected to.
-	coderdtest.Await(t, "lists of peers", func(ctx context.Context) bool {
+	testwait.Until(t, "lists of peers", func() error {
 		for _, m := range servers {
 			list, err := m.As("ann").MeshPeers(ctx)
 			if err != nil || list.ServerID != m.Mesh.ID() || len(list.ServerLinks) != 2 || !list.ServerLinks[0].Connected {
-				return false
+				return fmt.Errorf("server %s lists %+v (%w)", m.Mesh.ID(), list, err)
 			}
 			want := map[uuid.UUID]uuid.UUID{id: a.Mesh.ID(), client.Node.ID(): b.Mesh.ID(), a.Mesh.ID(): a.Mesh.ID(), b.Mesh.ID(): b.Mesh.ID(), c.Mesh.ID(): c.Mesh.ID()}
 			for _, p := range list.Peers {
 				if want[p.ID] != p.ServerID || p.RelayServerID == nil || *p.RelayServerID != p.ServerID {
-					return false
+					return fmt.Errorf("server %s lists %+v, want it at server %s", m.Mesh.ID(), p, want[p.ID])
 				}
 				delete(want, p.ID)
 			}
 			if len(want) > 0 {
-				return false
+				return fmt.Errorf("server %s lists %+v, without %v", m.Mesh.ID(), list.Peers, want)
 			}
 		}
-		return true
+		return nil
 	})
 
 	stranger := coderdtest.Join(t, c.URL, coderdtest.AsUser(a.Token("bob"))).Joined()
@@ -217,7 +223,7 @@ func TestServersShareTheMesh(t *testing.T) {
 	a.kill()
 	door.point(b.URL.Host)
 	exchange(t, session, "the session goes on")
-	coderdtest.Await(t, "the agent at the second server", func(context.Context) bool { return b.Mesh.AgentHere(id) })
+	testwait.Until(t, "the agent at the second server", func() error { return testwait.Unless(b.Mesh.AgentHere(id), "it is not there") })
 	exchange(t, session, "and on")
 	again, err := c.Mesh.DialAgent(ctx, id, 4000)
 	if err != nil {
@@ -254,9 +260,9 @@ func TestRevocationReachesEveryServer(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the client stays at the other server")
 	}
-	coderdtest.Await(t, "the agent without the client", func(context.Context) bool {
-		_, _, ok := agent.Client.Peer(client.Node.Info().ID)
-		return !ok
+	testwait.Until(t, "the agent without the client", func() error {
+		peer, _, ok := agent.Client.Peer(client.Node.Info().ID)
+		return testwait.Unless(!ok, "the agent still knows %+v", peer)
 	})
 }
 

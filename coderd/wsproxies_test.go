@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/region"
 )
 
@@ -42,17 +43,10 @@ func (p *runningProxy) result() error {
 }
 
 // wait returns the result of a proxy that ends without stop.
-func (p *runningProxy) wait(t *testing.T) (err error) {
+func (p *runningProxy) wait(t *testing.T) error {
 	t.Helper()
-	coderdtest.Await(t, "the proxy's end", func(context.Context) bool {
-		select {
-		case err = <-p.ended:
-			p.ended <- err
-			return true
-		default:
-			return false
-		}
-	})
+	err := testwait.For(t, "the proxy's end", p.ended)
+	p.ended <- err
 	return err
 }
 
@@ -114,27 +108,31 @@ func TestRegionProxy(t *testing.T) {
 	}
 	proxy := runProxy(t, servers[0].URL, made.Token)
 	<-proxy.synced
-	coderdtest.Await(t, "the region at the other server", func(ctx context.Context) bool { return regionHealth(ctx, t, other)["eu"] })
+	testwait.Until(t, "the region at the other server", func() error {
+		healthy := regionHealth(t.Context(), t, other)
+		return testwait.Unless(healthy["eu"], "healthy are %v", healthy)
+	})
 	got, err := other.WorkspaceProxy(t.Context(), "EU")
 	if err != nil || got.URL != proxy.url.String() || got.Status.Status != sdk.ProxyOK || got.DisplayName != "Frankfurt" || got.PathAppURL == "" {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	for _, s := range servers {
-		coderdtest.Await(t, "the region in the relay map", func(context.Context) bool {
+		testwait.Until(t, "the region in the relay map", func() error {
 			regions := s.Mesh.RelayMap().Regions
-			return len(regions) == 2 && regions[1].Code == "eu" && regions[1].URL == proxy.url.String() && regions[1].STUNPort != 0 && regions[1].ID >= 10
+			there := len(regions) == 2 && regions[1].Code == "eu" && regions[1].URL == proxy.url.String() && regions[1].STUNPort != 0 && regions[1].ID >= 10
+			return testwait.Unless(there, "the regions are %+v", regions)
 		})
 		// The node of each server is admitted at the proxy's relay and reaches it.
-		coderdtest.Await(t, "the server's node knows the region", func(context.Context) bool {
+		testwait.Until(t, "the server's node knows the region", func() error {
 			links, _ := s.Mesh.Relays()
-			return len(links) == 2
+			return testwait.Len(links, 2)
 		})
 	}
 	if err := proxy.stop(); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range servers {
-		coderdtest.Await(t, "the region leaves the relay map", func(context.Context) bool { return len(s.Mesh.RelayMap().Regions) == 1 })
+		testwait.Until(t, "the region leaves the relay map", func() error { return testwait.Len(s.Mesh.RelayMap().Regions, 1) })
 	}
 	if got, err = owner.WorkspaceProxy(t.Context(), got.ID.String()); err != nil || got.Status.Status != sdk.ProxyUnreachable {
 		t.Fatalf("after the proxy's end: %+v, %v", got, err)
@@ -167,7 +165,7 @@ func TestRegionProxyTokens(t *testing.T) {
 	if err := second.wait(t); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Fatalf("the deleted proxy ended with %v", err)
 	}
-	coderdtest.Await(t, "no region", func(context.Context) bool { return len(s.Mesh.RelayMap().Regions) == 1 })
+	testwait.Until(t, "no region", func() error { return testwait.Len(s.Mesh.RelayMap().Regions, 1) })
 }
 
 func TestRegionProxyRefusals(t *testing.T) {
@@ -256,7 +254,10 @@ func TestRegionProxyMetrics(t *testing.T) {
 	if up, n := proxy.value(t, "codermesh_region_connected"), proxy.value(t, "codermesh_region_connections_total"); up != 1 || n != 1 {
 		t.Errorf("a connected proxy: connected %v, connections %v", up, n)
 	}
-	coderdtest.Await(t, "the key of the server's node", func(context.Context) bool { return proxy.value(t, "codermesh_region_keys") >= 1 })
+	testwait.Until(t, "the key of the server's node", func() error {
+		keys := proxy.value(t, "codermesh_region_keys")
+		return testwait.Unless(keys >= 1, "the proxy has %v keys", keys)
+	})
 	// They exist before the first node is connected to the relay.
 	proxy.value(t, "codermesh_relay_connections")
 	proxy.value(t, "codermesh_relay_bytes_total")

@@ -31,6 +31,7 @@ import (
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/internal/visa"
 	"github.com/codermesh/codermesh/region"
 	"github.com/codermesh/codermesh/tailnet"
@@ -101,9 +102,9 @@ func (w *world) runAgent(id uuid.UUID) {
 		cancel()
 		<-done
 	})
-	coderdtest.Await(w.t, "the agent on the mesh", func(context.Context) bool {
+	testwait.Until(w.t, "the agent on the mesh", func() error {
 		_, ok := w.Mesh.CallingAgent(tailnet.Addr(id))
-		return ok
+		return testwait.Unless(ok, "it is not there")
 	})
 }
 
@@ -144,9 +145,13 @@ func (w *world) runProxy(name, wildcard string) (token secret.Token, at *url.URL
 		}
 	})
 	<-synced
-	coderdtest.Await(w.t, "the region", func(ctx context.Context) bool {
-		list, err := w.As("ann").Regions(ctx)
-		return err == nil && list.Regions[len(list.Regions)-1].Healthy && list.Regions[len(list.Regions)-1].WildcardHostname == wildcard
+	testwait.Until(w.t, "the region", func() error {
+		list, err := w.As("ann").Regions(w.t.Context())
+		if err != nil {
+			return err
+		}
+		last := list.Regions[len(list.Regions)-1]
+		return testwait.Unless(last.Healthy && last.WildcardHostname == wildcard, "the last one is %+v", last)
 	})
 	return secret.Token(made.Token), at, l.Addr().String(), ended
 }
@@ -287,17 +292,17 @@ func TestAppsAtRegion(t *testing.T) {
 	}
 	// The log names the user, the proxy, and the address that the reverse proxy in front of it names.
 	conn.Close()
-	coderdtest.Await(t, "the log of connections", func(ctx context.Context) bool {
-		list, err := w.As("olga").ConnectionLogs(ctx, sdk.LogQuery{})
+	testwait.Until(t, "the log of connections", func() error {
+		list, err := w.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range list.ConnectionLogs {
 			if c.Region == "eu" && c.Username == "ann" && c.SlugOrPort == "code" && c.Type == "workspace_app" && c.IP == visitorAddr && c.AgentName == "main" {
-				return true
+				return nil
 			}
 		}
-		return false
+		return fmt.Errorf("the log is %+v", list.ConnectionLogs)
 	})
 }
 
@@ -605,9 +610,9 @@ func TestStolenToken(t *testing.T) {
 	}
 	// The visit ends: the introduction does too.
 	w.Exec(`UPDATE region_visas SET expires_at = now()`)
-	coderdtest.Await(t, "the end of the introduction", func(context.Context) bool {
-		_, _, ok := thief.Client.Peer(w.agent)
-		return !ok
+	testwait.Until(t, "the end of the introduction", func() error {
+		peer, _, ok := thief.Client.Peer(w.agent)
+		return testwait.Unless(!ok, "the thief still knows %+v", peer)
 	})
 	// A replaced token is worth nothing.
 	if _, err := w.As("olga").PatchWorkspaceProxy(t.Context(), "eu", sdk.PatchWorkspaceProxyRequest{RegenerateToken: true}); err != nil {

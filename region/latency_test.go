@@ -3,14 +3,13 @@
 package region_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/region"
 )
 
@@ -39,11 +38,11 @@ func TestPagesConnectToRegions(t *testing.T) {
 		}
 		return ""
 	}
-	coderdtest.Await(t, "the region in the policy", func(context.Context) bool { return policy() == "'self' "+w.proxy.String()+" ws://"+w.proxy.Host })
+	testwait.Until(t, "the region in the policy", func() error { return testwait.Equal(policy(), "'self' "+w.proxy.String()+" ws://"+w.proxy.Host) })
 	if err := w.As("olga").DeleteWorkspaceProxy(t.Context(), "eu"); err != nil {
 		t.Fatal(err)
 	}
-	coderdtest.Await(t, "the policy without it", func(context.Context) bool { return policy() == "'self'" })
+	testwait.Until(t, "the policy without it", func() error { return testwait.Equal(policy(), "'self'") })
 }
 
 // get returns an answer to someone who is not signed in.

@@ -3,9 +3,10 @@
 package region_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/region"
 )
 
@@ -24,7 +26,9 @@ func (w *world) beside() *world {
 	w.t.Helper()
 	other := *w
 	other.Server = coderdtest.Start(w.t, func(o *coderd.Options) { o.DB, o.States = w.DB, w.States })
-	coderdtest.Await(w.t, "the servers are linked", func(context.Context) bool { return len(w.Mesh.Linked()) == 1 && len(other.Mesh.Linked()) == 1 })
+	testwait.Until(w.t, "the servers are linked", func() error {
+		return cmp.Or(testwait.Len(w.Mesh.Linked(), 1), testwait.Len(other.Mesh.Linked(), 1))
+	})
 	return &other
 }
 
@@ -37,11 +41,14 @@ func TestTerminalOfAnotherServer(t *testing.T) {
 	there.token, there.proxy, there.addr, there.ended = there.runProxy("us", "*.us.example.com")
 	servers := []*world{here, there}
 	for _, at := range servers { // where the proxy asks
-		coderdtest.Await(t, "the region at both servers", func(ctx context.Context) bool {
-			return !slices.ContainsFunc(servers, func(w *world) bool {
-				list, err := w.As("ann").Regions(ctx)
-				return err != nil || len(list.Regions) != 3 || !list.Regions[1].Healthy || !list.Regions[2].Healthy
-			})
+		testwait.Until(t, "the regions at both servers", func() error {
+			for _, w := range servers {
+				list, err := w.As("ann").Regions(t.Context())
+				if err != nil || len(list.Regions) != 3 || !list.Regions[1].Healthy || !list.Regions[2].Healthy {
+					return fmt.Errorf("regions %+v (%w)", list, err)
+				}
+			}
+			return nil
 		})
 		for _, by := range servers { // who makes the token
 			token, status := by.terminalToken("ann", here.page(), terminalURL(at.proxy, here.agent), here.agent)

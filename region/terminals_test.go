@@ -21,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/internal/visa"
 	"github.com/codermesh/codermesh/internal/websock"
 	"github.com/codermesh/codermesh/region"
@@ -145,26 +146,26 @@ func TestTerminalAtRegion(t *testing.T) {
 	w.types(first, "echo a$((6*7))b\r", "a42b")
 	w.types(first, "kept=yes; echo s$((6*7))t\r", "s42t")
 	var row sdk.ConnectionLog
-	logged := func(done func(sdk.ConnectionLog) bool) func(context.Context) bool {
-		return func(ctx context.Context) bool {
-			list, err := w.As("olga").ConnectionLogs(ctx, sdk.LogQuery{})
+	logged := func(done func(sdk.ConnectionLog) bool) func() error {
+		return func() error {
+			list, err := w.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range list.ConnectionLogs {
 				if c.Type == "reconnecting_pty" && c.Region == "eu" && c.Username == "ann" && c.AgentName == "main" && c.IP == "127.0.0.1" && done(c) {
 					row = c
-					return true
+					return nil
 				}
 			}
-			return false
+			return fmt.Errorf("the log is %+v", list.ConnectionLogs)
 		}
 	}
-	coderdtest.Await(t, "an open row", logged(func(c sdk.ConnectionLog) bool { return c.DisconnectTime == nil }))
+	testwait.Until(t, "an open row", logged(func(c sdk.ConnectionLog) bool { return c.DisconnectTime == nil }))
 	open := row.ID
 	// The page is reloaded: the session is the same one.
 	first.CloseNow()
-	coderdtest.Await(t, "the row's end", logged(func(c sdk.ConnectionLog) bool { return c.ID == open && c.DisconnectTime != nil }))
+	testwait.Until(t, "the row's end", logged(func(c sdk.ConnectionLog) bool { return c.ID == open && c.DisconnectTime != nil }))
 	if row.BytesIn == 0 || row.BytesOut == 0 || row.DisconnectReason != "closed by the client" {
 		t.Errorf("the row is %+v", row)
 	}
@@ -176,7 +177,7 @@ func TestTerminalAtRegion(t *testing.T) {
 	if end := w.closed(second); end.Status != websock.StatusNormal || end.Reason != "exit status 3" {
 		t.Errorf("the terminal ended with %v", end)
 	}
-	coderdtest.Await(t, "the second row's end", logged(func(c sdk.ConnectionLog) bool { return c.ID != open && c.DisconnectReason == "exit status 3" }))
+	testwait.Until(t, "the second row's end", logged(func(c sdk.ConnectionLog) bool { return c.ID != open && c.DisconnectReason == "exit status 3" }))
 }
 
 // A token opens one terminal, once: at the proxy, of the agent and from the page that it is for.
@@ -269,9 +270,9 @@ func TestTerminalTokens(t *testing.T) {
 	late := token()
 	w.Exec(`UPDATE users SET status = 'suspended' WHERE username = 'ann'`)
 	w.Exec(`SELECT pg_notify('users_revoked', '')`)
-	coderdtest.Await(t, "the refusal", func(context.Context) bool {
+	testwait.Until(t, "the refusal", func() error {
 		_, err := w.openTerminal(w.proxy, w.agent, late, w.page(), uuid.New())
-		return fault.CodeOf(err) == fault.Forbidden
+		return testwait.Unless(fault.CodeOf(err) == fault.Forbidden, "error %v", err)
 	})
 }
 

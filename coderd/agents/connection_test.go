@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 func TestConnection(t *testing.T) {
@@ -38,10 +39,10 @@ func TestConnection(t *testing.T) {
 	if err := st.CloseRequest(); err != nil {
 		t.Fatal(err)
 	}
-	coderdtest.Await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
+	testwait.Until(t, "disconnection", w.is(id, sdk.AgentDisconnected))
 	heartbeat(t, hello(t, c), 1)
-	if !w.is(id, sdk.AgentConnected)(t.Context()) {
-		t.Error("the agent is back and not connected")
+	if err := w.is(id, sdk.AgentConnected)(); err != nil {
+		t.Errorf("the agent is back and not connected: %v", err)
 	}
 }
 
@@ -57,8 +58,8 @@ func TestSecondStreamReplacesTheFirst(t *testing.T) {
 		t.Errorf("first stream: %v, want aborted", err)
 	}
 	heartbeat(t, second, 2)
-	if !w.is(id, sdk.AgentConnected)(t.Context()) {
-		t.Error("the end of the replaced stream disconnected the agent")
+	if err := w.is(id, sdk.AgentConnected)(); err != nil {
+		t.Errorf("the end of the replaced stream disconnected the agent: %v", err)
 	}
 }
 
@@ -70,7 +71,7 @@ func TestSilentAgentIsDisconnected(t *testing.T) {
 	if _, err := st.Receive(); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 		t.Errorf("silent stream: %v, want deadline exceeded", err)
 	}
-	coderdtest.Await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
+	testwait.Until(t, "disconnection", w.is(id, sdk.AgentDisconnected))
 }
 
 // TestCoordinatorIsASignOfLife: an agent that the coordinator hears from may rest, until the coordinator no longer hears from it.
@@ -106,7 +107,7 @@ func TestCoordinatorIsASignOfLife(t *testing.T) {
 	if err := <-ended; connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 		t.Errorf("stream of an agent that nothing hears from: %v, want deadline exceeded", err)
 	}
-	coderdtest.Await(t, "disconnection", w.is(id, sdk.AgentDisconnected))
+	testwait.Until(t, "disconnection", w.is(id, sdk.AgentDisconnected))
 	st = hello(t, serve(t, agents.New(w.opts)).client(id))
 	if got := rest(); got != 0 {
 		t.Errorf("an agent that the coordinator does not hear from may rest for %d s, want heartbeats as usual", got)
@@ -198,19 +199,19 @@ func TestAgentsOfOtherServers(t *testing.T) {
 		st := hello(t, serve(t, agents.New(opts)).client(id))
 		heartbeat(t, st, 1)
 		defer st.CloseResponse()
-		coderdtest.Await(t, "connection", w.is(id, sdk.AgentConnected))
+		testwait.Until(t, "connection", w.is(id, sdk.AgentConnected))
 	}
 	opts := w.opts
 	opts.ReturnGrace = 100 * time.Millisecond
 	own := agents.New(opts)
 	t.Cleanup(own.Stop)
 	own.Start()
-	coderdtest.Await(t, "the end of the killed server's agent", w.is(lost, sdk.AgentDisconnected))
-	if !w.is(stays, sdk.AgentConnected)(t.Context()) {
-		t.Error("another server's agent counts as disconnected")
+	testwait.Until(t, "the end of the killed server's agent", w.is(lost, sdk.AgentDisconnected))
+	if err := w.is(stays, sdk.AgentConnected)(); err != nil {
+		t.Errorf("another server's agent counts as disconnected: %v", err)
 	}
 	w.Exec("UPDATE servers SET beat_at = now() - interval '1 minute'")
-	coderdtest.Await(t, "the end of the other server's agent", w.is(stays, sdk.AgentDisconnected))
+	testwait.Until(t, "the end of the other server's agent", w.is(stays, sdk.AgentDisconnected))
 }
 
 func TestRestart(t *testing.T) {
@@ -227,8 +228,8 @@ func TestRestart(t *testing.T) {
 	}
 	before.Stop()
 	for _, id := range []uuid.UUID{here, gone} {
-		if !w.is(id, sdk.AgentConnected)(t.Context()) {
-			t.Errorf("the end of the server disconnected agent %s", id)
+		if err := w.is(id, sdk.AgentConnected)(); err != nil {
+			t.Errorf("the end of the server disconnected agent %s: %v", id, err)
 		}
 	}
 	connected := *w.agent(here).LastConnectedAt
@@ -239,9 +240,9 @@ func TestRestart(t *testing.T) {
 	st := hello(t, serve(t, after).client(here))
 	heartbeat(t, st, 1)
 	after.Start()
-	coderdtest.Await(t, "the sweep", w.is(gone, sdk.AgentDisconnected))
-	if !w.is(here, sdk.AgentConnected)(t.Context()) {
-		t.Error("the sweep disconnected an agent that came back")
+	testwait.Until(t, "the sweep", w.is(gone, sdk.AgentDisconnected))
+	if err := w.is(here, sdk.AgentConnected)(); err != nil {
+		t.Errorf("the sweep disconnected an agent that came back: %v", err)
 	}
 	if got := *w.agent(here).LastConnectedAt; !got.Equal(connected) {
 		t.Errorf("coming back was written: %v, want %v", got, connected)
@@ -249,5 +250,5 @@ func TestRestart(t *testing.T) {
 	if err := st.CloseRequest(); err != nil {
 		t.Fatal(err)
 	}
-	coderdtest.Await(t, "disconnection", w.is(here, sdk.AgentDisconnected))
+	testwait.Until(t, "disconnection", w.is(here, sdk.AgentDisconnected))
 }

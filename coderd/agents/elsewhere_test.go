@@ -1,7 +1,6 @@
 package agents_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/agents"
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestUsageAtOtherServers checks that servers show the latency and the sessions of an agent that is connected to another server, also when
@@ -40,9 +39,9 @@ func TestUsageAtOtherServers(t *testing.T) {
 	for name, s := range map[string]*agents.Service{"a server that ran": far, "a server that starts later": start()} {
 		u := w.Serve(s)
 		var a sdk.WorkspaceAgent
-		coderdtest.Await(t, "the latency and the sessions at "+name, func(context.Context) bool {
+		testwait.Until(t, "the latency and the sessions at "+name, func() error {
 			get(t, u, token, id.String(), &a)
-			return a.Latency["default"].LatencyMillis == 1.5 && a.Connections != nil
+			return testwait.Unless(a.Latency["default"].LatencyMillis == 1.5 && a.Connections != nil, "latency %v, connections %+v", a.Latency, a.Connections)
 		})
 		if diff := cmp.Diff(&sdk.AgentConnections{SSH: 2, PortForward: 1}, a.Connections); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -50,7 +49,7 @@ func TestUsageAtOtherServers(t *testing.T) {
 	}
 	st.CloseRequest()
 	st.CloseResponse()
-	coderdtest.Await(t, "the end of the connection", w.is(id, sdk.AgentDisconnected))
+	testwait.Until(t, "the end of the connection", w.is(id, sdk.AgentDisconnected))
 	var a sdk.WorkspaceAgent
 	get(t, w.Serve(far), token, id.String(), &a)
 	if a.Latency != nil || a.Connections != nil {

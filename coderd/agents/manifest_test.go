@@ -1,7 +1,6 @@
 package agents_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -11,11 +10,11 @@ import (
 
 	"github.com/codermesh/codermesh/agent/agentpb"
 	"github.com/codermesh/codermesh/coderd/agents"
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -91,7 +90,7 @@ func TestManifestIsWholeOrWithheld(t *testing.T) {
 	}
 	st := say(&agentpb.Hello{Incarnation: uint64(b.Number), ManifestPending: true})
 	heartbeat(t, st, 1)
-	coderdtest.Await(t, "connection", w.is(id, sdk.AgentConnected))
+	testwait.Until(t, "connection", w.is(id, sdk.AgentConnected))
 	w.store(b, false, resource(id, func(a *provisionerpb.Agent) { a.Complete = true }))
 	told(st)
 	if m, err = manifest(true); err != nil || m.GetPending() || len(m.GetScripts()) != 1 || len(m.GetApps()) != 1 || m.GetEnv()["A"] != "1" {
@@ -100,7 +99,7 @@ func TestManifestIsWholeOrWithheld(t *testing.T) {
 	if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: &agentpb.Hello{Incarnation: uint64(b.Number), ExpandedDirectory: "/late"}}}); err != nil {
 		t.Fatal(err)
 	}
-	coderdtest.Await(t, "second hello", func(context.Context) bool { return w.agent(id).ExpandedDirectory == "/late" })
+	testwait.Until(t, "second hello", func() error { return testwait.Equal(w.agent(id).ExpandedDirectory, "/late") })
 	// The build described the agent between its manifest and its stream: the agent is notified at once.
 	told(say(&agentpb.Hello{Incarnation: uint64(b.Number), ManifestPending: true}))
 	// The same for another build's manifest.

@@ -1,7 +1,6 @@
 package agents_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -21,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // server serves the service's RPCs on loopback. Agents come from addresses of 127.0.0.0/8, which callers maps to their ids.
@@ -96,10 +96,13 @@ func running(t *testing.T) (*world, coderdtest.Build, uuid.UUID) {
 	return w, b, id
 }
 
-func (w *world) is(id uuid.UUID, want sdk.AgentStatus) func(context.Context) bool {
-	return func(ctx context.Context) bool {
-		a, err := w.DB.GetAgent(ctx, id)
-		return err == nil && agents.Status(time.Now(), a) == want
+func (w *world) is(id uuid.UUID, want sdk.AgentStatus) func() error {
+	return func() error {
+		a, err := w.DB.GetAgent(w.T.Context(), id)
+		if err != nil {
+			return err
+		}
+		return testwait.Equal(agents.Status(time.Now(), a), want)
 	}
 }
 

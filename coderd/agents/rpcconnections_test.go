@@ -14,9 +14,9 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/ptywire"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 func TestConnectionLog(t *testing.T) {
@@ -143,17 +143,17 @@ func TestTerminalIsRecorded(t *testing.T) {
 	t.Cleanup(s.Stop)
 	ws := dialWS(t, w.Serve(s), w.Token("ann"), id.String()+"/pty?reconnect="+uuid.NewString())
 	conn, _ := f.accept(t)
-	row := func(q string) *sdk.ConnectionLog {
+	rows := func(q string) []sdk.ConnectionLog {
 		got, err := w.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Q: q})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.ConnectionLogs) == 0 {
-			return nil
-		}
-		return &got.ConnectionLogs[0]
+		return got.ConnectionLogs
 	}
-	coderdtest.Await(t, "row of the open terminal", func(context.Context) bool { return row("type:reconnecting_pty status:ongoing") != nil })
+	found := func(q string) func() error {
+		return func() error { return testwait.Unless(len(rows(q)) > 0, "no row is %s among %+v", q, rows("")) }
+	}
+	testwait.Until(t, "row of the open terminal", found("type:reconnecting_pty status:ongoing"))
 	if err := ptywire.Write(conn, ptywire.Output, []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +165,8 @@ func TestTerminalIsRecorded(t *testing.T) {
 			break
 		}
 	}
-	coderdtest.Await(t, "row of the closed terminal", func(context.Context) bool { return row("status:completed username:ann") != nil })
-	got := row("")
+	testwait.Until(t, "row of the closed terminal", found("status:completed username:ann"))
+	got := rows("")[0]
 	if got.Username != "ann" || got.DisconnectReason != "exit status 3" || got.BytesOut == 0 || got.Path != "proxied" || got.IP != "127.0.0.1" || got.SSHInfo == nil {
 		t.Errorf("row: %+v", got)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -419,7 +420,7 @@ func TestLostServer(t *testing.T) {
 		}
 		return got.ConnectionLogs
 	}
-	coderdtest.Await(t, "both rows", func(context.Context) bool { return len(open()) == 2 })
+	testwait.Until(t, "both rows", func() error { return testwait.Len(open(), 2) })
 	s.Exec("UPDATE connection_logs SET seen_at = now() - interval '1 hour'")
 	if err := living.See(t.Context()); err != nil {
 		t.Fatal(err)

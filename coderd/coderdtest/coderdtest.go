@@ -18,7 +18,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -333,16 +332,3 @@ func (q *Queries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 
 // TraceQueryEnd implements pgx.QueryTracer.
 func (*Queries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// Await waits until done reports true because of another goroutine. It fails the test after Patience.
-func Await(t testing.TB, what string, done func(context.Context) bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	testwait.Until(t, what, func() error {
-		if !done(ctx) {
-			return errors.New("it has not happened")
-		}
-		return nil
-	})
-}

@@ -4,10 +4,27 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // The functions in this file write rows without a provisioner and without the services above the one under test: a job has
 // the status that the test gives it.
+
+// Counts is a check for testwait.Until: a query returns the number n.
+func (s *Rows) Counts(n int, sql string, args ...any) func() error {
+	return func() error {
+		var got int
+		if err := s.DB.Pool.QueryRow(s.T.Context(), sql, args...).Scan(&got); err != nil {
+			return err
+		}
+		return testwait.Equal(got, n)
+	}
+}
+
+// Blocked is a check for testwait.Until: a transaction of the database waits for another's lock.
+func (s *Rows) Blocked() error {
+	return s.Counts(1, `SELECT least(count(*), 1) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)()
+}
 
 // JobRow writes a job of ann's with an empty source archive.
 func (s *Rows) JobRow(kind sdk.JobType, status sdk.JobStatus) uuid.UUID {

@@ -4,6 +4,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -73,6 +74,14 @@ func (s *Server) Get(id uuid.UUID) sdk.Workspace {
 		s.T.Fatal(err)
 	}
 	return ws
+}
+
+// Is is a check for testwait.Until: a workspace has a status.
+func (s *Server) Is(id uuid.UUID, want sdk.WorkspaceStatus) func() error {
+	return func() error {
+		got := s.Get(id).LatestBuild
+		return testwait.Unless(got.Status == want, "it is %s, want %s: %+v", got.Status, want, got.Job)
+	}
 }
 
 // Build creates a build that has not run yet.

@@ -8,6 +8,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestFailover checks that a database with two hosts uses the primary, reports its end as unavailable, and goes on with the standby as soon as it
@@ -32,8 +33,8 @@ func TestFailover(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "the standby has everything", func() bool {
-		return standby.Try(t.Context(), "SELECT 1 / (count(*) / 20) FROM settings WHERE key LIKE 'before %'") == nil
+	testwait.Until(t, "the standby has everything", func() error {
+		return standby.Try(t.Context(), "SELECT 1 / (count(*) / 20) FROM settings WHERE key LIKE 'before %'")
 	})
 
 	primary.Stop()
@@ -43,12 +44,12 @@ func TestFailover(t *testing.T) {
 		}
 	}
 	standby.Promote(t)
-	until(t, "writes work", func() bool {
+	testwait.Until(t, "writes work", func() error {
 		err := put("after")
 		if err != nil && fault.CodeOf(err) != fault.Unavailable {
 			t.Fatalf("after the promotion: %v", err)
 		}
-		return err == nil
+		return err
 	})
 	for i := range 20 {
 		if _, err := db.GetSetting(t.Context(), fmt.Sprint("before ", i)); err != nil {
@@ -58,7 +59,7 @@ func TestFailover(t *testing.T) {
 	if _, err := db.GetSetting(t.Context(), "between"); !database.IsNotFound(err) {
 		t.Errorf("a write that failed: %v", err)
 	}
-	until(t, "the server holds its place at the new primary", func() bool { return len(holders(t, db)) == 1 })
+	testwait.Until(t, "the server holds its place at the new primary", func() error { return testwait.Len(holders(t, db), 1) })
 	again := openSource(t, source) // with nothing to migrate
 	if _, err := again.GetDefaultOrganization(t.Context()); err != nil {
 		t.Error(err)
@@ -78,8 +79,8 @@ func TestMigrationIsCut(t *testing.T) {
 		}
 		done <- err
 	}()
-	until(t, "the migration is under way", func() bool {
-		return standby.Try(t.Context(), "SELECT 1 / (SELECT count(*) FROM goose_db_version WHERE version_id > 1)") == nil
+	testwait.Until(t, "the migration is under way", func() error {
+		return standby.Try(t.Context(), "SELECT 1 / (SELECT count(*) FROM goose_db_version WHERE version_id > 1)")
 	})
 	primary.Stop()
 	if err := <-done; err == nil {

@@ -16,17 +16,6 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// until waits until a condition holds.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	testwait.Until(t, what, func() error {
-		if !holds() {
-			return errors.New("it is not so")
-		}
-		return nil
-	})
-}
-
 func openSource(t *testing.T, s database.Source) *database.DB {
 	t.Helper()
 	db, err := s.Open(t.Context(), quiet)
@@ -75,9 +64,10 @@ func TestPoolSizes(t *testing.T) {
 				return
 			}
 			// One after the other, so that the pool has seen each return.
-			until(t, "two connections stay", func() bool {
+			testwait.Until(t, "two connections stay", func() error {
 				_, err := db.GetDefaultOrganization(t.Context())
-				return err == nil && db.Pool.Stat().TotalConns() <= 2
+				n := db.Pool.Stat().TotalConns()
+				return testwait.Unless(err == nil && n <= 2, "there are %d (%v)", n, err)
 			})
 		})
 	}
@@ -162,7 +152,7 @@ func TestBadWay(t *testing.T) {
 	db := openSource(t, database.Source{URL: proxy.URL + "&statement_timeout=200ms", MaxOpen: 3})
 	works := func(when string) {
 		t.Helper()
-		until(t, when+": a call works", func() bool { _, err := db.GetDefaultOrganization(t.Context()); return err == nil })
+		testwait.Until(t, when+": a call works", func() error { _, err := db.GetDefaultOrganization(t.Context()); return err })
 		if err := db.InTx(t.Context(), func(q *dbsqlc.Queries) error { _, err := q.GetDefaultOrganization(t.Context()); return err }); err != nil {
 			t.Errorf("%s: %v", when, err)
 		}

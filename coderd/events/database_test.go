@@ -1,7 +1,7 @@
 package events_test
 
 import (
-	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/events"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -34,16 +35,15 @@ func hear(t *testing.T, w *coderdtest.Server, channel string) *heard {
 // await waits for an announcement, and removes it.
 func (h *heard) await(t *testing.T, want string) {
 	t.Helper()
-	coderdtest.Await(t, want, func(context.Context) bool {
+	testwait.Until(t, want, func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		for i, got := range h.all {
-			if got == want {
-				h.all = slices.Delete(h.all, i, i+1)
-				return true
-			}
+		i := slices.Index(h.all, want)
+		if i < 0 {
+			return fmt.Errorf("announced were %q", h.all)
 		}
-		return false
+		h.all = slices.Delete(h.all, i, i+1)
+		return nil
 	})
 }
 
@@ -64,10 +64,10 @@ func (h *heard) drain(t *testing.T, w *coderdtest.Server, channel string) []stri
 	if err := w.PubSub.Publish(t.Context(), channel, mark); err != nil {
 		t.Fatal(err)
 	}
-	coderdtest.Await(t, "the mark", func(context.Context) bool {
+	testwait.Until(t, "the mark", func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return len(h.all) > 0 && h.all[len(h.all)-1] == mark
+		return testwait.Unless(len(h.all) > 0 && h.all[len(h.all)-1] == mark, "announced were %q", h.all)
 	})
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/events"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -261,7 +262,7 @@ func TestBoundPerUser(t *testing.T) {
 	}
 	open(t, s, "bob")
 	all[0].close()
-	coderdtest.Await(t, "room after a closed stream", func(context.Context) bool { return status() == http.StatusOK })
+	testwait.Until(t, "room after a closed stream", func() error { return testwait.Equal(status(), http.StatusOK) })
 }
 
 func FuzzParseChange(f *testing.F) {

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -97,9 +98,9 @@ func TestHealthy(t *testing.T) {
 	t.Parallel()
 	s := coderdtest.Start(t, func(o *coderd.Options) { o.STUNAddress = "127.0.0.1:0" })
 	daemon(s, "rack-1", buildinfo.Version())
-	coderdtest.Await(t, "the relay", func(context.Context) bool {
+	testwait.Until(t, "the relay", func() error {
 		links, _ := s.Mesh.Relays()
-		return len(links) == 1 && links[0].Connected
+		return testwait.Unless(len(links) == 1 && links[0].Connected, "links %+v", links)
 	})
 	client := s.As("olga")
 	report, err := client.Health(t.Context())

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/echo"
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -33,11 +33,7 @@ func BenchmarkPickup(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				b.StopTimer()
-				coderdtest.Await(w.T, "the daemon is idle", func(context.Context) bool {
-					var n int
-					err := w.DB.Pool.QueryRow(b.Context(), "SELECT count(*) FROM provisioner_jobs WHERE status = 'running'").Scan(&n)
-					return err == nil && n == 0
-				})
+				testwait.Until(w.T, "the daemon is idle", w.Counts(0, "SELECT count(*) FROM provisioner_jobs WHERE status = 'running'"))
 				b.StartTimer()
 				w.insert(nil)
 				at := time.Now()

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -70,7 +70,11 @@ func TestResultDeliveredAfterServerWasAway(t *testing.T) {
 	<-began
 	w.stopServer()
 	close(gate)
-	coderdtest.Await(w.T, "the job is over", func(context.Context) bool { p.exec.mu.Lock(); defer p.exec.mu.Unlock(); return p.exec.active == 0 })
+	testwait.Until(w.T, "the job is over", func() error {
+		p.exec.mu.Lock()
+		defer p.exec.mu.Unlock()
+		return testwait.Unless(p.exec.active == 0, "%d jobs run", p.exec.active)
+	})
 	// The daemon is stopped too, with the result undelivered.
 	p.kill()
 	w.startServer()
@@ -134,7 +138,7 @@ func TestDaemonLostItsDisk(t *testing.T) {
 	}}, nil)
 	id := w.insert(nil)
 	<-began
-	coderdtest.Await(w.T, "the checkpoint is stored", func(context.Context) bool { return len(w.lines(id)) == 1 })
+	testwait.Until(w.T, "the checkpoint is stored", func() error { return testwait.Len(w.lines(id), 1) })
 	p.link.block(true)
 	w.startIn(p.as, t.TempDir(), nil, nil)
 	row := w.await(id, "failed")
@@ -185,7 +189,7 @@ func TestSecondStopInterrupts(t *testing.T) {
 	<-began
 	drained := make(chan error, 1)
 	go func() { drained <- p.Stop(context.Background()) }()
-	coderdtest.Await(w.T, "the first stop drains", func(context.Context) bool { return p.Draining() })
+	testwait.Until(w.T, "the first stop drains", func() error { return testwait.Unless(p.Draining(), "it does not drain") })
 	if err := errors.Join(p.Stop(context.Background()), <-drained); err != nil {
 		t.Errorf("stop: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -26,7 +27,7 @@ func TestGrace(t *testing.T) {
 	}}, nil)
 	id := w.insert(nil)
 	<-began
-	coderdtest.Await(w.T, "the checkpoint is stored", func(context.Context) bool { return len(w.lines(id)) == 1 })
+	testwait.Until(w.T, "the checkpoint is stored", func() error { return testwait.Len(w.lines(id), 1) })
 	p.link.block(true)
 	row := w.await(id, "failed")
 	if !strings.Contains(row.Error, "offline for 300ms") {

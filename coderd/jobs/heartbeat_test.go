@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -106,11 +106,8 @@ func TestLeaseOfAnotherServer(t *testing.T) {
 	if w.online(daemon) {
 		t.Error("the lost server's daemon is online")
 	}
-	coderdtest.Await(w.T, "both servers have looked at the leases several times", func(context.Context) bool {
-		var servers int
-		err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM servers WHERE beat_at > started_at + interval '1 second'").Scan(&servers)
-		return err == nil && servers == 2
-	})
+	testwait.Until(w.T, "both servers have looked at the leases several times",
+		w.Counts(2, "SELECT count(*) FROM servers WHERE beat_at > started_at + interval '1 second'"))
 	if row := w.row(id); row.Status != "running" {
 		t.Errorf("the job at the other server is %s: %s", row.Status, row.Error)
 	}

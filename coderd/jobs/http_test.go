@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/internal/websock"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -164,10 +165,11 @@ func TestRoutes(t *testing.T) {
 	}
 	own.kill()
 	w.await(running, "canceled")
-	coderdtest.Await(w.T, "the daemon's last job is shown", func(context.Context) bool {
+	testwait.Until(w.T, "the daemon's last job is shown", func() error {
 		s.call("olga", "GET", org+"/provisionerdaemons", &daemons)
 		d := daemons[0]
-		return d.Status == sdk.ProvisionerIdle && d.PreviousJob != nil && d.PreviousJob.ID == running
+		shown := d.Status == sdk.ProvisionerIdle && d.PreviousJob != nil && d.PreviousJob.ID == running
+		return testwait.Unless(shown, "the daemon is %s, its last job %+v, want %s", d.Status, d.PreviousJob, running)
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -184,7 +184,10 @@ func TestLeaseStateMachine(t *testing.T) {
 			want = append(want, fmt.Sprint("result ", c.n))
 			over = true
 		}
-		coderdtest.Await(w.T, "the job has ended", func(context.Context) bool { return w.row(id).CompletedAt != nil })
+		testwait.Until(w.T, "the job has ended", func() error {
+			row := w.row(id)
+			return testwait.Unless(row.CompletedAt != nil, "it is %s", row.Status)
+		})
 		got := w.lines(id)
 		if !killed {
 			if !slices.Equal(got, want) {

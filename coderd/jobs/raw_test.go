@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
@@ -267,10 +268,6 @@ func TestOneNameOneDaemon(t *testing.T) {
 	if err := first.stream.CloseRequest(); err != nil {
 		t.Fatal(err)
 	}
-	coderdtest.Await(w.T, "the first is gone", func(context.Context) bool {
-		var online int
-		err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE online").Scan(&online)
-		return err == nil && online == 0
-	})
+	testwait.Until(w.T, "the first is gone", w.Counts(0, "SELECT count(*) FROM provisioner_daemons WHERE online"))
 	next[*provisionerpb.ServerMessage_Welcome](w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "rack"}))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -162,12 +162,13 @@ func TestUnknownCallerIsRefused(t *testing.T) {
 	w.mu.Unlock()
 	p.link.cut()
 	id := w.insert(nil)
-	coderdtest.Await(w.T, "nobody is online", func(context.Context) bool {
+	testwait.Until(w.T, "no daemon is online", func() error {
 		shown, err := w.service.JSON(t.Context(), w.DB.Queries, id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.HasPrefix(shown[id].WaitingReason, "No provisioner is online. one could run it, but has been offline since ")
+		reason := shown[id].WaitingReason
+		return testwait.Unless(strings.HasPrefix(reason, "No provisioner is online. one could run it, but has been offline since "), "it waits because of %q", reason)
 	})
 }
 
@@ -187,7 +188,7 @@ func TestTwoReplicas(t *testing.T) {
 	lost := w.start("lost", map[string]string{"pool": "lost"}, &executor{run: run}, nil)
 	a, b := w.insert(tags), w.insert(lost.as.Tags)
 	offer := here.accept()
-	coderdtest.Await(w.T, "the other runs, too", func(context.Context) bool { return len(w.lines(b)) == 1 })
+	testwait.Until(w.T, "the other runs, too", func() error { return testwait.Len(w.lines(b), 1) })
 
 	other := jobs.New(w.opts)
 	other.Handle(kind, recorder{w})
@@ -195,9 +196,9 @@ func TestTwoReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Stop()
-	coderdtest.Await(w.T, "the daemons are known to be online", func(context.Context) bool {
+	testwait.Until(w.T, "the daemons are known to be online", func() error {
 		shown, err := other.Matched(t.Context(), w.DB.Queries, a, b)
-		return err == nil && shown[a].Available == 1 && shown[b].Available == 1
+		return testwait.Unless(err == nil && shown[a].Available == 1 && shown[b].Available == 1, "matched %+v and %+v (%v)", shown[a], shown[b], err)
 	})
 	lost.link.block(true)
 	w.await(b, "failed") // its deadline is later than the one that the other replica gave job a

@@ -1,7 +1,6 @@
 package jobs_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -12,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -52,11 +51,8 @@ func (w *world) kill() {
 func (w *world) beats(servers int) {
 	w.T.Helper()
 	begin := time.Now()
-	coderdtest.Await(w.T, "the servers have looked at each other", func(context.Context) bool {
-		var n int
-		err := w.DB.Pool.QueryRow(context.Background(), "SELECT count(*) FROM servers WHERE beat_at > $1::timestamptz + interval '1 second'", begin).Scan(&n)
-		return err == nil && n == servers
-	})
+	testwait.Until(w.T, "the servers have looked at each other",
+		w.Counts(servers, "SELECT count(*) FROM servers WHERE beat_at > $1::timestamptz + interval '1 second'", begin))
 }
 
 // TestServersClaimOnce checks that the daemons of three servers share one queue: each job is offered once, and no server takes the jobs
@@ -187,11 +183,7 @@ func TestJobGetsItsReasonWhileADaemonComes(t *testing.T) {
 
 	w.stopServer() // so that the other server writes the reason
 	waiting := other.insert(nil)
-	coderdtest.Await(t, "the other server writes the reason", func(ctx context.Context) bool {
-		var n int
-		err := w.DB.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&n)
-		return err == nil && n == 1
-	})
+	testwait.Until(t, "the other server writes the reason", w.Counts(1, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
 	w.startServer()
 	r := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "raw"})
 	later := w.insert(nil)

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -40,6 +40,14 @@ func (s *statements) count(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.by[name]
+}
+
+// more checks that a statement was sent more than n times.
+func (s *statements) more(name string, n int) func() error {
+	return func() error {
+		got := s.count(name)
+		return testwait.Unless(got > n, "%s was sent %d times, want more than %d", name, got, n)
+	}
 }
 
 // countingWorld returns a world whose server's statements are counted.
@@ -80,13 +88,13 @@ func TestEventsAreStoredTogether(t *testing.T) {
 	}
 	before, locks := counted.count("AdvanceJob"), counted.count("LockJob")
 	d.event(offer, logged(provisionerpb.LogLevel_LOG_LEVEL_INFO, "line 1"))
-	coderdtest.Await(t, "the server stores the first event", func(context.Context) bool { return counted.count("LockJob") > locks })
+	testwait.Until(t, "the server stores the first event", counted.more("LockJob", locks))
 	const events = 20
 	for i := 2; i < events; i++ {
 		d.event(offer, logged(provisionerpb.LogLevel_LOG_LEVEL_INFO, fmt.Sprint("line ", i)))
 	}
 	d.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("done")}})
-	coderdtest.Await(t, "the other events have arrived", func(context.Context) bool { return w.service.Unapplied(as.ID) == events-1 })
+	testwait.Until(t, "the other events have arrived", func() error { return testwait.Equal(w.service.Unapplied(as.ID), events-1) })
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +132,7 @@ func TestEqualDaemonsAskOnce(t *testing.T) {
 	for range absent {
 		before := counted.count("ClaimJob")
 		w.insert(map[string]string{"pool": "absent"})
-		coderdtest.Await(t, "the dispatcher wakes", func(context.Context) bool { return counted.count("ClaimJob") > before })
+		testwait.Until(t, "the dispatcher wakes", counted.more("ClaimJob", before))
 	}
 	w.await(w.insert(map[string]string{"pool": "other"}), "running")
 	wakes := absent + 1 + 2*(equal+1) // for each job, and for each daemon's arrival and its Ready

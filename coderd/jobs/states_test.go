@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -139,7 +139,7 @@ func TestLostJobNamesWhatItBegan(t *testing.T) {
 	}}, nil)
 	id := w.insert(nil)
 	<-reported
-	coderdtest.Await(w.T, "the changes are stored", func(context.Context) bool { return w.left(id) == 2 })
+	testwait.Until(w.T, "the changes are stored", func() error { return testwait.Equal(w.left(id), 2) })
 	p.link.block(true) // as the mesh does for a deleted key
 	if err := w.service.Cut(t.Context(), as.ID, "The key was deleted."); err != nil {
 		t.Fatal(err)
@@ -187,9 +187,9 @@ func TestKilledWithStateInPieces(t *testing.T) {
 	if got := w.lines(id); len(got) == 0 || got[len(got)-1] != "result a state of more than seven bytes" {
 		t.Errorf("recorded %q", got)
 	}
-	coderdtest.Await(w.T, "the journal is removed", func(context.Context) bool {
+	testwait.Until(w.T, "the journal is removed", func() error {
 		entries, err := filepath.Glob(filepath.Join(next.dir, "*.journal"))
-		return err == nil && len(entries) == 0
+		return testwait.Unless(err == nil && len(entries) == 0, "journals %q (%v)", entries, err)
 	})
 }
 

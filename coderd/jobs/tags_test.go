@@ -1,7 +1,6 @@
 package jobs_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -10,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // tagsOf parses "k=v k=v". "user=ann" means scope=user with ann as the owner.
@@ -101,13 +100,7 @@ func TestTruthTable(t *testing.T) {
 				t.Errorf("cancel: %v", err)
 			}
 			p.kill()
-			coderdtest.Await(w.T, "the daemon is offline", func(context.Context) bool {
-				var online int
-				if err := w.DB.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provisioner_daemons WHERE online").Scan(&online); err != nil {
-					t.Fatal(err)
-				}
-				return online == 0
-			})
+			testwait.Until(w.T, "the daemon is offline", w.Counts(0, "SELECT count(*) FROM provisioner_daemons WHERE online"))
 			if _, err := w.DB.Pool.Exec(t.Context(), "DELETE FROM provisioner_daemons"); err != nil {
 				t.Fatal(err)
 			}
@@ -160,10 +153,10 @@ func TestWaitingReason(t *testing.T) {
 	plain := w.insert(nil)
 	check(plain, "No provisioner is online.")
 	remedy(plain, "Start a provisioner without tags, or ask an admin to.")
-	coderdtest.Await(w.T, "the log says why", func(context.Context) bool {
+	testwait.Until(w.T, "the log says why", func() error {
 		var first string
 		err := w.DB.Pool.QueryRow(t.Context(), "SELECT output FROM provisioner_job_logs WHERE job_id = $1 ORDER BY id LIMIT 1", plain).Scan(&first)
-		return err == nil && first == "No provisioner is online."
+		return testwait.Unless(err == nil && first == "No provisioner is online.", "the log begins with %q (%v)", first, err)
 	})
 
 	rack := w.start("rack-2", map[string]string{"environment": "on_prem"}, nil, nil)

@@ -22,6 +22,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/pubsub"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -151,14 +152,11 @@ func (w *world) row(id uuid.UUID) dbsqlc.ProvisionerJob {
 func (w *world) await(id uuid.UUID, status string) dbsqlc.ProvisionerJob {
 	w.T.Helper()
 	var row dbsqlc.ProvisionerJob
-	defer func() {
-		if w.T.Failed() {
-			w.T.Logf("job %s is %s, error %q, log %q", id, row.Status, row.Error, w.lines(id))
+	testwait.Until(w.T, "job is "+status, func() error {
+		if row = w.row(id); row.Status == status {
+			return nil
 		}
-	}()
-	coderdtest.Await(w.T, "job is "+status, func(context.Context) bool {
-		row = w.row(id)
-		return row.Status == status
+		return fmt.Errorf("job %s is %s, error %q, log %q", id, row.Status, row.Error, w.lines(id))
 	})
 	return row
 }

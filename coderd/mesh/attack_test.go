@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -168,9 +169,9 @@ func TestNamesOpenNothing(t *testing.T) {
 			t.Errorf("%s was introduced to an agent of another user", name)
 		}
 		if own {
-			coderdtest.Await(t, "ann is introduced to the agent that the hello names", func(context.Context) bool {
+			testwait.Until(t, "ann is introduced to the agent that the hello names", func() error {
 				_, _, known := m.Client.Peer(id)
-				return known
+				return testwait.Unless(known, "ann does not know the agent")
 			})
 		} else if _, _, known := agent.Client.Peer(m.Node.ID()); known {
 			t.Errorf("the agent was introduced to %s", name)

@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -39,7 +40,7 @@ func TestServerDialsAgents(t *testing.T) {
 		if err := conn.Close(); err != nil { // a second Close does not count again
 			t.Error(err)
 		}
-		coderdtest.Await(t, "the introduction is given up", func(context.Context) bool { return w.Introduced() == 0 })
+		testwait.Until(t, "the introduction is given up", func() error { return testwait.Equal(w.Introduced(), 0) })
 	}
 	if !w.AgentConnected(id) || w.AgentConnected(uuid.New()) {
 		t.Error("AgentConnected is wrong")

@@ -15,10 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/mail"
 	"github.com/codermesh/codermesh/coderd/notifications"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // due makes every pending message due now.
@@ -210,9 +210,9 @@ func TestRun(t *testing.T) {
 	w.send("ann", "one")
 	<-w.mail.entered
 	w.send("ann", "two")
-	coderdtest.Await(t, "two notifications in the inbox", func(context.Context) bool { return len(w.inbox("ann", "").Notifications) == 2 })
+	testwait.Until(t, "two notifications in the inbox", func() error { return testwait.Len(w.inbox("ann", "").Notifications, 2) })
 	close(w.mail.leave)
-	coderdtest.Await(t, "both mails", func(context.Context) bool { return len(w.mail.subjects("ann@example.com")) == 2 })
+	testwait.Until(t, "both mails", func() error { return testwait.Len(w.mail.subjects("ann@example.com"), 2) })
 }
 
 // hook is a webhook of a test.

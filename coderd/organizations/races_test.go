@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // versionIn imports a version in the default organization and moves it to another.
@@ -41,15 +41,13 @@ func (w *world) during(p person, begin func(pgx.Tx) error, method, path string, 
 		status, answer = p.send(method, path, body)
 		text = string(answer)
 	}()
-	coderdtest.Await(w.T, "the request to wait for the transaction", func(ctx context.Context) bool {
+	testwait.Until(w.T, "the request waits for the transaction", func() error {
 		select {
 		case <-answered:
-			return true // too early, as its answer shows
+			return nil // too early, as its answer shows
 		default:
+			return w.Blocked()
 		}
-		var blocked int
-		err := w.DB.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&blocked)
-		return err == nil && blocked > 0
 	})
 	if err := tx.Commit(ctx); err != nil {
 		w.T.Fatal(err)

@@ -1,7 +1,6 @@
 package secrets_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/secrets"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/internal/usersecret"
 )
 
@@ -295,16 +295,7 @@ func TestAgentsAreTold(t *testing.T) {
 		if err := change(); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		got := ""
-		coderdtest.Await(t, what, func(context.Context) bool {
-			select {
-			case got = <-told:
-				return true
-			default:
-				return false
-			}
-		})
-		if got != mine.String() {
+		if got := testwait.For(t, what, told); got != mine.String() {
 			t.Errorf("%s: told %s, want %s alone (others: %s %s %s)", what, got, mine, withheld, gone, bobs)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 func TestSuspendedAndDeleted(t *testing.T) {
@@ -127,11 +127,5 @@ func TestUserDeletedWhileWorkspaceIsMade(t *testing.T) {
 // awaitBlocked waits until a transaction of this database waits for another's lock.
 func (a *api) awaitBlocked(t *testing.T) {
 	t.Helper()
-	coderdtest.Await(t, "a transaction that waits", func(ctx context.Context) bool {
-		var blocked int
-		if err := a.DB.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&blocked); err != nil {
-			t.Fatal(err)
-		}
-		return blocked > 0
-	})
+	testwait.Until(t, "a transaction that waits", a.Blocked)
 }

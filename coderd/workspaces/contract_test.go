@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestExtendAnswers checks that the answer to an extension has a body: clients read it, and fail without one although the
@@ -65,11 +66,7 @@ func TestWorkspaceOfDeletedUser(t *testing.T) {
 		_, err := olga.CreateWorkspace(context.WithoutCancel(t.Context()), "bob", sdk.CreateWorkspaceRequest{Name: "dev", TemplateID: template.ID})
 		answer <- err
 	}()
-	coderdtest.Await(t, "the creation to wait for the deletion", func(ctx context.Context) bool {
-		var blocked int
-		err := w.DB.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&blocked)
-		return err == nil && blocked > 0
-	})
+	testwait.Until(t, "the creation waits for the deletion", w.Blocked)
 	if err := q.DeleteUser(t.Context(), w.User("bob")); err != nil {
 		t.Fatal(err)
 	}

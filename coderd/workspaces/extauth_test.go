@@ -1,7 +1,6 @@
 package workspaces_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -100,7 +100,10 @@ func TestLoginIsOver(t *testing.T) {
 	}
 	ws := w.Workspace("ann", "dev", template.ID)
 	w.Daemon().Ready()
-	coderdtest.Await(t, "the build ends", func(context.Context) bool { return w.Get(ws.ID).LatestBuild.Job.Status.Ended() })
+	testwait.Until(t, "the build ends", func() error {
+		job := w.Get(ws.ID).LatestBuild.Job
+		return testwait.Unless(job.Status.Ended(), "its job is %+v", job)
+	})
 	if got := w.Get(ws.ID).LatestBuild.Job; got.Status != sdk.JobFailed || !strings.Contains(got.Error, "/external-auth/github") || strings.Contains(got.Error, "annstoken") {
 		t.Errorf("got %s: %q", got.Status, got.Error)
 	}

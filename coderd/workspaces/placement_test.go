@@ -3,7 +3,6 @@ package workspaces_test
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -239,13 +239,13 @@ func TestStateAtRest(t *testing.T) {
 	w.Exec("UPDATE workspace_builds SET state = $2 WHERE id = $1", w.Get(ws.ID).LatestBuild.ID, lost)
 	b := w.Build("ann", ws.ID, sdk.TransitionStart)
 	w.Daemon().Ready()
-	coderdtest.Await(t, "the build's end", func(ctx context.Context) bool {
-		got, err := w.As("ann").Build(ctx, b.ID)
+	testwait.Until(t, "the build's end", func() error {
+		got, err := w.As("ann").Build(t.Context(), b.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b = got
-		return b.Job.Status.Ended()
+		return testwait.Unless(b.Job.Status.Ended(), "its job is %+v", b.Job)
 	})
 	if b.Job.Status != sdk.JobFailed || !strings.Contains(b.Job.Error, "--state-encryption-key-file") {
 		t.Errorf("%s: %q", b.Job.Status, b.Job.Error)

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/workspaces"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // edit changes a template as tom.
@@ -185,7 +186,7 @@ func TestDormancy(t *testing.T) {
 	broken := coderdtest.Built("s")
 	broken.Error = "cannot be deleted"
 	w.Daemon().Next().Finish(broken)
-	coderdtest.Await(t, "the deletion has failed", func(context.Context) bool { return w.Get(ws.ID).LatestBuild.Status == sdk.WorkspaceFailed })
+	testwait.Until(t, "the deletion has failed", w.Is(ws.ID, sdk.WorkspaceFailed))
 	schedule(t, w, since.Add(24*time.Hour+30*time.Second))
 	before := w.Get(ws.ID).LatestBuild.BuildNumber
 	schedule(t, w, since.Add(24*time.Hour+61*time.Second))
@@ -225,7 +226,7 @@ func TestFailedStartIsCleanedUp(t *testing.T) {
 	broken := coderdtest.Built("s")
 	broken.Error = "cannot be started"
 	w.Daemon().Next().Finish(broken)
-	coderdtest.Await(t, "the start has failed", func(context.Context) bool { return w.Get(ws.ID).LatestBuild.Status == sdk.WorkspaceFailed })
+	testwait.Until(t, "the start has failed", w.Is(ws.ID, sdk.WorkspaceFailed))
 	ended := *w.Get(ws.ID).LatestBuild.Job.CompletedAt
 	schedule(t, w, ended.Add(time.Hour-time.Second))
 	if got := w.Get(ws.ID).LatestBuild; got.Transition != sdk.TransitionStart {

@@ -1,7 +1,6 @@
 package workspaces_test
 
 import (
-	"context"
 	"io/fs"
 	"regexp"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -65,7 +65,7 @@ func TestFailedAutostopIsTriedAgain(t *testing.T) {
 		result := coderdtest.Built("s")
 		result.Error = "cannot be stopped"
 		w.Daemon().Next().Finish(result)
-		coderdtest.Await(t, "the stop has failed", func(context.Context) bool { return w.Get(ws.ID).LatestBuild.Status == sdk.WorkspaceFailed })
+		testwait.Until(t, "the stop has failed", w.Is(ws.ID, sdk.WorkspaceFailed))
 	}
 	run(now, 2)
 	broken()
