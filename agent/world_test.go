@@ -25,6 +25,7 @@ import (
 	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/sshmux"
 	"github.com/codermesh/codermesh/tailnet"
 )
@@ -137,9 +138,12 @@ func (w *world) update(change func()) {
 	w.changed = make(chan struct{})
 }
 
-// until blocks until cond, which it calls with the lock held, returns true.
+// until blocks until cond, which it calls with the lock held after each change, returns true. If that does not happen, it prints what the agent has
+// reported.
 func (w *world) until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
+	timeout := time.NewTimer(testwait.Patience)
+	defer timeout.Stop()
 	for {
 		w.mu.Lock()
 		ok, changed := cond(), w.changed
@@ -149,8 +153,11 @@ func (w *world) until(t testing.TB, what string, cond func() bool) {
 		}
 		select {
 		case <-changed:
-		case <-t.Context().Done():
-			t.Fatalf("wait for %s: %v", what, t.Context().Err())
+		case <-timeout.C:
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			t.Fatalf("still not after %s: %s\nstates %v\nlines %q\nended %v\nhellos %v\nstatistics %v\nhealth %v\ncontainers %v\nlevels %v",
+				testwait.Patience, what, w.states, w.lines, w.done, w.hellos, w.stats, w.health, w.containers, w.levels)
 		}
 	}
 }

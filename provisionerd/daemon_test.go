@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -20,8 +21,6 @@ import (
 )
 
 // Package coderd/jobs tests the daemon together with the real server. These tests need a server that misbehaves.
-
-const hang = 30 * time.Second
 
 type stream = connect.BidiStream[provisionerpb.DaemonMessage, provisionerpb.ServerMessage]
 
@@ -79,16 +78,6 @@ func start(t *testing.T, dial func(context.Context) (net.Conn, error), run execu
 	return d
 }
 
-func wait[T any](t *testing.T, what string, c <-chan T) (got T) {
-	t.Helper()
-	select {
-	case got = <-c:
-	case <-time.After(hang):
-		t.Fatalf("waited in vain for %s", what)
-	}
-	return got
-}
-
 func welcome() *provisionerpb.ServerMessage {
 	return &provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Welcome{Welcome: &provisionerpb.Welcome{Grace: durationpb.New(time.Minute)}}}
 }
@@ -102,7 +91,7 @@ func TestStopBeforeStartAndTwice(t *testing.T) {
 	if err := d.Start(); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("start after stop: %v", err)
 	}
-	wait(t, "the end", d.Done())
+	testwait.For(t, "the end", d.Done())
 }
 
 func TestRefusedEndsTheDaemon(t *testing.T) {
@@ -119,7 +108,7 @@ func TestRefusedEndsTheDaemon(t *testing.T) {
 	if err := d.Start(); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "the end", d.Done())
+	testwait.For(t, "the end", d.Done())
 	err := d.Err()
 	if stopped := d.Stop(t.Context()); stopped != nil {
 		t.Errorf("stop: %v", stopped)
@@ -196,11 +185,11 @@ func TestNothingRunsUnconfirmed(t *testing.T) {
 		t.Error("an unconfirmed job ran")
 		return &provisionerpb.Result{}
 	})
-	if a := wait(t, "the accept", accepted); a.GetEpoch() != 1 {
+	if a := testwait.For(t, "the accept", accepted); a.GetEpoch() != 1 {
 		t.Errorf("accepted: %v", a)
 	}
 	close(confirm)
-	wait(t, "the free slot", revoked)
+	testwait.For(t, "the free slot", revoked)
 }
 
 // TestRevokedWhileRunning checks that revoking the lease of a running job stops the job, and that the daemon continues to serve.
@@ -245,5 +234,5 @@ func TestRevokedWhileRunning(t *testing.T) {
 		<-stop
 		return &provisionerpb.Result{Error: "interrupted"}
 	})
-	wait(t, "the free slot", free)
+	testwait.For(t, "the free slot", free)
 }

@@ -8,8 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/tailnet"
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
@@ -66,18 +66,10 @@ func overRelay(t *testing.T, a, b *tailnet.Node) {
 
 func awaitLink(t *testing.T, n *tailnet.Node, want func(tailnet.RelayLink) bool) {
 	t.Helper()
-	ctx := timeout(t)
-	for {
+	testwait.Until(t, "the link to the relay", func() error {
 		link := n.Status().Relays[0]
-		if want(link) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("relay link is %+v", link)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return testwait.Unless(want(link), "it is %+v", link)
+	})
 }
 
 func viaWebsocket(link tailnet.RelayLink) bool { return link.Connected && link.Websocket }

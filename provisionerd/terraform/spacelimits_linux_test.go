@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
@@ -57,9 +58,9 @@ func (w processWorkspace) remove(t *testing.T, e *terraform.Executor) {
 func (w processWorkspace) said(t *testing.T, name string) string {
 	t.Helper()
 	var text []byte
-	awaitText(t, func() bool {
-		text, _ = os.ReadFile(filepath.Join(w.home, name)) // it is not there yet
-		return strings.HasSuffix(string(text), "\n")
+	testwait.Until(t, "the workspace writes "+name, func() (err error) {
+		text, err = os.ReadFile(filepath.Join(w.home, name))
+		return testwait.Unless(strings.HasSuffix(string(text), "\n"), "it has %q (%v)", text, err)
 	})
 	return strings.TrimSpace(string(text))
 }
@@ -138,13 +139,13 @@ exec sleep 600
 			t.Errorf("filling /tmp: %s, %v", got, err)
 		}
 	}
-	awaitText(t, func() bool {
+	testwait.Until(t, "the log ends with the last line", func() error {
 		info, err := os.Stat(w.log)
 		if err != nil || info.Size() > 16<<20 {
 			t.Fatalf("the log: %v, %v", info, err)
 		}
 		text, err := os.ReadFile(w.log)
-		return err == nil && strings.HasSuffix(string(text), "line\nLAST\n")
+		return testwait.Unless(err == nil && strings.HasSuffix(string(text), "line\nLAST\n"), "it ends with %q (%v)", text[max(0, len(text)-100):], err)
 	})
 	w.remove(t, e)
 	for flag, want := range map[string]string{

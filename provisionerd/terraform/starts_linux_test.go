@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
@@ -172,7 +173,10 @@ resource "terraform_data" "process" {
 				}
 				return string(text)
 			}
-			awaitText(t, func() bool { return strings.HasSuffix(read("out"), "END\n") })
+			testwait.Until(t, "the workspace has written all", func() error {
+				out := read("out")
+				return testwait.Unless(strings.HasSuffix(out, "END\n"), "%q", out)
+			})
 			if got := read("out"); !strings.HasPrefix(got, mark+" "+home+"\n") {
 				t.Errorf("the workspace's argument and folder: %q", got)
 			}
@@ -223,18 +227,5 @@ resource "terraform_data" "process" {
 				}
 			}
 		})
-	}
-}
-
-// awaitText waits for what a process of its own pace writes.
-func awaitText(t *testing.T, come func() bool) {
-	t.Helper()
-	for !come() {
-		select {
-		case <-t.Context().Done():
-			t.Fatal("it did not come")
-		default:
-			unix.Nanosleep(&unix.Timespec{Nsec: 5e6}, nil)
-		}
 	}
 }

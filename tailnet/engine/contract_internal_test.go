@@ -17,6 +17,8 @@ import (
 	"tailscale.com/net/packet"
 	"tailscale.com/tailcfg"
 	"tailscale.com/types/ipproto"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // Each test in this file checks one assumption about a library that the library does not guarantee. If one fails after an
@@ -36,7 +38,10 @@ func TestContractSendsAreCountedAtOnce(t *testing.T) {
 			a, b := join(t, nil)
 			exchange(t, a, b, 1000)
 			var ep conn.Endpoint
-			await(t, "the peer has an endpoint", func() bool { ep = a.bind.endpoint(b.public); return ep != nil })
+			testwait.Until(t, "the peer has an endpoint", func() error {
+				ep = a.bind.endpoint(b.public)
+				return testwait.Unless(ep != nil, "it has none")
+			})
 			r := a.peers.byKey(rawOf(b.public)).route
 			r.mu.Lock() // keeps WireGuard from sending
 			defer r.mu.Unlock()
@@ -174,7 +179,7 @@ func TestContractAbort(t *testing.T) {
 		t.Error("a closed connection with unacknowledged bytes is over already")
 	}
 	c.Abort()
-	await(t, "the connection is over", c.Over)
+	testwait.Until(t, "the connection is over", func() error { return testwait.Unless(c.Over(), "bytes wait for a peer that is gone") })
 }
 
 // TestContractSegments checks that segments from the stack are split into packets that fit the tunnel and joined on the
@@ -216,9 +221,9 @@ func TestContractFlows(t *testing.T) {
 		t.Errorf("got %q, %v", buf[:n], err)
 	}
 	closed := dial(8)
-	await(t, "ICMP reports that the port is closed", func() bool {
+	testwait.Until(t, "ICMP reports that the port is closed", func() error {
 		_, err := closed.Write([]byte("datagram"))
-		return err != nil && strings.Contains(err.Error(), "refused")
+		return testwait.Unless(err != nil && strings.Contains(err.Error(), "refused"), "a write ends with %v", err)
 	})
 }
 
@@ -292,10 +297,10 @@ func TestContractSilentSTUN(t *testing.T) {
 	a.SetRelays([]Relay{newRelay(t)}, 1)
 	for range 2 {
 		before, _ := a.Measured(t.Context())
-		await(t, "the network is measured", func() bool {
+		testwait.Until(t, "the network is measured", func() error {
 			a.Measure("test")
 			now, ok := a.Measured(t.Context())
-			return ok && now.At.After(before.At)
+			return testwait.Unless(ok && now.At.After(before.At), "measured (%t) at %s, before at %s", ok, now.At, before.At)
 		})
 	}
 	if n := rebinds.Load(); n > 0 {

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"sync/atomic"
 	"testing"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // front puts a proxy in front of a relay. It counts requests and refuses them while it is shut.
@@ -36,8 +38,19 @@ func front(t *testing.T, r Relay) (_ Relay, requests *atomic.Int32, shut *atomic
 	return r, requests, shut
 }
 
-func connected(e *Engine) func() bool {
-	return func() bool { return e.RelayStates()[1].Connected }
+func connected(e *Engine) func() error {
+	return func() error {
+		state := e.RelayStates()[1]
+		return testwait.Unless(state.Connected, "%+v", state)
+	}
+}
+
+// more checks that a number is greater than n.
+func more(number *atomic.Int32, n int32) func() error {
+	return func() error {
+		got := number.Load()
+		return testwait.Unless(got > n, "got %d, want more than %d", got, n)
+	}
 }
 
 // TestRenewAmidLosses checks that the first attempt to succeed replaces a connection: a swallowed attempt does not delay
@@ -68,10 +81,10 @@ func TestRenewAmidLosses(t *testing.T) {
 	relay := target
 	relay.URL = u
 	e.SetRelays([]Relay{relay}, 1)
-	await(t, "the relay is connected", connected(e))
+	testwait.Until(t, "the relay is connected", connected(e))
 	e.RenewRelays()
-	await(t, "another attempt is made while two wait for their answers", func() bool { return requests.Load() >= 4 })
-	await(t, "the relay is connected", connected(e))
+	testwait.Until(t, "another attempt is made while two wait for their answers", more(&requests, 3))
+	testwait.Until(t, "the relay is connected", connected(e))
 	if e.RelayStates()[1].Websocket {
 		t.Error("the link uses a websocket although the native upgrade gets through")
 	}
@@ -112,7 +125,7 @@ func TestExpectedRelay(t *testing.T) {
 	a, b := newEngine(t, only), newEngine(t, only)
 	for _, e := range []*Engine{a, b} {
 		e.ExpectRelay(1, relay.URL)
-		await(t, "the relay is connected before it is named", connected(e))
+		testwait.Until(t, "the relay is connected before it is named", connected(e))
 		relay.STUNPort = 1
 		e.SetRelays([]Relay{relay}, 1)
 		e.ExpectRelay(2, relay.URL) // too late to have an effect
@@ -133,10 +146,10 @@ func TestExpectedRelayRefuses(t *testing.T) {
 	shut.Store(true)
 	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
 	e.ExpectRelay(1, relay.URL)
-	await(t, "the relay has refused", func() bool { return requests.Load() > 0 })
+	testwait.Until(t, "the relay has refused", more(requests, 0))
 	shut.Store(false)
 	e.SetRelays([]Relay{relay}, 1)
-	await(t, "the relay is connected", connected(e))
+	testwait.Until(t, "the relay is connected", connected(e))
 }
 
 // TestExpectedRelayIsAnother checks that a wrong expectation leaves nothing behind.
@@ -146,7 +159,7 @@ func TestExpectedRelayIsAnother(t *testing.T) {
 	right, _, _ := front(t, newRelay(t))
 	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
 	e.ExpectRelay(1, wrong.URL)
-	await(t, "the wrong relay is connected", connected(e))
+	testwait.Until(t, "the wrong relay is connected", connected(e))
 	old := e.link(1)
 	e.SetRelays([]Relay{right}, 1)
 	select {
@@ -154,7 +167,7 @@ func TestExpectedRelayIsAnother(t *testing.T) {
 	default:
 		t.Error("the wrong relay is still connected")
 	}
-	await(t, "the right relay is connected", connected(e))
+	testwait.Until(t, "the right relay is connected", connected(e))
 	if got := e.link(1).relay.URL; *got != *right.URL {
 		t.Errorf("the relay is %s", got)
 	}

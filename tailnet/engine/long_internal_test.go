@@ -10,6 +10,8 @@ import (
 
 	"github.com/tailscale/wireguard-go/conn"
 	"tailscale.com/net/packet"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestContractLongPackets checks that streams through a relay use packets of the longest kind, which WireGuard and the relay carry whole.
@@ -26,7 +28,7 @@ func TestContractLongPackets(t *testing.T) {
 	}
 	for _, e := range []*Engine{a, b} {
 		e.SetRelays([]Relay{relay}, 1)
-		await(t, "the relay is connected", connected(e))
+		testwait.Until(t, "the relay is connected", connected(e))
 	}
 	a.Upsert(about(b))
 	b.Upsert(about(a))

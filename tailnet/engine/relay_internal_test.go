@@ -17,6 +17,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"tailscale.com/derp"
 	"tailscale.com/types/key"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // idleLink returns a link that is never connected.
@@ -94,9 +96,13 @@ func TestBridgeServesThisNodeOnly(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
 	relay := newRelay(t)
 	e.SetRelays([]Relay{relay}, 1)
-	await(t, "the relay is connected", func() bool { return e.RelayStates()[1].Connected })
+	testwait.Until(t, "the relay is connected", connected(e))
 	host := e.link(1).host
-	await(t, "the bridge stops listening", func() bool { e.bridge.mu.Lock(); defer e.bridge.mu.Unlock(); return e.bridge.listener == nil })
+	testwait.Until(t, "the bridge stops listening", func() error {
+		e.bridge.mu.Lock()
+		defer e.bridge.mu.Unlock()
+		return testwait.Unless(e.bridge.listener == nil, "it listens at port %d", e.bridge.port)
+	})
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(e.bridge.port))
 	if c, err := net.Dial("tcp", address); err == nil {
 		c.Close()

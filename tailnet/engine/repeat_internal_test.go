@@ -3,6 +3,8 @@ package engine
 import (
 	"sync/atomic"
 	"testing"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestRepeatHandshake checks that the copy of a handshake's first message replaces one that was lost, and that a peer that
@@ -14,7 +16,7 @@ func TestRepeatHandshake(t *testing.T) {
 	newNode := func(session func(Key, bool)) *Engine {
 		e := newEngine(t, func(o *Options) { o.RelayOnly, o.Session = true, session })
 		e.SetRelays([]Relay{relay}, 1)
-		await(t, "the relay is connected", func() bool { return e.RelayStates()[1].Connected })
+		testwait.Until(t, "the relay is connected", connected(e))
 		return e
 	}
 	var established atomic.Bool
@@ -24,14 +26,14 @@ func TestRepeatHandshake(t *testing.T) {
 	a.Upsert(about(b))
 	a.RepeatHandshake(rawOf(b.public)) // there is none yet: nothing is sent
 	a.Echo(b.opts.Addr, nil)
-	await(t, "the handshake is lost", func() bool {
+	testwait.Until(t, "the handshake is lost", func() error {
 		_, kept := b.bind.strangers.take(a.public)
-		return kept
+		return testwait.Unless(kept, "it has not arrived")
 	})
 	first := a.peers.byKey(rawOf(b.public)).route.initiation
 	b.Upsert(about(a))
 	a.RepeatHandshake(rawOf(b.public))
-	await(t, "there is a session", established.Load)
+	testwait.Until(t, "there is a session", func() error { return testwait.Equal(established.Load(), true) })
 	if a.peers.byKey(rawOf(b.public)).route.initiation != first {
 		t.Error("the session comes from another handshake")
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/tailscale/wireguard-go/device"
 	"tailscale.com/types/key"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // TestHandshakeBeforeIntroduction checks that a handshake that arrives before the introduction of its sender is answered as
@@ -26,14 +28,14 @@ func TestHandshakeBeforeIntroduction(t *testing.T) {
 	b := newEngine(t, func(o *Options) { o.RelayOnly = true })
 	for _, e := range []*Engine{a, b} {
 		e.SetRelays([]Relay{relay}, 1)
-		await(t, "the relay is connected", func() bool { return e.RelayStates()[1].Connected })
+		testwait.Until(t, "the relay is connected", connected(e))
 	}
 	a.Upsert(about(b))
 	a.Echo(b.opts.Addr, nil)
-	await(t, "the handshake has arrived", func() bool {
+	testwait.Until(t, "the handshake has arrived", func() error {
 		b.bind.strangers.mu.Lock()
 		defer b.bind.strangers.mu.Unlock()
-		return len(b.bind.strangers.kept) == 1
+		return testwait.Equal(len(b.bind.strangers.kept), 1)
 	})
 	b.Upsert(about(a))
 	b.bind.strangers.mu.Lock()

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/internal/testwait"
 )
 
 // faucet puts a TCP proxy in front of a relay. On demand, the proxy stops forwarding what the relay sends, or forwards it
@@ -108,7 +110,7 @@ func TestSlowPeerDelaysNoOther(t *testing.T) {
 					r = slow.Relay
 				}
 				e.SetRelays([]Relay{r}, 1)
-				await(t, "the relay is connected", connected(e))
+				testwait.Until(t, "the relay is connected", connected(e))
 			}
 			for _, pair := range [][2]*Engine{{sender, victim}, {sender, other}, {stranger, other}} {
 				pair[0].Upsert(about(pair[1]))
@@ -147,7 +149,10 @@ func TestSlowPeerDelaysNoOther(t *testing.T) {
 				}
 			})
 			// More than all queues on the way hold: the relay's queue for a client, and the kernel's.
-			await(t, "the slow peer's path is full", func() bool { return flooded.Load() > 16<<20 })
+			testwait.Until(t, "the slow peer's path is full", func() error {
+				n := flooded.Load()
+				return testwait.Unless(n > 16<<20, "%d bytes were sent", n)
+			})
 			burst.Store(4) // keeps it full, and leaves the processors to the others
 			exchange(t, sender, other, 1<<20)
 			exchange(t, stranger, other, 1<<20)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -27,17 +26,6 @@ func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// await polls until ok returns true.
-func await(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	testwait.Until(t, what, func() error {
-		if !ok() {
-			return errors.New("it is not so")
-		}
-		return nil
-	})
 }
 
 // newRelay starts a relay that admits everyone.

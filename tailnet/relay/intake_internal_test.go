@@ -17,6 +17,7 @@ import (
 	"tailscale.com/derp"
 	"tailscale.com/types/key"
 
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/tailnet"
 )
 
@@ -167,7 +168,9 @@ func TestImpostorIsNotKnown(t *testing.T) {
 	}
 	defer s.Close()
 	victim, _ := native(t, s)
-	await(t, func() bool { return s.backlogs.of(victim.id) != nil })
+	testwait.Until(t, "the victim is connected", func() error {
+		return testwait.Unless(s.backlogs.of(victim.id) != nil, "the relay has nothing for it")
+	})
 	own := s.backlogs.of(victim.id)
 
 	c := dial(t, s)
@@ -224,17 +227,6 @@ func dial(t *testing.T, s *Server) net.Conn {
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(time.Minute))
 	return c
-}
-
-func await(t *testing.T, done func() bool) {
-	t.Helper()
-	for !done() {
-		select {
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(time.Millisecond):
-		}
-	}
 }
 
 // TestSendersDoNotWaitForTheNetwork checks when a sender waits: not for a node whose backlog is full, and not for ever for packets that

@@ -112,16 +112,16 @@ func TestLifeOfAStream(t *testing.T) {
 		b.Close()
 		readAll(t, a, "answer")
 		a.Close()
-		eventually(t, a.Over)
-		eventually(t, b.Over)
+		ends(t, a)
+		ends(t, b)
 	})
 	run("closed with bytes under way", func(t *testing.T, a, b *stream.Conn) {
 		a.Write(bytes.Repeat([]byte("x"), 200_000))
 		a.Close()
 		readAll(t, b, string(bytes.Repeat([]byte("x"), 200_000)))
 		b.Close()
-		eventually(t, a.Over)
-		eventually(t, b.Over)
+		ends(t, a)
+		ends(t, b)
 	})
 	run("the reader leaves", func(t *testing.T, a, b *stream.Conn) {
 		b.Write([]byte("last words"))
@@ -132,8 +132,8 @@ func TestLifeOfAStream(t *testing.T) {
 		}
 		readAll(t, a, "last words")
 		a.Close()
-		eventually(t, a.Over)
-		eventually(t, b.Over)
+		ends(t, a)
+		ends(t, b)
 	})
 	run("aborted", func(t *testing.T, a, b *stream.Conn) {
 		a.Abort()
@@ -146,9 +146,9 @@ func TestLifeOfAStream(t *testing.T) {
 	})
 	run("arrived before it was aborted", func(t *testing.T, a, b *stream.Conn) {
 		b.Write([]byte("here"))
-		eventually(t, func() bool { return a.Buffered() == 4 })
+		holds(t, a, 4)
 		b.Abort()
-		eventually(t, a.Over)
+		ends(t, a)
 		buf := make([]byte, 10)
 		if k, err := a.Read(buf); k != 4 || err != nil {
 			t.Fatalf("read %d bytes, %v", k, err)
@@ -164,15 +164,16 @@ type forever struct{}
 
 func (forever) Read(b []byte) (int, error) { return len(b), nil }
 
-// eventually waits, in virtual time, until what returns true.
-func eventually(t *testing.T, what func() bool) {
+// ends waits, in virtual time, until a stream is over.
+func ends(t *testing.T, c *stream.Conn) {
 	t.Helper()
-	testwait.Until(t, "a condition holds", func() error {
-		if !what() {
-			return errors.New("it does not")
-		}
-		return nil
-	})
+	testwait.Until(t, "the stream is over", func() error { return testwait.Unless(c.Over(), "%d bytes are unread", c.Buffered()) })
+}
+
+// holds waits, in virtual time, until n unread bytes have arrived at a stream.
+func holds(t *testing.T, c *stream.Conn, n int) {
+	t.Helper()
+	testwait.Until(t, "the bytes arrive", func() error { return testwait.Equal(c.Buffered(), n) })
 }
 
 // TestRefused dials a port that nothing serves, a port that the peer must not reach, and dials on a closed mux.
@@ -415,7 +416,7 @@ func TestBegunAnew(t *testing.T) {
 		n, a, b := pair(t, &path{delay: 50 * time.Millisecond})
 		defer n.close()
 		a.Write([]byte("before"))
-		eventually(t, func() bool { return b.Buffered() == 6 })
+		holds(t, b, 6)
 		if err := a.Wait(t.Context()); err != nil { // until then its packets would open the stream again
 			t.Fatal(err)
 		}
