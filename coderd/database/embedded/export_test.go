@@ -6,4 +6,5 @@ package embedded
 var (
 	FetchPinned = fetch
 	Pins        = pins
+	Platform    = platformOf
 )

@@ -112,12 +112,13 @@ func fetch(ctx context.Context, dir string, logger *slog.Logger, pin string) err
 }
 
 // platform names this machine as in the names of the npm packages.
-func platform() string {
-	arch := runtime.GOARCH
+func platform() string { return platformOf(runtime.GOOS, runtime.GOARCH) }
+
+func platformOf(system, arch string) string {
 	if arch == "amd64" {
 		arch = "x64"
 	}
-	return runtime.GOOS + "-" + arch
+	return system + "-" + arch
 }
 
 func download(ctx context.Context, npm, dir string) error {

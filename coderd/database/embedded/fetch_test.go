@@ -145,12 +145,29 @@ func TestFetchFaults(t *testing.T) {
 	}
 }
 
-// Every platform of a release has a checksum, of the right length.
+// TestPins: each platform that releases have the full program for, and macOS, where people build it, knows its package by a SHA-512.
 func TestPins(t *testing.T) {
 	t.Parallel()
-	for _, platform := range []string{"linux-x64", "linux-arm64", "darwin-x64", "darwin-arm64"} {
-		if sum, err := base64.StdEncoding.DecodeString(embedded.Pins[platform]); err != nil || len(sum) != sha512.Size {
-			t.Errorf("%s: %q, %v", platform, embedded.Pins[platform], err)
+	makefile, err := os.ReadFile("../../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(makefile), "\nFULL    := ")
+	line, _, _ := strings.Cut(list, "\n")
+	released := strings.Fields(line)
+	if len(released) < 2 {
+		t.Fatalf("the Makefile names no platforms of the full program: %q", line)
+	}
+	known := map[string]string{}
+	for _, name := range append(released, "darwin-amd64", "darwin-arm64") {
+		system, arch, _ := strings.Cut(name, "-")
+		pin := embedded.Pins[embedded.Platform(system, arch)]
+		if sum, err := base64.StdEncoding.DecodeString(pin); err != nil || len(sum) != sha512.Size {
+			t.Errorf("%s has the pin %q, which is not a SHA-512: %v", name, pin, err)
 		}
+		if other := known[pin]; other != "" {
+			t.Errorf("%s and %s have the same pin", name, other)
+		}
+		known[pin] = name
 	}
 }
