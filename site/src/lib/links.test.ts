@@ -102,6 +102,8 @@ describe("links", () => {
       "ht\ttps://evil.example/?$SESSION_TOKEN",
       "//evil.example/?$SESSION_TOKEN",
       "https://[/$SESSION_TOKEN",
+      "ssh://$SESSION_TOKEN@evil.example",
+      "mailto:eve@evil.example?body=$SESSION_TOKEN",
     ])
       expect(wantsToken(app({ external: true, url }))).toBe(false);
     expect(wantsToken(app({ url: "http://localhost/$SESSION_TOKEN" }))).toBe(false);

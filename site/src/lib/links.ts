@@ -21,16 +21,10 @@ export function portLink(
   return `${below(host, region, `${port}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
 }
 
-// Schemes that an external app may have: websites, and programs on this machine that open workspaces. Everything else
-// could run in the dashboard or reach what no template should.
-const schemes = new Set([
-  "http",
-  "https",
-  "mailto",
-  "ssh",
-  "sftp",
-  "rdp",
-  "vnc",
+// Schemes that an external app may have: websites and other hosts, and programs on this machine that open workspaces.
+// Everything else could run in the dashboard or reach what no template should. The command line has the same.
+const hostSchemes = new Set(["http", "https", "mailto", "ssh", "sftp", "rdp", "vnc"]);
+const programSchemes = new Set([
   "coder",
   "vscode",
   "vscode-insiders",
@@ -65,7 +59,10 @@ export function appLink(
   host: string,
   region: Region | null = null,
 ): string {
-  if (app.external) return schemes.has(schemeOf(app)) ? (app.url ?? "") : "";
+  if (app.external) {
+    const scheme = schemeOf(app);
+    return hostSchemes.has(scheme) || programSchemes.has(scheme) ? (app.url ?? "") : "";
+  }
   if (app.command)
     return `${paths.terminal(w.owner_name, w.name, agent.name)}?command=${encodeURIComponent(app.command)}`;
   if (!app.subdomain) return (region?.url ?? "") + paths.app(w.owner_name, w.name, agent.name, app.slug);
@@ -73,11 +70,12 @@ export function appLink(
   return `${below(host, region, app.subdomain_name || `${app.slug}--${agent.name}--${w.name}--${w.owner_name}`)}/`;
 }
 
-// The placeholder for a session token in the address of an external app. Only programs on this machine get a token.
+// The placeholder for a session token in the address of an external app. Only programs on this machine get a token:
+// with any other scheme it would go to a host that the address names.
 const tokenMark = "$SESSION_TOKEN";
 
 export const wantsToken = (app: WorkspaceApp) =>
-  app.external && (app.url ?? "").includes(tokenMark) && !["", "http", "https"].includes(schemeOf(app));
+  app.external && (app.url ?? "").includes(tokenMark) && programSchemes.has(schemeOf(app));
 
 export const withToken = (link: string, token: string) => link.replaceAll(tokenMark, encodeURIComponent(token));
 

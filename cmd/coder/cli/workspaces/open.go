@@ -238,14 +238,24 @@ func appAddress(ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent
 // sessionMark stands for a session's token in the address of an external app.
 const sessionMark = "$SESSION_TOKEN"
 
-// externalAddress returns the address of an external app, which the template's author chose. It must not name a file or a script, which
-// this machine would run, and only programs on this machine get a token.
+// Schemes of external apps: websites and other hosts, and programs on this machine that open workspaces. Any other could run a program with what
+// the address says. The dashboard has the same.
+var (
+	hostSchemes    = []string{"http", "https", "mailto", "ssh", "sftp", "rdp", "vnc"}
+	programSchemes = []string{
+		"coder", "vscode", "vscode-insiders", "vscodium", "cursor", "windsurf", "zed", "jetbrains", "jetbrains-gateway", "fleet", "kiro", "antigravity",
+		"trae", "positron",
+	}
+)
+
+// externalAddress returns the address of an external app, which the template's author chose. Only programs on this machine get a token: with
+// any other scheme it would go to a host that the address names.
 func externalAddress(ctx context.Context, client *sdk.Client, app sdk.WorkspaceApp) (string, error) {
 	u, err := url.Parse(app.URL)
-	if err != nil || slices.Contains([]string{"", "file", "javascript", "data", "vbscript"}, strings.ToLower(u.Scheme)) {
+	if err != nil || !slices.Contains(hostSchemes, u.Scheme) && !slices.Contains(programSchemes, u.Scheme) || strings.HasPrefix(u.Host, "-") {
 		return "", fault.New(fault.Invalid, "the app %q has an address that cannot be opened: %q", app.Slug, app.URL)
 	}
-	if u.Scheme == "http" || u.Scheme == "https" || !strings.Contains(app.URL, sessionMark) {
+	if !slices.Contains(programSchemes, u.Scheme) || !strings.Contains(app.URL, sessionMark) {
 		return app.URL, nil
 	}
 	key, err := client.CreateAPIKey(ctx, sdk.Me)
