@@ -108,120 +108,51 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// TestConsequences checks what happens next, when, and the sentence that explains it.
-func TestConsequences(t *testing.T) {
-	t.Parallel()
-	const now = "2026-11-23T10:00:00Z" // Monday, 11:00 in Berlin
-	ptr := func(text string) *time.Time { v := at(t, text); return &v }
-	running := policy.Build{Transition: sdk.TransitionStart, Status: sdk.JobSucceeded, EndedAt: at(t, "2026-11-23T08:00:00Z")}
-	stopped := policy.Build{Transition: sdk.TransitionStop, Status: sdk.JobSucceeded, EndedAt: at(t, "2026-11-22T18:00:00Z")}
-	berlin := quiet(t, "CRON_TZ=Europe/Berlin 0 22 * * *")
-	type want struct {
-		Action     sdk.ScheduledAction
-		At         string
-		Transition sdk.Transition
-		Sentence   string
-	}
-	for _, tt := range []struct {
-		name  string
-		facts policy.Facts
-		edit  func(f *policy.Facts)
-		want  []want
-	}{
-		{name: "nothing is due", edit: func(f *policy.Facts) { f.Build = running }},
-		{name: "a build is active", edit: func(f *policy.Facts) {
-			f.Build = running
-			f.Build.Status, f.Build.Deadline, f.Template.Dormant = sdk.JobRunning, ptr(now), time.Hour
-		}},
-		{name: "the template's default", edit: func(f *policy.Facts) {
-			f.Build = running
-			f.Build.Deadline, f.Build.Bounds = ptr("2026-11-23T17:00:00Z"), policy.Bounds{TTL: 8 * time.Hour, TTLFrom: policy.TTLTemplate}
-			f.Build.Extensions = 2
-		}, want: []want{{sdk.ScheduledStop, "2026-11-23T17:00:00Z", sdk.TransitionStop, "Stops today at 18:00 (Europe/Berlin) because the template's default is 8 h; extended twice."}}},
-		{name: "its own setting, in use", edit: func(f *policy.Facts) {
-			f.Build = running
-			f.Build.Deadline, f.Build.Bounds = ptr("2026-11-24T09:30:00Z"), policy.Bounds{TTL: 90 * time.Minute, TTLFrom: policy.TTLWorkspace}
-			f.Build.Bumped = true
-		}, want: []want{{sdk.ScheduledStop, "2026-11-24T09:30:00Z", sdk.TransitionStop, "Stops tomorrow at 10:30 (Europe/Berlin) because its autostop is set to 1 h 30 min; postponed while in use."}}},
-		{name: "the requirement", edit: func(f *policy.Facts) {
-			f.Build, f.Template.AutostopDays = running, days(t, "saturday", "wednesday")
-			f.Build.Deadline, f.Build.Bounds = ptr("2026-11-25T21:00:00Z"), policy.Bounds{Max: ptr("2026-11-25T21:00:00Z"), MaxFrom: policy.MaxRequirement, TTL: time.Hour, TTLFrom: policy.TTLWorkspace}
-		}, want: []want{{sdk.ScheduledStop, "2026-11-25T21:00:00Z", sdk.TransitionStop,
-			"Stops on Wed 25 Nov 2026 at 22:00 (Europe/Berlin) because the template requires a stop when the owner's quiet hours begin (Wednesday and Saturday)."}}},
-		{name: "the maximum lifetime is over", edit: func(f *policy.Facts) {
-			f.Build, f.Template.MaxLifetime = running, 24*time.Hour
-			f.Build.Deadline, f.Build.Bounds = ptr(now), policy.Bounds{Max: ptr(now), MaxFrom: policy.MaxLifetime}
-		}, want: []want{{sdk.ScheduledStop, now, sdk.TransitionStop, "Stops now because the template allows it to run for at most 24 h."}}},
-		{name: "a retry", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.RetryAt = running, ptr("2026-11-23T10:04:00Z")
-			f.Build.Deadline = ptr(now)
-		}, want: []want{{sdk.ScheduledStop, "2026-11-23T10:04:00Z", sdk.TransitionStop, "Stops today at 11:04 (Europe/Berlin) because it has a deadline."}}},
-		{name: "a failed start", edit: func(f *policy.Facts) {
-			f.Build, f.Template.FailureTTL = running, 30*time.Minute
-			f.Build.Status, f.Build.EndedAt = sdk.JobFailed, at(t, "2026-11-23T09:50:00Z")
-		}, want: []want{{sdk.ScheduledStop, "2026-11-23T10:20:00Z", sdk.TransitionStop,
-			"Stops today at 11:20 (Europe/Berlin) because its start failed and the template stops failed workspaces after 30 min."}}},
-		{name: "a failed start without the rule", edit: func(f *policy.Facts) { f.Build = running; f.Build.Status = sdk.JobFailed }},
-		{name: "a failed automatic stop", edit: func(f *policy.Facts) {
-			f.Build = stopped
-			f.Build.Status, f.Build.Reason, f.Workspace.RetryAt = sdk.JobFailed, sdk.ReasonAutostop, ptr("2026-11-23T10:01:00Z")
-		}, want: []want{{sdk.ScheduledStop, "2026-11-23T10:01:00Z", sdk.TransitionStop, "Stops again today at 11:01 (Europe/Berlin) because the last automatic stop failed."}}},
-		{name: "a failed stop by a person", edit: func(f *policy.Facts) {
-			f.Build = stopped
-			f.Build.Status, f.Build.Reason = sdk.JobFailed, sdk.ReasonCLI
-		}},
-		{name: "a schedule", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.Schedule = stopped, "CRON_TZ=Europe/Berlin 30 9 * * 1-5"
-		}, want: []want{{sdk.ScheduledStart, "2026-11-24T08:30:00Z", sdk.TransitionStart, "Starts tomorrow at 09:30 (Europe/Berlin) because of its autostart schedule."}}},
-		{name: "a schedule that came while the server was down", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.Schedule = stopped, "CRON_TZ=Europe/Berlin 15 10 * * *"
-		}, want: []want{{sdk.ScheduledStart, "2026-11-23T09:15:00Z", sdk.TransitionStart, "Starts now because of its autostart schedule."}}},
-		{name: "a schedule that came too long ago", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.Schedule = stopped, "CRON_TZ=Europe/Berlin 55 9 * * *"
-		}, want: []want{{sdk.ScheduledStart, "2026-11-24T08:55:00Z", sdk.TransitionStart, "Starts tomorrow at 09:55 (Europe/Berlin) because of its autostart schedule."}}},
-		{name: "stopped after the schedule", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.Schedule = stopped, "CRON_TZ=Europe/Berlin 15 10 * * *"
-			f.Build.EndedAt = at(t, "2026-11-23T09:20:00Z")
-		}, want: []want{{sdk.ScheduledStart, "2026-11-24T09:15:00Z", sdk.TransitionStart, "Starts tomorrow at 10:15 (Europe/Berlin) because of its autostart schedule."}}},
-		{name: "the template restricts the days", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.Schedule, f.Template.AutostartDays = stopped, "CRON_TZ=Europe/Berlin 30 9 * * *", days(t, "friday")
-		}, want: []want{{sdk.ScheduledStart, "2026-11-27T08:30:00Z", sdk.TransitionStart,
-			"Starts on Fri 27 Nov 2026 at 09:30 (Europe/Berlin) because of its autostart schedule; the template allows autostart on Friday only."}}},
-		{name: "the template allows none of its days", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.Schedule, f.Template.AutostartDays = stopped, "CRON_TZ=Europe/Berlin 30 9 * * 0", days(t, "friday")
-		}, want: []want{{sdk.ScheduledStart, "", sdk.TransitionStart, "Does not start automatically because the template allows autostart on Friday only."}}},
-		{name: "the template does not allow autostart", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.Schedule, f.Template.AllowAutostart = stopped, "30 9 * * *", false
-		}, want: []want{{sdk.ScheduledStart, "", sdk.TransitionStart, "Does not start automatically because the template does not allow autostart."}}},
-		{name: "the owner is suspended", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.Schedule, f.Workspace.OwnerSuspended = stopped, "30 9 * * *", true
-		}, want: []want{{sdk.ScheduledStart, "", sdk.TransitionStart, "Does not start automatically because its owner is suspended."}}},
-		{name: "not used for long", edit: func(f *policy.Facts) {
-			f.Build, f.Template.Dormant, f.Workspace.LastUsed = stopped, 30*24*time.Hour, at(t, "2026-11-20T08:00:00Z")
-		}, want: []want{{sdk.ScheduledDormancy, "2026-12-20T08:00:00Z", "",
-			"Becomes dormant on Sun 20 Dec 2026 at 09:00 (Europe/Berlin) because it was last used on Fri 20 Nov 2026 at 09:00 (Europe/Berlin) and the template's limit is 30 days. Use it to prevent that."}}},
-		{name: "dormant and running", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.DormantAt, f.Workspace.Schedule = running, ptr("2026-11-20T08:00:00Z"), "30 9 * * *"
-			f.Template.Dormant, f.Template.Delete = time.Hour, 7*24*time.Hour
-		}, want: []want{
-			{sdk.ScheduledStop, "2026-11-20T08:00:00Z", sdk.TransitionStop, "Stops now because it is dormant."},
-			{sdk.ScheduledDelete, "2026-11-27T08:00:00Z", sdk.TransitionDelete,
-				"Is deleted on Fri 27 Nov 2026 at 09:00 (Europe/Berlin) because it became dormant on Fri 20 Nov 2026 at 09:00 (Europe/Berlin) and the template deletes dormant workspaces after 7 days. Wake it to keep it."},
-		}},
-		{name: "dormant and kept", edit: func(f *policy.Facts) {
-			f.Build, f.Workspace.DormantAt, f.Workspace.Schedule = stopped, ptr("2026-11-20T08:00:00Z"), "30 9 * * *"
-		}},
-	} {
+// The tests of consequences check what happens next to a workspace, when, and the sentence that explains it.
+
+const consequencesNow = "2026-11-23T10:00:00Z" // Monday, 11:00 in Berlin
+
+type consequence struct {
+	Action     sdk.ScheduledAction
+	At         string
+	Transition sdk.Transition
+	Sentence   string
+}
+
+// situation is what differs from a workspace that was just used, of a template without rules.
+type situation struct {
+	name string
+	edit func(f *policy.Facts)
+	want []consequence
+}
+
+func ptr(t *testing.T, text string) *time.Time {
+	t.Helper()
+	v := at(t, text)
+	return &v
+}
+
+// lastBuilds returns a start that ended two hours ago, and a stop that ended the evening before.
+func lastBuilds(t *testing.T) (running, stopped policy.Build) {
+	t.Helper()
+	return policy.Build{Transition: sdk.TransitionStart, Status: sdk.JobSucceeded, EndedAt: at(t, "2026-11-23T08:00:00Z")},
+		policy.Build{Transition: sdk.TransitionStop, Status: sdk.JobSucceeded, EndedAt: at(t, "2026-11-22T18:00:00Z")}
+}
+
+func checkConsequences(t *testing.T, situations []situation) {
+	t.Helper()
+	now := at(t, consequencesNow)
+	for _, tt := range situations {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := policy.Facts{
 				Template:  policy.Template{AllowAutostart: true, AllowAutostop: true, AutostartDays: policy.EveryDay, AutostopWeeks: 1},
-				Workspace: policy.Workspace{LastUsed: at(t, now)}, Quiet: berlin,
+				Workspace: policy.Workspace{LastUsed: now}, Quiet: quiet(t, "CRON_TZ=Europe/Berlin 0 22 * * *"),
 			}
 			tt.edit(&f)
-			var got []want
-			for _, c := range f.Consequences(at(t, now)) {
-				g := want{Action: c.Action, Transition: c.Transition, Sentence: c.Sentence(at(t, now))}
+			var got []consequence
+			for _, c := range f.Consequences(now) {
+				g := consequence{Action: c.Action, Transition: c.Transition, Sentence: c.Sentence(now)}
 				if !c.At.IsZero() {
 					g.At = c.At.UTC().Format(time.RFC3339)
 				}
@@ -232,6 +163,121 @@ func TestConsequences(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConsequencesOfRunning checks when a running workspace stops.
+func TestConsequencesOfRunning(t *testing.T) {
+	t.Parallel()
+	running, _ := lastBuilds(t)
+	checkConsequences(t, []situation{
+		{name: "nothing is due", edit: func(f *policy.Facts) { f.Build = running }},
+		{name: "a build is active", edit: func(f *policy.Facts) {
+			f.Build = running
+			f.Build.Status, f.Build.Deadline, f.Template.Dormant = sdk.JobRunning, ptr(t, consequencesNow), time.Hour
+		}},
+		{name: "the template's default", edit: func(f *policy.Facts) {
+			f.Build = running
+			f.Build.Deadline, f.Build.Bounds = ptr(t, "2026-11-23T17:00:00Z"), policy.Bounds{TTL: 8 * time.Hour, TTLFrom: policy.TTLTemplate}
+			f.Build.Extensions = 2
+		}, want: []consequence{{sdk.ScheduledStop, "2026-11-23T17:00:00Z", sdk.TransitionStop, "Stops today at 18:00 (Europe/Berlin) because the template's default is 8 h; extended twice."}}},
+		{name: "its own setting, in use", edit: func(f *policy.Facts) {
+			f.Build = running
+			f.Build.Deadline, f.Build.Bounds = ptr(t, "2026-11-24T09:30:00Z"), policy.Bounds{TTL: 90 * time.Minute, TTLFrom: policy.TTLWorkspace}
+			f.Build.Bumped = true
+		}, want: []consequence{{sdk.ScheduledStop, "2026-11-24T09:30:00Z", sdk.TransitionStop, "Stops tomorrow at 10:30 (Europe/Berlin) because its autostop is set to 1 h 30 min; postponed while in use."}}},
+		{name: "the requirement", edit: func(f *policy.Facts) {
+			f.Build, f.Template.AutostopDays = running, days(t, "saturday", "wednesday")
+			f.Build.Deadline, f.Build.Bounds = ptr(t, "2026-11-25T21:00:00Z"), policy.Bounds{Max: ptr(t, "2026-11-25T21:00:00Z"), MaxFrom: policy.MaxRequirement, TTL: time.Hour, TTLFrom: policy.TTLWorkspace}
+		}, want: []consequence{{sdk.ScheduledStop, "2026-11-25T21:00:00Z", sdk.TransitionStop,
+			"Stops on Wed 25 Nov 2026 at 22:00 (Europe/Berlin) because the template requires a stop when the owner's quiet hours begin (Wednesday and Saturday)."}}},
+		{name: "the maximum lifetime is over", edit: func(f *policy.Facts) {
+			f.Build, f.Template.MaxLifetime = running, 24*time.Hour
+			f.Build.Deadline, f.Build.Bounds = ptr(t, consequencesNow), policy.Bounds{Max: ptr(t, consequencesNow), MaxFrom: policy.MaxLifetime}
+		}, want: []consequence{{sdk.ScheduledStop, consequencesNow, sdk.TransitionStop, "Stops now because the template allows it to run for at most 24 h."}}},
+		{name: "a retry", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.RetryAt = running, ptr(t, "2026-11-23T10:04:00Z")
+			f.Build.Deadline = ptr(t, consequencesNow)
+		}, want: []consequence{{sdk.ScheduledStop, "2026-11-23T10:04:00Z", sdk.TransitionStop, "Stops today at 11:04 (Europe/Berlin) because it has a deadline."}}},
+	})
+}
+
+// TestConsequencesOfFailures checks what follows a build that failed.
+func TestConsequencesOfFailures(t *testing.T) {
+	t.Parallel()
+	running, stopped := lastBuilds(t)
+	checkConsequences(t, []situation{
+		{name: "a failed start", edit: func(f *policy.Facts) {
+			f.Build, f.Template.FailureTTL = running, 30*time.Minute
+			f.Build.Status, f.Build.EndedAt = sdk.JobFailed, at(t, "2026-11-23T09:50:00Z")
+		}, want: []consequence{{sdk.ScheduledStop, "2026-11-23T10:20:00Z", sdk.TransitionStop,
+			"Stops today at 11:20 (Europe/Berlin) because its start failed and the template stops failed workspaces after 30 min."}}},
+		{name: "a failed start without the rule", edit: func(f *policy.Facts) { f.Build = running; f.Build.Status = sdk.JobFailed }},
+		{name: "a failed automatic stop", edit: func(f *policy.Facts) {
+			f.Build = stopped
+			f.Build.Status, f.Build.Reason, f.Workspace.RetryAt = sdk.JobFailed, sdk.ReasonAutostop, ptr(t, "2026-11-23T10:01:00Z")
+		}, want: []consequence{{sdk.ScheduledStop, "2026-11-23T10:01:00Z", sdk.TransitionStop, "Stops again today at 11:01 (Europe/Berlin) because the last automatic stop failed."}}},
+		{name: "a failed stop by a person", edit: func(f *policy.Facts) {
+			f.Build = stopped
+			f.Build.Status, f.Build.Reason = sdk.JobFailed, sdk.ReasonCLI
+		}},
+	})
+}
+
+// TestConsequencesOfSchedules checks when a stopped workspace starts.
+func TestConsequencesOfSchedules(t *testing.T) {
+	t.Parallel()
+	_, stopped := lastBuilds(t)
+	checkConsequences(t, []situation{
+		{name: "a schedule", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.Schedule = stopped, "CRON_TZ=Europe/Berlin 30 9 * * 1-5"
+		}, want: []consequence{{sdk.ScheduledStart, "2026-11-24T08:30:00Z", sdk.TransitionStart, "Starts tomorrow at 09:30 (Europe/Berlin) because of its autostart schedule."}}},
+		{name: "a schedule that came while the server was down", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.Schedule = stopped, "CRON_TZ=Europe/Berlin 15 10 * * *"
+		}, want: []consequence{{sdk.ScheduledStart, "2026-11-23T09:15:00Z", sdk.TransitionStart, "Starts now because of its autostart schedule."}}},
+		{name: "a schedule that came too long ago", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.Schedule = stopped, "CRON_TZ=Europe/Berlin 55 9 * * *"
+		}, want: []consequence{{sdk.ScheduledStart, "2026-11-24T08:55:00Z", sdk.TransitionStart, "Starts tomorrow at 09:55 (Europe/Berlin) because of its autostart schedule."}}},
+		{name: "stopped after the schedule", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.Schedule = stopped, "CRON_TZ=Europe/Berlin 15 10 * * *"
+			f.Build.EndedAt = at(t, "2026-11-23T09:20:00Z")
+		}, want: []consequence{{sdk.ScheduledStart, "2026-11-24T09:15:00Z", sdk.TransitionStart, "Starts tomorrow at 10:15 (Europe/Berlin) because of its autostart schedule."}}},
+		{name: "the template restricts the days", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.Schedule, f.Template.AutostartDays = stopped, "CRON_TZ=Europe/Berlin 30 9 * * *", days(t, "friday")
+		}, want: []consequence{{sdk.ScheduledStart, "2026-11-27T08:30:00Z", sdk.TransitionStart,
+			"Starts on Fri 27 Nov 2026 at 09:30 (Europe/Berlin) because of its autostart schedule; the template allows autostart on Friday only."}}},
+		{name: "the template allows none of its days", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.Schedule, f.Template.AutostartDays = stopped, "CRON_TZ=Europe/Berlin 30 9 * * 0", days(t, "friday")
+		}, want: []consequence{{sdk.ScheduledStart, "", sdk.TransitionStart, "Does not start automatically because the template allows autostart on Friday only."}}},
+		{name: "the template does not allow autostart", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.Schedule, f.Template.AllowAutostart = stopped, "30 9 * * *", false
+		}, want: []consequence{{sdk.ScheduledStart, "", sdk.TransitionStart, "Does not start automatically because the template does not allow autostart."}}},
+		{name: "the owner is suspended", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.Schedule, f.Workspace.OwnerSuspended = stopped, "30 9 * * *", true
+		}, want: []consequence{{sdk.ScheduledStart, "", sdk.TransitionStart, "Does not start automatically because its owner is suspended."}}},
+	})
+}
+
+// TestConsequencesOfDormancy checks what follows when a workspace is not used.
+func TestConsequencesOfDormancy(t *testing.T) {
+	t.Parallel()
+	running, stopped := lastBuilds(t)
+	checkConsequences(t, []situation{
+		{name: "not used for long", edit: func(f *policy.Facts) {
+			f.Build, f.Template.Dormant, f.Workspace.LastUsed = stopped, 30*24*time.Hour, at(t, "2026-11-20T08:00:00Z")
+		}, want: []consequence{{sdk.ScheduledDormancy, "2026-12-20T08:00:00Z", "",
+			"Becomes dormant on Sun 20 Dec 2026 at 09:00 (Europe/Berlin) because it was last used on Fri 20 Nov 2026 at 09:00 (Europe/Berlin) and the template's limit is 30 days. Use it to prevent that."}}},
+		{name: "dormant and running", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.DormantAt, f.Workspace.Schedule = running, ptr(t, "2026-11-20T08:00:00Z"), "30 9 * * *"
+			f.Template.Dormant, f.Template.Delete = time.Hour, 7*24*time.Hour
+		}, want: []consequence{
+			{sdk.ScheduledStop, "2026-11-20T08:00:00Z", sdk.TransitionStop, "Stops now because it is dormant."},
+			{sdk.ScheduledDelete, "2026-11-27T08:00:00Z", sdk.TransitionDelete,
+				"Is deleted on Fri 27 Nov 2026 at 09:00 (Europe/Berlin) because it became dormant on Fri 20 Nov 2026 at 09:00 (Europe/Berlin) and the template deletes dormant workspaces after 7 days. Wake it to keep it."},
+		}},
+		{name: "dormant and kept", edit: func(f *policy.Facts) {
+			f.Build, f.Workspace.DormantAt, f.Workspace.Schedule = stopped, ptr(t, "2026-11-20T08:00:00Z"), "30 9 * * *"
+		}},
+	})
 }
 
 // TestAnnouncements checks when the owner is told, and that the loop looks again exactly then.
