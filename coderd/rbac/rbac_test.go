@@ -54,83 +54,87 @@ func object(r rbac.Resource, owner uuid.UUID) rbac.Object {
 	return o
 }
 
+const (
+	yes       = fault.Code("")
+	invisible = fault.NotFound
+	refused   = fault.Forbidden
+	signIn    = fault.Unauthenticated
+)
+
+// mays are the answers to each kind of actor.
+var mays = []struct {
+	action   rbac.Action
+	resource rbac.Resource
+	whose    uuid.UUID
+
+	nobody, member, templateAdmin, owner, ownerInside fault.Code
+}{
+	// A member and their own objects.
+	{rbac.Read, rbac.User, self, signIn, yes, yes, yes, yes},
+	{rbac.Update, rbac.User, self, signIn, yes, yes, yes, refused},
+	{rbac.Manage, rbac.User, self, signIn, refused, refused, yes, refused}, // users cannot raise their own privileges
+	{rbac.Delete, rbac.User, self, signIn, refused, refused, yes, refused},
+	{rbac.Create, rbac.APIKey, self, signIn, yes, yes, yes, refused}, // a stolen workspace token cannot create another
+	{rbac.Read, rbac.APIKey, self, signIn, yes, yes, yes, yes},
+	{rbac.Delete, rbac.APIKey, self, signIn, yes, yes, yes, refused},
+	{rbac.Update, rbac.SSHKey, self, signIn, yes, yes, yes, refused},
+	{rbac.Read, rbac.ExternalAuth, self, signIn, yes, yes, yes, yes},
+	{rbac.Update, rbac.ExternalAuth, self, signIn, yes, yes, yes, refused}, // a template cannot sign its owner in elsewhere
+	{rbac.Delete, rbac.ExternalAuth, self, signIn, yes, yes, yes, refused},
+	{rbac.Create, rbac.Workspace, self, signIn, yes, yes, yes, yes},
+	{rbac.Connect, rbac.Workspace, self, signIn, yes, yes, yes, yes},
+	{rbac.Connect, rbac.Agent, self, signIn, yes, yes, yes, yes},
+	{rbac.Delete, rbac.Workspace, self, signIn, yes, yes, yes, yes},
+	{rbac.Update, rbac.WorkspaceBuild, self, signIn, yes, yes, yes, yes},
+	{rbac.Read, rbac.WorkspaceState, self, signIn, invisible, invisible, yes, invisible},
+	{rbac.Connect, rbac.Mesh, self, signIn, yes, yes, yes, yes},
+
+	// The attacker: a member, and another user's objects.
+	{rbac.Read, rbac.User, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Update, rbac.User, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Manage, rbac.User, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Read, rbac.APIKey, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Create, rbac.APIKey, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Read, rbac.SSHKey, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Read, rbac.ExternalAuth, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Update, rbac.ExternalAuth, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Read, rbac.Workspace, other, signIn, invisible, yes, yes, yes},
+	{rbac.Create, rbac.Workspace, other, signIn, invisible, refused, yes, refused},
+	{rbac.Update, rbac.Workspace, other, signIn, invisible, refused, yes, refused},
+	{rbac.Connect, rbac.Workspace, other, signIn, invisible, refused, refused, refused},
+	{rbac.Connect, rbac.Agent, other, signIn, invisible, refused, refused, refused},
+	{rbac.Read, rbac.WorkspaceBuild, other, signIn, invisible, yes, yes, yes},
+	{rbac.Update, rbac.WorkspaceBuild, other, signIn, invisible, refused, yes, refused},
+	{rbac.Read, rbac.WorkspaceState, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Update, rbac.WorkspaceState, other, signIn, invisible, invisible, yes, invisible},
+	{rbac.Read, rbac.OrganizationMember, other, signIn, yes, yes, yes, yes},
+
+	// The deployment's objects.
+	{rbac.Read, rbac.Template, uuid.Nil, signIn, yes, yes, yes, yes},
+	{rbac.Create, rbac.Template, uuid.Nil, signIn, refused, yes, yes, yes},
+	{rbac.Update, rbac.TemplateVersion, uuid.Nil, signIn, refused, yes, yes, yes},
+	{rbac.Delete, rbac.Template, uuid.Nil, signIn, refused, yes, yes, yes},
+	{rbac.Read, rbac.File, other, signIn, invisible, yes, yes, yes},
+	{rbac.Create, rbac.File, self, signIn, refused, yes, yes, yes},
+	{rbac.Read, rbac.ProvisionerDaemon, uuid.Nil, signIn, invisible, yes, yes, yes},
+	{rbac.Read, rbac.ProvisionerDaemon, self, signIn, yes, yes, yes, yes},
+	{rbac.Create, rbac.ProvisionerDaemon, uuid.Nil, signIn, invisible, yes, yes, refused},
+	{rbac.Create, rbac.ProvisionerDaemon, self, signIn, yes, yes, yes, refused},
+	{rbac.Create, rbac.ProvisionerKey, uuid.Nil, signIn, invisible, yes, yes, refused},
+	{rbac.Update, rbac.ProvisionerJob, other, signIn, invisible, yes, yes, yes},
+	{rbac.Read, rbac.Deployment, uuid.Nil, signIn, invisible, invisible, yes, invisible},
+	{rbac.Read, rbac.Mesh, uuid.Nil, signIn, invisible, invisible, yes, invisible},
+	{rbac.Read, rbac.Organization, uuid.Nil, signIn, yes, yes, yes, yes},
+
+	// No actor may do what the table does not list.
+	{rbac.Connect, rbac.Template, uuid.Nil, signIn, refused, refused, refused, refused},
+	{rbac.Read, rbac.Resource("unknown"), uuid.Nil, signIn, invisible, invisible, invisible, invisible},
+}
+
 // TestMay checks the permission table as seen from outside: actor, action, owner and answer. The code "" means allowed.
 func TestMay(t *testing.T) {
 	t.Parallel()
-	const (
-		yes       = fault.Code("")
-		invisible = fault.NotFound
-		refused   = fault.Forbidden
-		signIn    = fault.Unauthenticated
-	)
-	for _, row := range []struct {
-		action   rbac.Action
-		resource rbac.Resource
-		whose    uuid.UUID
-
-		nobody, member, templateAdmin, owner, ownerInside fault.Code
-	}{
-		// A member and their own objects.
-		{rbac.Read, rbac.User, self, signIn, yes, yes, yes, yes},
-		{rbac.Update, rbac.User, self, signIn, yes, yes, yes, refused},
-		{rbac.Manage, rbac.User, self, signIn, refused, refused, yes, refused}, // users cannot raise their own privileges
-		{rbac.Delete, rbac.User, self, signIn, refused, refused, yes, refused},
-		{rbac.Create, rbac.APIKey, self, signIn, yes, yes, yes, refused}, // a stolen workspace token cannot create another
-		{rbac.Read, rbac.APIKey, self, signIn, yes, yes, yes, yes},
-		{rbac.Delete, rbac.APIKey, self, signIn, yes, yes, yes, refused},
-		{rbac.Update, rbac.SSHKey, self, signIn, yes, yes, yes, refused},
-		{rbac.Read, rbac.ExternalAuth, self, signIn, yes, yes, yes, yes},
-		{rbac.Update, rbac.ExternalAuth, self, signIn, yes, yes, yes, refused}, // a template cannot sign its owner in elsewhere
-		{rbac.Delete, rbac.ExternalAuth, self, signIn, yes, yes, yes, refused},
-		{rbac.Create, rbac.Workspace, self, signIn, yes, yes, yes, yes},
-		{rbac.Connect, rbac.Workspace, self, signIn, yes, yes, yes, yes},
-		{rbac.Connect, rbac.Agent, self, signIn, yes, yes, yes, yes},
-		{rbac.Delete, rbac.Workspace, self, signIn, yes, yes, yes, yes},
-		{rbac.Update, rbac.WorkspaceBuild, self, signIn, yes, yes, yes, yes},
-		{rbac.Read, rbac.WorkspaceState, self, signIn, invisible, invisible, yes, invisible},
-		{rbac.Connect, rbac.Mesh, self, signIn, yes, yes, yes, yes},
-
-		// The attacker: a member, and another user's objects.
-		{rbac.Read, rbac.User, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Update, rbac.User, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Manage, rbac.User, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Read, rbac.APIKey, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Create, rbac.APIKey, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Read, rbac.SSHKey, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Read, rbac.ExternalAuth, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Update, rbac.ExternalAuth, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Read, rbac.Workspace, other, signIn, invisible, yes, yes, yes},
-		{rbac.Create, rbac.Workspace, other, signIn, invisible, refused, yes, refused},
-		{rbac.Update, rbac.Workspace, other, signIn, invisible, refused, yes, refused},
-		{rbac.Connect, rbac.Workspace, other, signIn, invisible, refused, refused, refused},
-		{rbac.Connect, rbac.Agent, other, signIn, invisible, refused, refused, refused},
-		{rbac.Read, rbac.WorkspaceBuild, other, signIn, invisible, yes, yes, yes},
-		{rbac.Update, rbac.WorkspaceBuild, other, signIn, invisible, refused, yes, refused},
-		{rbac.Read, rbac.WorkspaceState, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Update, rbac.WorkspaceState, other, signIn, invisible, invisible, yes, invisible},
-		{rbac.Read, rbac.OrganizationMember, other, signIn, yes, yes, yes, yes},
-
-		// The deployment's objects.
-		{rbac.Read, rbac.Template, uuid.Nil, signIn, yes, yes, yes, yes},
-		{rbac.Create, rbac.Template, uuid.Nil, signIn, refused, yes, yes, yes},
-		{rbac.Update, rbac.TemplateVersion, uuid.Nil, signIn, refused, yes, yes, yes},
-		{rbac.Delete, rbac.Template, uuid.Nil, signIn, refused, yes, yes, yes},
-		{rbac.Read, rbac.File, other, signIn, invisible, yes, yes, yes},
-		{rbac.Create, rbac.File, self, signIn, refused, yes, yes, yes},
-		{rbac.Read, rbac.ProvisionerDaemon, uuid.Nil, signIn, invisible, yes, yes, yes},
-		{rbac.Read, rbac.ProvisionerDaemon, self, signIn, yes, yes, yes, yes},
-		{rbac.Create, rbac.ProvisionerDaemon, uuid.Nil, signIn, invisible, yes, yes, refused},
-		{rbac.Create, rbac.ProvisionerDaemon, self, signIn, yes, yes, yes, refused},
-		{rbac.Create, rbac.ProvisionerKey, uuid.Nil, signIn, invisible, yes, yes, refused},
-		{rbac.Update, rbac.ProvisionerJob, other, signIn, invisible, yes, yes, yes},
-		{rbac.Read, rbac.Deployment, uuid.Nil, signIn, invisible, invisible, yes, invisible},
-		{rbac.Read, rbac.Mesh, uuid.Nil, signIn, invisible, invisible, yes, invisible},
-		{rbac.Read, rbac.Organization, uuid.Nil, signIn, yes, yes, yes, yes},
-
-		// No actor may do what the table does not list.
-		{rbac.Connect, rbac.Template, uuid.Nil, signIn, refused, refused, refused, refused},
-		{rbac.Read, rbac.Resource("unknown"), uuid.Nil, signIn, invisible, invisible, invisible, invisible},
-	} {
+	for _, row := range mays {
 		for _, who := range []struct {
 			name  string
 			actor rbac.Actor

@@ -23,6 +23,27 @@ var elsewhere = map[string]string{
 	"ImportResult.names_owner_oidc_access_token": "builds give it then: TestBuildToken in coderd/signin",
 }
 
+// complete has a value in every field.
+var complete = &provisionerpb.ImportResult{
+	Readme: "# hello", WorkspaceTags: map[string]string{"a": "b"},
+	Variables: []*provisionerpb.TemplateVariable{{Name: "v", Description: "d", Type: "string", DefaultValue: "x"}},
+	Parameters: []*provisionerpb.Parameter{
+		{
+			Name: "n", DisplayName: "N", Description: "d", Type: "number", FormType: "input", DefaultValue: "1", Icon: "/icon/x.svg", Order: 1, Styling: "{}",
+			Options:    []*provisionerpb.ParameterOption{{Name: "o", Description: "d", Value: "1", Icon: "/icon/x.svg"}},
+			Validation: &provisionerpb.ParameterValidation{Regex: "1", Error: "e", Min: ptr[int64](1), Max: ptr[int64](9), Monotonic: "increasing"},
+		},
+		{Name: "last", Type: "string", Order: 2},
+	},
+	Presets: []*provisionerpb.Preset{{
+		Name: "p", Description: "d", Icon: "/icon/x.svg", Parameters: []*provisionerpb.ParameterValue{{Name: "n", Value: "1"}},
+		Prebuilds: &provisionerpb.Prebuilds{
+			Instances: 1, TtlSeconds: 60, Timezone: "UTC", Schedule: []*provisionerpb.PrebuildSchedule{{Cron: "* 8-18 * * 1-5", Instances: 2}},
+		},
+	}},
+	ExternalAuth: []*provisionerpb.ExternalAuth{{Id: "github"}},
+}
+
 // TestEveryFieldArrives changes each field of what an import finds: users must see the difference. The provisioner's TestReference checks that
 // these fields have all attributes of the coder provider's data sources.
 func TestEveryFieldArrives(t *testing.T) {
@@ -30,25 +51,6 @@ func TestEveryFieldArrives(t *testing.T) {
 	w := coderdtest.New(t, coderdtest.GitHub)
 	w.Daemon()
 	tom := w.As("tom")
-	example := &provisionerpb.ImportResult{
-		Readme: "# hello", WorkspaceTags: map[string]string{"a": "b"},
-		Variables: []*provisionerpb.TemplateVariable{{Name: "v", Description: "d", Type: "string", DefaultValue: "x"}},
-		Parameters: []*provisionerpb.Parameter{
-			{
-				Name: "n", DisplayName: "N", Description: "d", Type: "number", FormType: "input", DefaultValue: "1", Icon: "/icon/x.svg", Order: 1, Styling: "{}",
-				Options:    []*provisionerpb.ParameterOption{{Name: "o", Description: "d", Value: "1", Icon: "/icon/x.svg"}},
-				Validation: &provisionerpb.ParameterValidation{Regex: "1", Error: "e", Min: ptr[int64](1), Max: ptr[int64](9), Monotonic: "increasing"},
-			},
-			{Name: "last", Type: "string", Order: 2},
-		},
-		Presets: []*provisionerpb.Preset{{
-			Name: "p", Description: "d", Icon: "/icon/x.svg", Parameters: []*provisionerpb.ParameterValue{{Name: "n", Value: "1"}},
-			Prebuilds: &provisionerpb.Prebuilds{
-				Instances: 1, TtlSeconds: 60, Timezone: "UTC", Schedule: []*provisionerpb.PrebuildSchedule{{Cron: "* 8-18 * * 1-5", Instances: 2}},
-			},
-		}},
-		ExternalAuth: []*provisionerpb.ExternalAuth{{Id: "github"}},
-	}
 	shown := func(found *provisionerpb.ImportResult) string {
 		t.Helper()
 		v, err := tom.CreateTemplateVersion(t.Context(), "default", sdk.CreateTemplateVersionRequest{FileID: w.File("tom")})
@@ -90,10 +92,10 @@ func TestEveryFieldArrives(t *testing.T) {
 		}
 		return string(text)
 	}
-	before := shown(example)
+	before := shown(complete)
 	tried := map[string]bool{}
 	others := map[string]string{"Parameter.styling": `{"disabled": true}`, "Parameter.type": "string", "ParameterValidation.monotonic": "decreasing", "ExternalAuth.id": "gitlab"}
-	for field, altered := range coderdtest.Altered(example, others) {
+	for field, altered := range coderdtest.Altered(complete, others) {
 		tried[field] = true
 		if field == "ImportResult.computed_tags" {
 			continue // the import fails

@@ -93,6 +93,92 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+type values = []sdk.ParameterValue
+
+// resolutions are values from several places for the parameters of TestResolve, and which of them a build gets or which fields are refused.
+var resolutions = []struct {
+	name    string
+	from    templates.Values
+	want    values
+	refused []string
+}{
+	{
+		name: "defaults",
+		from: templates.Values{Given: values{{Name: "image", Value: "debian"}}},
+		want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "eu"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "debian"}},
+	},
+	{name: "required is missing", refused: []string{"image"}},
+	{
+		name:    "everything is wrong",
+		from:    templates.Values{Given: values{{Name: "cpus", Value: "9"}, {Name: "region", Value: "mars"}, {Name: "color", Value: "red"}}},
+		refused: []string{"color", "cpus", "region", "image"},
+	},
+	{
+		name:    "given twice",
+		from:    templates.Values{Given: values{{Name: "image", Value: "a"}, {Name: "image", Value: "b"}}},
+		refused: []string{"image"},
+	},
+	{
+		name: "given, then preset, then previous, then default",
+		from: templates.Values{
+			Given:    values{{Name: "image", Value: "given"}},
+			Preset:   values{{Name: "image", Value: "preset"}, {Name: "cpus", Value: "4"}},
+			Previous: values{{Name: "image", Value: "previous"}, {Name: "cpus", Value: "3"}, {Name: "region", Value: "us"}},
+		},
+		want: values{{Name: "cpus", Value: "4"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "given"}},
+	},
+	{
+		name:    "immutable changes",
+		from:    templates.Values{Given: values{{Name: "region", Value: "us"}}, Previous: values{{Name: "region", Value: "eu"}, {Name: "image", Value: "x"}}},
+		refused: []string{"region"},
+	},
+	{
+		name: "immutable given again",
+		from: templates.Values{Given: values{{Name: "region", Value: "us"}}, Previous: values{{Name: "region", Value: "us"}, {Name: "image", Value: "x"}}},
+		want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
+	},
+	{
+		name: "immutable is new",
+		from: templates.Values{Given: values{{Name: "region", Value: "us"}}, Previous: values{{Name: "image", Value: "x"}}},
+		want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
+	},
+	{
+		name: "immutable, no longer possible, is replaced",
+		from: templates.Values{Given: values{{Name: "region", Value: "us"}}, Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
+		want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
+	},
+	{
+		name:    "immutable, no longer possible, is replaced by something possible",
+		from:    templates.Values{Given: values{{Name: "region", Value: "pluto"}}, Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
+		refused: []string{"region"},
+	},
+	{
+		name:    "immutable, no longer possible, stays without a choice",
+		from:    templates.Values{Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
+		refused: []string{"region"},
+	},
+	{
+		name: "ephemeral is not carried over",
+		from: templates.Values{Previous: values{{Name: "branch", Value: "feature"}, {Name: "image", Value: "x"}}},
+		want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "eu"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
+	},
+	{
+		name:    "previous does not fit any more",
+		from:    templates.Values{Previous: values{{Name: "cpus", Value: "16"}, {Name: "image", Value: "x"}}},
+		refused: []string{"cpus"},
+	},
+	{
+		name: "ending carries on whatever there is",
+		from: templates.Values{Ending: true, Previous: values{{Name: "cpus", Value: "16"}, {Name: "region", Value: "mars"}}},
+		want: values{{Name: "cpus", Value: "16"}, {Name: "region", Value: "mars"}, {Name: "branch", Value: "main"}, {Name: "image"}},
+	},
+	{
+		name:    "ending checks what is given",
+		from:    templates.Values{Ending: true, Given: values{{Name: "cpus", Value: "99"}}},
+		refused: []string{"cpus"},
+	},
+}
+
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	parameters := []sdk.TemplateVersionParameter{
@@ -105,89 +191,7 @@ func TestResolve(t *testing.T) {
 	for _, p := range parameters {
 		definitions = append(definitions, templates.Definition{TemplateVersionParameter: p})
 	}
-	type values = []sdk.ParameterValue
-	for _, tt := range []struct {
-		name    string
-		from    templates.Values
-		want    values
-		refused []string
-	}{
-		{
-			name: "defaults",
-			from: templates.Values{Given: values{{Name: "image", Value: "debian"}}},
-			want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "eu"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "debian"}},
-		},
-		{name: "required is missing", refused: []string{"image"}},
-		{
-			name:    "everything is wrong",
-			from:    templates.Values{Given: values{{Name: "cpus", Value: "9"}, {Name: "region", Value: "mars"}, {Name: "color", Value: "red"}}},
-			refused: []string{"color", "cpus", "region", "image"},
-		},
-		{
-			name:    "given twice",
-			from:    templates.Values{Given: values{{Name: "image", Value: "a"}, {Name: "image", Value: "b"}}},
-			refused: []string{"image"},
-		},
-		{
-			name: "given, then preset, then previous, then default",
-			from: templates.Values{
-				Given:    values{{Name: "image", Value: "given"}},
-				Preset:   values{{Name: "image", Value: "preset"}, {Name: "cpus", Value: "4"}},
-				Previous: values{{Name: "image", Value: "previous"}, {Name: "cpus", Value: "3"}, {Name: "region", Value: "us"}},
-			},
-			want: values{{Name: "cpus", Value: "4"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "given"}},
-		},
-		{
-			name:    "immutable changes",
-			from:    templates.Values{Given: values{{Name: "region", Value: "us"}}, Previous: values{{Name: "region", Value: "eu"}, {Name: "image", Value: "x"}}},
-			refused: []string{"region"},
-		},
-		{
-			name: "immutable given again",
-			from: templates.Values{Given: values{{Name: "region", Value: "us"}}, Previous: values{{Name: "region", Value: "us"}, {Name: "image", Value: "x"}}},
-			want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
-		},
-		{
-			name: "immutable is new",
-			from: templates.Values{Given: values{{Name: "region", Value: "us"}}, Previous: values{{Name: "image", Value: "x"}}},
-			want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
-		},
-		{
-			name: "immutable, no longer possible, is replaced",
-			from: templates.Values{Given: values{{Name: "region", Value: "us"}}, Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
-			want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "us"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
-		},
-		{
-			name:    "immutable, no longer possible, is replaced by something possible",
-			from:    templates.Values{Given: values{{Name: "region", Value: "pluto"}}, Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
-			refused: []string{"region"},
-		},
-		{
-			name:    "immutable, no longer possible, stays without a choice",
-			from:    templates.Values{Previous: values{{Name: "region", Value: "mars"}, {Name: "image", Value: "x"}}},
-			refused: []string{"region"},
-		},
-		{
-			name: "ephemeral is not carried over",
-			from: templates.Values{Previous: values{{Name: "branch", Value: "feature"}, {Name: "image", Value: "x"}}},
-			want: values{{Name: "cpus", Value: "2"}, {Name: "region", Value: "eu"}, {Name: "branch", Value: "main"}, {Name: "image", Value: "x"}},
-		},
-		{
-			name:    "previous does not fit any more",
-			from:    templates.Values{Previous: values{{Name: "cpus", Value: "16"}, {Name: "image", Value: "x"}}},
-			refused: []string{"cpus"},
-		},
-		{
-			name: "ending carries on whatever there is",
-			from: templates.Values{Ending: true, Previous: values{{Name: "cpus", Value: "16"}, {Name: "region", Value: "mars"}}},
-			want: values{{Name: "cpus", Value: "16"}, {Name: "region", Value: "mars"}, {Name: "branch", Value: "main"}, {Name: "image"}},
-		},
-		{
-			name:    "ending checks what is given",
-			from:    templates.Values{Ending: true, Given: values{{Name: "cpus", Value: "99"}}},
-			refused: []string{"cpus"},
-		},
-	} {
+	for _, tt := range resolutions {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := templates.Resolve(definitions, tt.from)
