@@ -251,19 +251,16 @@ func (w *world) claim(as, owner string) {
 	}
 }
 
-// TestCredentialsNeedConsent walks every kind of credential and everybody and everything that starts a workspace: only what follows from the owner's
-// own start gets any.
-func TestCredentialsNeedConsent(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	// Each starter leaves a start as the next job of the user's workspace.
-	type starter struct {
-		what  string
-		start func(user string)
-		all   bool // the workspace gets every kind; otherwise none
-	}
+// starter leaves a start as the next job of the user's workspace.
+type starter struct {
+	what  string
+	start func(user string)
+	all   bool // the workspace gets every kind of credentials; otherwise none
+}
+
+func (w *world) starters() []starter {
 	start := sdk.CreateBuildRequest{Transition: sdk.TransitionStart}
-	for i, s := range []starter{
+	return []starter{
 		// Others, or no one's hands.
 		{"an administrator of the organization creates it", func(user string) { w.createFor(w.As("oscar"), user, "dev") }, false},
 		{"an owner of the deployment creates it", func(user string) { w.createFor(w.As("olga"), user, "dev") }, false},
@@ -319,7 +316,15 @@ func TestCredentialsNeedConsent(t *testing.T) {
 		// Last, because every look at schedules now also makes prebuilt workspaces.
 		{"an administrator claims a prebuilt workspace for the user", func(user string) { w.prebuild(); w.claim("olga", user) }, false},
 		{"the user claims a prebuilt workspace", func(user string) { w.prebuild(); w.claim(user, sdk.Me) }, true},
-	} {
+	}
+}
+
+// TestCredentialsNeedConsent walks every kind of credential and everybody and everything that starts a workspace: only what follows from the owner's
+// own start gets any.
+func TestCredentialsNeedConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i, s := range w.starters() {
 		user := "user" + string(rune('a'+i))
 		w.victim(user)
 		s.start(user)

@@ -169,13 +169,10 @@ func dial(t *testing.T, s *httptest.Server, text string) net.Conn {
 	return conn
 }
 
-// TestBodyDeadline checks that the server waits for an endless body no longer than its deadline, whether or not the handler
-// reads it.
-func TestBodyDeadline(t *testing.T) {
-	t.Parallel()
-	const timeout = 50 * time.Millisecond
-	mux := newMux(t, io.Discard)
-	read := make(chan error, 8)
+// readers is a mux whose routes read bodies in each of the ways that there are, and report how that ended.
+func readers(t *testing.T, timeout time.Duration) (mux *httpapi.Mux, read chan error) {
+	t.Helper()
+	mux, read = newMux(t, io.Discard), make(chan error, 8)
 	mux.Handle("POST /read", rbac.Public, func(w http.ResponseWriter, r *http.Request) error {
 		var v map[string]any
 		err := httpapi.Read(w, r, &v)
@@ -219,50 +216,64 @@ func TestBodyDeadline(t *testing.T) {
 		read <- err
 		return httpapi.Write(w, http.StatusOK, len(data))
 	})
+	return mux, read
+}
+
+// TestBodyDeadline checks that the server waits for an endless body no longer than its deadline, whether or not the handler
+// reads it.
+func TestBodyDeadline(t *testing.T) {
+	t.Parallel()
+	const timeout = 50 * time.Millisecond
+	mux, read := readers(t, timeout)
 	s := httptest.NewServer(httpapi.BoundBodies(mux, timeout))
 	defer s.Close()
 
-	for _, path := range []string{"/read", "/upload", "/ignore"} {
-		conn := dial(t, s, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
-		if _, err := io.ReadAll(conn); err != nil { // until the server closes the connection
-			t.Errorf("%s: %v", path, err)
-		}
-		if path == "/ignore" {
-			continue
-		}
-		if err := <-read; err == nil {
-			t.Errorf("%s: a body without an end was read", path)
-		}
-	}
-	for path, want := range map[string]string{"POST /think": `"thought"`, "GET /stream": `"streamed"`} {
-		length := ""
-		if strings.HasPrefix(path, "POST") {
-			length = "Content-Length: 2\r\n\r\n{}"
-		} else {
-			length = "\r\n"
-		}
-		answer, err := io.ReadAll(dial(t, s, path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"+length))
-		if err != nil || !strings.Contains(string(answer), want) {
-			t.Errorf("%s: got %q, %v", path, answer, err)
-		}
-	}
-	// Bodies that keep arriving are accepted, and so are two requests on one connection.
-	for _, path := range []string{"/upload", "/forever"} {
-		conn := dial(t, s, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n")
-		ticker := time.NewTicker(timeout / 4)
-		defer ticker.Stop()
-		for range 8 {
-			<-ticker.C
-			if _, err := io.WriteString(conn, "x"); err != nil {
-				t.Fatal(err)
+	t.Run("a body without an end", func(t *testing.T) {
+		for _, path := range []string{"/read", "/upload", "/ignore"} {
+			conn := dial(t, s, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+			if _, err := io.ReadAll(conn); err != nil { // until the server closes the connection
+				t.Errorf("%s: %v", path, err)
+			}
+			if path == "/ignore" {
+				continue
+			}
+			if err := <-read; err == nil {
+				t.Errorf("%s: a body without an end was read", path)
 			}
 		}
-		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil || res.StatusCode != 200 {
-			t.Errorf("%s in pieces: %+v, %v", path, res, err)
+	})
+	t.Run("an answer that takes long", func(t *testing.T) {
+		for path, want := range map[string]string{"POST /think": `"thought"`, "GET /stream": `"streamed"`} {
+			length := ""
+			if strings.HasPrefix(path, "POST") {
+				length = "Content-Length: 2\r\n\r\n{}"
+			} else {
+				length = "\r\n"
+			}
+			answer, err := io.ReadAll(dial(t, s, path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"+length))
+			if err != nil || !strings.Contains(string(answer), want) {
+				t.Errorf("%s: got %q, %v", path, answer, err)
+			}
 		}
-		if err := <-read; err != nil {
-			t.Errorf("%s in pieces: %v", path, err)
+	})
+	t.Run("a body that keeps arriving", func(t *testing.T) {
+		for _, path := range []string{"/upload", "/forever"} {
+			conn := dial(t, s, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n")
+			ticker := time.NewTicker(timeout / 4)
+			defer ticker.Stop()
+			for range 8 {
+				<-ticker.C
+				if _, err := io.WriteString(conn, "x"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || res.StatusCode != 200 {
+				t.Errorf("%s in pieces: %+v, %v", path, res, err)
+			}
+			if err := <-read; err != nil {
+				t.Errorf("%s in pieces: %v", path, err)
+			}
 		}
-	}
+	})
 }

@@ -6,11 +6,28 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 )
+
+// signIn signs an owner in with an identity provider, whose login is encrypted with a keyring.
+func (b *builds) signIn(o owner, r *states.Keyring) {
+	b.exec("UPDATE users SET login_type = 'oidc' WHERE id = $1", o.user)
+	b.exec("INSERT INTO external_auth_links (user_id, provider_id, tokens, refreshable) VALUES ($1, 'sign-in:oidc', $2, true)", o.user,
+		r.SealSecret(states.LoginPlace(o.user, "sign-in:oidc"), []byte("x")))
+	b.exec("INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at) "+
+		"VALUES ($1::text, $2, sha256($1::text::bytea), 'session', 3600, now() + interval '1 hour')", o.name[:10], o.user)
+}
+
+// signedIn reports whether the owner's session is valid.
+func (b *builds) signedIn(o owner) (valid bool) {
+	b.t.Helper()
+	if err := b.db.Pool.QueryRow(b.t.Context(), "SELECT expires_at > now() FROM api_keys WHERE user_id = $1", o.user).Scan(&valid); err != nil {
+		b.t.Fatal(err)
+	}
+	return valid
+}
 
 // TestForget checks that an operator can continue without a key that is lost for good: what can be made again is deleted, states and users'
 // secrets stay as they are and say so, and nothing under another key changes.
@@ -20,12 +37,8 @@ func TestForget(t *testing.T) {
 	all := allKinds(t, b)
 	old, fresh := ring(t, 1), ring(t, 2)
 	ann, bob := b.fill(old), b.fill(fresh)
-	for _, o := range []owner{ann, bob} { // both sign in with an identity provider
-		r := map[bool]*states.Keyring{true: old, false: fresh}[o == ann]
-		b.exec("UPDATE users SET login_type = 'oidc' WHERE id = $1", o.user)
-		b.exec("INSERT INTO external_auth_links (user_id, provider_id, tokens, refreshable) VALUES ($1, 'sign-in:oidc', $2, true)", o.user, r.SealSecret(states.LoginPlace(o.user, "sign-in:oidc"), []byte("x")))
-		b.exec("INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at) VALUES ($1::text, $2, sha256($1::text::bytea), 'session', 3600, now() + interval '1 hour')", o.name[:10], o.user)
-	}
+	b.signIn(ann, old)
+	b.signIn(bob, fresh)
 	lost, kept := b.stored(ann), b.stored(bob)
 	id := old.IDs()[0]
 	if err := fresh.Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), id+" (external logins: 2, user secrets: 1, SSH keys: 1") {
@@ -77,15 +90,7 @@ func TestForget(t *testing.T) {
 	if diff := cmp.Diff(kept, b.stored(bob)); diff != "" {
 		t.Errorf("values under the other key were changed: %s", diff)
 	}
-	sessions := map[uuid.UUID]bool{}
-	for _, o := range []owner{ann, bob} {
-		var valid bool
-		if err := b.db.Pool.QueryRow(t.Context(), "SELECT expires_at > now() FROM api_keys WHERE user_id = $1", o.user).Scan(&valid); err != nil {
-			t.Fatal(err)
-		}
-		sessions[o.user] = valid
-	}
-	if sessions[ann.user] || !sessions[bob.user] {
+	if b.signedIn(ann) || !b.signedIn(bob) {
 		t.Error("only the session whose sign-in was lost must end")
 	}
 	// The key was found: what stayed is readable, and is encrypted with the first key again.
