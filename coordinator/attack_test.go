@@ -123,76 +123,83 @@ func isPeer(id uuid.UUID) func(coordinator.ServerMessage) bool {
 }
 func isRefused(m coordinator.ServerMessage) bool { return m.Refused != nil }
 
+// attackerKey is the key of an attacker's node.
+var attackerKey = key(999)
+
+// mallory is an honest announcement of the attacker's node.
+func mallory(w *wire) tailnet.NodeInfo { return info(w.p, w.key, 1) }
+
+// attacks are what an attacker with a credential of their own does. Agent 1 is the victim.
+var attacks = map[string]struct {
+	credential string
+	do         func(w *wire)
+	code       fault.Code // of the error that ends the connection; empty if the connection stays open
+}{
+	"announces a foreign id": {"mallory", func(w *wire) {
+		n := mallory(w)
+		n.ID = agent(1).ID
+		w.say(coordinator.ClientMessage{Node: &n})
+	}, fault.Forbidden},
+	"announces a foreign key": {"mallory", func(w *wire) {
+		n := mallory(w)
+		n.Key = key(100)
+		w.say(coordinator.ClientMessage{Node: &n})
+	}, fault.Forbidden},
+	"agent announces another agent": {"agent 2", func(w *wire) {
+		n := info(agent(1), w.key, 1)
+		w.say(coordinator.ClientMessage{Node: &n})
+	}, fault.Forbidden},
+	"announces an endpoint inside the mesh": {"mallory", func(w *wire) {
+		n := mallory(w)
+		n.Endpoints = []netip.AddrPort{netip.AddrPortFrom(tailnet.Addr(agent(1).ID), 1)}
+		w.say(coordinator.ClientMessage{Node: &n})
+	}, fault.Invalid},
+	"announces too many endpoints": {"mallory", func(w *wire) {
+		n := mallory(w)
+		for i := range coordinator.MaxEndpoints + 1 {
+			n.Endpoints = append(n.Endpoints, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.9"), uint16(i+1)))
+		}
+		w.say(coordinator.ClientMessage{Node: &n})
+	}, fault.Invalid},
+	"is mapped to where it is not": {"mallory", func(w *wire) {
+		n := mallory(w)
+		n.Mapped = netip.MustParseAddrPort("192.0.2.10:9")
+		w.say(coordinator.ClientMessage{Node: &n})
+	}, fault.Invalid},
+	"announces multicast endpoints": {"mallory", func(w *wire) {
+		n := mallory(w)
+		n.Endpoints = []netip.AddrPort{netip.MustParseAddrPort("224.0.0.1:9")}
+		w.say(coordinator.ClientMessage{Node: &n})
+	}, fault.Invalid},
+	"subscribes to a foreign agent": {"mallory", func(w *wire) {
+		w.announce(1)
+		w.subscribe(agent(1).ID)
+		w.wait(isRefused)
+	}, ""},
+	"answers ready for what was not offered": {"mallory", func(w *wire) {
+		w.announce(1)
+		w.ready(agent(1).ID)
+		w.ready(client(1).ID)
+		w.subscribe(agent(1).ID)
+		w.wait(isRefused)
+	}, ""},
+	"unsubscribes what is not its own": {"mallory", func(w *wire) {
+		w.unsubscribe(agent(1).ID)
+		w.subscribe(agent(1).ID)
+		w.wait(isRefused)
+	}, ""},
+	"subscribes to itself": {"mallory", func(w *wire) { w.subscribe(w.p.ID) }, fault.Invalid},
+	"garbage":              {"mallory", func(w *wire) { w.sayRaw([]byte("\x00\xff{{{")) }, fault.Invalid},
+	"two messages in one":  {"mallory", func(w *wire) { w.sayRaw([]byte(`{"bye":{}}{"bye":{}}`)) }, fault.Invalid},
+	"nothing in a message": {"mallory", func(w *wire) { w.sayRaw([]byte(`{}`)) }, fault.Invalid},
+	"unknown message":      {"mallory", func(w *wire) { w.sayRaw([]byte(`{"sudo":{}}`)) }, fault.Invalid},
+	"deep nesting":         {"mallory", func(w *wire) { w.sayRaw([]byte(strings.Repeat("[", 15000))) }, fault.Invalid},
+}
+
 // TestAttackers tries each attack of a hostile participant beside two honest ones, who must notice nothing.
 func TestAttackers(t *testing.T) {
 	t.Parallel()
-	victim, other := agent(1), key(999)
-	mallory := func(w *wire) tailnet.NodeInfo { return info(w.p, w.key, 1) }
-	attacks := map[string]struct {
-		credential string
-		do         func(w *wire)
-		code       fault.Code // of the error that ends the connection; empty if the connection stays open
-	}{
-		"announces a foreign id": {"mallory", func(w *wire) {
-			n := mallory(w)
-			n.ID = victim.ID
-			w.say(coordinator.ClientMessage{Node: &n})
-		}, fault.Forbidden},
-		"announces a foreign key": {"mallory", func(w *wire) {
-			n := mallory(w)
-			n.Key = key(100)
-			w.say(coordinator.ClientMessage{Node: &n})
-		}, fault.Forbidden},
-		"agent announces another agent": {"agent 2", func(w *wire) {
-			n := info(victim, w.key, 1)
-			w.say(coordinator.ClientMessage{Node: &n})
-		}, fault.Forbidden},
-		"announces an endpoint inside the mesh": {"mallory", func(w *wire) {
-			n := mallory(w)
-			n.Endpoints = []netip.AddrPort{netip.AddrPortFrom(tailnet.Addr(victim.ID), 1)}
-			w.say(coordinator.ClientMessage{Node: &n})
-		}, fault.Invalid},
-		"announces too many endpoints": {"mallory", func(w *wire) {
-			n := mallory(w)
-			for i := range coordinator.MaxEndpoints + 1 {
-				n.Endpoints = append(n.Endpoints, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.9"), uint16(i+1)))
-			}
-			w.say(coordinator.ClientMessage{Node: &n})
-		}, fault.Invalid},
-		"is mapped to where it is not": {"mallory", func(w *wire) {
-			n := mallory(w)
-			n.Mapped = netip.MustParseAddrPort("192.0.2.10:9")
-			w.say(coordinator.ClientMessage{Node: &n})
-		}, fault.Invalid},
-		"announces multicast endpoints": {"mallory", func(w *wire) {
-			n := mallory(w)
-			n.Endpoints = []netip.AddrPort{netip.MustParseAddrPort("224.0.0.1:9")}
-			w.say(coordinator.ClientMessage{Node: &n})
-		}, fault.Invalid},
-		"subscribes to a foreign agent": {"mallory", func(w *wire) {
-			w.announce(1)
-			w.subscribe(victim.ID)
-			w.wait(isRefused)
-		}, ""},
-		"answers ready for what was not offered": {"mallory", func(w *wire) {
-			w.announce(1)
-			w.ready(victim.ID)
-			w.ready(client(1).ID)
-			w.subscribe(victim.ID)
-			w.wait(isRefused)
-		}, ""},
-		"unsubscribes what is not its own": {"mallory", func(w *wire) {
-			w.unsubscribe(victim.ID)
-			w.subscribe(victim.ID)
-			w.wait(isRefused)
-		}, ""},
-		"subscribes to itself": {"mallory", func(w *wire) { w.subscribe(w.p.ID) }, fault.Invalid},
-		"garbage":              {"mallory", func(w *wire) { w.sayRaw([]byte("\x00\xff{{{")) }, fault.Invalid},
-		"two messages in one":  {"mallory", func(w *wire) { w.sayRaw([]byte(`{"bye":{}}{"bye":{}}`)) }, fault.Invalid},
-		"nothing in a message": {"mallory", func(w *wire) { w.sayRaw([]byte(`{}`)) }, fault.Invalid},
-		"unknown message":      {"mallory", func(w *wire) { w.sayRaw([]byte(`{"sudo":{}}`)) }, fault.Invalid},
-		"deep nesting":         {"mallory", func(w *wire) { w.sayRaw([]byte(strings.Repeat("[", 15000))) }, fault.Invalid},
-	}
+	victim, other := agent(1), attackerKey
 	for name, attack := range attacks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -174,94 +174,98 @@ func broken(t *testing.T, d *gated, c *participant, direction *stopper) {
 	keeps(t, c, agent(1))
 }
 
-func TestSubscribeAgain(t *testing.T) {
-	t.Parallel()
-	// start returns a client that has been introduced to an agent.
-	start := func(t *testing.T, version int) (*coordinator.Server, *gated, *participant) {
-		s := newServer(t, coordinator.Options{LostTimeout: 10 * time.Minute})
-		join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
-		d := &gated{door: door{p: client(1), server: s}, version: version}
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: d.dial})
-		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		return s, d, c
+// introduced returns a client that has been introduced to an agent.
+func introduced(t *testing.T, version int) (*coordinator.Server, *gated, *participant) {
+	s := newServer(t, coordinator.Options{LostTimeout: 10 * time.Minute})
+	join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+	d := &gated{door: door{p: client(1), server: s}, version: version}
+	c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: d.dial})
+	if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
+		t.Fatal(err)
 	}
-	for name, test := range map[string]func(*testing.T){
-		"the goodbye is on its way": func(t *testing.T) {
-			_, d, c := start(t, 0)
-			d.gate().answers.stop()
-			c.Unsubscribe(agent(1).ID)
-			synctest.Wait()
-			first, second := subscribing(t, c, agent(1)), subscribing(t, c, agent(1))
-			waits(t, first)
-			waits(t, second)
-			d.gate().answers.goOn()
-			for _, done := range []<-chan error{first, second} {
-				if err := <-done; err != nil {
-					t.Fatal(err)
-				}
+	synctest.Wait()
+	return s, d, c
+}
+
+// renewals are ways to give up a subscription and to want it again.
+var renewals = map[string]func(*testing.T){
+	"the goodbye is on its way": func(t *testing.T) {
+		_, d, c := introduced(t, 0)
+		d.gate().answers.stop()
+		c.Unsubscribe(agent(1).ID)
+		synctest.Wait()
+		first, second := subscribing(t, c, agent(1)), subscribing(t, c, agent(1))
+		waits(t, first)
+		waits(t, second)
+		d.gate().answers.goOn()
+		for _, done := range []<-chan error{first, second} {
+			if err := <-done; err != nil {
+				t.Fatal(err)
 			}
-			keeps(t, c, agent(1))
-		},
-		"given up and wanted before the server hears of it": func(t *testing.T) {
-			_, _, c := start(t, 0)
-			for range 3 {
-				c.Unsubscribe(agent(1).ID)
-				if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
-					t.Fatal(err)
-				}
-				keeps(t, c, agent(1))
-			}
-		},
-		"given up again meanwhile": func(t *testing.T) {
-			s, d, c := start(t, 0)
-			d.gate().answers.stop()
+		}
+		keeps(t, c, agent(1))
+	},
+	"given up and wanted before the server hears of it": func(t *testing.T) {
+		_, _, c := introduced(t, 0)
+		for range 3 {
 			c.Unsubscribe(agent(1).ID)
-			synctest.Wait()
-			done := subscribing(t, c, agent(1))
-			waits(t, done)
-			c.Unsubscribe(agent(1).ID)
-			if err := <-done; err == nil {
-				t.Fatal("a subscription that was given up succeeded")
-			}
-			d.gate().answers.goOn()
-			synctest.Wait()
-			if _, ok := c.node.Load().peer(agent(1).ID); ok || s.Stats().Tunnels != 0 {
-				t.Fatalf("the node has the peer: %v; %d tunnels", ok, s.Stats().Tunnels)
-			}
-		},
-		"the connection breaks after the server has heard of it": func(t *testing.T) {
-			_, d, c := start(t, 0)
-			broken(t, d, c, d.gate().answers)
-		},
-		"the connection breaks before the server hears of it": func(t *testing.T) {
-			_, d, c := start(t, 0)
-			broken(t, d, c, d.gate().words)
-		},
-		"the goodbye is lost with the connection": func(t *testing.T) {
-			s, d, c := start(t, 0)
-			d.gate().words.stop()
-			c.Unsubscribe(agent(1).ID)
-			synctest.Wait()
-			d.cut()
-			time.Sleep(time.Second)
-			synctest.Wait()
-			if _, ok := c.node.Load().peer(agent(1).ID); ok || s.Stats().Tunnels != 0 {
-				t.Fatalf("the node has the peer: %v; %d tunnels", ok, s.Stats().Tunnels)
-			}
-		},
-		"a server that does not confirm": func(t *testing.T) {
-			_, _, c := start(t, 2)
-			c.Unsubscribe(agent(1).ID)
-			synctest.Wait()
 			if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
 				t.Fatal(err)
 			}
 			keeps(t, c, agent(1))
-		},
-	} {
+		}
+	},
+	"given up again meanwhile": func(t *testing.T) {
+		s, d, c := introduced(t, 0)
+		d.gate().answers.stop()
+		c.Unsubscribe(agent(1).ID)
+		synctest.Wait()
+		done := subscribing(t, c, agent(1))
+		waits(t, done)
+		c.Unsubscribe(agent(1).ID)
+		if err := <-done; err == nil {
+			t.Fatal("a subscription that was given up succeeded")
+		}
+		d.gate().answers.goOn()
+		synctest.Wait()
+		if _, ok := c.node.Load().peer(agent(1).ID); ok || s.Stats().Tunnels != 0 {
+			t.Fatalf("the node has the peer: %v; %d tunnels", ok, s.Stats().Tunnels)
+		}
+	},
+	"the connection breaks after the server has heard of it": func(t *testing.T) {
+		_, d, c := introduced(t, 0)
+		broken(t, d, c, d.gate().answers)
+	},
+	"the connection breaks before the server hears of it": func(t *testing.T) {
+		_, d, c := introduced(t, 0)
+		broken(t, d, c, d.gate().words)
+	},
+	"the goodbye is lost with the connection": func(t *testing.T) {
+		s, d, c := introduced(t, 0)
+		d.gate().words.stop()
+		c.Unsubscribe(agent(1).ID)
+		synctest.Wait()
+		d.cut()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if _, ok := c.node.Load().peer(agent(1).ID); ok || s.Stats().Tunnels != 0 {
+			t.Fatalf("the node has the peer: %v; %d tunnels", ok, s.Stats().Tunnels)
+		}
+	},
+	"a server that does not confirm": func(t *testing.T) {
+		_, _, c := introduced(t, 2)
+		c.Unsubscribe(agent(1).ID)
+		synctest.Wait()
+		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
+			t.Fatal(err)
+		}
+		keeps(t, c, agent(1))
+	},
+}
+
+func TestSubscribeAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range renewals {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, test)

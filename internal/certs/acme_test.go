@@ -42,6 +42,26 @@ func stored(t *testing.T, dir string) map[string]string {
 	return all
 }
 
+// acmeStore is what a server uses that gets its certificate from an authority, keeps it in a folder, and asks visitors for certificates.
+func acmeStore(t *testing.T, dir, clients string, authority pebbletest.Authority) (*acme.Source, *certs.Store) {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(testWriter{t}, nil))
+	source, err := acme.New(acme.Options{Domains: []string{"Coder.example.com"}, DirectoryURL: authority.DirectoryURL, CAFile: authority.CAFile, Email: "ada@example.com"}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.UseCache(autocert.DirCache(dir))
+	s, err := certs.New(certs.Options{
+		Logger: log, Source: source,
+		// The authority has no client certificate.
+		ClientAuth: "require-and-verify", ClientCAFile: clients,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source, s
+}
+
 // TestACME: a certificate authority issues a certificate by each of the two challenges; another server of the deployment answers the
 // challenges of the first, and then serves the same certificate without asking the authority.
 func TestACME(t *testing.T) {
@@ -65,23 +85,7 @@ func TestACME(t *testing.T) {
 			authority := pebbletest.Start(t, httpPort, tlsPort)
 			people := newAuthority(t)
 			clients := put(t, t.TempDir(), "clients.pem", people.pem)
-			newStore := func() (*acme.Source, *certs.Store) {
-				log := slog.New(slog.NewTextHandler(testWriter{t}, nil))
-				source, err := acme.New(acme.Options{Domains: []string{"Coder.example.com"}, DirectoryURL: authority.DirectoryURL, CAFile: authority.CAFile, Email: "ada@example.com"}, log)
-				if err != nil {
-					t.Fatal(err)
-				}
-				source.UseCache(autocert.DirCache(dir))
-				s, err := certs.New(certs.Options{
-					Logger: log, Source: source,
-					// The authority has no client certificate.
-					ClientAuth: "require-and-verify", ClientCAFile: clients,
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return source, s
-			}
+			newStore := func() (*acme.Source, *certs.Store) { return acmeStore(t, dir, clients, authority) }
 			// The other server has the ports that the authority asks.
 			asker, askerStore := newStore()
 			other, otherStore := newStore()
