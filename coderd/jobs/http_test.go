@@ -78,18 +78,26 @@ func (a api) dial(job uuid.UUID, query string) *websock.Conn {
 	return ws
 }
 
-func TestRoutes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	s := w.api()
+const org = "/api/v2/organizations/default"
+
+// busy is a world with a daemon that runs one of two jobs of ann's until the test ends.
+func busy(t *testing.T) (w *world, s api, running, waiting uuid.UUID) {
+	t.Helper()
+	w = newWorld(t, nil)
+	s = w.api()
 	gate := make(chan struct{})
-	defer close(gate)
+	t.Cleanup(func() { close(gate) })
 	p := w.start("one", nil, &executor{run: blockUntil(gate)}, nil)
 	<-p.Started()
-	running, waiting := w.insert(nil), w.insert(nil)
+	running, waiting = w.insert(nil), w.insert(nil)
 	w.await(running, "running")
-	const org = "/api/v2/organizations/default"
+	return w, s, running, waiting
+}
 
+// TestListsOfJobs checks who sees which jobs, and what a query selects.
+func TestListsOfJobs(t *testing.T) {
+	t.Parallel()
+	w, s, running, waiting := busy(t)
 	var listed []sdk.ProvisionerJob
 	for as, want := range map[string]int{"olga": 2, "ann": 2, "eve": 0} {
 		if status := s.call(as, "GET", org+"/provisionerjobs", &listed); status != 200 || len(listed) != want {
@@ -119,6 +127,12 @@ func TestRoutes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestListsOfDaemons checks who sees which daemons, and what a query selects.
+func TestListsOfDaemons(t *testing.T) {
+	t.Parallel()
+	w, s, running, _ := busy(t)
 	var daemons []sdk.ProvisionerDaemon
 	for query, want := range map[string]int{
 		"tags=" + url.QueryEscape(`{"scope":"organization"}`): 1, "tags=" + url.QueryEscape(`{"region":"eu"}`): 0, "ids=" + uuid.NewString(): 0,
@@ -136,6 +150,20 @@ func TestRoutes(t *testing.T) {
 	} else if d.ServerID == nil || *d.ServerID == uuid.Nil {
 		t.Error("the daemon's server is not named")
 	}
+	// A user who may not see all provisioners sees those that serve this user.
+	own := w.start("anns", map[string]string{"scope": "user", "owner": w.user.String()}, nil, nil)
+	<-own.Started()
+	for who, want := range map[string]int{"eve": 0, "ann": 1, "olga": 2} {
+		var seen []sdk.ProvisionerDaemon
+		if status := s.call(who, "GET", org+"/provisionerdaemons", &seen); status != 200 || len(seen) != want {
+			t.Errorf("%s: status %d, sees %+v", who, status, seen)
+		}
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	w, s, running, waiting := busy(t)
 	for _, c := range []struct {
 		as, method, path string
 		want             int
@@ -154,16 +182,7 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("%s: %s %s: status %d, want %d", c.as, c.method, c.path, got, c.want)
 		}
 	}
-	// A user who may not see all provisioners sees those that serve this user.
-	own := w.start("anns", map[string]string{"scope": "user", "owner": w.user.String()}, nil, nil)
-	<-own.Started()
-	for who, want := range map[string]int{"eve": 0, "ann": 1, "olga": 2} {
-		var seen []sdk.ProvisionerDaemon
-		if status := s.call(who, "GET", org+"/provisionerdaemons", &seen); status != 200 || len(seen) != want {
-			t.Errorf("%s: status %d, sees %+v", who, status, seen)
-		}
-	}
-	own.kill()
+	var daemons []sdk.ProvisionerDaemon
 	w.await(running, "canceled")
 	testwait.Until(w.T, "the daemon's last job is shown", func() error {
 		s.call("olga", "GET", org+"/provisionerdaemons", &daemons)

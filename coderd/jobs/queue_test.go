@@ -119,15 +119,21 @@ func TestFewestRunningFirst(t *testing.T) {
 	}
 }
 
+// cancel cancels a job.
+func (w *world) cancel(id uuid.UUID) {
+	w.T.Helper()
+	if err := w.service.Cancel(w.T.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	t.Run("waiting", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, nil)
 		id := w.insert(nil)
-		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
-			t.Fatal(err)
-		}
+		w.cancel(id)
 		w.await(id, "canceled")
 		p := w.start("one", nil, nil, nil)
 		w.await(w.insert(nil), "succeeded")
@@ -149,9 +155,7 @@ func TestCancel(t *testing.T) {
 		}}, nil)
 		id := w.insert(nil)
 		<-began
-		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
-			t.Fatal(err)
-		}
+		w.cancel(id)
 		w.await(id, "canceled")
 		if diff := cmp.Diff([]string{"result half"}, w.lines(id)); diff != "" {
 			t.Errorf("recorded (-want +got):\n%s", diff)
@@ -168,9 +172,7 @@ func TestCancel(t *testing.T) {
 		}}, nil)
 		id := w.insert(nil)
 		<-began
-		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
-			t.Fatal(err)
-		}
+		w.cancel(id)
 		w.await(id, "succeeded")
 	})
 	t.Run("forced", func(t *testing.T) {
@@ -184,9 +186,7 @@ func TestCancel(t *testing.T) {
 		}}, nil)
 		id := w.insert(nil)
 		<-began
-		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
-			t.Fatal(err)
-		}
+		w.cancel(id)
 		w.await(id, "canceled")
 	})
 	t.Run("while the daemon is away", func(t *testing.T) {
@@ -201,9 +201,7 @@ func TestCancel(t *testing.T) {
 		id := w.insert(nil)
 		<-began
 		p.link.block(true)
-		if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
-			t.Fatal(err)
-		}
+		w.cancel(id)
 		p.link.block(false)
 		w.await(id, "canceled")
 	})
