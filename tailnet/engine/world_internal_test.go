@@ -115,7 +115,7 @@ func relayed(t testing.TB, change func(*Options)) (a, b *Engine) {
 	a, b = newEngine(t, only), newEngine(t, only)
 	for _, e := range []*Engine{a, b} {
 		e.SetRelays([]Relay{relay}, 1)
-		await(t, "the relay is connected", func() bool { return e.RelayStates()[1].Connected })
+		testwait.Until(t, "the relay is connected", connected(e))
 	}
 	a.Upsert(about(b))
 	b.Upsert(about(a))
@@ -128,10 +128,11 @@ func direct(t testing.TB, change func(*Options)) (a, b *Engine) {
 	a, b = newEngine(t, change), newEngine(t, change)
 	a.Upsert(about(b, local(b)))
 	b.Upsert(about(a, local(a)))
-	await(t, "the path is proven at both ends", func() bool {
+	testwait.Until(t, "the path is proven at both ends", func() error {
 		a.Ping(rawOf(b.public), func(Pong) {})
 		b.Ping(rawOf(a.public), func(Pong) {})
-		return a.PeerStates()[rawOf(b.public)].Endpoint.IsValid() && b.PeerStates()[rawOf(a.public)].Endpoint.IsValid()
+		ofA, ofB := a.PeerStates()[rawOf(b.public)], b.PeerStates()[rawOf(a.public)]
+		return testwait.Unless(ofA.Endpoint.IsValid() && ofB.Endpoint.IsValid(), "%+v and %+v", ofA, ofB)
 	})
 	return a, b
 }
