@@ -88,6 +88,108 @@ func (p plan) read(rows map[string]float64, scanned map[string]bool) {
 	}
 }
 
+// checkPlans explains queries, and returns how many. One may read at most so many rows of one table; the count of a search may read every workspace.
+func checkPlans(t *testing.T, conn *pgx.Conn, queries []pgx.TraceQueryStartData, who, what string, most float64, search bool) int {
+	t.Helper()
+	for _, q := range queries {
+		rows, scanned := map[string]float64{}, map[string]bool{}
+		explain(t, conn, q.SQL, q.Args).read(rows, scanned)
+		name, _, _ := strings.Cut(strings.TrimPrefix(q.SQL, "-- name: "), " ")
+		if name == "ListWorkspaceRows" && strings.Contains(what, "sort=") && rows["workspaces"] > 1500 {
+			t.Errorf("%s: %s reads %.0f workspaces, not in the order of an index", what, name, rows["workspaces"])
+		}
+		for _, table := range growing {
+			if scanned[table] && !(search && name == "CountWorkspaceRows") {
+				t.Errorf("%s %s: %s scans %s", who, what, name, table)
+			}
+			if rows[table] > most {
+				t.Errorf("%s %s: %s reads %.0f rows of %s, want at most %.0f", who, what, name, rows[table], table, most)
+			}
+		}
+	}
+	return len(queries)
+}
+
+// answers reports whether a path of the API answers a user.
+func answers(t *testing.T, s *coderdtest.Server, user, path string) bool {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL.String()+"/api/v2/"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Coder-Session-Token", s.Token(user))
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("%s: %d %s, %v", path, answer.StatusCode, text, err)
+		return false
+	}
+	return true
+}
+
+// growing are the tables that grow for years.
+var growing = []string{
+	"workspaces", "workspace_builds", "provisioner_jobs", "provisioner_job_logs", "workspace_resources", "workspace_agents", "workspace_apps", "audit_logs",
+	"connection_logs",
+}
+
+// How many rows a query may read.
+const (
+	mostOwned   = 300    // user1 owns 50 workspaces with 250 builds, and 200 others are shared with user1
+	mostPage    = 350    // pages have at most 100 rows
+	mostCounted = 10_100 // lists of workspaces count all that match, logs up to 10 000
+)
+
+// planned are requests, how many rows of a table one of their queries may read, and whether they search.
+var planned = []struct {
+	who, path string
+	most      float64
+	search    bool
+}{
+	// The first page of the dashboard.
+	{"user1", "users/me", 10, false},
+	{"user1", "workspaces?q=owner:me&limit=100", mostOwned, false},
+	{"user1", "templates", mostCounted, false}, // they count owners of workspaces
+	{"user1", "organizations", 10, false},
+	{"user1", "notifications/inbox?format=plaintext&read_status=all", 10, false},
+	// Lists and single objects.
+	{"user1", "workspaces?limit=100", mostOwned, false},
+	{"user1", "workspaces?q=shared_with_user:me&limit=100", mostOwned, false},
+	{"user1", "users/user1/workspace/NAME", 20, false},
+	{"user1", "workspaces/ID", 20, false},
+	{"user1", "workspaces/ID/builds", 20, false},
+	{"user1", "workspacebuilds/BUILD/logs", mostPage, false},
+	{"user1", "organizations/default/provisionerjobs?limit=100", mostOwned, false},
+	{"olga", "workspaces?limit=25", mostCounted, false},
+	{"olga", "workspaces?limit=100&offset=9900", mostCounted, false},
+	{"olga", "workspaces?limit=100&offset=1000000000", mostCounted, false},
+	{"olga", "workspaces?q=status:running&limit=25", mostCounted, true},
+	{"olga", "workspaces?q=name:ws77&limit=25", mostCounted, true},
+	{"olga", "workspaces?q=owner:user7&limit=25", mostCounted, true},
+	{"olga", "workspaces?q=outdated:true&limit=25", mostCounted, true},
+	{"olga", "workspaces?q=template:template3&limit=25", mostCounted, true},
+	{"olga", "workspaces?sort=name&limit=100&offset=1000", mostCounted, false},
+	{"olga", "workspaces?sort=created&limit=100", mostCounted, false},
+	{"olga", "workspaces?sort=owner&limit=100", mostCounted, false},
+	{"olga", "users?limit=25", mostPage, false},
+	{"olga", "users?sort=seen&limit=25", mostPage, false},
+	{"olga", "users?sort=created&limit=25&offset=100", mostPage, false},
+	{"olga", "templates?sort=users", 2 * mostCounted, false}, // the order and the answer count owners of workspaces
+	{"olga", "templates?sort=updated", mostCounted, false},
+	{"olga", "organizations/default/provisionerjobs?limit=100", mostPage, false},
+	{"olga", "organizations/default/provisionerjobs?status=pending&limit=100", 10, false},
+	{"olga", "organizations/default/provisionerjobs?status=failed&limit=100", 10, false},
+	{"olga", "organizations/default/provisionerjobs?initiator=user7&limit=100", mostPage, false},
+	{"olga", "audit?limit=25", mostCounted, false},
+	{"olga", "audit?q=username:user7&limit=25", mostPage, false},
+	{"olga", "connectionlog?limit=25", mostCounted, false},
+	{"olga", "connectionlog?q=username:user7&limit=25", mostPage, false},
+}
+
 // TestPlans seeds a database as it is after years and checks the plans of what the dashboard's first page requests, of lists, of logs and of
 // the claim of a job: no query reads a table that grows from beginning to end, and each reads about as many rows as it shows.
 func TestPlans(t *testing.T) {
@@ -111,98 +213,19 @@ func TestPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	grow := []string{"workspaces", "workspace_builds", "provisioner_jobs", "provisioner_job_logs", "workspace_resources", "workspace_agents", "workspace_apps", "audit_logs", "connection_logs"}
 	var id, build, name string
 	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT w.id::text, w.latest_build_id::text, w.name FROM workspaces w JOIN users u ON u.id = w.owner_id WHERE u.username = 'user1' LIMIT 1").Scan(&id, &build, &name); err != nil {
 		t.Fatal(err)
 	}
 	s.User("olga")
-	const (
-		owned   = 300    // user1 owns 50 workspaces with 250 builds, and 200 others are shared with user1
-		page    = 350    // pages have at most 100 rows
-		counted = 10_100 // lists of workspaces count all that match, logs up to 10 000
-	)
-	// check explains the queries that were seen. One may read at most so many rows of one table; the count of a search may read every workspace.
-	check := func(who, what string, most float64, search bool) (checked int) {
+	check := func(who, what string, most float64, search bool) int {
 		t.Helper()
-		for _, q := range seen.take() {
-			rows, scanned := map[string]float64{}, map[string]bool{}
-			explain(t, conn.Conn(), q.SQL, q.Args).read(rows, scanned)
-			name, _, _ := strings.Cut(strings.TrimPrefix(q.SQL, "-- name: "), " ")
-			if name == "ListWorkspaceRows" && strings.Contains(what, "sort=") && rows["workspaces"] > 1500 {
-				t.Errorf("%s: %s reads %.0f workspaces, not in the order of an index", what, name, rows["workspaces"])
-			}
-			for _, table := range grow {
-				if scanned[table] && !(search && name == "CountWorkspaceRows") {
-					t.Errorf("%s %s: %s scans %s", who, what, name, table)
-				}
-				if rows[table] > most {
-					t.Errorf("%s %s: %s reads %.0f rows of %s, want at most %.0f", who, what, name, rows[table], table, most)
-				}
-			}
-			checked++
-		}
-		return checked
+		return checkPlans(t, conn.Conn(), seen.take(), who, what, most, search)
 	}
-	for _, tt := range []struct {
-		who, path string
-		most      float64
-		search    bool
-	}{
-		// The first page of the dashboard.
-		{"user1", "users/me", 10, false},
-		{"user1", "workspaces?q=owner:me&limit=100", owned, false},
-		{"user1", "templates", counted, false}, // they count owners of workspaces
-		{"user1", "organizations", 10, false},
-		{"user1", "notifications/inbox?format=plaintext&read_status=all", 10, false},
-		// Lists and single objects.
-		{"user1", "workspaces?limit=100", owned, false},
-		{"user1", "workspaces?q=shared_with_user:me&limit=100", owned, false},
-		{"user1", "users/user1/workspace/NAME", 20, false},
-		{"user1", "workspaces/ID", 20, false},
-		{"user1", "workspaces/ID/builds", 20, false},
-		{"user1", "workspacebuilds/BUILD/logs", page, false},
-		{"user1", "organizations/default/provisionerjobs?limit=100", owned, false},
-		{"olga", "workspaces?limit=25", counted, false},
-		{"olga", "workspaces?limit=100&offset=9900", counted, false},
-		{"olga", "workspaces?limit=100&offset=1000000000", counted, false},
-		{"olga", "workspaces?q=status:running&limit=25", counted, true},
-		{"olga", "workspaces?q=name:ws77&limit=25", counted, true},
-		{"olga", "workspaces?q=owner:user7&limit=25", counted, true},
-		{"olga", "workspaces?q=outdated:true&limit=25", counted, true},
-		{"olga", "workspaces?q=template:template3&limit=25", counted, true},
-		{"olga", "workspaces?sort=name&limit=100&offset=1000", counted, false},
-		{"olga", "workspaces?sort=created&limit=100", counted, false},
-		{"olga", "workspaces?sort=owner&limit=100", counted, false},
-		{"olga", "users?limit=25", page, false},
-		{"olga", "users?sort=seen&limit=25", page, false},
-		{"olga", "users?sort=created&limit=25&offset=100", page, false},
-		{"olga", "templates?sort=users", 2 * counted, false}, // the order and the answer count owners of workspaces
-		{"olga", "templates?sort=updated", counted, false},
-		{"olga", "organizations/default/provisionerjobs?limit=100", page, false},
-		{"olga", "organizations/default/provisionerjobs?status=pending&limit=100", 10, false},
-		{"olga", "organizations/default/provisionerjobs?status=failed&limit=100", 10, false},
-		{"olga", "organizations/default/provisionerjobs?initiator=user7&limit=100", page, false},
-		{"olga", "audit?limit=25", counted, false},
-		{"olga", "audit?q=username:user7&limit=25", page, false},
-		{"olga", "connectionlog?limit=25", counted, false},
-		{"olga", "connectionlog?q=username:user7&limit=25", page, false},
-	} {
+	for _, tt := range planned {
 		seen.take()
 		tt.path = strings.NewReplacer("ID", id, "BUILD", build, "NAME", name).Replace(tt.path)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL.String()+"/api/v2/"+tt.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Coder-Session-Token", s.Token(tt.who))
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if err != nil || answer.StatusCode != http.StatusOK {
-			t.Errorf("%s: %d %s, %v", tt.path, answer.StatusCode, text, err)
+		if !answers(t, s, tt.who, tt.path) {
 			continue
 		}
 		check(tt.who, tt.path, tt.most, tt.search)

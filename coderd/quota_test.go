@@ -19,16 +19,18 @@ import (
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
+// costing is the result of a build that makes a resource with a daily cost.
+func costing(cost int32) *provisionerpb.Result {
+	r := coderdtest.Resource(uuid.New())
+	r.DailyCost = cost
+	return coderdtest.Built("state", r)
+}
+
 // TestQuotas: starts count against the allowances of the owner's groups, and none without allowances.
 func TestQuotas(t *testing.T) {
 	s := coderdtest.New(t)
 	template := s.Template("process", nil)
 	ann, olga := s.As("ann"), s.As("olga")
-	costing := func(cost int32) *provisionerpb.Result {
-		r := coderdtest.Resource(uuid.New())
-		r.DailyCost = cost
-		return coderdtest.Built("state", r)
-	}
 	quota := func(want sdk.WorkspaceQuota) {
 		t.Helper()
 		if got, err := ann.WorkspaceQuota(t.Context(), sdk.DefaultOrganization, sdk.Me); err != nil || got != want {

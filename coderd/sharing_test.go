@@ -178,7 +178,22 @@ func TestSharingIsTheOwnersAndTheirDelegates(t *testing.T) {
 	if err != nil || len(acl.Users) != 2 || acl.Users[0].Username != "bob" || acl.Users[0].Role != "admin" || acl.Users[1].Role != "use" {
 		t.Errorf("acl: %+v, %v", acl, err)
 	}
-	// Only members of the organization, and only valid levels; nothing of a refused request is kept.
+}
+
+// TestSharingNeedsMembers: a workspace is shared with members of its organization, at levels that exist, until its owner ends that. Nothing of a
+// refused request is kept.
+func TestSharingNeedsMembers(t *testing.T) {
+	s := coderdtest.New(t)
+	ws, _ := s.Running("ann", "dev", s.Template("process", nil).ID)
+	ann, bob := s.As("ann"), s.User("bob")
+	reads := func(as string) fault.Code {
+		_, err := s.As(as).Workspace(t.Context(), ws.ID)
+		return fault.CodeOf(err)
+	}
+	shared := map[string]string{bob.String(): sdk.RoleUse, s.User("carol").String(): sdk.RoleUse}
+	if err := ann.UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: shared}); err != nil {
+		t.Fatal(err)
+	}
 	stranger, expelled := uuid.New(), s.User("dave")
 	s.Exec(`DELETE FROM organization_members WHERE user_id = $1`, expelled)
 	for what, req := range map[string]sdk.UpdateWorkspaceACLRequest{
@@ -317,6 +332,67 @@ func TestSearchForSharedWorkspaces(t *testing.T) {
 	}
 }
 
+// sharing is how a user shares a workspace.
+type sharing struct {
+	t  *testing.T
+	by *sdk.Client
+	ws uuid.UUID
+}
+
+// levels are roles by user or group.
+type levels = map[string]string
+
+func (s sharing) users(l levels) error {
+	return s.by.UpdateWorkspaceACL(s.t.Context(), s.ws, sdk.UpdateWorkspaceACLRequest{UserRoles: l})
+}
+
+func (s sharing) groups(l levels) error {
+	return s.by.UpdateWorkspaceACL(s.t.Context(), s.ws, sdk.UpdateWorkspaceACLRequest{GroupRoles: l})
+}
+
+func (s sharing) port(number int, level sdk.AppShare) error {
+	_, err := s.by.SharePort(s.t.Context(), s.ws, sdk.UpsertPortShareRequest{AgentName: "main", Port: number, ShareLevel: level})
+	return err
+}
+
+// withdraw lowers and ends the sharing step by step: of a guest, of another user and of port 80.
+func (s sharing) withdraw(guest, other uuid.UUID, allowed bool) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	for _, step := range []struct {
+		way string
+		err func() error
+	}{
+		{"lower a user", func() error { return s.users(levels{other.String(): "use"}) }},
+		{"keep a role", func() error { return s.users(levels{other.String(): "use"}) }},
+		{"remove a user", func() error { return s.users(levels{guest.String(): ""}) }},
+		{"lower a port", func() error { return s.port(80, sdk.ShareOrganization) }},
+		{"keep a port", func() error { return s.port(80, sdk.ShareOrganization) }},
+		{"close a port", func() error {
+			return s.by.DeletePortShare(ctx, s.ws, sdk.DeletePortShareRequest{AgentName: "main", Port: 80})
+		}},
+		{"end the sharing", func() error { return s.by.DeleteWorkspaceACL(ctx, s.ws) }},
+	} {
+		if err := step.err(); (err == nil) != allowed {
+			s.t.Errorf("%s: %v, want allowed: %t", step.way, err, allowed)
+		}
+	}
+}
+
+// state returns with whom the workspace and its ports are shared.
+func (s sharing) state() (sdk.WorkspaceACL, sdk.PortShares) {
+	s.t.Helper()
+	acl, err := s.by.WorkspaceACL(s.t.Context(), s.ws)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ports, err := s.by.PortShares(s.t.Context(), s.ws)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return acl, ports
+}
+
 // TestNoRoleSharesOthersWorkspaces: each role of the deployment and of the organization tries each way to give a user more of another
 // user's workspace. None succeeds or changes anything. Those who may withdraw sharing can do so, and lower it.
 func TestNoRoleSharesOthersWorkspaces(t *testing.T) {
@@ -359,75 +435,36 @@ func TestNoRoleSharesOthersWorkspaces(t *testing.T) {
 			if err := ann.UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{guest.String(): "use", other.String(): "admin"}}); err != nil {
 				t.Fatal(err)
 			}
-			port := func(c *sdk.Client, number int, level sdk.AppShare) error {
-				_, err := c.SharePort(t.Context(), ws.ID, sdk.UpsertPortShareRequest{AgentName: "main", Port: number, ShareLevel: level})
-				return err
-			}
-			if err := port(ann, 80, sdk.ShareAuthenticated); err != nil {
+			owners, theirs := sharing{t, ann, ws.ID}, sharing{t, holder, ws.ID}
+			if err := owners.port(80, sdk.ShareAuthenticated); err != nil {
 				t.Fatal(err)
 			}
-			state := func() (sdk.WorkspaceACL, sdk.PortShares) {
-				t.Helper()
-				acl, err := ann.WorkspaceACL(t.Context(), ws.ID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ports, err := ann.PortShares(t.Context(), ws.ID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return acl, ports
-			}
-			acl, ports := state()
-			type levels = map[string]string
-			users := func(l levels) error {
-				return holder.UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: l})
-			}
-			groups := func(l levels) error {
-				return holder.UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{GroupRoles: l})
-			}
+			acl, ports := owners.state()
 			for way, err := range map[string]error{
-				"itself":                users(levels{me.String(): "use"}),
-				"itself as admin":       users(levels{me.String(): "admin"}),
-				"an accomplice":         users(levels{s.User("eve").String(): "use"}),
-				"raise a guest":         users(levels{guest.String(): "admin"}),
-				"withdraw and give":     users(levels{guest.String(): "", other.String(): "use", me.String(): "use"}),
-				"a group":               groups(levels{group.String(): "use"}),
-				"Everyone":              groups(levels{s.Org.String(): "use"}),
-				"a new port":            port(holder, 81, sdk.ShareOrganization),
-				"a new port, signed in": port(holder, 81, sdk.ShareAuthenticated),
-				"a new public port":     port(holder, 81, sdk.SharePublic),
-				"raise a port":          port(holder, 80, sdk.SharePublic),
+				"itself":                theirs.users(levels{me.String(): "use"}),
+				"itself as admin":       theirs.users(levels{me.String(): "admin"}),
+				"an accomplice":         theirs.users(levels{s.User("eve").String(): "use"}),
+				"raise a guest":         theirs.users(levels{guest.String(): "admin"}),
+				"withdraw and give":     theirs.users(levels{guest.String(): "", other.String(): "use", me.String(): "use"}),
+				"a group":               theirs.groups(levels{group.String(): "use"}),
+				"Everyone":              theirs.groups(levels{s.Org.String(): "use"}),
+				"a new port":            theirs.port(81, sdk.ShareOrganization),
+				"a new port, signed in": theirs.port(81, sdk.ShareAuthenticated),
+				"a new public port":     theirs.port(81, sdk.SharePublic),
+				"raise a port":          theirs.port(80, sdk.SharePublic),
 			} {
 				if code := fault.CodeOf(err); code != fault.Forbidden && code != fault.NotFound {
 					t.Errorf("%s: %v, want it refused", way, err)
 				}
 			}
-			if a, p := state(); !cmp.Equal(a, acl) || !cmp.Equal(p, ports) {
+			if a, p := owners.state(); !cmp.Equal(a, acl) || !cmp.Equal(p, ports) {
 				t.Errorf("a refused request changed the sharing: %s", cmp.Diff([]any{acl, ports}, []any{a, p}))
 			}
 			if actor, err := s.Users.Actor(t.Context(), me); err != nil || s.Agents.MayConnect(t.Context(), actor, agent) == nil {
 				t.Errorf("the role reaches the workspace, or %v", err)
 			}
-			for _, step := range []struct {
-				way string
-				err func() error
-			}{
-				{"lower a user", func() error { return users(levels{other.String(): "use"}) }},
-				{"keep a role", func() error { return users(levels{other.String(): "use"}) }},
-				{"remove a user", func() error { return users(levels{guest.String(): ""}) }},
-				{"lower a port", func() error { return port(holder, 80, sdk.ShareOrganization) }},
-				{"keep a port", func() error { return port(holder, 80, sdk.ShareOrganization) }},
-				{"close a port", func() error {
-					return holder.DeletePortShare(t.Context(), ws.ID, sdk.DeletePortShareRequest{AgentName: "main", Port: 80})
-				}},
-				{"end the sharing", func() error { return holder.DeleteWorkspaceACL(t.Context(), ws.ID) }},
-			} {
-				if err := step.err(); (err == nil) != withdraws[role] {
-					t.Errorf("%s: %v, want allowed: %t", step.way, err, withdraws[role])
-				}
-			}
-			if a, p := state(); withdraws[role] && len(a.Users)+len(a.Groups)+len(p.Shares) != 0 {
+			theirs.withdraw(guest, other, withdraws[role])
+			if a, p := owners.state(); withdraws[role] && len(a.Users)+len(a.Groups)+len(p.Shares) != 0 {
 				t.Errorf("after the withdrawal: %+v %+v", a, p)
 			}
 		})

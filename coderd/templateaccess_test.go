@@ -31,6 +31,48 @@ func status(t *testing.T, s *coderdtest.Server, user, method, path, body string)
 	return resp.StatusCode
 }
 
+// waysTo are all ways for a user to reach a template with the name "secret" and its version, which report whether that succeeds.
+func waysTo(t *testing.T, s *coderdtest.Server, template uuid.UUID, v sdk.TemplateVersion) []func(user string) bool {
+	t.Helper()
+	return []func(user string) bool{
+		func(user string) bool {
+			all, err := s.As(user).Templates(t.Context(), "", "")
+			return err == nil && len(all) == 1
+		},
+		func(user string) bool {
+			all, err := s.As(user).OrganizationTemplates(t.Context(), sdk.DefaultOrganization, "")
+			return err == nil && len(all) == 1
+		},
+		func(user string) bool {
+			return second(s.As(user).TemplateByName(t.Context(), sdk.DefaultOrganization, "secret")) == nil
+		},
+		func(user string) bool { return second(s.As(user).Template(t.Context(), template)) == nil },
+		func(user string) bool { return second(s.As(user).TemplateACL(t.Context(), template)) == nil },
+		func(user string) bool { return second(s.As(user).TemplateVersions(t.Context(), template)) == nil },
+		func(user string) bool { return second(s.As(user).TemplateVersion(t.Context(), v.ID)) == nil },
+		func(user string) bool {
+			return status(t, s, user, "GET", "templateversions/"+v.ID.String()+"/rich-parameters", "") == 200
+		},
+		func(user string) bool {
+			return status(t, s, user, "GET", "organizations/default/templates/secret/versions/"+v.Name, "") == 200
+		},
+		func(user string) bool {
+			return status(t, s, user, "POST", "templateversions/"+v.ID.String()+"/dynamic-parameters/evaluate", `{"id":1,"inputs":{}}`) == 200
+		},
+		func(user string) bool {
+			return status(t, s, user, "POST", "templateversions/"+v.ID.String()+"/dry-run", `{"workspace_name":"x"}`) == 201
+		},
+		func(user string) bool {
+			_, err := s.As(user).CreateWorkspace(t.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateID: template, Name: "w-" + uuid.NewString()[:8]})
+			return err == nil
+		},
+		func(user string) bool {
+			_, err := s.As(user).CreateWorkspace(t.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateVersionID: v.ID, Name: "w-" + uuid.NewString()[:8]})
+			return err == nil
+		},
+	}
+}
+
 // TestPrivateTemplates: a template without Everyone exists only for those with whom it is shared.
 func TestPrivateTemplates(t *testing.T) {
 	s := coderdtest.New(t)
@@ -47,44 +89,7 @@ func TestPrivateTemplates(t *testing.T) {
 	if _, err := s.As("olga").PatchGroup(t.Context(), group.ID, sdk.PatchGroupRequest{AddUsers: []string{s.User("bob").String()}}); err != nil {
 		t.Fatal(err)
 	}
-	// reaches tries every way to a template, and returns how many succeed.
-	ways := []func(user string) bool{
-		func(user string) bool {
-			all, err := s.As(user).Templates(t.Context(), "", "")
-			return err == nil && len(all) == 1
-		},
-		func(user string) bool {
-			all, err := s.As(user).OrganizationTemplates(t.Context(), sdk.DefaultOrganization, "")
-			return err == nil && len(all) == 1
-		},
-		func(user string) bool {
-			return second(s.As(user).TemplateByName(t.Context(), sdk.DefaultOrganization, "secret")) == nil
-		},
-		func(user string) bool { return second(s.As(user).Template(t.Context(), template.ID)) == nil },
-		func(user string) bool { return second(s.As(user).TemplateACL(t.Context(), template.ID)) == nil },
-		func(user string) bool { return second(s.As(user).TemplateVersions(t.Context(), template.ID)) == nil },
-		func(user string) bool { return second(s.As(user).TemplateVersion(t.Context(), v.ID)) == nil },
-		func(user string) bool {
-			return status(t, s, user, "GET", "templateversions/"+v.ID.String()+"/rich-parameters", "") == 200
-		},
-		func(user string) bool {
-			return status(t, s, user, "GET", "organizations/default/templates/secret/versions/"+v.Name, "") == 200
-		},
-		func(user string) bool {
-			return status(t, s, user, "POST", "templateversions/"+v.ID.String()+"/dynamic-parameters/evaluate", `{"id":1,"inputs":{}}`) == 200
-		},
-		func(user string) bool {
-			return status(t, s, user, "POST", "templateversions/"+v.ID.String()+"/dry-run", `{"workspace_name":"x"}`) == 201
-		},
-		func(user string) bool {
-			_, err := s.As(user).CreateWorkspace(t.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateID: template.ID, Name: "w-" + uuid.NewString()[:8]})
-			return err == nil
-		},
-		func(user string) bool {
-			_, err := s.As(user).CreateWorkspace(t.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateVersionID: v.ID, Name: "w-" + uuid.NewString()[:8]})
-			return err == nil
-		},
-	}
+	ways := waysTo(t, s, template.ID, v)
 	check := func(user string, want bool) {
 		t.Helper()
 		for i, way := range ways {

@@ -23,6 +23,43 @@ func finish(s *coderdtest.Server, result *provisionerpb.Result) *coderdtest.Job 
 	return job
 }
 
+// inUse is a workspace of ann's in which everything is set that a transfer must take away: shares, ports, a schedule, favorites, tokens.
+func inUse(s *coderdtest.Server, template uuid.UUID) (ws sdk.Workspace, agent uuid.UUID) {
+	s.T.Helper()
+	ws = s.Workspace("ann", "dev", template, sdk.ParameterValue{Name: "key", Value: "sk-secret"}, sdk.ParameterValue{Name: "plain", Value: "q"})
+	agent = uuid.New()
+	finish(s, coderdtest.Built("state 1", coderdtest.Resource(agent)))
+	schedule := "CRON_TZ=UTC 0 9 * * 1-5"
+	for _, err := range []error{
+		s.As("ann").UpdateWorkspaceACL(s.T.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{s.User("guest").String(): sdk.RoleAdmin}}),
+		second(s.As("ann").SharePort(s.T.Context(), ws.ID, sdk.UpsertPortShareRequest{AgentName: "main", Port: 80, ShareLevel: sdk.SharePublic})),
+		s.As("ann").UpdateAutostart(s.T.Context(), ws.ID, sdk.UpdateAutostartRequest{Schedule: &schedule}),
+		s.As("ann").UpdateAutomaticUpdates(s.T.Context(), ws.ID, sdk.UpdateAutomaticUpdatesRequest{AutomaticUpdates: sdk.UpdatesAlways}),
+		s.As("ann").FavoriteWorkspace(s.T.Context(), ws.ID),
+		s.As("olga").FavoriteWorkspace(s.T.Context(), ws.ID),
+	} {
+		if err != nil {
+			s.T.Fatal(err)
+		}
+	}
+	s.Exec(`INSERT INTO api_keys (id, user_id, secret_hash, kind, workspace_id, lifetime_seconds, expires_at) VALUES ('0123456789', $1, sha256('x'), 'workspace', $2, 60, now() + interval '1 hour')`, s.User("ann"), ws.ID)
+	return ws, agent
+}
+
+// transferIsAudited checks that the audit log has olga's transfer once.
+func transferIsAudited(s *coderdtest.Server, from, to uuid.UUID) {
+	t := s.T
+	t.Helper()
+	log, err := s.As("olga").AuditLogs(t.Context(), sdk.LogQuery{Q: "action:transfer"})
+	if err != nil || len(log.AuditLogs) != 1 {
+		t.Fatalf("audit log: %+v, %v", log, err)
+	}
+	row := log.AuditLogs[0]
+	if row.Description != "olga transferred workspace dev" || row.StatusCode != 200 || row.Diff["owner_id"].Old != from.String() || row.Diff["owner_id"].New != to.String() {
+		t.Errorf("audit row: %q %d %+v", row.Description, row.StatusCode, row.Diff)
+	}
+}
+
 // TestTransfer transfers a running workspace: it is stopped as ann's, becomes bob's when the stop has succeeded, and nothing of ann's is left in
 // what the server gives to bob, nor of the workspace in what ann has.
 func TestTransfer(t *testing.T) {
@@ -31,24 +68,8 @@ func TestTransfer(t *testing.T) {
 	template := s.Template("process", &provisionerpb.ImportResult{Parameters: []*provisionerpb.Parameter{
 		{Name: "key", Type: "string", DefaultValue: "none", Mutable: true, Styling: `{"mask_input":true}`}, {Name: "plain", Type: "string", DefaultValue: "p", Mutable: true},
 	}})
-	ann, bob, guest := s.User("ann"), s.User("bob"), s.User("guest")
-	ws := s.Workspace("ann", "dev", template.ID, sdk.ParameterValue{Name: "key", Value: "sk-secret"}, sdk.ParameterValue{Name: "plain", Value: "q"})
-	agent := uuid.New()
-	finish(s, coderdtest.Built("state 1", coderdtest.Resource(agent)))
-	schedule := "CRON_TZ=UTC 0 9 * * 1-5"
-	for _, err := range []error{
-		s.As("ann").UpdateWorkspaceACL(t.Context(), ws.ID, sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{guest.String(): sdk.RoleAdmin}}),
-		second(s.As("ann").SharePort(t.Context(), ws.ID, sdk.UpsertPortShareRequest{AgentName: "main", Port: 80, ShareLevel: sdk.SharePublic})),
-		s.As("ann").UpdateAutostart(t.Context(), ws.ID, sdk.UpdateAutostartRequest{Schedule: &schedule}),
-		s.As("ann").UpdateAutomaticUpdates(t.Context(), ws.ID, sdk.UpdateAutomaticUpdatesRequest{AutomaticUpdates: sdk.UpdatesAlways}),
-		s.As("ann").FavoriteWorkspace(t.Context(), ws.ID),
-		s.As("olga").FavoriteWorkspace(t.Context(), ws.ID),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.Exec(`INSERT INTO api_keys (id, user_id, secret_hash, kind, workspace_id, lifetime_seconds, expires_at) VALUES ('0123456789', $1, sha256('x'), 'workspace', $2, 60, now() + interval '1 hour')`, ann, ws.ID)
+	ann, bob := s.User("ann"), s.User("bob")
+	ws, agent := inUse(s, template.ID)
 
 	pending, err := s.As("olga").TransferWorkspace(t.Context(), ws.ID, sdk.TransferWorkspaceRequest{Owner: "bob"})
 	if err != nil || pending.OwnerName != "ann" || pending.LatestBuild.Transition != sdk.TransitionStop || pending.LatestBuild.InitiatorName != "olga" {
@@ -89,9 +110,8 @@ func TestTransfer(t *testing.T) {
 		"port shares": `SELECT count(*) FROM workspace_port_shares WHERE workspace_id = $1`, "favorites": `SELECT count(*) FROM workspace_favorites WHERE workspace_id = $1`,
 		"session tokens": `SELECT count(*) FROM api_keys WHERE workspace_id = $1`, "agents' tokens": `SELECT count(*) FROM workspace_agents WHERE workspace_id = $1 AND token_hash IS NOT NULL`,
 	} {
-		var n int
-		if err := s.DB.Pool.QueryRow(t.Context(), query, ws.ID).Scan(&n); err != nil || n != 0 {
-			t.Errorf("%s left: %d, %v", what, n, err)
+		if err := s.Counts(0, query, ws.ID)(); err != nil {
+			t.Errorf("%s left: %v", what, err)
 		}
 	}
 	builds, err := s.As("bob").Builds(t.Context(), ws.ID)
@@ -119,15 +139,7 @@ func TestTransfer(t *testing.T) {
 	if err := s.As("olga").DeleteUser(t.Context(), "ann"); err != nil {
 		t.Errorf("the former owner cannot be deleted: %v", err)
 	}
-
-	log, err := s.As("olga").AuditLogs(t.Context(), sdk.LogQuery{Q: "action:transfer"})
-	if err != nil || len(log.AuditLogs) != 1 {
-		t.Fatalf("audit log: %+v, %v", log, err)
-	}
-	row := log.AuditLogs[0]
-	if row.Description != "olga transferred workspace dev" || row.StatusCode != 200 || row.Diff["owner_id"].Old != ann.String() || row.Diff["owner_id"].New != bob.String() {
-		t.Errorf("audit row: %q %d %+v", row.Description, row.StatusCode, row.Diff)
-	}
+	transferIsAudited(s, ann, bob)
 }
 
 // TestTransferTellsBoth checks what both users are told.
