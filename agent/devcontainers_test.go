@@ -61,6 +61,16 @@ func contained(t *testing.T) (w *world, id uuid.UUID, source string, fake string
 	return w, id, string(log[:]), fake
 }
 
+// readFake returns what a fake keeps.
+func readFake(t *testing.T, fake, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(fake, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
 // last returns the last state that the agent has reported of its dev container. The caller must hold the lock.
 func (w *world) last() *agentpb.DevcontainerStateRequest {
 	if len(w.containers) == 0 {
@@ -69,25 +79,21 @@ func (w *world) last() *agentpb.DevcontainerStateRequest {
 	return w.containers[len(w.containers)-1]
 }
 
+const (
+	running = agentpb.DevcontainerStateRequest_STATE_RUNNING
+	stopped = agentpb.DevcontainerStateRequest_STATE_STOPPED
+	failed  = agentpb.DevcontainerStateRequest_STATE_ERROR
+)
+
+// TestDevcontainers checks the life of a dev container: it begins after the start scripts, is recreated and removed on request, says why it cannot
+// be built, and ends with the workspace.
 func TestDevcontainers(t *testing.T) {
 	t.Parallel()
 	w, id, source, fake := contained(t)
 	stop := w.run(t)
-	read := func(name string) string {
-		data, err := os.ReadFile(filepath.Join(fake, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
-	}
 	is := func(state agentpb.DevcontainerStateRequest_State) func() bool {
 		return func() bool { return w.last().GetState() == state }
 	}
-	const (
-		running = agentpb.DevcontainerStateRequest_STATE_RUNNING
-		stopped = agentpb.DevcontainerStateRequest_STATE_STOPPED
-		failed  = agentpb.DevcontainerStateRequest_STATE_ERROR
-	)
 	// It starts after the start scripts, which make its folder. The agent in it gets the token that the server makes.
 	w.until(t, "a running container", is(running))
 	w.mu.Lock()
@@ -118,7 +124,7 @@ func TestDevcontainers(t *testing.T) {
 	change(agentpb.ChangeDevcontainerRequest_CHANGE_RECREATE)
 	w.until(t, "another container", func() bool { return is(running)() && len(w.admitted) == 2 })
 	w.until(t, "another agent", logged("agent with token-2"))
-	if ups := read("ups"); strings.Count(ups, "\n") != 2 || !strings.HasSuffix(ups, "--remove-existing-container\n") {
+	if ups := readFake(t, fake, "ups"); strings.Count(ups, "\n") != 2 || !strings.HasSuffix(ups, "--remove-existing-container\n") {
 		t.Errorf("devcontainer was run with\n%s", ups)
 	}
 
@@ -150,7 +156,7 @@ func TestDevcontainers(t *testing.T) {
 	}
 	// The workspace takes its containers with it.
 	stop()
-	if got := read("container"); got != "stopped\n" {
+	if got := readFake(t, fake, "container"); got != "stopped\n" {
 		t.Errorf("after the workspace stopped, the container is %q", got)
 	}
 	if w.last().GetState() != stopped {

@@ -16,12 +16,10 @@ import (
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
 
-// TestInteropWithWireGuard checks that the node speaks WireGuard on the wire. The other end is the unmodified reference
-// userspace implementation, with its own network stack.
-func TestInteropWithWireGuard(t *testing.T) {
-	t.Parallel()
-	n := tailnettest.NewNode(t, tailnettest.NewRelay(t), tailnet.Options{})
-	id := uuid.New()
+// newDevice starts a device of the reference implementation that is the node's only peer, and echoes at port 8.
+func newDevice(t *testing.T, n *tailnet.Node) (id uuid.UUID, _ *netstack.Net) {
+	t.Helper()
+	id = uuid.New()
 	tun, stack, err := netstack.CreateNetTUN([]netip.Addr{tailnet.Addr(id)}, nil, 1280)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +29,7 @@ func TestInteropWithWireGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev := device.NewDevice(tun, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
-	defer dev.Close()
+	t.Cleanup(dev.Close)
 	own := n.PublicKey()
 	config := fmt.Sprintf("private_key=%x\nlisten_port=0\npublic_key=%x\nallowed_ip=%s/128\nendpoint=127.0.0.1:%d\n",
 		secret.Bytes(), own[:], n.Addr(), n.Status().ListenOn)
@@ -63,12 +61,11 @@ func TestInteropWithWireGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	l, err := stack.ListenTCPAddrPort(netip.AddrPortFrom(tailnet.Addr(id), 8))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		c, err := l.Accept()
 		if err != nil {
@@ -84,6 +81,15 @@ func TestInteropWithWireGuard(t *testing.T) {
 			c.Write(buf[:k])
 		}
 	}()
+	return id, stack
+}
+
+// TestInteropWithWireGuard checks that the node speaks WireGuard on the wire. The other end is the unmodified reference
+// userspace implementation, with its own network stack.
+func TestInteropWithWireGuard(t *testing.T) {
+	t.Parallel()
+	n := tailnettest.NewNode(t, tailnettest.NewRelay(t), tailnet.Options{})
+	id, stack := newDevice(t, n)
 	tailnettest.Echo(t, n, 7)
 	t.Run("node dials device", func(t *testing.T) {
 		c, err := n.Dial(timeout(t), "tcp", netip.AddrPortFrom(tailnet.Addr(id), 8))
