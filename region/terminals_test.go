@@ -180,23 +180,13 @@ func TestTerminalAtRegion(t *testing.T) {
 	testwait.Until(t, "the second row's end", logged(func(c sdk.ConnectionLog) bool { return c.ID != open && c.DisconnectReason == "exit status 3" }))
 }
 
-// A token opens one terminal, once: at the proxy, of the agent and from the page that it is for.
-func TestTerminalTokens(t *testing.T) {
+// TestWhoGetsTerminalTokens: users who may not connect get none, and neither does an address that is not a terminal's at a region.
+func TestWhoGetsTerminalTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, wildcard)
 	_, agent2 := w.RunningRow("ann", "second")
 	w.runAgent(agent2)
-	_, other, _, _ := w.runProxy("us", "*.us.example.com")
 	here := terminalURL(w.proxy, w.agent)
-	token := func() secret.Token {
-		t.Helper()
-		token, status := w.terminalToken("ann", w.page(), here, w.agent)
-		if status != http.StatusOK {
-			t.Fatalf("a token: %d", status)
-		}
-		return token
-	}
-	// Who may not connect gets none, and neither does an address that is not a terminal's at a region.
 	for _, x := range []struct {
 		user, address string
 		agent         uuid.UUID
@@ -218,6 +208,23 @@ func TestTerminalTokens(t *testing.T) {
 		if got, status := w.terminalToken(x.user, w.page(), x.address, x.agent); status != x.want || got != "" {
 			t.Errorf("%q asks for %s: %d %v, want %d", x.user, x.address, status, got, x.want)
 		}
+	}
+}
+
+// A token opens one terminal, once: at the proxy, of the agent and from the page that it is for.
+func TestTerminalTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, wildcard)
+	_, agent2 := w.RunningRow("ann", "second")
+	w.runAgent(agent2)
+	_, other, _, _ := w.runProxy("us", "*.us.example.com")
+	token := func() secret.Token {
+		t.Helper()
+		token, status := w.terminalToken("ann", w.page(), terminalURL(w.proxy, w.agent), w.agent)
+		if status != http.StatusOK {
+			t.Fatalf("a token: %d", status)
+		}
+		return token
 	}
 	used := token()
 	if _, err := w.openTerminal(w.proxy, w.agent, used, w.page(), uuid.New()); err != nil {
