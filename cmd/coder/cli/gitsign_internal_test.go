@@ -21,27 +21,31 @@ import (
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
-// TestGitSign: modules that fetch the owner's key and get none leave a file without a key, and the owner's key signs all the same. A key of
-// the user's own is used.
-func TestGitSign(t *testing.T) { // not parallel: the environment
+func newKey(t *testing.T) (ssh.PublicKey, ed25519.PrivateKey) {
+	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner, err := ssh.NewPublicKey(private.Public())
+	public, err := ssh.NewPublicKey(private.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return public, private
+}
+
+// serveKey starts an SSH agent that has a key, and returns its socket.
+func serveKey(t *testing.T, private ed25519.PrivateKey) (socket string) {
+	t.Helper()
 	keyring := sshagent.NewKeyring()
 	if err := keyring.Add(sshagent.AddedKey{PrivateKey: private}); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -51,27 +55,43 @@ func TestGitSign(t *testing.T) { // not parallel: the environment
 			go func() { _ = sshagent.ServeAgent(keyring, conn) }()
 		}
 	}()
-	t.Setenv(agent.GitAgentEnv, l.Addr().String())
+	return l.Addr().String()
+}
+
+// command runs the command line and returns what it prints.
+func command(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := root(global.New(&tty.Streams{In: strings.NewReader(""), Out: &out, Err: &out}), nil)
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// verify lets ssh-keygen check the signature of the file with the text "commit".
+func verify(t *testing.T, text string, by ssh.PublicKey) (out []byte, err error) {
+	t.Helper()
+	signers := filepath.Join(t.TempDir(), "signers")
+	if err := os.WriteFile(signers, append([]byte("ada "), ssh.MarshalAuthorizedKey(by)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("ssh-keygen", "-Y", "verify", "-n", "git", "-I", "ada", "-f", signers, "-s", text+".sig")
+	cmd.Stdin = strings.NewReader("commit")
+	return cmd.CombinedOutput()
+}
+
+// TestGitSign: modules that fetch the owner's key and get none leave a file without a key, and the owner's key signs all the same. A key of
+// the user's own is used.
+func TestGitSign(t *testing.T) { // not parallel: the environment
+	owner, private := newKey(t)
+	dir := t.TempDir()
+	t.Setenv(agent.GitAgentEnv, serveKey(t, private))
 	t.Setenv("HOME", dir)
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "none"))
 	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 
-	sign := func(args ...string) (string, error) {
-		var out bytes.Buffer
-		root := root(global.New(&tty.Streams{In: strings.NewReader(""), Out: &out, Err: &out}), nil)
-		root.SetArgs(args)
-		err := root.ExecuteContext(t.Context())
-		return out.String(), err
-	}
-	_, other, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	otherPublic, other := newKey(t)
 	block, err := ssh.MarshalPrivateKey(other, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	otherPublic, err := ssh.NewPublicKey(other.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,16 +116,10 @@ func TestGitSign(t *testing.T) { // not parallel: the environment
 		if !ok {
 			t.Fatal("git's call was not recognized")
 		}
-		if out, err := sign(args...); err != nil {
+		if out, err := command(t, args...); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
-		signers := filepath.Join(dir, "signers")
-		if err := os.WriteFile(signers, append([]byte("ada "), ssh.MarshalAuthorizedKey(tt.want)...), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command("ssh-keygen", "-Y", "verify", "-n", "git", "-I", "ada", "-f", signers, "-s", text+".sig")
-		cmd.Stdin = strings.NewReader("commit")
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := verify(t, text, tt.want); err != nil {
 			t.Errorf("%s: the signature is not by the key that was wanted: %v\n%s", name, err, out)
 		}
 		if err := os.Remove(text + ".sig"); err != nil {
@@ -117,7 +131,7 @@ func TestGitSign(t *testing.T) { // not parallel: the environment
 	if err := os.WriteFile(filepath.Join(dir, ".gitconfig"), []byte("[gpg \"ssh\"]\n\tprogram = /bin/echo\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := sign("gitsign", "--", "-Y", "sign", "-f", "k", "text"); err != nil || out != "-Y sign -f k text\n" {
+	if out, err := command(t, "gitsign", "--", "-Y", "sign", "-f", "k", "text"); err != nil || out != "-Y sign -f k text\n" {
 		t.Errorf("own program: %q, %v", out, err)
 	}
 	for _, args := range [][]string{{"-Y"}, {"ssh", "-Y", "x"}, {}} {

@@ -201,6 +201,27 @@ func TestDotfiles(t *testing.T) {
 	}
 }
 
+// contents returns everything in a home folder but the clone of dotfiles: the content of files, and what is a link.
+func contents(t *testing.T, home string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(home, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			if entry != nil && entry.Name() == "dotfiles" {
+				return fs.SkipDir
+			}
+			return err
+		}
+		text, err := os.ReadFile(name)
+		found[strings.TrimPrefix(name, home+"/")] = map[bool]string{true: "link "}[entry.Type()&fs.ModeSymlink != 0] + string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
 // TestDotfilesLoseNothing installs a repository over a home folder that holds the clone and the sign-in, as on a machine with the default
 // folders.
 func TestDotfilesLoseNothing(t *testing.T) {
@@ -217,26 +238,7 @@ func TestDotfilesLoseNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// look returns everything in the home folder but the clone: the content of files, and what is a link.
-	look := func() map[string]string {
-		t.Helper()
-		found := map[string]string{}
-		err := filepath.WalkDir(home, func(name string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				if entry != nil && entry.Name() == "dotfiles" {
-					return fs.SkipDir
-				}
-				return err
-			}
-			text, err := os.ReadFile(name)
-			found[strings.TrimPrefix(name, home+"/")] = map[bool]string{true: "link "}[entry.Type()&fs.ModeSymlink != 0] + string(text)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return found
-	}
+	look := func() map[string]string { return contents(t, home) }
 	put(".config/coderv2/session", "secret")
 	put(".config/app/settings", "mine")
 	put(".profile", "old")

@@ -92,67 +92,74 @@ func generic(t *testing.T, v any) any {
 	return out
 }
 
+// sampleID is the id of sampled objects.
+const sampleID = "33333333-3333-4333-8333-333333333333"
+
+func docker() sdk.Template {
+	template := sample[sdk.Template]()
+	template.Name = "docker"
+	return template
+}
+
+// printed are the commands that print objects of the API.
+var printed = map[string]struct {
+	args   string
+	path   string // of the API
+	answer any
+	want   any    // the object, or the list's only one
+	extra  string // fields that the API does not have
+}{
+	"list":                           {"", "workspaces", sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{sample[sdk.Workspace]()}, Count: 1}, sample[sdk.Workspace](), ""},
+	"external-workspaces list":       {"", "workspaces", sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{sample[sdk.Workspace]()}, Count: 1}, sample[sdk.Workspace](), ""},
+	"show":                           {"dev", "users/me/workspace/dev", sample[sdk.Workspace](), sample[sdk.Workspace](), ""},
+	"schedule show":                  {"dev", "users/me/workspace/dev", sample[sdk.Workspace](), sample[sdk.Workspace](), ""},
+	"templates list":                 {"", "templates", []sdk.Template{docker()}, docker(), ""},
+	"templates versions list":        {"docker", "templates/" + sampleID + "/versions", []sdk.TemplateVersion{sample[sdk.TemplateVersion]()}, sample[sdk.TemplateVersion](), "active"},
+	"templates presets list":         {"docker", "templateversions/" + sampleID + "/presets", []sdk.Preset{sample[sdk.Preset]()}, sample[sdk.Preset](), ""},
+	"templates consent list":         {"", "users/me/template-consents", []sdk.TemplateConsent{sample[sdk.TemplateConsent]()}, sample[sdk.TemplateConsent](), ""},
+	"users list":                     {"", "users", sdk.UsersResponse{Users: []sdk.User{sample[sdk.User]()}, Count: 1}, sample[sdk.User](), ""},
+	"users show":                     {"ada", "users/ada", sample[sdk.User](), sample[sdk.User](), ""},
+	"users oidc-claims":              {"", "users/oidc-claims", sample[sdk.OIDCClaimsResponse](), sample[sdk.OIDCClaimsResponse](), ""},
+	"features list":                  {"", "entitlements", sample[sdk.Entitlements](), sample[sdk.Entitlements](), ""},
+	"tokens list":                    {"", "users/me/keys/tokens", []sdk.APIKey{sample[sdk.APIKey]()}, sample[sdk.APIKey](), ""},
+	"tokens view":                    {"abcdefghij", "users/me/keys/abcdefghij", sample[sdk.APIKey](), sample[sdk.APIKey](), ""},
+	"organizations list":             {"", "organizations", []sdk.Organization{sample[sdk.Organization]()}, sample[sdk.Organization](), ""},
+	"organizations show":             {"me", "users/me/organizations", []sdk.Organization{sample[sdk.Organization]()}, sample[sdk.Organization](), ""},
+	"organizations members list":     {"", "organizations/" + sampleID + "/members", []sdk.OrganizationMember{sample[sdk.OrganizationMember]()}, sample[sdk.OrganizationMember](), ""},
+	"organizations invitations list": {"", "users/me/invitations", []sdk.OrganizationInvitation{sample[sdk.OrganizationInvitation]()}, sample[sdk.OrganizationInvitation](), ""},
+	"organizations roles show":       {"", "organizations/" + sampleID + "/members/roles", []sdk.AssignableRole{sample[sdk.AssignableRole]()}, sample[sdk.AssignableRole](), ""},
+	"groups list":                    {"", "groups", []sdk.Group{sample[sdk.Group]()}, sample[sdk.Group](), ""},
+	"secret list":                    {"", "users/me/secrets", []sdk.UserSecret{sample[sdk.UserSecret]()}, sample[sdk.UserSecret](), ""},
+	"audit list":                     {"", "audit", sdk.AuditLogsResponse{AuditLogs: []sdk.AuditLog{sample[sdk.AuditLog]()}, Count: 1}, sample[sdk.AuditLog](), ""},
+	"audit connections":              {"", "connectionlog", sdk.ConnectionLogsResponse{ConnectionLogs: []sdk.ConnectionLog{sample[sdk.ConnectionLog]()}, Count: 1}, sample[sdk.ConnectionLog](), ""},
+	"wsproxy ls":                     {"", "workspaceproxies", sdk.Regions[sdk.WorkspaceProxy]{Regions: []sdk.WorkspaceProxy{sample[sdk.WorkspaceProxy]()}}, sample[sdk.WorkspaceProxy](), ""},
+	"provisioner list":               {"", "organizations/" + sampleID + "/provisionerdaemons", []sdk.ProvisionerDaemon{sample[sdk.ProvisionerDaemon]()}, sample[sdk.ProvisionerDaemon](), ""},
+	"provisioner jobs list":          {"", "organizations/" + sampleID + "/provisionerjobs", []sdk.ProvisionerJob{sample[sdk.ProvisionerJob]()}, sample[sdk.ProvisionerJob](), ""},
+	"provisioner keys list":          {"", "organizations/" + sampleID + "/provisionerkeys", []sdk.ProvisionerKey{sample[sdk.ProvisionerKey]()}, sample[sdk.ProvisionerKey](), ""},
+}
+
 // TestJSONIsTheAPIs: with -o json, each command that prints objects of the API prints them whole, with the API's names, so that what reads
 // the API reads the command. Every command with that flag is here, or says what else it prints.
 func TestJSONIsTheAPIs(t *testing.T) {
 	t.Parallel()
-	const id = "33333333-3333-4333-8333-333333333333"
-	workspace, template, user, organization := sample[sdk.Workspace](), sample[sdk.Template](), sample[sdk.User](), sample[sdk.Organization]()
-	template.Name = "docker"
-	version := sample[sdk.TemplateVersion]()
 	answers := map[string]any{
-		"GET users/me/organizations": []sdk.Organization{organization},
-		"GET templates":              []sdk.Template{template},
+		"GET users/me/organizations": []sdk.Organization{sample[sdk.Organization]()},
+		"GET templates":              []sdk.Template{docker()},
 	}
 	one := map[string]bool{"show": true, "users show": true, "features list": true, "users oidc-claims": true} // they print an object instead of a list
-	tests := map[string]struct {
-		args   string
-		path   string // of the API
-		answer any
-		want   any    // the object, or the list's only one
-		extra  string // fields that the API does not have
-	}{
-		"list":                           {"", "workspaces", sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{workspace}, Count: 1}, workspace, ""},
-		"external-workspaces list":       {"", "workspaces", sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{workspace}, Count: 1}, workspace, ""},
-		"show":                           {"dev", "users/me/workspace/dev", workspace, workspace, ""},
-		"schedule show":                  {"dev", "users/me/workspace/dev", workspace, workspace, ""},
-		"templates list":                 {"", "templates", []sdk.Template{template}, template, ""},
-		"templates versions list":        {"docker", "templates/" + id + "/versions", []sdk.TemplateVersion{version}, version, "active"},
-		"templates presets list":         {"docker", "templateversions/" + id + "/presets", []sdk.Preset{sample[sdk.Preset]()}, sample[sdk.Preset](), ""},
-		"templates consent list":         {"", "users/me/template-consents", []sdk.TemplateConsent{sample[sdk.TemplateConsent]()}, sample[sdk.TemplateConsent](), ""},
-		"users list":                     {"", "users", sdk.UsersResponse{Users: []sdk.User{user}, Count: 1}, user, ""},
-		"users show":                     {"ada", "users/ada", user, user, ""},
-		"users oidc-claims":              {"", "users/oidc-claims", sample[sdk.OIDCClaimsResponse](), sample[sdk.OIDCClaimsResponse](), ""},
-		"features list":                  {"", "entitlements", sample[sdk.Entitlements](), sample[sdk.Entitlements](), ""},
-		"tokens list":                    {"", "users/me/keys/tokens", []sdk.APIKey{sample[sdk.APIKey]()}, sample[sdk.APIKey](), ""},
-		"tokens view":                    {"abcdefghij", "users/me/keys/abcdefghij", sample[sdk.APIKey](), sample[sdk.APIKey](), ""},
-		"organizations list":             {"", "organizations", []sdk.Organization{organization}, organization, ""},
-		"organizations show":             {"me", "users/me/organizations", []sdk.Organization{organization}, organization, ""},
-		"organizations members list":     {"", "organizations/" + id + "/members", []sdk.OrganizationMember{sample[sdk.OrganizationMember]()}, sample[sdk.OrganizationMember](), ""},
-		"organizations invitations list": {"", "users/me/invitations", []sdk.OrganizationInvitation{sample[sdk.OrganizationInvitation]()}, sample[sdk.OrganizationInvitation](), ""},
-		"organizations roles show":       {"", "organizations/" + id + "/members/roles", []sdk.AssignableRole{sample[sdk.AssignableRole]()}, sample[sdk.AssignableRole](), ""},
-		"groups list":                    {"", "groups", []sdk.Group{sample[sdk.Group]()}, sample[sdk.Group](), ""},
-		"secret list":                    {"", "users/me/secrets", []sdk.UserSecret{sample[sdk.UserSecret]()}, sample[sdk.UserSecret](), ""},
-		"audit list":                     {"", "audit", sdk.AuditLogsResponse{AuditLogs: []sdk.AuditLog{sample[sdk.AuditLog]()}, Count: 1}, sample[sdk.AuditLog](), ""},
-		"audit connections":              {"", "connectionlog", sdk.ConnectionLogsResponse{ConnectionLogs: []sdk.ConnectionLog{sample[sdk.ConnectionLog]()}, Count: 1}, sample[sdk.ConnectionLog](), ""},
-		"wsproxy ls":                     {"", "workspaceproxies", sdk.Regions[sdk.WorkspaceProxy]{Regions: []sdk.WorkspaceProxy{sample[sdk.WorkspaceProxy]()}}, sample[sdk.WorkspaceProxy](), ""},
-		"provisioner list":               {"", "organizations/" + id + "/provisionerdaemons", []sdk.ProvisionerDaemon{sample[sdk.ProvisionerDaemon]()}, sample[sdk.ProvisionerDaemon](), ""},
-		"provisioner jobs list":          {"", "organizations/" + id + "/provisionerjobs", []sdk.ProvisionerJob{sample[sdk.ProvisionerJob]()}, sample[sdk.ProvisionerJob](), ""},
-		"provisioner keys list":          {"", "organizations/" + id + "/provisionerkeys", []sdk.ProvisionerKey{sample[sdk.ProvisionerKey]()}, sample[sdk.ProvisionerKey](), ""},
-	}
 	for _, name := range withJSON(New(), "") {
 		_, other := ownShapes[name]
-		if _, tested := tests[name]; tested == other {
+		if _, tested := printed[name]; tested == other {
 			t.Errorf("coder %s -o json prints an object of the API: %t, its own: %t", name, tested, other)
 		}
 	}
-	for name, tt := range tests {
+	for name, tt := range printed {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			all := maps.Clone(answers)
 			switch name { // what they look up first
 			case "templates presets list":
-				all["GET templateversions/"+id] = version
+				all["GET templateversions/"+sampleID] = sample[sdk.TemplateVersion]()
 			case "tokens view":
 				all["GET users/me/keys/tokens"] = []sdk.APIKey{}
 			}
