@@ -19,6 +19,31 @@ import (
 	"github.com/codermesh/codermesh/internal/testwait"
 )
 
+// askHost requests a page of a host of the server, as a browser that follows no redirects.
+func (d *deployment) askHost(host, token, path string, header http.Header) (*http.Response, string) {
+	t := d.t
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host, r.Header = host, header
+	if token != "" {
+		r.Header.Set("Coder-Session-Token", token)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
 // TestAppsOverTheMesh opens a port of a workspace through the server, as its owner, as another user and without signing in.
 func TestAppsOverTheMesh(t *testing.T) {
 	t.Parallel()
@@ -44,26 +69,7 @@ func TestAppsOverTheMesh(t *testing.T) {
 	}
 	ask := func(token, path string, header http.Header) (*http.Response, string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url()+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header = header
-		if token != "" {
-			r.Header.Set("Coder-Session-Token", token)
-		}
-		r.Host = fmt.Sprintf("%d--%s--dev--ada.localhost:%s", port, agent, server.Port())
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-		resp, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp, string(body)
+		return d.askHost(fmt.Sprintf("%d--%s--dev--ada.localhost:%s", port, agent, server.Port()), token, path, header)
 	}
 	if resp, body := ask(d.token, "/x?y=1", http.Header{"Cookie": {"coder_session_token=" + d.token + "; mine=1"}}); resp.StatusCode != 200 || body != `app /x?y=1 cookie="mine=1" token=""` {
 		t.Errorf("the owner: %s %s", resp.Status, body)

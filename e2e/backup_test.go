@@ -8,17 +8,10 @@ import (
 	"testing"
 )
 
-// TestBackup: a backup of a running server is restored into an empty folder. The server there has the same users, workspaces, states and secrets, and the
-// workspace that still runs connects to it.
-func TestBackup(t *testing.T) {
-	t.Parallel()
-	d := deploy(t)
-	d.coder("create", "dev", "-t", "process", "-y")
-	d.coder("ssh", "dev", "--", "echo one > ~/kept")
-	state := d.coder("state", "pull", "dev")
-	config := filepath.Join(d.dir, "config-admin")
-	file, key := filepath.Join(d.dir, "coder.backup"), filepath.Join(d.dir, "coder.key")
-
+// backUp writes a backup and its key, which only the account can read.
+func (d *deployment) backUp(config, file, key string) {
+	t := d.t
+	t.Helper()
 	d.coder("server", "backup", file, "--key-file", key)
 	for _, path := range []string{file, key} {
 		info, err := os.Stat(path)
@@ -36,29 +29,45 @@ func TestBackup(t *testing.T) {
 	if kept, err := os.ReadFile(key); err != nil || string(kept) != string(secret) {
 		t.Errorf("the key file is not the server's: %v", err)
 	}
+}
+
+// refuses checks that a command fails with a reason and a hint.
+func (d *deployment) refuses(want string, args ...string) {
+	d.t.Helper()
+	_, stderr, err := d.try(args...)
+	if err == nil || !strings.Contains(stderr, want) || !strings.Contains(stderr, "\nTry: ") {
+		d.t.Errorf("coder %s: got %v, %q; want %q and a hint", strings.Join(args, " "), err, stderr, want)
+	}
+}
+
+// TestBackup: a backup of a running server is restored into an empty folder. The server there has the same users, workspaces, states and secrets, and the
+// workspace that still runs connects to it.
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	d := deploy(t)
+	d.coder("create", "dev", "-t", "process", "-y")
+	d.coder("ssh", "dev", "--", "echo one > ~/kept")
+	state := d.coder("state", "pull", "dev")
+	config := filepath.Join(d.dir, "config-admin")
+	file, key := filepath.Join(d.dir, "coder.backup"), filepath.Join(d.dir, "coder.key")
+
+	d.backUp(config, file, key)
 
 	// Neither a file nor a link is overwritten, and a failed backup leaves nothing.
 	target, link := filepath.Join(d.dir, "target"), filepath.Join(d.dir, "link")
 	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)
 	}
-	refused := func(want string, args ...string) {
-		t.Helper()
-		_, stderr, err := d.try(args...)
-		if err == nil || !strings.Contains(stderr, want) || !strings.Contains(stderr, "\nTry: ") {
-			t.Errorf("coder %s: got %v, %q; want %q and a hint", strings.Join(args, " "), err, stderr, want)
-		}
-	}
-	refused("already exists", "server", "backup", file)
-	refused("already exists", "server", "backup", link)
+	d.refuses("already exists", "server", "backup", file)
+	d.refuses("already exists", "server", "backup", link)
 	second := filepath.Join(d.dir, "second.backup")
-	refused("already exists", "server", "backup", second, "--key-file", key)
+	d.refuses("already exists", "server", "backup", second, "--key-file", key)
 	for _, path := range []string{target, second} {
 		if _, err := os.Lstat(path); err == nil {
 			t.Errorf("%s was created", path)
 		}
 	}
-	refused("already runs", "server", "restore", file, "--overwrite")
+	d.refuses("already runs", "server", "restore", file, "--overwrite")
 	if err := d.healthy(); err != nil {
 		t.Fatalf("after refused commands: %v", err)
 	}
@@ -72,7 +81,7 @@ func TestBackup(t *testing.T) {
 	if err := os.Rename(config, config+"-lost"); err != nil {
 		t.Fatal(err)
 	}
-	refused("state keys", "server", "restore", file)
+	d.refuses("state keys", "server", "restore", file)
 	damaged := filepath.Join(d.dir, "damaged.backup")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -81,7 +90,7 @@ func TestBackup(t *testing.T) {
 	if err := os.WriteFile(damaged, text[:len(text)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused("cut off or damaged", "server", "restore", damaged, "--key-file", key)
+	d.refuses("cut off or damaged", "server", "restore", damaged, "--key-file", key)
 	if _, err := os.Stat(filepath.Join(config, "postgres")); err == nil {
 		t.Error("a refused restore created a database")
 	}
@@ -90,7 +99,7 @@ func TestBackup(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(config, "state-encryption.key")); err != nil || info.Mode() != 0o600 {
 		t.Errorf("the restored key: got %v, %v; want mode 0600", info, err)
 	}
-	refused("already holds the data", "server", "restore", file)
+	d.refuses("already holds the data", "server", "restore", file)
 	if sessionErr == nil {
 		if err := os.WriteFile(session, kept, 0o600); err != nil {
 			t.Fatal(err)

@@ -202,20 +202,11 @@ func onSmallDisk(t *testing.T, args ...string) (d *deployment, config string) {
 	return d, config
 }
 
-// TestFullDisk: when the disk with the database and everything else fills up, the server refuses what it cannot store and reports the
-// reason. It keeps running, and continues when there is space again, with all its data.
-func TestFullDisk(t *testing.T) {
-	t.Parallel()
-	d, config := onSmallDisk(t)
-	d.begin()
-	d.pushProcess()
-	d.coder("create", "dev", "-t", "process", "-y")
-	d.coder("ssh", "dev", "--", "echo kept > kept.txt")
-
-	ballast := filepath.Join(config, "ballast")
-	fill(t, ballast)
-	// Four megabytes that do not compress: the space that PostgreSQL has already allocated does not hold many such files.
-	big := filepath.Join(d.dir, "big")
+// incompressible makes a template with four megabytes that do not compress: the space that PostgreSQL has already allocated does not hold many such.
+func (d *deployment) incompressible() (big string) {
+	t := d.t
+	t.Helper()
+	big = filepath.Join(d.dir, "big")
 	if err := os.Mkdir(big, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -230,54 +221,55 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refusals := 0
+	return big
+}
+
+// refusesPushes pushes a template again and again until a push is refused because the disk is full.
+func (d *deployment) refusesPushes(big string) {
+	t := d.t
+	t.Helper()
 	for n := range 10 {
 		_, stderr, err := d.try("templates", "push", fmt.Sprintf("big%d", n), "-d", big, "-y")
 		if err == nil {
 			continue
 		}
-		refusals++
 		t.Logf("refused with: %s", stderr)
 		if !strings.Contains(stderr, "disk is full") {
 			t.Errorf("push on a full disk: got %q, want the reason", stderr)
 		}
-		break
+		return
 	}
-	if refusals == 0 {
-		t.Error("nothing was refused while the disk was full")
-	}
+	t.Error("nothing was refused while the disk was full")
+}
+
+// TestFullDisk: when the disk with the database and everything else fills up, the server refuses what it cannot store and reports the
+// reason. It keeps running, and continues when there is space again, with all its data.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	d, config := onSmallDisk(t)
+	d.begin()
+	d.pushProcess()
+	d.coder("create", "dev", "-t", "process", "-y")
+	d.coder("ssh", "dev", "--", "echo kept > kept.txt")
+
+	ballast := filepath.Join(config, "ballast")
+	fill(t, ballast)
+	big := d.incompressible()
+	d.refusesPushes(big)
 	// A build that runs now ends when there is space again, and not before its result is stored; or it reports why not.
 	fill(t, ballast+"2")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*settle)
 	defer cancel()
-	create := d.command(ctx, "create", "third", "-t", "process", "-y")
-	said, err := os.Create(filepath.Join(d.dir, "third.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer said.Close()
-	create.Stdout, create.Stderr = said, said
-	if err := create.Start(); err != nil {
-		t.Fatal(err)
-	}
-	built := make(chan error, 1)
-	go func() { built <- create.Wait() }()
-	output := func() string {
-		text, err := os.ReadFile(said.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
+	third := d.speak(ctx, "third.log", d.command(ctx, "create", "third", "-t", "process", "-y"))
 	defer func() {
 		if t.Failed() {
-			t.Logf("create third said:\n%s\nserver's log:\n%s", output(), d.logText())
+			t.Logf("create third said:\n%s\nserver's log:\n%s", third.text(), d.logText())
 		}
 	}()
 	// It is random which of its events is the first that does not fit: a log line, a checkpoint, or the result.
 	testwait.Until(t, "the build of third has ended, or waits for what it did to be stored", func() error {
-		ended := len(built) > 0 || strings.Contains(output(), "Apply complete") || strings.Contains(d.fullLog(), "apply event of job")
-		return testwait.Unless(ended, "the command has printed %q", output())
+		ended := len(third.ended) > 0 || strings.Contains(third.text(), "Apply complete") || strings.Contains(d.fullLog(), "apply event of job")
+		return testwait.Unless(ended, "the command has printed %q", third.text())
 	})
 	if d.cmd == nil || d.cmd.Process.Signal(syscall.Signal(0)) != nil {
 		t.Fatalf("the server has ended\n%s", d.logText())
@@ -289,9 +281,9 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	testwait.Until(t, "the API answers", d.answers("/api/v2/users/me", http.StatusOK))
-	buildErr := <-built
-	if buildErr != nil && !strings.Contains(output(), "error: ") {
-		t.Errorf("create on a full disk: got %v, %q, want the reason", buildErr, output())
+	buildErr := <-third.ended
+	if buildErr != nil && !strings.Contains(third.text(), "error: ") {
+		t.Errorf("create on a full disk: got %v, %q, want the reason", buildErr, third.text())
 	}
 	if out := d.coder("ssh", "dev", "--", "cat kept.txt"); out != "kept\n" {
 		t.Errorf("ssh: got %q, want what was there", out)

@@ -8,6 +8,12 @@ import (
 	"testing"
 )
 
+// keys runs a command on the keys of a file.
+func (f *fleet) keys(command, file string) (output string, err error) {
+	stdout, stderr, err := f.try("server", "keys", command, "--postgres-url", f.database, "--state-encryption-key-file", file)
+	return stdout + stderr, err
+}
+
 // TestKeysAreReplaced replaces the state key of two servers as docs/keys.md says, one server after the other, and takes steps too early. All
 // values can be read at every moment.
 func TestKeysAreReplaced(t *testing.T) {
@@ -52,10 +58,7 @@ func TestKeysAreReplaced(t *testing.T) {
 			readable(when)
 		}
 	}
-	keys := func(command string) (string, error) {
-		stdout, stderr, err := f.try("server", "keys", command, "--postgres-url", f.database, "--state-encryption-key-file", file)
-		return stdout + stderr, err
-	}
+	keys := func(command string) (string, error) { return f.keys(command, file) }
 
 	give(second, first)
 	if err := f.servers[0].end(syscall.SIGTERM); err != nil {

@@ -317,7 +317,16 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	// This build ignores the interrupt, in a process of its own.
 	stubborn := filepath.Join(d.dir, "stubborn.pid")
 	d.pushChain("stubborn", "trap '' INT TERM; (trap '' INT TERM; echo $$ >"+stubborn+"; while :; do sleep 0.1; done) &")
+	d.fillsSlots(metrics)
+	d.cancelsRunning()
+	d.killsStubborn(stubborn)
+	d.drains(p, metrics)
+}
 
+// fillsSlots runs two builds at once in two slots, and cancels a third that waits for one.
+func (d *deployment) fillsSlots(metrics string) {
+	t := d.t
+	t.Helper()
 	first, second := d.background("create", "one", "-t", "chain", "-y"), d.background("create", "two", "-t", "chain", "-y")
 	d.inFlight("one")
 	d.inFlight("two")
@@ -351,12 +360,16 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	if got := scrape(t, metrics, `codermesh_provisionerd_jobs_total{kind="start",status="succeeded"}`); got != "2" {
 		t.Errorf("starts that succeeded: %s, want 2", got)
 	}
+}
 
-	// A build is canceled while it runs: what it made is in the state, and the next build continues from there.
+// cancelsRunning cancels a build while it runs: what it made is in the state, and the next build continues from there.
+func (d *deployment) cancelsRunning() {
+	t := d.t
+	t.Helper()
 	d.background("create", "four", "-t", "chain", "-y")
 	d.inFlight("four")
 	cancelBuild(d, "four")
-	w := d.expectState("four", "canceled", "first second")
+	d.expectState("four", "canceled", "first second")
 	if got := d.made("four"); got != "first" {
 		t.Errorf("made %q before the cancel, want first", got)
 	}
@@ -366,13 +379,16 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	if got := d.made("four"); got != "first second third" {
 		t.Errorf("made %q after the cancel and a start", got)
 	}
-	_ = w
+}
 
-	// A canceled build that does not end is killed with its whole process group after --cancel-grace.
+// killsStubborn cancels a build that does not end: it is killed with its whole process group after --cancel-grace.
+func (d *deployment) killsStubborn(stubborn string) {
+	t := d.t
+	t.Helper()
 	d.background("create", "five", "-t", "stubborn", "-y")
 	d.inFlight("five")
 	cancelBuild(d, "five")
-	w = d.ended("five")
+	w := d.ended("five")
 	if got := w.LatestBuild.Job.Status; got != "canceled" {
 		t.Errorf("the stubborn build: %s, want canceled", got)
 	}
@@ -386,8 +402,12 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	if pid := atoi(t, strings.TrimSpace(string(text))); alive(pid) {
 		t.Errorf("process %d of the stubborn build lives on", pid)
 	}
+}
 
-	// SIGTERM drains: the running build finishes, and no other begins.
+// drains stops a daemon with SIGTERM: the running build finishes, and no other begins.
+func (d *deployment) drains(p *daemon, metrics string) {
+	t := d.t
+	t.Helper()
 	r := d.background("create", "six", "-t", "chain", "-y")
 	d.inFlight("six")
 	signal(t, p.cmd.Process.Pid, syscall.SIGTERM)
@@ -414,7 +434,7 @@ func TestProvisionerSlotsAndCancel(t *testing.T) {
 	if code := p.ends(); code != 0 {
 		t.Errorf("an interrupted daemon ended with code %d\n%s", code, p.text())
 	}
-	w = d.expectState("seven", "failed", "first second")
+	w := d.expectState("seven", "failed", "first second")
 	if !strings.Contains(w.LatestBuild.Job.Error, "told to stop") {
 		t.Errorf("the interrupted build says %q", w.LatestBuild.Job.Error)
 	}
