@@ -84,6 +84,14 @@ func (s *Server) Is(id uuid.UUID, want sdk.WorkspaceStatus) func() error {
 	}
 }
 
+// Ended is a check for testwait.Until: a workspace's latest build has ended.
+func (s *Server) Ended(id uuid.UUID) func() error {
+	return func() error {
+		job := s.Get(id).LatestBuild.Job
+		return testwait.Unless(job.Status.Ended(), "its job is %+v", job)
+	}
+}
+
 // Build creates a build that has not run yet.
 func (s *Server) Build(owner string, workspace uuid.UUID, transition sdk.Transition, values ...sdk.ParameterValue) sdk.WorkspaceBuild {
 	s.T.Helper()

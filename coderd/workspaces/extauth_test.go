@@ -100,10 +100,7 @@ func TestLoginIsOver(t *testing.T) {
 	}
 	ws := w.Workspace("ann", "dev", template.ID)
 	w.Daemon().Ready()
-	testwait.Until(t, "the build ends", func() error {
-		job := w.Get(ws.ID).LatestBuild.Job
-		return testwait.Unless(job.Status.Ended(), "its job is %+v", job)
-	})
+	testwait.Until(t, "the build ends", w.Ended(ws.ID))
 	if got := w.Get(ws.ID).LatestBuild.Job; got.Status != sdk.JobFailed || !strings.Contains(got.Error, "/external-auth/github") || strings.Contains(got.Error, "annstoken") {
 		t.Errorf("got %s: %q", got.Status, got.Error)
 	}

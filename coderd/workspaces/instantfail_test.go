@@ -1,7 +1,6 @@
 package workspaces_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/google/uuid"
@@ -12,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -94,9 +94,7 @@ func TestInstantClaimLosesItsProvisioner(t *testing.T) {
 			w.belongs(agent, "ann", true, w.Server, second)
 			next := w.Daemon().Replace(second)
 			next.Ready()
-			coderdtest.Await(t, "the lost build has ended", func(context.Context) bool {
-				return w.Get(got.ID).LatestBuild.Job.Status.Ended()
-			})
+			testwait.Until(t, "the lost build has ended", w.Ended(got.ID))
 			if b := w.Get(got.ID).LatestBuild; b.Status != sdk.WorkspaceFailed || b.Given() {
 				t.Errorf("the build is %s, given %t", b.Status, b.Given())
 			}
@@ -162,9 +160,8 @@ func TestClaimThatDiesInItsTransaction(t *testing.T) {
 		ended <- err
 	}()
 	var waiting int
-	coderdtest.Await(t, "the claim waits", func(ctx context.Context) bool {
-		err := w.DB.Pool.QueryRow(ctx, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1`).Scan(&waiting)
-		return err == nil
+	testwait.Until(t, "the claim waits", func() error {
+		return w.DB.Pool.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1`).Scan(&waiting)
 	})
 	w.Exec("SELECT pg_terminate_backend($1)", waiting)
 	if err := tx.Rollback(t.Context()); err != nil && err != pgx.ErrTxClosed {
