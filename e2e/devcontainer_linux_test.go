@@ -148,14 +148,18 @@ resource "terraform_data" "process" {
 }
 `
 
-// TestDevcontainer runs an agent in a dev container of a real Docker engine: who may enter, what the container's end means, and what remains.
-func TestDevcontainer(t *testing.T) {
-	t.Parallel()
-	asRoot(t)
-	e := startEngine(t)
-	e.box()
-	d := startServer(t, "--provisioner-isolation", "none")
-	home, template := filepath.Join(d.dir, "agent-dev"), filepath.Join(d.dir, "template")
+// boxed is the workspace dev, which has a dev container.
+type boxed struct {
+	*deployment
+	containers string // the path of the API
+	app        string // the id of the agent in the container
+}
+
+// boxes creates the workspace, whose agent has a home folder.
+func (d *deployment) boxes(e *engine, home string) *boxed {
+	t := d.t
+	t.Helper()
+	template := filepath.Join(d.dir, "template")
 	for _, dir := range []string{filepath.Join(home, "bin"), template} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -176,29 +180,46 @@ func TestDevcontainer(t *testing.T) {
 	if len(id) != 2 {
 		t.Fatalf("agents %v", id)
 	}
-	containers := "/api/v2/workspaceagents/" + id["main"] + "/containers"
-	state := func() (list sdk.AgentContainers) {
-		t.Helper()
-		d.get(containers, &list)
-		if len(list.Devcontainers) != 1 {
-			t.Fatalf("containers: %+v", list)
-		}
-		return list
+	return &boxed{d, "/api/v2/workspaceagents/" + id["main"] + "/containers", id["app"]}
+}
+
+// state returns the state of the dev container.
+func (b *boxed) state() (list sdk.AgentContainers) {
+	b.t.Helper()
+	b.get(b.containers, &list)
+	if len(list.Devcontainers) != 1 {
+		b.t.Fatalf("containers: %+v", list)
 	}
-	inside := func() (a sdk.WorkspaceAgent) {
-		d.get("/api/v2/workspaceagents/"+id["app"], &a)
-		return a
+	return list
+}
+
+// inside returns the agent in the dev container.
+func (b *boxed) inside() (a sdk.WorkspaceAgent) {
+	b.t.Helper()
+	b.get("/api/v2/workspaceagents/"+b.app, &a)
+	return a
+}
+
+// running is a check for testwait.Until: the dev container and its agent are ready.
+func (b *boxed) running() error {
+	a, got := b.inside(), b.state().Devcontainers[0]
+	if got.Status == sdk.DevcontainerError {
+		b.t.Fatalf("the dev container failed: %s", got.Error)
 	}
-	running := func() error {
-		a := inside()
-		got := state().Devcontainers[0]
-		if got.Status == sdk.DevcontainerError {
-			t.Fatalf("the dev container failed: %s", got.Error)
-		}
-		return testwait.Unless(got.Status == sdk.DevcontainerRunning && a.Status == sdk.AgentConnected && a.LifecycleState == sdk.LifecycleReady,
-			"the container is %s, its agent %s and %s", got.Status, a.Status, a.LifecycleState)
-	}
-	testwait.Until(t, "the agent in the dev container is connected", running)
+	return testwait.Unless(got.Status == sdk.DevcontainerRunning && a.Status == sdk.AgentConnected && a.LifecycleState == sdk.LifecycleReady,
+		"the container is %s, its agent %s and %s", got.Status, a.Status, a.LifecycleState)
+}
+
+// TestDevcontainer runs an agent in a dev container of a real Docker engine: who may enter, what the container's end means, and what remains.
+func TestDevcontainer(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	e := startEngine(t)
+	e.box()
+	d := startServer(t, "--provisioner-isolation", "none")
+	home := filepath.Join(d.dir, "agent-dev")
+	b := d.boxes(e, home)
+	testwait.Until(t, "the agent in the dev container is connected", b.running)
 
 	const look = `echo $CODER_WORKSPACE_AGENT_NAME, $WHERE, $(id -un), $(pwd), $(cat file) $(cat /inside)`
 	const want = "app, in the dev container, dev, /workspaces/app, shared boxed\n"
@@ -221,15 +242,15 @@ func TestDevcontainer(t *testing.T) {
 
 	// A new container has a new agent, which people reach as before. The old one's files are gone.
 	d.coder("ssh", "dev.app", "--", "echo old >~/old")
-	before := state().Containers[0]
-	if err := call(http.MethodPost, d.url()+containers+"/devcontainers/"+state().Devcontainers[0].ID.String()+"/recreate", d.token, nil, nil); err != nil {
+	before := b.state().Containers[0]
+	if err := call(http.MethodPost, d.url()+b.containers+"/devcontainers/"+b.state().Devcontainers[0].ID.String()+"/recreate", d.token, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	testwait.Until(t, "another container runs", func() error {
-		if all := state().Containers; len(all) != 1 || all[0].ID == before.ID {
+		if all := b.state().Containers; len(all) != 1 || all[0].ID == before.ID {
 			return fmt.Errorf("containers %+v; before, it was %s", all, before.ID)
 		}
-		return running()
+		return b.running()
 	})
 	if got := d.coder("ssh", "dev.app", "--", "test -e ~/old || "+look); got != want {
 		t.Errorf("in the new dev container: %q, want %q", got, want)
@@ -237,7 +258,7 @@ func TestDevcontainer(t *testing.T) {
 
 	// A container that ends takes its agent with it, and comes back with it.
 	e.docker("stop", "-t", "5", "app")
-	testwait.Until(t, "the container is stopped", func() error { return testwait.Equal(state().Devcontainers[0].Status, sdk.DevcontainerStopped) })
+	testwait.Until(t, "the container is stopped", func() error { return testwait.Equal(b.state().Devcontainers[0].Status, sdk.DevcontainerStopped) })
 	if _, stderr, err := d.try("ssh", "dev.app", "--", "true"); err == nil || !strings.Contains(stderr, "dev container") {
 		t.Errorf("coder ssh into a stopped dev container: %v, %s", err, stderr)
 	}
@@ -245,20 +266,20 @@ func TestDevcontainer(t *testing.T) {
 		t.Errorf("coder show:\n%s", got)
 	}
 	e.docker("start", "app")
-	testwait.Until(t, "the container runs again", running)
+	testwait.Until(t, "the container runs again", b.running)
 
 	// So does the end of the agent outside, whose successor starts another agent inside.
-	connected := inside().LastConnectedAt
+	connected := b.inside().LastConnectedAt
 	for _, pid := range d.agents() {
 		if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && program == coder { // the one inside is a copy
 			signal(t, pid, syscall.SIGKILL)
 		}
 	}
 	testwait.Until(t, "another agent in the dev container after a crash", func() error {
-		if last := inside().LastConnectedAt; !last.After(*connected) {
+		if last := b.inside().LastConnectedAt; !last.After(*connected) {
 			return fmt.Errorf("the agent connected last at %s, before the crash at %s", last, connected)
 		}
-		return running()
+		return b.running()
 	})
 	if got := d.coder("ssh", "dev.app", "--", look); got != want {
 		t.Errorf("in the dev container after a crash: %q, want %q", got, want)

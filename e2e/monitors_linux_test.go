@@ -13,13 +13,10 @@ import (
 	"github.com/codermesh/codermesh/internal/testwait"
 )
 
-// TestMonitors fills a volume of a workspace, and empties it again: its owner is notified once, also across restarts of the server and
-// the agent's connection. Beside it runs a workspace that monitors its memory and not the volume.
-func TestMonitors(t *testing.T) {
-	t.Parallel()
-	asRoot(t)
-	d := startServer(t, "--provisioner-isolation", "none") // the agent sees the test's mounts
-	volume := filepath.Join(d.dir, "volume")
+// smallVolume mounts a volume of 4 MB in a folder, until the test ends.
+func smallVolume(t *testing.T, dir string) string {
+	t.Helper()
+	volume := filepath.Join(dir, "volume")
 	if err := os.Mkdir(volume, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -31,18 +28,46 @@ func TestMonitors(t *testing.T) {
 			t.Errorf("unmount: %v", err)
 		}
 	})
+	return volume
+}
+
+// monitored returns a template whose agent monitors its memory, or a volume.
+func monitored(main string, memory bool, volume string, volumes bool, threshold int) string {
+	const agent = "resource \"coder_agent\" \"main\" {\n"
+	block := agent + fmt.Sprintf("  resources_monitoring {\n    memory {\n      enabled   = %t\n      threshold = 1\n    }\n"+
+		"    volume {\n      path      = %q\n      enabled   = %t\n      threshold = %d\n    }\n  }\n", memory, volume, volumes, threshold)
+	return strings.Replace(main, agent, block, 1)
+}
+
+// inbox returns the notifications about a workspace.
+func (d *deployment) inbox(workspace string) (titles []string) {
+	d.t.Helper()
+	var all sdk.ListInboxNotificationsResponse
+	d.get("/api/v2/notifications/inbox?format=plaintext", &all)
+	for _, n := range all.Notifications {
+		if strings.HasPrefix(n.Title, `Workspace "`+workspace+`"`) {
+			titles = append(titles, n.Title+": "+n.Content)
+		}
+	}
+	return titles
+}
+
+// TestMonitors fills a volume of a workspace, and empties it again: its owner is notified once, also across restarts of the server and
+// the agent's connection. Beside it runs a workspace that monitors its memory and not the volume.
+func TestMonitors(t *testing.T) {
+	t.Parallel()
+	asRoot(t)
+	d := startServer(t, "--provisioner-isolation", "none") // the agent sees the test's mounts
+	volume := smallVolume(t, d.dir)
 	d.pushProcess()
 	file := filepath.Join(d.dir, "process", "main.tf")
 	main, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const agent = "resource \"coder_agent\" \"main\" {\n"
 	monitors := func(memory, volumes bool, threshold int) {
 		t.Helper()
-		block := agent + fmt.Sprintf("  resources_monitoring {\n    memory {\n      enabled   = %t\n      threshold = 1\n    }\n"+
-			"    volume {\n      path      = %q\n      enabled   = %t\n      threshold = %d\n    }\n  }\n", memory, volume, volumes, threshold)
-		if err := os.WriteFile(file, []byte(strings.Replace(string(main), agent, block, 1)), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(monitored(string(main), memory, volume, volumes, threshold)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,21 +83,10 @@ func TestMonitors(t *testing.T) {
 	d.coder(push...)
 	d.coder("create", "small", "-t", "process", "-y")
 
-	inboxOf := func(workspace string) (titles []string) {
-		var all sdk.ListInboxNotificationsResponse
-		d.get("/api/v2/notifications/inbox?format=plaintext", &all)
-		for _, n := range all.Notifications {
-			if strings.HasPrefix(n.Title, `Workspace "`+workspace+`"`) {
-				titles = append(titles, n.Title+": "+n.Content)
-			}
-		}
-		return titles
-	}
-	inbox := func() []string { return inboxOf("dev") }
 	warning := "volume " + volume + " is 87% full (threshold 80%)"
 	warns := func() error { return testwait.Contains(d.coder("show", "dev"), warning) }
-	if warns() == nil || len(inbox()) > 0 {
-		t.Fatalf("a warning before the volume is full: %q", inbox())
+	if warns() == nil || len(d.inbox("dev")) > 0 {
+		t.Fatalf("a warning before the volume is full: %q", d.inbox("dev"))
 	}
 	data := filepath.Join(volume, "data")
 	if err := os.WriteFile(data, make([]byte, 3<<20+1<<19), 0o644); err != nil {
@@ -81,7 +95,7 @@ func TestMonitors(t *testing.T) {
 	testwait.Until(t, "coder show warns", warns)
 	want := `Workspace "dev" is low on disk space: In your workspace dev, ` + volume + " is 87 % full (threshold 80 %)."
 	testwait.Until(t, "a notification", func() error {
-		all := inbox()
+		all := d.inbox("dev")
 		return testwait.Unless(len(all) == 1 && strings.HasPrefix(all[0], want), "the inbox has %q, want %q", all, want)
 	})
 
@@ -93,7 +107,7 @@ func TestMonitors(t *testing.T) {
 		return testwait.Unless(low.MatchString(shown), "%s", shown)
 	})
 	testwait.Until(t, "a notification about the memory", func() error {
-		all := inboxOf("small")
+		all := d.inbox("small")
 		warned := len(all) == 1 && strings.HasPrefix(all[0], `Workspace "small" is low on memory: `) && strings.Contains(all[0], "the threshold of 1 %")
 		return testwait.Unless(warned, "the inbox has %q", all)
 	})
@@ -116,7 +130,7 @@ func TestMonitors(t *testing.T) {
 		shown := d.coder("show", "dev")
 		return testwait.Unless(!strings.Contains(shown, warning) && strings.Contains(shown, "connected"), "%s", shown)
 	})
-	if all := append(inbox(), inboxOf("small")...); len(all) != 2 {
+	if all := append(d.inbox("dev"), d.inbox("small")...); len(all) != 2 {
 		t.Errorf("notifications: %q", all)
 	}
 }

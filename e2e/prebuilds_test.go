@@ -32,6 +32,35 @@ resource "coder_script" "count" {
 }
 `
 
+// listed is what `coder list -o json` prints of a workspace.
+type listed struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Owner       string `json:"owner_name"`
+	LatestBuild struct {
+		Number    int    `json:"build_number"`
+		Status    string `json:"status"`
+		Instant   bool   `json:"instant_claim"`
+		Resources []struct {
+			Agents []struct{ ID, LifecycleState string }
+		}
+	} `json:"latest_build"`
+}
+
+// list lists workspaces as a user.
+func (d *deployment) list(user string, args ...string) (rows []listed) {
+	t := d.t
+	t.Helper()
+	out, stderr, err := d.tryAs(user, append([]string{"list", "-o", "json"}, args...)...)
+	if err != nil {
+		t.Fatalf("list: %v\n%s", err, stderr)
+	}
+	if err := json.Unmarshal([]byte(out), &rows); err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
 // TestPrebuiltWorkspace creates a workspace from a preset and gets the prebuilt one: the process and the agent are the same, and belong to the user
 // from then on. No user could enter it before.
 func TestPrebuiltWorkspace(t *testing.T) {
@@ -46,41 +75,17 @@ func TestPrebuiltWorkspace(t *testing.T) {
 	d.member("ann")
 	d.member("bob")
 
-	type row struct {
-		ID          string `json:"id"`
-		Name        string `json:"name"`
-		Owner       string `json:"owner_name"`
-		LatestBuild struct {
-			Number    int    `json:"build_number"`
-			Status    string `json:"status"`
-			Instant   bool   `json:"instant_claim"`
-			Resources []struct {
-				Agents []struct{ ID, LifecycleState string }
-			}
-		} `json:"latest_build"`
-	}
-	list := func(user string, args ...string) (rows []row) {
-		t.Helper()
-		out, stderr, err := d.tryAs(user, append([]string{"list", "-o", "json"}, args...)...)
-		if err != nil {
-			t.Fatalf("list: %v\n%s", err, stderr)
-		}
-		if err := json.Unmarshal([]byte(out), &rows); err != nil {
-			t.Fatal(err)
-		}
-		return rows
-	}
-	var before row
+	var before listed
 	testwait.Until(t, "the prebuilt workspace is ready", func() error {
 		out, stderr, err := d.try("list", "-o", "json", "--search", "owner:prebuilds")
-		var rows []row
+		var rows []listed
 		if err != nil || json.Unmarshal([]byte(out), &rows) != nil || len(rows) != 1 || !strings.Contains(out, `"lifecycle_state": "ready"`) {
 			return fmt.Errorf("the pool: %s%s (%w)", out, stderr, err)
 		}
 		before = rows[0]
 		return nil
 	})
-	if got := list("ann", "--all"); len(got) != 0 {
+	if got := d.list("ann", "--all"); len(got) != 0 {
 		t.Errorf("ann sees %+v", got)
 	}
 	for _, user := range []string{"admin", "ann"} {
@@ -92,7 +97,7 @@ func TestPrebuiltWorkspace(t *testing.T) {
 	if _, stderr, err := d.tryAs("ann", "create", "mine", "-t", "process", "--preset", "Ready", "-y"); err != nil {
 		t.Fatalf("create: %v\n%s", err, stderr)
 	}
-	rows := list("ann")
+	rows := d.list("ann")
 	if len(rows) != 1 || rows[0].ID != before.ID || rows[0].Owner != "ann" || rows[0].Name != "mine" || rows[0].LatestBuild.Number != 2 {
 		t.Fatalf("ann has %+v, want the prebuilt workspace %s", rows, before.ID)
 	}
@@ -103,8 +108,8 @@ func TestPrebuiltWorkspace(t *testing.T) {
 	if !rows[0].LatestBuild.Instant {
 		t.Error("the claim waited for its build")
 	}
-	testwait.Until(t, "the claim's build has succeeded", func() error { return testwait.Equal(list("ann")[0].LatestBuild.Status, "running") })
-	agent := func(r row) (ids string) {
+	testwait.Until(t, "the claim's build has succeeded", func() error { return testwait.Equal(d.list("ann")[0].LatestBuild.Status, "running") })
+	agent := func(r listed) (ids string) {
 		for _, resource := range r.LatestBuild.Resources {
 			for _, a := range resource.Agents {
 				ids += a.ID
@@ -130,7 +135,7 @@ func TestPrebuiltWorkspace(t *testing.T) {
 			t.Errorf("%s entered ann's workspace", user)
 		}
 	}
-	testwait.Until(t, "the pool is filled again", func() error { return testwait.Len(list("admin", "--search", "owner:prebuilds"), 1) })
+	testwait.Until(t, "the pool is filled again", func() error { return testwait.Len(d.list("admin", "--search", "owner:prebuilds"), 1) })
 	d.coder("prebuilds", "pause")
 	if _, _, err := d.tryAs("ann", "prebuilds", "resume"); err == nil {
 		t.Error("a member resumed prebuilt workspaces")
