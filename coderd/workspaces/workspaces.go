@@ -80,13 +80,15 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if made.LatestBuild.BuildNumber > 1 {
-		s.taken.Poke()
-	}
+	claimed := made.LatestBuild.BuildNumber > 1
 	if made.LatestBuild.Given() {
-		if made, err = s.given(ctx, actor, made); err != nil {
-			return err
-		}
+		made, err = s.given(ctx, actor, made)
+	}
+	if claimed {
+		s.taken.Poke() // not before: the build of the next one would take the processor that the agent needs
+	}
+	if err != nil {
+		return err
 	}
 	return httpapi.Write(w, http.StatusCreated, made)
 }
