@@ -104,7 +104,7 @@ func runLogin(g *global.Flags, cmd *cobra.Command, args []string, opts loginOpti
 	}
 	session, err := client.Login(ctx, sdk.LoginRequest{Email: opts.email, Password: opts.password})
 	if fault.CodeOf(err) == fault.Unauthenticated && err != nil {
-		return exit.Try(err, "coder login %s", server)
+		return exit.Try(err, "coder login %s", exit.Word(server.String()))
 	}
 	if err != nil {
 		return err
@@ -269,7 +269,7 @@ func askCredentials(ctx context.Context, g *global.Flags, server *url.URL, opts 
 		}
 		answer, err := g.Streams().Ask(ctx, field.q)
 		if errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "without a terminal, signing in requires --token"), "coder login %s --token TOKEN", server)
+			return exit.Try(fault.New(fault.Invalid, "without a terminal, signing in requires --token"), "coder login %s --token TOKEN", exit.Word(server.String()))
 		}
 		if err != nil {
 			return err

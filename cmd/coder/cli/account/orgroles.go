@@ -133,7 +133,7 @@ func runRoleChange(g *global.Flags, cmd *cobra.Command, verb string, args []stri
 	case len(args) == 0:
 		return exit.Try(fault.New(fault.Invalid, "the role is missing"), "%s", cmd.UseLine())
 	case !given("permission") && (verb == "create" || !given("display-name")):
-		return exit.Try(fault.New(fault.Invalid, "--permission is missing"), "%s %s --permission template:update", cmd.CommandPath(), args[0])
+		return exit.Try(fault.New(fault.Invalid, "--permission is missing"), "%s %s --permission template:update", cmd.CommandPath(), exit.Word(args[0]))
 	default:
 		req.Name, req.DisplayName = args[0], opts.display
 	}

@@ -100,7 +100,7 @@ func secretCreateCmd(g *global.Flags) *cobra.Command {
 				value = &answer
 			}
 			if value == nil {
-				return exit.Try(fault.New(fault.Invalid, "the secret has no value"), `printf %%s "$VALUE" | coder secret create %s`, args[0])
+				return exit.Try(fault.New(fault.Invalid, "the secret has no value"), `printf %%s "$VALUE" | coder secret create %s`, exit.Word(args[0]))
 			}
 			made, err := client.CreateUserSecret(cmd.Context(), sdk.Me, sdk.CreateUserSecretRequest{
 				Name: args[0], Value: *value, Description: s.description, EnvName: s.env, FilePath: s.file, Enabled: &s.enabled,

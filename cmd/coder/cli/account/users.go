@@ -283,7 +283,7 @@ func usersRolesCmd(g *global.Flags) *cobra.Command {
 				return err
 			}
 			if !cmd.Flags().Changed("roles") {
-				return exit.Try(fault.New(fault.Invalid, "--roles is missing"), "%s %s --roles template-admin", cmd.CommandPath(), args[0])
+				return exit.Try(fault.New(fault.Invalid, "--roles is missing"), "%s %s --roles template-admin", cmd.CommandPath(), exit.Word(args[0]))
 			}
 			// Every user is a "member": it is not a role to assign.
 			roles = slices.DeleteFunc(roles, func(r string) bool { return r == "member" || r == "" })

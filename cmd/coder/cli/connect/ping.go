@@ -74,7 +74,7 @@ func reachMeasured(ctx context.Context, g *global.Flags, text string) (*target.T
 	defer cancel()
 	t, err := target.Reach(wait, opts)
 	if err != nil && wait.Err() != nil && ctx.Err() == nil {
-		return nil, exit.Try(fault.New(fault.Unavailable, "the agent of %s could not be reached within %s", name, introduceTimeout), "coder show %s", name)
+		return nil, exit.Try(fault.New(fault.Unavailable, "the agent of %s could not be reached within %s", name, introduceTimeout), "coder show %s", exit.Word(name.String()))
 	}
 	return t, err
 }

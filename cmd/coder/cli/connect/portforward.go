@@ -52,7 +52,7 @@ func runPortForward(ctx context.Context, g *global.Flags, workspace string, opts
 	}
 	forwards, err := forward.Parse(opts.tcp, opts.udp)
 	if err != nil {
-		return exit.Try(err, "coder port-forward %s --tcp 8080:80", workspace)
+		return exit.Try(err, "coder port-forward %s --tcp 8080:80", exit.Word(workspace))
 	}
 	listeners, err := forward.Listen(ctx, forwards)
 	if err != nil {

@@ -57,7 +57,7 @@ type speedInterval struct {
 func runSpeedtest(ctx context.Context, g *global.Flags, text string, opts speedtestOptions) error {
 	switch {
 	case opts.pcap != "":
-		return exit.Try(fault.New(fault.Invalid, "coder speedtest cannot capture packets, but tcpdump can while it runs"), "sudo tcpdump -i any -w %q", opts.pcap)
+		return exit.Try(fault.New(fault.Invalid, "coder speedtest cannot capture packets, but tcpdump can while it runs"), "sudo tcpdump -i any -w %s", exit.Word(opts.pcap))
 	case opts.direction != "down" && opts.direction != "up":
 		return fault.New(fault.Invalid, "--direction must be down or up, not %q", opts.direction)
 	case opts.duration <= 0 || opts.duration > speed.MaxSeconds*time.Second:

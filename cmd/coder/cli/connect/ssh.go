@@ -111,7 +111,7 @@ func endSSH(ctx context.Context, err error) error {
 func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOptions) (err error) {
 	if opts.forwardGPG {
 		return exit.Try(fault.New(fault.Invalid, "coder ssh cannot forward a GPG agent, but OpenSSH can"),
-			`coder config-ssh && ssh -R "$(ssh coder.%[1]s gpgconf --list-dirs agent-socket):$(gpgconf --list-dirs agent-extra-socket)" coder.%[1]s`, args[0])
+			`coder config-ssh && ssh -R "$(ssh coder.%[1]s gpgconf --list-dirs agent-socket):$(gpgconf --list-dirs agent-extra-socket)" coder.%[1]s`, exit.Word(args[0]))
 	}
 	name, err := target.ParseName(target.TrimHost(args[0], opts.hostPrefix, opts.hostSuffix))
 	if err != nil {

@@ -133,7 +133,7 @@ func (g *Flags) Client(ctx context.Context) (*sdk.Client, error) {
 		return nil, err
 	}
 	if token == "" {
-		return nil, exit.Try(fault.New(fault.Unauthenticated, "you are not signed in to %s", server), "coder login %s", server)
+		return nil, exit.Try(fault.New(fault.Unauthenticated, "you are not signed in to %s", server), "coder login %s", exit.Word(server.String()))
 	}
 	g.made, err = g.ClientFor(ctx, server, token)
 	return g.made, err

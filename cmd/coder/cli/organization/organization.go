@@ -104,7 +104,7 @@ func (f *Flag) Template(ctx context.Context, client *sdk.Client, name string) (s
 		where = append(where, t.OrganizationName)
 	}
 	slices.Sort(where)
-	return sdk.Template{}, exit.Try(fault.New(fault.Conflict, "several organizations have a template %q: %s", name, strings.Join(where, ", ")), "--org %s", where[0])
+	return sdk.Template{}, exit.Try(fault.New(fault.Conflict, "several organizations have a template %q: %s", name, strings.Join(where, ", ")), "--org %s", exit.Word(where[0]))
 }
 
 // nearestTemplate returns the template that is spelled almost like the name, "" if there is none or that cannot be found out.

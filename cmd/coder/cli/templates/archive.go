@@ -121,10 +121,10 @@ func refuseLink(root *os.Root, name string, cause error) error {
 	link := filepath.Join(root.Name(), filepath.FromSlash(name))
 	target, err := filepath.EvalSymlinks(link)
 	if err != nil {
-		return exit.Try(fault.New(fault.Invalid, "the link %s leads to nothing: %w", name, cause), "rm %s", link)
+		return exit.Try(fault.New(fault.Invalid, "the link %s leads to nothing: %w", name, cause), "rm %s", exit.Word(link))
 	}
 	return exit.Try(fault.New(fault.Invalid, "the link %s leads out of the folder, to %s", name, target),
-		"tar -C %s -ch --exclude=.git --exclude=.terraform --exclude='*.tfstate*' . | coder templates push --directory -", root.Name())
+		"tar -C %s -ch --exclude=.git --exclude=.terraform --exclude='*.tfstate*' . | coder templates push --directory -", exit.Word(root.Name()))
 }
 
 var errTooLarge = errors.New("too large")

@@ -72,7 +72,7 @@ func TestPackUnpack(t *testing.T) {
 	}
 	if err := pack(io.Discard, dir); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("a link out of the folder: got %v", err)
-	} else if hint, _ := exit.Hint(err); !strings.Contains(err.Error(), "to /etc/passwd") || !strings.Contains(hint, "tar -C "+dir+" -ch ") || !strings.Contains(hint, "coder templates push --directory -") {
+	} else if hint, _ := exit.Hint(err); !strings.Contains(err.Error(), "to /etc/passwd") || !strings.Contains(hint, "tar -C "+exit.Word(dir)+" -ch ") || !strings.Contains(hint, "coder templates push --directory -") {
 		t.Errorf("a link out of the folder: got %v, try %q", err, hint)
 	}
 	if err := errors.Join(os.Remove(filepath.Join(dir, "evil")), os.Symlink("nothing", filepath.Join(dir, "gone"))); err != nil {

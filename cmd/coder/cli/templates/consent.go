@@ -99,5 +99,5 @@ func consentTo(consents []sdk.TemplateConsent, name string) (sdk.TemplateConsent
 		return found[0], nil
 	}
 	return sdk.TemplateConsent{}, exit.Try(fault.New(fault.Invalid, "you consent to %d templates named %q", len(found), name),
-		"coder templates consent revoke %s/%s", found[0].OrganizationName, name)
+		"coder templates consent revoke %s/%s", found[0].OrganizationName, exit.Word(name))
 }

@@ -281,7 +281,7 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 			f = f.WithField(v.Name, "--variable "+v.Name+"=… is missing")
 		}
 		slices.Sort(names)
-		return exit.Try(f, "coder templates push %s --variable %s=…", name, strings.Join(names, "=… --variable "))
+		return exit.Try(f, "coder templates push %s --variable %s=…", exit.Word(name), strings.Join(names, "=… --variable "))
 	}
 	for _, v := range missing {
 		q := tty.Question{Text: "Variable " + v.Name, Help: v.Description, Secret: v.Sensitive, HasDefault: v.Type == "string"}

@@ -306,7 +306,7 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 		}
 	}
 	req.RichParameterValues, err = q.Resolve()
-	return exit.Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), req.Name, template)
+	return exit.Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), req.Name, exit.Word(template))
 }
 
 // createError adds a hint to the server's error.
@@ -314,11 +314,11 @@ func createError(err error, name target.Name, template string) error {
 	switch fault.CodeOf(err) {
 	case fault.Conflict:
 		if f := fault.As(err); slices.ContainsFunc(f.Fields, func(f fault.Field) bool { return f.Field == "external_auth" }) {
-			return exit.Try(err, "Link the account, then run: coder create %s --template %s", name.Name, template)
+			return exit.Try(err, "Link the account, then run: coder create %s --template %s", name.Name, exit.Word(template))
 		}
-		return exit.Try(err, "coder show %s", name)
+		return exit.Try(err, "coder show %s", exit.Word(name.String()))
 	case fault.Invalid:
-		return exit.Try(err, "coder create %s --template %s --parameter name=value", name.Name, template)
+		return exit.Try(err, "coder create %s --template %s --parameter name=value", name.Name, exit.Word(template))
 	}
 	return err
 }

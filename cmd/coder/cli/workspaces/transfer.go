@@ -50,7 +50,7 @@ whose names contain the owner.`,
 
 // transfer has the server transfer a workspace, and follows the stop that comes first. The server goes on if this program ends.
 func transfer(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, req sdk.TransferWorkspaceRequest) error {
-	again := fmt.Sprintf("coder transfer %s %s", ws.FullName(), req.Owner)
+	again := fmt.Sprintf("coder transfer %s %s", ws.FullName(), exit.Word(req.Owner))
 	now, err := client.TransferWorkspace(ctx, ws.ID, req)
 	if err == nil && now.OwnerID == ws.OwnerID {
 		if err := finish(ctx, g, client, ws, now.LatestBuild, false); err != nil {
