@@ -116,6 +116,7 @@ var printed = map[string]struct {
 	"templates list":                 {"", "templates", []sdk.Template{docker()}, docker(), ""},
 	"templates versions list":        {"docker", "templates/" + sampleID + "/versions", []sdk.TemplateVersion{sample[sdk.TemplateVersion]()}, sample[sdk.TemplateVersion](), "active"},
 	"templates presets list":         {"docker", "templateversions/" + sampleID + "/presets", []sdk.Preset{sample[sdk.Preset]()}, sample[sdk.Preset](), ""},
+	"prebuilds list":                 {"docker", "templates/" + sampleID + "/prebuilds", []sdk.TemplatePrebuilds{sample[sdk.TemplatePrebuilds]()}, sample[sdk.TemplatePrebuilds](), ""},
 	"templates consent list":         {"", "users/me/template-consents", []sdk.TemplateConsent{sample[sdk.TemplateConsent]()}, sample[sdk.TemplateConsent](), ""},
 	"users list":                     {"", "users", sdk.UsersResponse{Users: []sdk.User{sample[sdk.User]()}, Count: 1}, sample[sdk.User](), ""},
 	"users show":                     {"ada", "users/ada", sample[sdk.User](), sample[sdk.User](), ""},
