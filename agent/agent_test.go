@@ -274,18 +274,27 @@ func TestRefusedAgentReturns(t *testing.T) {
 	stop() // it has ended on its own, without an error
 }
 
-// TestAsleepDuringTheStop checks the same for an agent that was asked to stop but slept, so that it cannot ask about the next start any more.
+// TestAsleepDuringTheStop checks the same for an agent that was asked to stop but slept, so that it asks about the next start after the stop has ended:
+// it gets no answer, or the answer that it has been removed.
 func TestAsleepDuringTheStop(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.silent = true
-	stop := w.run(t)
-	w.expectStates(t, starting, ready)
-	w.shutdown <- "the workspace stops"
-	if next := <-w.next; next != secret.Token("x").Offline() {
-		t.Errorf("the agent returns with the token %s", next)
+	for name, sleep := range map[string]func(*world){
+		"no answer": func(w *world) { w.silent = true },
+		"removed":   func(w *world) { w.late = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			sleep(w)
+			stop := w.run(t)
+			w.expectStates(t, starting, ready)
+			w.shutdown <- "the workspace stops"
+			if next := <-w.next; next != secret.Token("x").Offline() {
+				t.Errorf("the agent returns with the token %s", next)
+			}
+			stop() // it has ended on its own, without an error
+		})
 	}
-	stop() // it has ended on its own, without an error
 }
 
 // TestEndedByItsMachine checks that an agent that its machine ends does not wait for another start.

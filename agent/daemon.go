@@ -170,7 +170,8 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 }
 
 // awaitStart gets the token with which the workspace's next start admits this agent, unless the agent ends with the workspace. It reports whether the
-// server has answered. One that cannot be asked may have removed this agent already, which slept meanwhile: the next start decides then.
+// server has answered. One that cannot be asked, or says that the stop has ended, has removed this agent already, which slept meanwhile: the next start
+// decides then.
 func (d *daemon) awaitStart(ctx context.Context) (answered bool) {
 	d.mu.Lock()
 	client := d.client
@@ -184,7 +185,7 @@ func (d *daemon) awaitStart(ctx context.Context) (answered bool) {
 			d.opts.Stopped(secret.Token(answer.Msg.GetToken()))
 			return true
 		}
-		if connect.IsWireError(err) { // the server's own answer
+		if connect.IsWireError(err) && connect.CodeOf(err) != connect.CodeUnauthenticated { // the server's own answer
 			d.log.Info("agent ends with the workspace", "reason", err)
 			return true
 		}

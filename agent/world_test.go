@@ -52,6 +52,7 @@ type world struct {
 	shutdown  chan string
 	final     bool                  // the agent ends with the workspace
 	silent    bool                  // calls about the next start get no answer
+	late      bool                  // they come after the stop has ended
 	removed   chan struct{}         // closed when the server has refused the agent
 	refusal   error                 // set before
 	next      chan secret.Token     // that the agent hands on when the workspace stops
@@ -304,6 +305,9 @@ func (w *world) AwaitStart(context.Context, *connect.Request[agentpb.AwaitStartR
 	defer w.mu.Unlock()
 	if w.silent {
 		panic(http.ErrAbortHandler)
+	}
+	if w.late {
+		return nil, connect.NewError(connect.CodeUnauthenticated, errors.New("stopped already"))
 	}
 	if w.final {
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("deleted"))

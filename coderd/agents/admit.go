@@ -161,9 +161,10 @@ func errNoAgent() error { return rbac.NotFound(rbac.Agent) }
 
 // AwaitStart gives an agent that runs its stop scripts a token with which the next start admits it again.
 func (r *rpc) AwaitStart(ctx context.Context, req *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error) {
+	removed := connect.NewError(connect.CodeUnauthenticated, errors.New("await the next start: the workspace has stopped already"))
 	id, err := r.who(req.Peer())
 	if err != nil {
-		return nil, err
+		return nil, removed // it was an agent when it connected
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -172,6 +173,11 @@ func (r *rpc) AwaitStart(ctx context.Context, req *connect.Request[agentpb.Await
 		var n int64
 		if n, err = r.opts.DB.SetReturnToken(ctx, dbsqlc.SetReturnTokenParams{ID: id, ReturnTokenHash: token.Hash()}); err == nil && n == 0 {
 			err = pgx.ErrNoRows
+		}
+	}
+	if database.IsNotFound(err) {
+		if a, lookup := r.opts.DB.GetAgent(ctx, id); lookup == nil && a.TokenHash == nil {
+			return nil, removed
 		}
 	}
 	if err != nil {

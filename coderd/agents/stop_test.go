@@ -107,6 +107,10 @@ func TestAwaitStart(t *testing.T) {
 	w.revoke(b.Workspace)
 	w.SetJobRow(stop.Job, sdk.JobSucceeded)
 	expect("while the workspace is stopped", next, fault.Unavailable)
+	if _, err := ask(id); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("an agent that the stop has removed: got %v, want unauthenticated", err)
+	}
+	expect("after it asked again", next, fault.Unavailable)
 	expect("first token", secret.Token("token-"+id.String()), fault.Unauthenticated)
 	if admitted, err := svc.Admitted(t.Context(), id); err != nil || slices.Contains(admitted, id) {
 		t.Errorf("stopped: admitted %v, %v", admitted, err)

@@ -120,7 +120,8 @@ type AgentServiceClient interface {
 	Monitors(context.Context, *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error)
 	// AwaitStart returns a token with which the next start of the workspace admits the caller, whose machine may outlive the stop, and ends the
 	// one before. It admits nothing earlier. The caller asks before it reports that its stop scripts have ended. An agent that ends with the
-	// workspace, because that is deleted or because the agent is external or in a dev container, is PERMISSION_DENIED. Servers before 2026-11-27 do
+	// workspace, because that is deleted or because the agent is external or in a dev container, is PERMISSION_DENIED. One that asks after the stop has
+	// ended, because it slept, is UNAUTHENTICATED: the next start admits it with the token that it derives from its own. Servers before 2026-11-27 do
 	// not know it (UNIMPLEMENTED).
 	AwaitStart(context.Context, *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error)
 }
@@ -350,7 +351,8 @@ type AgentServiceHandler interface {
 	Monitors(context.Context, *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error)
 	// AwaitStart returns a token with which the next start of the workspace admits the caller, whose machine may outlive the stop, and ends the
 	// one before. It admits nothing earlier. The caller asks before it reports that its stop scripts have ended. An agent that ends with the
-	// workspace, because that is deleted or because the agent is external or in a dev container, is PERMISSION_DENIED. Servers before 2026-11-27 do
+	// workspace, because that is deleted or because the agent is external or in a dev container, is PERMISSION_DENIED. One that asks after the stop has
+	// ended, because it slept, is UNAUTHENTICATED: the next start admits it with the token that it derives from its own. Servers before 2026-11-27 do
 	// not know it (UNIMPLEMENTED).
 	AwaitStart(context.Context, *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error)
 }
