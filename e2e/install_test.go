@@ -31,7 +31,7 @@ func TestInstallFromServer(t *testing.T) {
 		t.Errorf("another name: %v\n%s", err, out)
 	}
 	// A list of checksums that a proxy changed stops the installation.
-	if out, err := m.run("curl -fsSL " + d.url() + "/install.sh | sed 's#/bin/SHA256SUMS#/login#' | sh"); err == nil || !strings.Contains(out, "is not a list of checksums") {
+	if out, err := m.run("curl -fsSL " + d.url() + "/install.sh | sed 's#/bin/$list\" #/login\" #' | sh"); err == nil || !strings.Contains(out, "is not a list of checksums") {
 		t.Errorf("a page instead of the list: %v\n%s", err, out)
 	}
 	if out, err := m.run("coder version"); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -199,18 +200,20 @@ func TestRefusedReplacementOfRunning(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
 	template := w.Template("process", process())
-	admitted := func(agent uuid.UUID) (yes bool) {
-		t.Helper()
-		if err := w.DB.Pool.QueryRow(t.Context(), `SELECT token_hash IS NOT NULL FROM workspace_agents WHERE id = $1`, agent).Scan(&yes); err != nil {
-			t.Fatal(err)
-		}
-		return yes
+	admitted := func(agent uuid.UUID) bool {
+		_, err := w.Agents.AuthenticateAgent(t.Context(), coderdtest.Token(agent))
+		return err == nil
 	}
 	ws, agent := w.Running("ann", "dev", template.ID)
 	w.Build("ann", ws.ID, sdk.TransitionStart)
 	w.Daemon().Next().Finish(replaces("state 1", []*provisionerpb.Resource{coderdtest.Resource(agent)}, "disk.home"))
-	if got := w.Get(ws.ID).LatestBuild.Agents(); !admitted(agent) || len(got) != 1 || got[0].ID != agent {
-		t.Errorf("the running workspace lost its agent: %v", got)
+	got := w.Get(ws.ID)
+	if of := got.LatestBuild.Agents(); !got.Running() || !admitted(agent) || len(of) != 1 || of[0].ID != agent {
+		t.Errorf("running %t, admitted %t: the running workspace lost its agent: %v", got.Running(), admitted(agent), of)
+	}
+	owner := rbac.Actor{UserID: got.OwnerID}
+	if err := w.Agents.MayConnect(t.Context(), owner, agent); err != nil {
+		t.Errorf("its owner: %v", err)
 	}
 
 	failed, agent := w.Running("ann", "failed", template.ID)
@@ -218,8 +221,17 @@ func TestRefusedReplacementOfRunning(t *testing.T) {
 	w.Daemon().Next().Finish(&provisionerpb.Result{Error: "boom"})
 	w.Build("ann", failed.ID, sdk.TransitionStart)
 	w.Daemon().Next().Finish(replaces("state 1", []*provisionerpb.Resource{coderdtest.Resource(agent)}, "disk.home"))
-	if admitted(agent) {
+	if admitted(agent) || w.Get(failed.ID).Running() {
 		t.Error("the agent of a failed workspace is admitted again")
+	}
+
+	stopped, agent := w.Running("ann", "stopped", template.ID)
+	w.Build("ann", stopped.ID, sdk.TransitionStop)
+	w.Daemon().Next().Finish(coderdtest.Built("stopped"))
+	w.Build("ann", stopped.ID, sdk.TransitionStart)
+	w.Daemon().Next().Finish(replaces("stopped", nil, "disk.home"))
+	if admitted(agent) || w.Get(stopped.ID).Running() {
+		t.Error("the agent of a stopped workspace is admitted again")
 	}
 }
 

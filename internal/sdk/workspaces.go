@@ -67,9 +67,10 @@ type WorkspacePermissions struct {
 // FullName returns "owner/name".
 func (w Workspace) FullName() string { return w.OwnerName + "/" + w.Name }
 
-// Running reports whether the latest build started the workspace.
+// Running reports whether the latest build started the workspace, or was a start that was refused while the workspace ran.
 func (w Workspace) Running() bool {
-	return w.LatestBuild.Transition == TransitionStart && w.LatestBuild.Job.Status == JobSucceeded
+	b := w.LatestBuild
+	return b.Transition == TransitionStart && (b.Job.Status == JobSucceeded || len(b.WouldReplace) > 0 && len(b.Agents()) > 0)
 }
 
 // Stopped reports whether the latest build stopped the workspace.

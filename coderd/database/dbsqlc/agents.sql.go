@@ -296,7 +296,8 @@ JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
 JOIN LATERAL (
 	SELECT wb.build_number, wb.transition, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
-	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
+	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL AND NOT (wb.transition = 'start' AND wb.would_replace <> '{}')
+	ORDER BY wb.build_number DESC LIMIT 1
 ) b ON true
 WHERE a.id = COALESCE($2::uuid, (SELECT t.id FROM workspace_agents t
 		WHERE t.token_hash = $1::bytea OR t.return_token_hash = $1::bytea ORDER BY t.build_number DESC LIMIT 1))
@@ -331,8 +332,8 @@ type GetAdmittedAgentRow struct {
 }
 
 // Returns the agent with a token or an id if it may be on the mesh: its workspace is not deleted, its owner is not suspended or deleted (prebuilt
-// workspaces have an owner who always is), and the newest build that has begun is a start that is running or has succeeded. While a start runs, agents of the previous build may
-// stay; agents of an instant claim are of a build that has not begun. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
+// workspaces have an owner who always is), and the newest build that has begun is a start that is running or has succeeded. A start that was refused because of what it would
+// replace has changed nothing, and does not count. While a start runs, agents of the previous build may stay; agents of an instant claim are of a build that has not begun. With stopping, it also returns an agent whose workspace is being stopped or deleted, until the agent has reported the end of its stop
 // scripts. The id is one value rather than one of two conditions, so that PostgreSQL begins with the agent even before it has statistics of the tables.
 func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentParams) (GetAdmittedAgentRow, error) {
 	row := q.db.QueryRow(ctx, getAdmittedAgent, arg.TokenHash, arg.ID, arg.Stopping)
@@ -747,7 +748,8 @@ JOIN workspaces w ON w.id = a.workspace_id
 JOIN users u ON u.id = w.owner_id
 JOIN LATERAL (
 	SELECT wb.build_number, wb.transition, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
-	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL ORDER BY wb.build_number DESC LIMIT 1
+	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL AND NOT (wb.transition = 'start' AND wb.would_replace <> '{}')
+	ORDER BY wb.build_number DESC LIMIT 1
 ) b ON true
 WHERE a.id = ANY ($1::uuid[]) AND a.token_hash IS NOT NULL
 	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'

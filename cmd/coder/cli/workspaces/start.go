@@ -23,7 +23,7 @@ func startCmd(g *global.Flags) *cobra.Command {
 		Args: flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return onWorkspace(g, cmd, args[0], func(_ context.Context, client *sdk.Client, ws sdk.Workspace) error {
-				if ws.Running() && opts.params.Empty() {
+				if ws.LatestBuild.Status == sdk.WorkspaceRunning && opts.params.Empty() {
 					fmt.Fprintf(g.Streams().Err, "The workspace %s is already running.\n", ws.FullName())
 					return nil
 				}
