@@ -38,22 +38,13 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 	defer cancel()
 	row, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{TokenHash: token.Hash(), Stopping: true})
 	if database.IsNotFound(err) {
-		waiting, err := s.opts.DB.IsAgentWaiting(ctx, token.Hash())
-		if err != nil {
-			return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
+		if err := s.mayComeLater(ctx, token); err != nil {
+			return Agent{}, err
 		}
-		if waiting {
-			return Agent{}, fault.New(fault.Unavailable, "The workspace is not running.").
-				WithDetail("Its next start admits this agent.")
-		}
-		starting, err := s.opts.DB.IsStartRunning(ctx)
-		if err != nil {
-			return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
-		}
-		if starting {
-			return Agent{}, fault.New(fault.Unavailable, "This agent token is not known yet.").
-				WithDetail("A running build may still report it.")
-		}
+		// A build that ran when it started the agent, and runs no more, has reported it.
+		row, err = s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{TokenHash: token.Hash(), Stopping: true})
+	}
+	if database.IsNotFound(err) {
 		return Agent{}, fault.New(fault.Unauthenticated, "This agent token is not valid.").
 			WithDetail("The workspace is stopped or deleted, or was rebuilt with another token.")
 	}
@@ -64,6 +55,25 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 		return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
 	}
 	return Agent{ID: row.ID, WorkspaceID: row.WorkspaceID, OwnerID: row.OwnerID, Name: row.OwnerName + "/" + row.WorkspaceName + "." + row.Name}, nil
+}
+
+// mayComeLater returns fault.Unavailable if an unknown token may become that of an agent, and nil if it is so already or never will be.
+func (s *Service) mayComeLater(ctx context.Context, token secret.Token) error {
+	waiting, err := s.opts.DB.IsAgentWaiting(ctx, token.Hash())
+	if err != nil {
+		return fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
+	}
+	if waiting {
+		return fault.New(fault.Unavailable, "The workspace is not running.").WithDetail("Its next start admits this agent.")
+	}
+	starting, err := s.opts.DB.IsStartRunning(ctx)
+	if err != nil {
+		return fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
+	}
+	if starting {
+		return fault.New(fault.Unavailable, "This agent token is not known yet.").WithDetail("A running build may still report it.")
+	}
+	return nil
 }
 
 // MayConnect reports whether a user may open connections to an agent. The owner of its workspace may, and the users with whom it

@@ -1,11 +1,14 @@
 package agents_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
@@ -284,6 +287,39 @@ func TestAuthenticateAgentUnknownToken(t *testing.T) {
 	w.SetJobRow(b.Job, sdk.JobFailed)
 	if _, err := s.AuthenticateAgent(t.Context(), token); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("after the build has failed: %v, want unauthenticated", err)
+	}
+}
+
+// meanwhile does something before a statement.
+type meanwhile struct {
+	dbsqlc.DBTX
+	name string
+	do   func()
+}
+
+func (m meanwhile) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if strings.HasPrefix(sql, "-- name: "+m.name+" ") {
+		m.do()
+	}
+	return m.DBTX.QueryRow(ctx, sql, args...)
+}
+
+// TestAgentFasterThanItsBuild: a build reports an agent and ends while the server looks for the agent's token.
+func TestAgentFasterThanItsBuild(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.BuildRow(w.WorkspaceRow("ann", "dev"), sdk.TransitionStart, sdk.JobRunning)
+	id := uuid.New()
+	db := *w.DB
+	db.Queries = dbsqlc.New(meanwhile{w.DB.Pool, "IsStartRunning", func() {
+		w.store(b, true, resource(id))
+		w.SetJobRow(b.Job, sdk.JobSucceeded)
+	}})
+	w.opts.DB = &db
+	s := agents.New(w.opts)
+	defer s.Stop()
+	if a, err := s.AuthenticateAgent(t.Context(), secret.Token("token-"+id.String())); err != nil || a.ID != id {
+		t.Errorf("got %v, %v", a, err)
 	}
 }
 
