@@ -85,7 +85,8 @@ func TestLeaseEndsAfterOutage(t *testing.T) {
 // jobs of a living one.
 func TestLeaseOfAnotherServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, quick)
+	// The lost server's jobs end after the grace period. A busy machine delays the living one's heartbeats, too, by less than that.
+	w := newWorld(t, func(d *jobs.Options) { d.Grace, d.Heartbeat = 5*time.Second, 20*time.Millisecond })
 	daemon, lost := uuid.New(), uuid.New()
 	w.Exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() - interval '1 hour')", lost)
 	w.Exec("INSERT INTO provisioner_daemons (id, organization_id, name, online, server_id, last_seen_at) VALUES ($1, $2, 'lost', true, $3, now() - interval '2 hours')", daemon, w.Org, lost)
@@ -117,7 +118,7 @@ func TestLeaseOfAnotherServer(t *testing.T) {
 // connected, and one that stops signs off.
 func TestSecondServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, quick)
+	w := newWorld(t, nil)
 	as := jobs.Daemon{ID: uuid.New(), Name: "raw"}
 	r := w.raw(t, as)
 	next[*provisionerpb.ServerMessage_Welcome](r)
