@@ -20,7 +20,7 @@ import (
 // manual is what documentation may name of the program: commands, flags and environment variables.
 type manual struct {
 	root      *cobra.Command
-	flags     map[string]struct{} // "--name" and "-n" of all commands
+	flags     map[string]struct{} // "--name" and "-n" of all commands, and of the script that installs the program
 	variables map[string]struct{} // those of flags, and those that the sources read directly
 }
 
@@ -38,7 +38,9 @@ var (
 	separator = regexp.MustCompile(`;|&&|&|\|\||\||#|\(|\)`)
 	assigned  = regexp.MustCompile(`^[A-Z_]+=\S*$`)
 	longFlag  = regexp.MustCompile(`^--[a-z]`)
-	plain     = regexp.MustCompile(`^[a-z][a-z-]*$`)
+	// A flag of a shell script, where it reads its arguments.
+	scriptFlag = regexp.MustCompile(`(?m)^\s*(--[a-z-]+)\)`)
+	plain      = regexp.MustCompile(`^[a-z][a-z-]*$`)
 )
 
 func readManual(t *testing.T) manual {
@@ -63,12 +65,17 @@ func readManual(t *testing.T) manual {
 		if entry.IsDir() && slices.Contains([]string{"node_modules", ".git", "build", "docs"}, entry.Name()) {
 			return fs.SkipDir
 		}
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+		if !slices.Contains([]string{".go", ".sh", ".ps1"}, filepath.Ext(name)) || strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return err
+		}
+		if entry.Name() == "install.sh" {
+			for _, found := range scriptFlag.FindAllSubmatch(text, -1) {
+				m.flags[string(found[1])] = struct{}{}
+			}
 		}
 		for _, found := range variable.FindAll(text, -1) {
 			m.variables[string(found)] = struct{}{}
