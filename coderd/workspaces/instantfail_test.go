@@ -1,6 +1,7 @@
 package workspaces_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/uuid"
@@ -164,7 +165,7 @@ func TestClaimThatDiesInItsTransaction(t *testing.T) {
 		return w.DB.Pool.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1`).Scan(&waiting)
 	})
 	w.Exec("SELECT pg_terminate_backend($1)", waiting)
-	if err := tx.Rollback(t.Context()); err != nil && err != pgx.ErrTxClosed {
+	if err := tx.Rollback(t.Context()); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
 		t.Fatal(err)
 	}
 	err = <-ended

@@ -38,7 +38,8 @@ func TestRedirects(t *testing.T) {
 			_, upload := c.Upload(t.Context(), sdk.ContentTypeTar, strings.NewReader("archive"))
 			download := c.Download(t.Context(), uuid.New(), "", io.Discard)
 			var follow error
-			for _, follow = range c.FollowBuildLogs(t.Context(), uuid.New(), 0) {
+			for _, err := range c.FollowBuildLogs(t.Context(), uuid.New(), 0) {
+				follow = err
 			}
 			for what, err := range map[string]error{"a request": read, "a sign-in": signIn, "an upload": upload, "a download": download, "a stream": follow} {
 				if f := fault.As(err); f == nil || !strings.Contains(f.Error(), to) {
