@@ -235,12 +235,12 @@ func TestStolenToken(t *testing.T) {
 // send shows a visa to an agent, and returns the beginning of the app's answer; "" if there is none.
 func (w *world) send(from *coderdtest.Member, port uint16, agent uuid.UUID, shown secret.Token) string {
 	w.t.Helper()
-	conn, err := from.Dial(agent, port, 10*time.Second)
+	conn, err := from.Dial(agent, port, testwait.Patience)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testwait.Patience)); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := visa.WriteRequest(conn, visa.OpenPort, shown); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
 )
@@ -88,11 +89,7 @@ func (s *Server) joinDaemon(id uuid.UUID) *Daemon {
 			}
 		}
 	})
-	select { // from then on the queue counts on this daemon
-	case <-welcomed:
-	case <-time.After(Patience):
-		t.Fatal("the test's provisioner was not welcomed")
-	}
+	testwait.For(t, "the test's provisioner is welcomed", welcomed) // from then on the queue counts on this daemon
 	t.Cleanup(d.close)
 	return d
 }
@@ -127,29 +124,20 @@ func (d *Daemon) Ready() {
 // Next accepts the next available job.
 func (d *Daemon) Next() *Job {
 	d.t.Helper()
-	d.Ready()
-	select {
-	case offer, ok := <-d.offers:
-		if !ok {
-			d.t.Fatal("the provisioner's stream has ended")
-		}
-		d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Accept{Accept: &provisionerpb.Accept{JobId: offer.GetJobId(), Epoch: offer.GetEpoch()}}})
-		return &Job{Offer: offer, daemon: d}
-	case <-time.After(Patience):
-		d.t.Fatal("no job was offered")
-		return nil
-	}
+	offer := d.Ignore()
+	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Accept{Accept: &provisionerpb.Accept{JobId: offer.GetJobId(), Epoch: offer.GetEpoch()}}})
+	return &Job{Offer: offer, daemon: d}
 }
 
 // Ignore waits for the next offer and does not accept it.
-func (d *Daemon) Ignore() {
+func (d *Daemon) Ignore() *provisionerpb.Offer {
 	d.t.Helper()
 	d.Ready()
-	select {
-	case <-d.offers:
-	case <-time.After(Patience):
-		d.t.Fatal("no job was offered")
+	offer := testwait.For(d.t, "a job is offered", d.offers)
+	if offer == nil {
+		d.t.Fatal("the provisioner's stream has ended")
 	}
+	return offer
 }
 
 // event sends one event and waits until it is applied.

@@ -22,6 +22,14 @@ func (w *pool) sibling() *coderdtest.Server {
 	return coderdtest.New(w.T, func(o *coderd.Options) { o.DB, o.States = w.DB, w.States })
 }
 
+// claimable returns a pool with one workspace, whose claims are instant, the workspace's agent, and another server of the database.
+func claimable(t *testing.T) (w *pool, agent uuid.UUID, second *coderdtest.Server) {
+	t.Helper()
+	w = newPool(t, &provisionerpb.Prebuilds{Instances: 1})
+	w.run(1)
+	return w, w.startPlanned(), w.sibling()
+}
+
 // belongs checks at every server that an agent's owner alone may connect to it, and only if its own token is valid; "" is the pool.
 func (w *pool) belongs(agent uuid.UUID, owner string, admitted bool, servers ...*coderdtest.Server) {
 	w.T.Helper()
@@ -49,30 +57,33 @@ func (w *pool) claim(agent uuid.UUID) sdk.Workspace {
 	return got
 }
 
+// finishes runs the build of ann's claim with a new provisioner at a server: the agent is hers before and after it, at all servers that live.
+func (w *pool) finishes(got sdk.Workspace, agent uuid.UUID, at *coderdtest.Server, living ...*coderdtest.Server) {
+	w.T.Helper()
+	job := w.Daemon().Replace(at).Next()
+	if !job.GetWorkspaceBuild().GetMetadata().GetPrebuildClaim() {
+		w.T.Error("the job is no claim")
+	}
+	w.belongs(agent, "ann", true, living...)
+	job.Finish(coderdtest.Built("state", coderdtest.Resource(agent)))
+	w.belongs(agent, "ann", true, living...)
+	ws, err := at.As("ann").Workspace(w.T.Context(), got.ID)
+	if err != nil || ws.LatestBuild.Status != sdk.WorkspaceRunning {
+		w.T.Errorf("after the build: %s, %v", ws.LatestBuild.Status, err)
+	}
+}
+
 // TestInstantClaimSurvivesItsServer ends the server after the claim's transaction, before its build has a provisioner: another server runs the build,
 // and the agent belongs to its owner all the time.
 func TestInstantClaimSurvivesItsServer(t *testing.T) {
 	t.Parallel()
-	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
-	w.run(1)
-	agent := w.startPlanned()
-	second := w.sibling()
+	w, agent, second := claimable(t)
 	got := w.claim(agent)
 	if err := w.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.belongs(agent, "ann", true, second)
-	job := w.Daemon().Replace(second).Next()
-	if !job.GetWorkspaceBuild().GetMetadata().GetPrebuildClaim() {
-		t.Error("the job is no claim")
-	}
-	w.belongs(agent, "ann", true, second)
-	job.Finish(coderdtest.Built("state", coderdtest.Resource(agent)))
-	w.belongs(agent, "ann", true, second)
-	ws, err := second.As("ann").Workspace(t.Context(), got.ID)
-	if err != nil || ws.LatestBuild.Status != sdk.WorkspaceRunning {
-		t.Errorf("after the build: %s, %v", ws.LatestBuild.Status, err)
-	}
+	w.finishes(got, agent, second, second)
 }
 
 // TestInstantClaimLosesItsProvisioner kills the provisioner while it runs the claim's build: the workspace has failed, its agent is no user's any more,
@@ -86,10 +97,7 @@ func TestInstantClaimLosesItsProvisioner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
-			w.run(1)
-			agent := w.startPlanned()
-			second := w.sibling()
+			w, agent, second := claimable(t)
 			got := w.claim(agent)
 			began(w.Daemon().Next(), agent)
 			w.belongs(agent, "ann", true, w.Server, second)
@@ -114,33 +122,18 @@ func TestInstantClaimLosesItsProvisioner(t *testing.T) {
 // TestInstantClaimIsOfferedAgain kills the provisioner before it accepts the claim's build: the next one gets it.
 func TestInstantClaimIsOfferedAgain(t *testing.T) {
 	t.Parallel()
-	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
-	w.run(1)
-	agent := w.startPlanned()
-	second := w.sibling()
+	w, agent, second := claimable(t)
 	got := w.claim(agent)
 	w.Daemon().Ignore()
 	w.belongs(agent, "ann", true, w.Server, second)
-	job := w.Daemon().Replace(second).Next()
-	if !job.GetWorkspaceBuild().GetMetadata().GetPrebuildClaim() {
-		t.Error("the job is no claim")
-	}
-	w.belongs(agent, "ann", true, w.Server, second)
-	job.Finish(coderdtest.Built("state", coderdtest.Resource(agent)))
-	w.belongs(agent, "ann", true, w.Server, second)
-	if b := w.Get(got.ID).LatestBuild; b.Status != sdk.WorkspaceRunning {
-		t.Errorf("after the build: %s", b.Status)
-	}
+	w.finishes(got, agent, second, w.Server, second)
 }
 
 // TestClaimThatDiesInItsTransaction ends the server's connection to the database in the middle of the claim's transaction: the agent stays the pool's, and
 // the next claim gets it.
 func TestClaimThatDiesInItsTransaction(t *testing.T) {
 	t.Parallel()
-	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
-	w.run(1)
-	agent := w.startPlanned()
-	second := w.sibling()
+	w, agent, second := claimable(t)
 	var pool uuid.UUID
 	if a, err := w.DB.GetAgent(t.Context(), agent); err != nil {
 		t.Fatal(err)
@@ -190,10 +183,7 @@ func TestClaimThatDiesInItsTransaction(t *testing.T) {
 // workspace that is built.
 func TestOneWorkspaceTwoClaims(t *testing.T) {
 	t.Parallel()
-	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
-	w.run(1)
-	agent := w.startPlanned()
-	second := w.sibling()
+	w, agent, second := claimable(t)
 	w.User("ann")
 	w.User("bob")
 	got := map[string]sdk.Workspace{}

@@ -25,11 +25,11 @@ const (
 	// programsName is the list of the slim programs that a server embeds, and serves at /bin.
 	programsName = "SHA256SUMS.release"
 	// signed follows a list's name. The file has a line for each key: an ECDSA signature on P-256 over the list's SHA-256, as ASN.1 in base64.
-	// "openssl dgst -sha256 -verify" and "cosign verify-blob --key" read it.
+	// "openssl dgst -sha256 -verify" reads it.
 	signed = ".sig"
 	// publicKey is where the tree has the key that its releases are signed with.
 	publicKey = "internal/releasekey/keys/release.pub"
-	// sealedKey is the type of a private key that a password encrypts, as cosign writes and reads it.
+	// sealedKey is the type of a private key that a password encrypts, in cosign's format.
 	sealedKey = "ENCRYPTED SIGSTORE PRIVATE KEY"
 )
 

@@ -314,8 +314,8 @@ func TestExpandPath(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", path, got, want)
 		}
 	}
-	c.send(extended, uint32(6), "expand-path@openssh.com", "~nobody-such/x")
-	if code, message := c.status(6); code != noSuchFile || message != "unknown user nobody-such" {
+	c.send(extended, uint32(6), "expand-path@openssh.com", "~no-such-account/x")
+	if code, message := c.status(6); code != noSuchFile || message != "unknown user no-such-account" {
 		t.Errorf("unknown account: got status %d (%s)", code, message)
 	}
 	c.send(extended, uint32(6), "expand-path@openssh.com")
