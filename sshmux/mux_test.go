@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -24,6 +25,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func pair(t testing.TB, opts sshmux.Options) (client *ssh.Client, server *sshmux.Conn) {
 	t.Helper()
 	near, far := stream(t)
+	return pairOver(t, near, far, opts)
+}
+
+// pairOver is pair over both ends of a connection of the test.
+func pairOver(t testing.TB, near, far net.Conn, opts sshmux.Options) (client *ssh.Client, server *sshmux.Conn) {
+	t.Helper()
 	opts.Server = true
 	server = sshmux.New(far, opts)
 	client = sshmux.Client(near, sshmux.Options{})
@@ -367,30 +374,34 @@ func TestGlobalRequests(t *testing.T) {
 // TestSlowReader checks that a channel whose data is not read neither blocks the other channels nor exceeds the memory bound.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
-	client, server := pair(t, sshmux.Options{})
-	stuck, _, err := client.OpenChannel("session", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := make(chan int, 1)
-	go func() {
-		n, _ := stuck.Write(make([]byte, 2*sshmux.MaxWindow))
-		left <- n
-	}()
-	<-server.Channels() // without reading from it
-	go serve(server)
-	s, err := client.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Stdin = bytes.NewReader([]byte("hello"))
-	if got, err := s.Output("cat"); err != nil || string(got) != "hello" {
-		t.Errorf("beside a channel that is stuck: got %q, %v", got, err)
-	}
-	stuck.Close()
-	if n := <-left; n != sshmux.FirstWindow {
-		t.Errorf("written to a channel without a reader: %d bytes, want %d", n, sshmux.FirstWindow)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		client, server := pairOver(t, near, far, sshmux.Options{})
+		stuck, _, err := client.OpenChannel("session", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := make(chan int, 1)
+		go func() {
+			n, _ := stuck.Write(make([]byte, 2*sshmux.MaxWindow))
+			left <- n
+		}()
+		<-server.Channels() // without reading from it
+		go serve(server)
+		synctest.Wait() // until the write can't go on
+		s, err := client.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Stdin = bytes.NewReader([]byte("hello"))
+		if got, err := s.Output("cat"); err != nil || string(got) != "hello" {
+			t.Errorf("beside a channel that is stuck: got %q, %v", got, err)
+		}
+		stuck.Close()
+		if n := <-left; n != sshmux.FirstWindow {
+			t.Errorf("written to a channel without a reader: %d bytes, want %d", n, sshmux.FirstWindow)
+		}
+	})
 }
 
 func frame(kind byte, channel uint32, body ...byte) []byte {

@@ -134,7 +134,7 @@ func TestClaimReadsFewRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	for _, name := range []string{"greedy", "bob", "carol"} {
-		w.wait(w.Org, name, 3000, anyDaemon)
+		w.wait(w.Org, name, 500, anyDaemon)
 	}
 	w.Exec(`INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, tags, status, started_at, completed_at)
 		SELECT gen_random_uuid(), organization_id, initiator_id, kind, file_id, tags, 'succeeded', now(), now() FROM provisioner_jobs, generate_series(1, 5)`)
