@@ -13,67 +13,81 @@ import (
 	"testing"
 )
 
-// tableOfAttacks is the section of docs/security.md whose tables TestAttacksHaveTests checks.
-const tableOfAttacks = "## Attacks and the tests that hold them"
+// A tableOfTests is a section whose tables list promises, and in the last cell of each row the tests that hold them.
+type tableOfTests struct {
+	file, section string
+	header        string // the first row of each table
+	rows          int    // at least
+}
 
-// attackHeader is the first row of each table.
+// tablesOfTests are the sections that TestTablesNameTests checks.
+var tablesOfTests = []tableOfTests{
+	{"security.md", "## Attacks and the tests that hold them", attackHeader, 60},
+	{"faults.md", "## Faults and the tests that hold them", "| fault | promise | figure | test |", 40},
+}
+
 const attackHeader = "| attack | promise | result | test |"
 
-// attackTest is one test in the last cell of a row: a function or a file, and the folder that has it.
-var attackTest = regexp.MustCompile("^`([^`/]+)(?:/([^`]+))?` \\(`([\\w./-]+)`\\)")
+// namedTest is one test in the last cell of a row: a function or a file, and the folder that has it.
+var namedTest = regexp.MustCompile("^`([^`/]+)(?:/([^`]+))?` \\(`([\\w./-]+)`\\)")
 
-// TestAttacksHaveTests checks that every attack that docs/security.md lists names a promise, a result, and tests that exist.
-func TestAttacksHaveTests(t *testing.T) {
+// TestTablesNameTests checks that every row of these tables is complete and names tests that exist.
+func TestTablesNameTests(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, ok := strings.Cut(string(data), "\n"+tableOfAttacks+"\n")
-	if !ok {
-		t.Fatalf("docs/security.md has no section %q", tableOfAttacks)
-	}
-	if before, _, more := strings.Cut(section, "\n## "); more {
-		section = before
-	}
-	attacks, wrong := checkAttacks(section, "../..")
-	for _, problem := range wrong {
-		t.Errorf("docs/security.md: %s", problem)
-	}
-	if attacks < 60 {
-		t.Errorf("docs/security.md lists only %d attacks", attacks)
+	for _, table := range tablesOfTests {
+		t.Run(table.file, func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(filepath.Join("../../docs", table.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, section, ok := strings.Cut(string(data), "\n"+table.section+"\n")
+			if !ok {
+				t.Fatalf("there is no section %q", table.section)
+			}
+			if before, _, more := strings.Cut(section, "\n## "); more {
+				section = before
+			}
+			rows, wrong := checkTable(section, table.header, "../..")
+			for _, problem := range wrong {
+				t.Error(problem)
+			}
+			if rows < table.rows {
+				t.Errorf("there are only %d rows", rows)
+			}
+		})
 	}
 }
 
-// TestAttackTableRefuses shows that each way in which a row can be hollow is found.
-func TestAttackTableRefuses(t *testing.T) {
+// TestTableRefuses shows that each way in which a row can be hollow is found.
+func TestTableRefuses(t *testing.T) {
 	t.Parallel()
 	const row = "| reading the table | rows hold | repelled | "
 	for name, c := range map[string]struct {
 		row  string
 		want string // empty: the row is good
 	}{
-		"function":            {row + "`TestAttackTableRefuses` (`internal/layout`) |", ""},
-		"its case":            {row + "`TestAttackTableRefuses/its case` (`internal/layout`) |", ""},
-		"two":                 {row + "`TestAttackTableRefuses` (`internal/layout`), `signin.txtar` (`e2e/testdata`) |", ""},
+		"function":            {row + "`TestTableRefuses` (`internal/layout`) |", ""},
+		"its case":            {row + "`TestTableRefuses/its case` (`internal/layout`) |", ""},
+		"two":                 {row + "`TestTableRefuses` (`internal/layout`), `signin.txtar` (`e2e/testdata`) |", ""},
 		"file":                {row + "`session.test.ts` (`site/e2e`) |", ""},
 		"three cells":         {"| attack | promise | result |", "has 3 cells"},
-		"no promise":          {"| attack |  | repelled | `TestAttackTableRefuses` (`internal/layout`) |", "empty cell"},
+		"no promise":          {"| attack |  | repelled | `TestTableRefuses` (`internal/layout`) |", "empty cell"},
 		"no test":             {row + " |", "empty cell"},
 		"words":               {row + "see the code |", "instead of a test"},
-		"no folder":           {row + "`TestAttackTableRefuses` |", "instead of a test"},
-		"words behind":        {row + "`TestAttackTableRefuses` (`internal/layout`) and more |", "instead of a test"},
+		"no folder":           {row + "`TestTableRefuses` |", "instead of a test"},
+		"words behind":        {row + "`TestTableRefuses` (`internal/layout`) and more |", "instead of a test"},
 		"unknown function":    {row + "`TestNowhere` (`internal/layout`) |", "no function TestNowhere"},
-		"unknown case":        {row + "`TestAttackTableRefuses/no" + " such case` (`internal/layout`) |", "no case"},
-		"unknown folder":      {row + "`TestAttackTableRefuses` (`internal/nowhere`) |", "no such folder"},
-		"not a test":          {row + "`checkAttacks` (`internal/layout`) |", "neither a test nor a file"},
+		"unknown case":        {row + "`TestTableRefuses/no" + " such case` (`internal/layout`) |", "no case"},
+		"unknown folder":      {row + "`TestTableRefuses` (`internal/nowhere`) |", "no such folder"},
+		"not a test":          {row + "`checkTable` (`internal/layout`) |", "neither a test nor a file"},
 		"helper's name":       {row + "`TestingNothing` (`internal/layout`) |", "neither a test nor a file"},
 		"unknown file":        {row + "`nosuch.txtar` (`e2e/testdata`) |", "no file"},
 		"folder of elsewhere": {row + "`passwd.txtar` (`../../etc`) |", "no such folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, wrong := checkAttacks(attackHeader+"\n|---|---|---|---|\n"+c.row+"\n", "../..")
+			n, wrong := checkTable(attackHeader+"\n|---|---|---|---|\n"+c.row+"\n", attackHeader, "../..")
 			if n != 1 || (len(wrong) == 0) != (c.want == "") || !strings.Contains(strings.Join(wrong, "\n"), c.want) {
 				t.Errorf("%d rows, %q; want one row and %q", n, wrong, c.want)
 			}
@@ -81,12 +95,12 @@ func TestAttackTableRefuses(t *testing.T) {
 	}
 }
 
-// checkAttacks returns the number of rows in the tables of a section, and what is wrong with them. Folders are relative to root.
-func checkAttacks(section, root string) (rows int, wrong []string) {
+// checkTable returns the number of rows in the tables of a section, and what is wrong with them. Folders are relative to root.
+func checkTable(section, header, root string) (rows int, wrong []string) {
 	found := map[string]map[string]map[string]struct{}{} // by folder and test, the texts that its file has
 	for line := range strings.Lines(section) {
 		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "|") || line == attackHeader || strings.Trim(line, "|- ") == "" {
+		if !strings.HasPrefix(line, "|") || line == header || strings.Trim(line, "|- ") == "" {
 			continue
 		}
 		rows++
@@ -95,7 +109,7 @@ func checkAttacks(section, root string) (rows int, wrong []string) {
 		}
 		cells := strings.Split(strings.Trim(line, "|"), " | ")
 		if len(cells) != 4 {
-			bad("has %d cells, want attack, promise, result and test", len(cells))
+			bad("has %d cells, want %s", len(cells), header)
 			continue
 		}
 		empty := false
@@ -108,13 +122,13 @@ func checkAttacks(section, root string) (rows int, wrong []string) {
 			continue
 		}
 		for rest := cells[3]; rest != ""; {
-			m := attackTest.FindStringSubmatch(rest)
+			m := namedTest.FindStringSubmatch(rest)
 			if m == nil || len(m[0]) < len(rest) && !strings.HasPrefix(rest[len(m[0]):], ", ") {
 				bad("has %q instead of a test: name it as `TestName` (`folder`)", rest)
 				break
 			}
 			rest = strings.TrimPrefix(rest[len(m[0]):], ", ")
-			if problem := checkAttackTest(m[1], m[2], m[3], root, found); problem != "" {
+			if problem := checkNamedTest(m[1], m[2], m[3], root, found); problem != "" {
 				bad("names a test that does not exist: %s", problem)
 			}
 		}
@@ -122,8 +136,8 @@ func checkAttacks(section, root string) (rows int, wrong []string) {
 	return rows, wrong
 }
 
-// checkAttackTest returns why a folder does not have a test, or "".
-func checkAttackTest(name, subtest, folder, root string, found map[string]map[string]map[string]struct{}) string {
+// checkNamedTest returns why a folder does not have a test, or "".
+func checkNamedTest(name, subtest, folder, root string, found map[string]map[string]map[string]struct{}) string {
 	dir := filepath.Join(root, folder)
 	if info, err := os.Stat(dir); !filepath.IsLocal(folder) || err != nil || !info.IsDir() {
 		return "no such folder: " + folder
