@@ -1,6 +1,7 @@
 package terraform_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform"
 )
@@ -210,4 +212,32 @@ func TestWrongProgram(t *testing.T) {
 			t.Errorf("%s: the detail %q does not say what to do", what, f.Detail)
 		}
 	}
+}
+
+// TestSlowSandboxIsNoReason checks that an executor whose sandbox is slow, as on a busy machine, does not go on with a weaker one.
+func TestSlowSandboxIsNoReason(t *testing.T) {
+	t.Parallel()
+	mark := fmt.Sprintf("31536000.%d", os.Getpid()) // a year that no other process sleeps
+	opts := options(t)
+	opts.Binary = filepath.Join(t.TempDir(), "terraform")
+	script := "#!/bin/sh\ncase \"$*\" in *-json*) echo '{\"terraform_version\":\"1.11.4\"}';; *) exec sleep " + mark + ";; esac\n"
+	if err := os.WriteFile(opts.Binary, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	made := make(chan error, 1)
+	go func() {
+		e, err := terraform.New(ctx, opts)
+		if err == nil {
+			err = errors.Join(errors.New("the executor goes on"), e.Close())
+		}
+		made <- err
+	}()
+	appear(t, mark, 1)
+	cancel()
+	if err := testwait.For(t, "the end of the start", made); fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "did not answer in its sandbox") {
+		t.Errorf("got %v, want a fault that names the sandbox", err)
+	}
+	vanish(t, mark)
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
@@ -95,6 +96,8 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 		with.bubblewrap = bubblewrap
 		if err = e.tryIsolation(ctx, with); err == nil {
 			return with, e.openFor(with)
+		} else if late(err) {
+			return i, err // what works on a machine that is less busy is not given up for less
 		}
 		err = fmt.Errorf("bubblewrap does not work here: %w", err)
 	}
@@ -102,7 +105,9 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 	if i.accounts != nil {
 		err := errors.Join(e.checkShared(), e.openFor(i))
 		if err == nil {
-			err = e.tryIsolation(ctx, i)
+			if err = e.tryIsolation(ctx, i); late(err) {
+				return i, err
+			}
 		}
 		if err == nil {
 			concern(errors.New("templates share /tmp and the unix sockets that everyone may use with this machine"))
@@ -139,7 +144,13 @@ func (e *Executor) tryIsolation(ctx context.Context, i isolation) (err error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, sandbox.Command(command), "version")
 	cmd.Dir, cmd.Env = "/", []string{}
+	cmd.SysProcAttr = sandbox.ChildAttr()
+	cmd.Cancel = func() error { return kill(-cmd.Process.Pid, syscall.SIGKILL) } // all of the sandbox has the pipe
 	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return fault.New(fault.Unavailable, "%s did not answer in its sandbox in %s: %w", e.binary.path, versionTimeout, ctx.Err()).
+			WithDetail("Start the provisioner again when the machine is less busy.")
+	}
 	if err != nil {
 		return fmt.Errorf("run %s in it: %w: %s", e.binary.path, err, cleanLine(strings.TrimSpace(string(out))))
 	}
@@ -147,6 +158,11 @@ func (e *Executor) tryIsolation(ctx context.Context, i isolation) (err error) {
 		return fmt.Errorf("run %s in it: it reports another version: %s", e.binary.path, cleanLine(strings.TrimSpace(string(out))))
 	}
 	return nil
+}
+
+// late reports whether a program did not answer in time, or was not waited for.
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // checkDirs rejects daemon folders inside a folder that belongs to workspaces.

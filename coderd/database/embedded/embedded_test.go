@@ -509,3 +509,34 @@ func TestFindWrapped(t *testing.T) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 }
+
+// TestFindWaits checks that programs that are slow, as on a busy machine, are not taken for missing: the server would refuse its data, or
+// prefer another version.
+func TestFindWaits(t *testing.T) {
+	for _, name := range []string{"postgres", "pg_config"} {
+		t.Run(name, func(t *testing.T) {
+			asked := filepath.Join(t.TempDir(), "asked")
+			if err := syscall.Mkfifo(asked, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			bin := script(t, map[string]string{name: "exec 3>" + asked + "; read never <" + asked, "initdb": "exit 1"})
+			t.Setenv("PATH", bin+":/usr/bin:/bin")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			found := make(chan error, 1)
+			go func() {
+				_, err := embedded.Find(ctx, t.TempDir(), "")
+				found <- err
+			}()
+			file, err := os.Open(asked) // returns once the program runs
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			cancel()
+			if err := testwait.For(t, "the end of the search", found); fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), name+" did not answer") {
+				t.Errorf("got %v, want a fault that names the program", err)
+			}
+		})
+	}
+}

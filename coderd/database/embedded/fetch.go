@@ -71,8 +71,8 @@ func fetch(ctx context.Context, dir string, logger *slog.Logger, pin string) err
 	}
 	target := filepath.Join(parent, fetchVersion)
 	bin := filepath.Join(target, "native", "bin")
-	if _, ok := inspect(ctx, bin); ok {
-		return nil
+	if _, ok, err := inspect(ctx, bin); ok || err != nil {
+		return err
 	}
 	if pin == "" {
 		return fault.New(fault.Unavailable, "There is no PostgreSQL to download for %s.", platform()).
@@ -103,7 +103,9 @@ func fetch(ctx context.Context, dir string, logger *slog.Logger, pin string) err
 	if err := os.Rename(unpacked, target); err != nil {
 		return folderFault(err, target)
 	}
-	if _, ok := inspect(ctx, bin); !ok {
+	if _, ok, err := inspect(ctx, bin); err != nil {
+		return err
+	} else if !ok {
 		return fault.New(fault.Unavailable, "The downloaded PostgreSQL does not run on this machine.").
 			WithDetail("Install PostgreSQL with the package manager (apt install postgresql).")
 	}

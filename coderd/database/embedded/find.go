@@ -62,8 +62,16 @@ func find(ctx context.Context, dir, binDir string) (in, newest Install, err erro
 		return Install{}, Install{}, err
 	}
 	var found []Install
-	for _, bin := range candidates(ctx, dir, binDir) {
-		if in, ok := inspect(ctx, bin); ok && acc.reaches(bin) {
+	bins, err := candidates(ctx, dir, binDir)
+	if err != nil {
+		return Install{}, Install{}, err
+	}
+	for _, bin := range bins {
+		in, ok, err := inspect(ctx, bin)
+		if err != nil {
+			return Install{}, Install{}, err
+		}
+		if ok && acc.reaches(bin) {
 			in.account, in.maker = acc, maker
 			found = append(found, in)
 		}
@@ -107,9 +115,9 @@ func newestRelease(newestFirst []Install) Install {
 }
 
 // candidates returns the folders that may hold the programs, without duplicates.
-func candidates(ctx context.Context, dir, binDir string) []string {
+func candidates(ctx context.Context, dir, binDir string) ([]string, error) {
 	if binDir != "" {
-		return []string{binDir}
+		return []string{binDir}, nil
 	}
 	var list []string
 	if onPath, err := exec.LookPath("postgres"); err == nil {
@@ -120,7 +128,11 @@ func candidates(ctx context.Context, dir, binDir string) []string {
 	}
 	if pgConfig, err := exec.LookPath("pg_config"); err == nil {
 		// This covers a wrapper named postgres on PATH, and installations of only the client programs.
-		if out, err := output(ctx, pgConfig, "--bindir"); err == nil {
+		out, err := output(ctx, pgConfig, "--bindir")
+		if late(err) {
+			return nil, err
+		}
+		if err == nil {
 			list = append(list, strings.TrimSpace(out))
 		}
 	}
@@ -137,34 +149,52 @@ func candidates(ctx context.Context, dir, binDir string) []string {
 			unique = append(unique, target)
 		}
 	}
-	return unique
+	return unique, nil
 }
 
 var versionForm = regexp.MustCompile(`^postgres \(PostgreSQL\) (([0-9]+)[0-9a-z.]*)`)
 
-// inspect reports whether a folder contains the required programs, and their version.
-func inspect(ctx context.Context, bin string) (Install, bool) {
+// inspect reports whether a folder contains the required programs, and their version. Its error is a fault: they did not answer in time.
+func inspect(ctx context.Context, bin string) (Install, bool, error) {
 	for _, name := range []string{"postgres", "initdb"} {
 		if info, err := os.Stat(filepath.Join(bin, name)); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			return Install{}, false
+			return Install{}, false, nil
 		}
 	}
 	out, err := output(ctx, filepath.Join(bin, "postgres"), "--version")
+	if late(err) {
+		return Install{}, false, err
+	}
 	match := versionForm.FindStringSubmatch(out)
 	if err != nil || match == nil {
-		return Install{}, false
+		return Install{}, false, nil
 	}
 	major, err := strconv.Atoi(match[2])
-	return Install{BinDir: bin, Version: match[1], Major: major}, err == nil
+	return Install{BinDir: bin, Version: match[1], Major: major}, err == nil, nil
 }
 
+// answerTime is how long a program may take to say its version. It is far more than a busy machine needs, because one that is late is not
+// taken for one that is missing: the server would refuse its data, or use another installation.
+const answerTime = time.Minute
+
+// output returns what a program prints. Its error is one for which late holds if the program did not end in time.
 func output(ctx context.Context, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	limited, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(limited, name, args...)
 	cmd.Env = environ()
+	cmd.WaitDelay = time.Second // a child of a wrapper may hold the pipe
 	out, err := cmd.Output()
+	if limited.Err() != nil {
+		return "", fault.New(fault.Unavailable, "%s did not answer in %s: %w", name, answerTime, limited.Err()).
+			WithDetail("Start the server again when the machine is less busy, or name a database with --postgres-url.")
+	}
 	return string(out), err
+}
+
+// late reports whether a program's answer did not come in time, or was not waited for.
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // madeBy returns the major version that created a data folder, or 0 if there is none.

@@ -269,6 +269,9 @@ func clientsOf(ctx context.Context, old, to Install) (clients, error) {
 		complete := true
 		for _, name := range []string{"pg_dump", "pg_dumpall", "psql"} {
 			_, err := output(ctx, filepath.Join(in.BinDir, name), "--version")
+			if late(err) {
+				return "", err
+			}
 			complete = complete && err == nil
 		}
 		if complete {
