@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
 const (
@@ -164,8 +165,8 @@ func (d *Daemon) Err() error {
 	return d.err
 }
 
-// Stop drains the daemon: it accepts no further jobs and waits for running ones. When ctx ends, or Stop is called again, it
-// interrupts them, and kills them a little later. Results that the server does not acknowledge in time stay in the journal
+// Stop drains the daemon: it accepts no further jobs and waits for running ones, whose logs say when ctx will end. When ctx ends, or Stop is
+// called again, it interrupts them, and kills them a little later. Results that the server does not acknowledge in time stay in the journal
 // for the next start. Stop returns when all of the daemon's goroutines have ended.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.mu.Lock()
@@ -186,7 +187,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	d.wake.Poke()
 	if again {
 		d.interrupt("The provisioner was told to stop before the job had ended.")
-	} else if !d.await(ctx, nil, func() bool { return d.workingLocked() == 0 || d.stops > 1 }) {
+	} else if !d.drain(ctx) {
 		d.interrupt("The provisioner was told to stop before the job had ended.")
 	}
 	patience := time.NewTimer(interruptGrace)
@@ -214,6 +215,36 @@ func (d *Daemon) Stop(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(errs, d.store.close())...)
+}
+
+// countDown is the interval at which a daemon that drains logs what it waits for.
+const countDown = 10 * time.Second
+
+// drain waits until no job runs or Stop is called again, and returns false if ctx ends first. The users who wait for the jobs read in
+// their logs how long they may run on, and the operator in the daemon's.
+func (d *Daemon) drain(ctx context.Context) bool {
+	end, bounded := ctx.Deadline()
+	left := func() time.Duration { return time.Until(end).Round(time.Second) }
+	if bounded && left() > 0 {
+		why := fmt.Sprintf("The provisioner is stopping. It interrupts this job if it has not ended in %s.", left())
+		d.each(func(l *lease) { l.Log(ownLine(provisionerpb.LogLevel_LOG_LEVEL_WARN, "Stopping", why)) })
+	}
+	for {
+		d.mu.Lock()
+		jobs := d.workingLocked()
+		d.mu.Unlock()
+		if log := d.log.With("jobs", jobs); jobs > 0 && bounded {
+			log.Info("waiting for running jobs", "left", left())
+		} else if jobs > 0 {
+			log.Info("waiting for running jobs")
+		}
+		tick := time.NewTimer(countDown)
+		over := d.await(ctx, tick.C, func() bool { return d.workingLocked() == 0 || d.stops > 1 })
+		tick.Stop()
+		if over || ctx.Err() != nil {
+			return over
+		}
+	}
 }
 
 // interrupt asks all jobs to end gracefully.

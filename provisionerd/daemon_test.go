@@ -1,8 +1,10 @@
 package provisionerd_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -190,6 +192,77 @@ func TestNothingRunsUnconfirmed(t *testing.T) {
 	}
 	close(confirm)
 	testwait.For(t, "the free slot", revoked)
+}
+
+// TestStopTellsWhoWaits checks that the log of a job says how long a daemon that stops waits for it, and that the daemon's own log does.
+func TestStopTellsWhoWaits(t *testing.T) {
+	t.Parallel()
+	began, told := make(chan struct{}), make(chan string, 1)
+	dial := serve(t, func(_ context.Context, st *stream) error {
+		if _, err := st.Receive(); err != nil {
+			return err
+		}
+		if err := st.Send(welcome()); err != nil {
+			return err
+		}
+		if _, err := st.Receive(); err != nil {
+			return err
+		}
+		id := make([]byte, 16)
+		if err := errors.Join(
+			st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Offer{Offer: &provisionerpb.Offer{JobId: id, Epoch: 1}}}),
+			st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: id, Epoch: 1}}}),
+		); err != nil {
+			return err
+		}
+		for {
+			m, err := st.Receive()
+			if err != nil {
+				return err
+			}
+			e := m.GetEvent()
+			for _, line := range e.GetLog().GetLines() {
+				if line.GetStage() == "Stopping" {
+					told <- line.GetOutput()
+				}
+			}
+			if e != nil {
+				ack := &provisionerpb.Ack{JobId: e.GetJobId(), Epoch: e.GetEpoch(), Seq: e.GetSeq()}
+				if err := st.Send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: ack}}); err != nil {
+					return err
+				}
+			}
+		}
+	})
+	var log bytes.Buffer // read once the daemon has ended
+	end := make(chan struct{})
+	d := provisionerd.New(provisionerd.Options{
+		StateDir: t.TempDir(), Dial: dial, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Executor: executor(func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result {
+			close(began)
+			<-end
+			return &provisionerpb.Result{}
+		}),
+	})
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testwait.For(t, "the job", began)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Hour)
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- d.Stop(ctx) }()
+	const want = "The provisioner is stopping. It interrupts this job if it has not ended in 1"
+	if text := testwait.For(t, "the line for who waits", told); !strings.HasPrefix(text, want) && !strings.HasPrefix(text, strings.TrimSuffix(want, "1")+"99h59m") {
+		t.Errorf("the job's log says %q", text)
+	}
+	close(end)
+	if err := testwait.For(t, "the end", stopped); err != nil {
+		t.Error(err)
+	}
+	if text := log.String(); !strings.Contains(text, `msg="waiting for running jobs" jobs=1 left=`) {
+		t.Errorf("the daemon's log does not say what it waits for:\n%s", text)
+	}
 }
 
 // TestRevokedWhileRunning checks that revoking the lease of a running job stops the job, and that the daemon continues to serve.
