@@ -42,7 +42,7 @@ type Occupancy struct {
 
 // Occupy acquires the database for this process, before the process changes anything in it. It waits up to a minute for a
 // database that is starting, and up to patience for a server that is ending, which it logs. It returns the fault Conflict if
-// a server that cannot run beside others holds the database. The hold is a connection's lock: it ends with the process, however the process ends.
+// a server that cannot run beside others holds the database, and Invalid if a pooler in front of it does not keep sessions. The hold is a connection's lock: it ends with the process, however the process ends.
 // Close the Occupancy after use.
 func (s Source) Occupy(ctx context.Context, logger *slog.Logger, patience time.Duration) (*Occupancy, error) {
 	pool, err := s.config()
@@ -82,6 +82,10 @@ func (o *Occupancy) Close() {
 func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := o.source.awaitStart(ctx, o.cfg, o.log)
 	if err != nil {
+		return nil, err
+	}
+	if err := o.source.checkPooler(ctx, conn, o.cfg); err != nil {
+		conn.Close(context.WithoutCancel(ctx))
 		return nil, err
 	}
 	retry := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}

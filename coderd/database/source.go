@@ -2,10 +2,14 @@ package database
 
 import (
 	"context"
+	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/codermesh/codermesh/internal/fault"
@@ -52,8 +56,9 @@ func (s Source) config() (*pgxpool.Config, error) {
 	return cfg, nil
 }
 
-// authenticate sets the password of a connection that is about to be opened.
+// authenticate readies a connection that is about to be opened: it gets its password, and its settings once it is open.
 func (s Source) authenticate(ctx context.Context, cfg *pgx.ConnConfig) (err error) {
+	setAfterwards(cfg)
 	if s.Password != nil {
 		cfg.Password, err = s.Password(ctx)
 	}
@@ -67,4 +72,48 @@ func (s Source) connect(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, er
 		return nil, err
 	}
 	return pgx.ConnectConfig(ctx, cfg)
+}
+
+// atStart are the parameters that go into the first message of a connection. PgBouncer refuses others there that it does not know.
+var atStart = []string{"application_name", "client_encoding", "datestyle", "options", "replication", "timezone"}
+
+// setAfterwards moves the other parameters of a connection into a statement that follows its start, in one round trip.
+func setAfterwards(cfg *pgx.ConnConfig) {
+	var calls []string
+	var values [][]byte
+	for name, value := range cfg.RuntimeParams {
+		if slices.Contains(atStart, strings.ToLower(name)) {
+			continue
+		}
+		delete(cfg.RuntimeParams, name)
+		values = append(values, []byte(name), []byte(value))
+		calls = append(calls, fmt.Sprintf("set_config($%d, $%d, false)", len(values)-1, len(values)))
+	}
+	if calls == nil {
+		return
+	}
+	cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		return conn.ExecParams(ctx, "SELECT "+strings.Join(calls, ", "), values, nil, nil, nil).Read().Err
+	}
+}
+
+// checkPooler returns a fault if a pooler gives the session of conn to other clients between its statements: locks and notifications, which
+// belong to sessions, would get lost. A pooler that is busy with other clients may hide that.
+func (s Source) checkPooler(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig) error {
+	other, err := s.connect(ctx, cfg)
+	if err != nil {
+		return translate(ctx, err)
+	}
+	defer other.Close(context.WithoutCancel(ctx))
+	var pids [2]int
+	for i, c := range []*pgx.Conn{conn, other} {
+		if err := c.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pids[i]); err != nil {
+			return fmt.Errorf("ask PostgreSQL for a session's number: %w", translate(ctx, err))
+		}
+	}
+	if pids[0] != pids[1] {
+		return nil
+	}
+	return fault.New(fault.Invalid, "The pooler at %s does not keep sessions, which the server's locks and notifications require.", place(cfg)).
+		WithDetail("For PgBouncer, set pool_mode = session for this database, or name PostgreSQL itself in the PostgreSQL URL.")
 }
