@@ -40,7 +40,8 @@ type bind struct {
 
 // route is how packets to a peer travel.
 type route struct {
-	peer key.NodePublic
+	peer    key.NodePublic
+	session session
 
 	mu       sync.Mutex // held while magicsock sends to the peer
 	relayed  int        // the region of the relay that magicsock last used; 0 if it used a direct path or none
@@ -220,6 +221,7 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	if r == nil {
 		return b.Bind.Send(bufs, ep, offset)
 	}
+	b.engine.sentTo(r, bufs[0][offset:])
 	return b.sendBy(r, bufs, ep, offset)
 }
 

@@ -51,7 +51,7 @@ type Options struct {
 	AcceptTCP func(src, dst netip.AddrPort) func(Conn)
 	AcceptUDP func(src, dst netip.AddrPort) func(*UDPConn)
 
-	// Session is called when a WireGuard session with a peer is established or ends.
+	// Session is called when a WireGuard session with a peer can be used for sending, at its first packet, and when it ends.
 	Session func(peer Key, established bool)
 	// Endpoints is called with the addresses at which the node may be reached directly, best first.
 	Endpoints func([]Endpoint)
@@ -162,7 +162,7 @@ func (e *Engine) wire() (err error) {
 		return device.NoisePublicKey(p.Key), true
 	})
 	e.device.SetSessionStateFunc(func(k device.NoisePublicKey, state device.PeerSessionState) {
-		e.opts.Session(Key(k), state == device.PeerSessionEstablished)
+		e.sessionChanged(Key(k), state == device.PeerSessionEstablished)
 	})
 	if err := e.magic.SetPrivateKey(e.secret); err != nil {
 		return fmt.Errorf("set key: %w", err)
