@@ -100,14 +100,18 @@ func (c *Conn) readLoop() {
 	c.fail(err)
 }
 
-// ErrVersion means that a connection ended because the other end does not, or apparently does not, speak this version of the protocol.
-var ErrVersion = errors.New("another version of the session protocol")
+var (
+	// ErrVersion means that the other end has shown that it speaks another version of the protocol.
+	ErrVersion = errors.New("another version of the session protocol")
+	// ErrEarly means that the stream ended before the other end sent anything. Whether it received what this end sent is not known.
+	ErrEarly = errors.New("the connection ended before the other end answered")
+)
 
 // readPreamble checks that the other end speaks this version.
 func (c *Conn) readPreamble(in io.Reader) error {
 	var got [len(preamble)]byte
 	if _, err := io.ReadFull(in, got[:]); err != nil {
-		return fmt.Errorf("%w, perhaps: the other end closed the connection at once: %w", ErrVersion, err)
+		return fmt.Errorf("%w: %w", ErrEarly, err)
 	}
 	const name = len(preamble) - 1
 	switch {
@@ -271,7 +275,12 @@ func (c *Conn) sendLocked(f frame) error {
 	}
 	c.greeted = true
 	if _, err := c.raw.Write(b); err != nil {
-		return fmt.Errorf("send: %w", err)
+		select {
+		case <-c.ready:
+			return fmt.Errorf("send: %w", err)
+		default:
+			return fmt.Errorf("%w: send: %w", ErrEarly, err)
+		}
 	}
 	return nil
 }

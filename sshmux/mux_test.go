@@ -331,7 +331,8 @@ func TestOtherVersion(t *testing.T) {
 	t.Parallel()
 	for _, server := range []bool{true, false} {
 		for sent, want := range map[string]string{
-			"SMX\x03": "speaks version 3", "SSH-": "breaks the protocol", "": "another version",
+			"SMX\x03": "speaks version 3", "SSH-": "breaks the protocol", "": "ended before the other end answered",
+			"SMX":                  "ended before the other end answered",
 			"\x00\x00\x00\x0e\x01": "breaks the protocol", // version 1
 		} {
 			near, far := stream(t)

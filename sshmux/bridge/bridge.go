@@ -78,8 +78,11 @@ func (b *Bridge) Close() {
 	b.passing.Wait()
 }
 
+// ErrUnused means that the agent's connection ended before anything was forwarded to it. Serve may be called again with another one.
+var ErrUnused = errors.New("nothing was sent to the agent")
+
 // Serve forwards the client's channels to the agent at the other end of remote until either disconnects, and closes remote. It returns
-// nil if the client disconnected, or the reason why the agent's connection ended. The client does not learn of that before Close:
+// nil if the client disconnected, or the reason why the agent's connection ended, which is ErrUnused if another one can replace it. The client does not learn of that before Close:
 // OpenSSH would end this process before its user has read the reason.
 func (b *Bridge) Serve(remote net.Conn) error {
 	agent := sshmux.New(remote, sshmux.Options{Wide: true})
@@ -93,7 +96,7 @@ func (b *Bridge) Serve(remote net.Conn) error {
 	case closed(b.local.ended):
 		return nil
 	case closed(agent.Done()):
-		return agent.Wait()
+		return fmt.Errorf("%w: %w", ErrUnused, agent.Wait())
 	}
 	switch {
 	case errors.Is(b.err, io.EOF), errors.Is(b.err, net.ErrClosed):

@@ -319,6 +319,16 @@ func TestEnds(t *testing.T) {
 		t.Errorf("after Close: got %v", err)
 	}
 
+	silent, unheard := pipe(t) // a client that has not finished its handshake
+	waiting := bridge.Start(unheard, bridge.Options{HostKey: newKey(t)})
+	near, far := net.Pipe()
+	far.Close()
+	if err := waiting.Serve(near); !errors.Is(err, bridge.ErrUnused) || !errors.Is(err, sshmux.ErrEarly) {
+		t.Errorf("an agent that leaves before the handshake is over: got %v, want %v", err, bridge.ErrUnused)
+	}
+	silent.Close()
+	waiting.Close()
+
 	release := make(chan struct{})
 	raw, ended := between(t, agent(func(*sshmux.Conn) { <-release }))
 	conn := handshake(t, raw)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,7 +160,10 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 		req := ptywire.Request{ID: session.TerminalID(t.Agent.ID, opts.reconnect), Command: strings.Join(command, " "), Early: true}
 		return over.Attach(ctx, req, fmt.Sprintf("coder ssh --reconnect %s %s", opts.reconnect, args[0]))
 	}
-	conn, err := t.Mesh.DialStream(ctx, t.Agent.ID, meshport.Session)
+	dial := func(ctx context.Context) (net.Conn, error) {
+		return t.Mesh.DialStream(ctx, t.Agent.ID, meshport.Session)
+	}
+	conn, err := dial(ctx)
 	if err != nil {
 		return t.WhyLost(ctx, err)
 	}
@@ -177,10 +181,10 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 		wg.Go(func() { over.WriteNetworkInfo(background, opts.infoDir, opts.infoEvery) })
 	}
 	if opts.stdio {
-		return over.Stdio(ctx, local, conn)
+		return over.Stdio(ctx, local, conn, dial)
 	}
 	return over.Run(ctx, conn, command, session.Options{
-		Env: opts.env, TTY: opts.tty, ForwardAgent: opts.forwardAgent, IdentityAgent: opts.identityAgent, RemoteForward: opts.remoteForward,
+		Env: opts.env, TTY: opts.tty, ForwardAgent: opts.forwardAgent, IdentityAgent: opts.identityAgent, RemoteForward: opts.remoteForward, Redial: dial,
 	})
 }
 

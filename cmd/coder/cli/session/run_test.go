@@ -207,3 +207,88 @@ func TestRunInterrupted(t *testing.T) {
 		t.Error("the command was not interrupted")
 	}
 }
+
+// TestRunEarlyEnd checks that a session whose connection ends before the agent answers begins anew, unless something was sent that has an
+// effect. Such an end never tells the user to restart the workspace.
+func TestRunEarlyEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		input   io.Reader
+		command []string
+		again   bool
+	}{
+		"shell":             {input: blocked(t), again: true},
+		"shell with input":  {input: strings.NewReader("make\n")},
+		"command":           {input: blocked(t), command: []string{"make"}},
+		"command and input": {input: strings.NewReader("make\n"), command: []string{"sh"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "", func(r *remote) {
+				fmt.Fprint(r, "hello")
+				r.exit(0)
+			})
+			w.Streams.In = c.input
+			near, far := net.Pipe()
+			go func() { // a peer that cuts the connection once it has read everything that a session begins with
+				buf := make([]byte, 1<<10)
+				for got := ""; !strings.Contains(got, "shell") && !strings.Contains(got, "exec") || c.input != nil && !c.again && c.command == nil && !strings.Contains(got, "make"); {
+					n, err := far.Read(buf)
+					if err != nil {
+						break
+					}
+					got += string(buf[:n])
+				}
+				far.Close()
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			dialed := 0
+			err := w.Run(ctx, near, c.command, session.Options{Redial: func(context.Context) (net.Conn, error) {
+				dialed++
+				return w.conn, nil
+			}})
+			if c.again {
+				if err != nil || dialed != 1 || w.out.String() != "hello" {
+					t.Errorf("got %v after %d more dials, output %q", err, dialed, w.out.String())
+				}
+				return
+			}
+			if dialed != 0 || !errors.Is(err, sshmux.ErrEarly) || errors.Is(err, sshmux.ErrVersion) {
+				t.Errorf("got %v after %d more dials, want %v", err, dialed, sshmux.ErrEarly)
+			}
+			if hint, ok := exit.Hint(err); ok {
+				t.Errorf("a cut connection suggests %q", hint)
+			}
+			if c.command != nil && !strings.Contains(fmt.Sprint(err), "The command may have started") {
+				t.Errorf("got %v, which does not say that the command may have started", err)
+			}
+		})
+	}
+}
+
+// TestRunVersion checks that a version that was read, and no other end, suggests a restart.
+func TestRunVersion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", nil)
+	near, far := net.Pipe()
+	go func() {
+		go io.Copy(io.Discard, far)
+		io.WriteString(far, "SMX\x7f")
+	}()
+	t.Cleanup(func() { far.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := w.Run(ctx, near, []string{"true"}, session.Options{})
+	if hint, _ := exit.Hint(err); !errors.Is(err, sshmux.ErrVersion) || !strings.Contains(hint, "coder restart ann/dev") {
+		t.Errorf("got %v, hint %q", err, hint)
+	}
+}
+
+// blocked returns an input that has nothing to read until the test ends.
+func blocked(t *testing.T) io.Reader {
+	t.Helper()
+	r, w := io.Pipe()
+	t.Cleanup(func() { w.Close() })
+	return r
+}

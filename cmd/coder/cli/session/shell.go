@@ -12,12 +12,14 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/term"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/sshmux"
@@ -43,24 +45,59 @@ type Options struct {
 	ForwardAgent  bool     // let the workspace use this machine's SSH agent
 	IdentityAgent string   // the socket of that agent; "" means $SSH_AUTH_SOCK
 	RemoteForward []string // specifications for forward.ParseRemote
+	// Redial connects to the agent again after a connection that ended before the agent answered. nil means never.
+	Redial func(context.Context) (net.Conn, error)
 }
 
+const (
+	// earlyTries is how often a session begins anew after a connection that ended before the agent answered.
+	earlyTries = 5
+	earlyMin   = 100 * time.Millisecond
+	earlyMax   = 2 * time.Second
+)
+
 // Run runs a shell or a command on conn, a connection to the agent's session port. A nonzero exit status is returned as an *exit.Error.
+//
+// If the connection ends before the agent answers, Run dials again, provided that nothing was sent that has an effect: the agent may have
+// received it although no answer came back. A command that was sent has an effect, and so does input that was taken. The request for a shell
+// alone does not: the agent ends a shell whose connection is over.
 func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts Options) error {
+	in := newInput(s.Streams.In)
+	defer in.close()
+	retry := backoff.Backoff{Min: earlyMin, Max: earlyMax}
+	for try := 1; ; try++ {
+		sent, err := s.try(ctx, conn, in, command, opts)
+		if sent || in.taken.Load() || !errors.Is(err, sshmux.ErrEarly) {
+			return err
+		}
+		if opts.Redial == nil || try == earlyTries || retry.Wait(ctx) != nil {
+			return err
+		}
+		s.Logger.Debug("connection ended early, dialing again", "try", try, "err", err)
+		next, failed := opts.Redial(ctx)
+		if failed != nil {
+			return s.Target.WhyLost(ctx, failed)
+		}
+		conn = next
+	}
+}
+
+// try runs a shell or a command on one connection, which it closes. It reports whether a command was sent.
+func (s *Session) try(ctx context.Context, conn net.Conn, in *input, command []string, opts Options) (sent bool, _ error) {
 	t := s.Target
 	client := dialSSH(conn)
 	defer client.Close()
 	s.Logger.Debug("ssh connected")
 	session, err := client.NewSession()
 	if err != nil {
-		return t.WhyLost(ctx, fault.New(fault.Unavailable, "cannot open a session in the workspace: %w", err))
+		return false, t.WhyLost(ctx, fault.New(fault.Unavailable, "cannot open a session in the workspace: %w", err))
 	}
 	defer session.Close()
 	var forwards sync.WaitGroup
 	defer forwards.Wait()
 	defer client.Close()
 	if err := s.prepare(ctx, client, session, opts, &forwards); err != nil {
-		return err
+		return false, err
 	}
 	watch, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -70,7 +107,7 @@ func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts
 			client.Close()
 		}
 	})
-	status, err := s.stream(ctx, client, session, command, opts)
+	status, sent, err := s.stream(ctx, client, session, in, command, opts)
 	stop(nil)
 	watching.Wait()
 	if cause := context.Cause(watch); err != nil && ctx.Err() == nil && !errors.Is(cause, context.Canceled) {
@@ -79,19 +116,22 @@ func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts
 	s.Logger.Debug("ssh session ended", "status", status, "err", err)
 	switch {
 	case err == nil && status == 0:
-		return nil
+		return sent, nil
 	case err == nil:
-		return &exit.Error{Code: status}
+		return sent, &exit.Error{Code: status}
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return sent, ctx.Err()
 	case explained(err):
-		return err
+		return sent, err
 	}
 	client.Close()
-	if ended := client.Wait(); errors.Is(ended, sshmux.ErrVersion) {
+	if ended := client.Wait(); errors.Is(ended, sshmux.ErrVersion) || errors.Is(ended, sshmux.ErrEarly) {
 		err = broken(t, ended)
 	}
-	return t.WhyLost(ctx, err)
+	if sent && errors.Is(err, sshmux.ErrEarly) {
+		err = fault.New(fault.Unavailable, "%w. The command may have started", err)
+	}
+	return sent, t.WhyLost(ctx, err)
 }
 
 // note prints a message beside the session's output. The terminal may be in raw mode.
@@ -119,27 +159,30 @@ func (s *Session) prepare(ctx context.Context, client *ssh.Client, session *ssh.
 	return nil
 }
 
-// stream runs the command, or a shell, on the standard streams.
-func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.Session, command []string, opts Options) (status int, err error) {
+// stream runs the command, or a shell, on the standard streams. It reports whether a command was sent.
+func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.Session, typed *input, command []string, opts Options) (
+	status int, sent bool, err error,
+) {
 	stdin, err := session.StdinPipe()
 	if err != nil {
-		return 0, fmt.Errorf("open session's input: %w", err)
+		return 0, sent, fmt.Errorf("open session's input: %w", err)
 	}
 	session.Stdout, session.Stderr = tty.Raw(s.Streams.Out), tty.Raw(s.Streams.Err)
-	in := s.Streams.In
+	over := make(chan struct{})
+	defer close(over)
+	in := typed.reader(over)
 	lost := make(chan struct{})
 	if opts.TTY || len(command) == 0 && s.Streams.InTTY {
 		restore, err := s.terminal(ctx, session)
 		if err != nil {
-			return 0, err
+			return 0, sent, err
 		}
 		defer restore()
 		if s.Streams.InTTY {
-			in = &escape{r: s.Streams.In, lost: func() { close(lost) }}
+			in = &escape{r: in, lost: func() { close(lost) }}
 		}
 	}
-	// The input is sent before the program is known to run, which saves a round trip. Nothing waits for this goroutine: a read of standard
-	// input cannot be interrupted, and the process exits after the session.
+	// The input is sent before the program is known to run, which saves a round trip. This goroutine ends with the try.
 	go func() {
 		_, _ = io.Copy(stdin, in) // Wait below reports how the session ended
 		stdin.Close()
@@ -147,10 +190,11 @@ func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.S
 	if len(command) == 0 {
 		err = session.Shell()
 	} else {
+		sent = true
 		err = session.Start(strings.Join(command, " "))
 	}
 	if err != nil {
-		return 0, fault.New(fault.Unavailable, "the session did not start: %w", err)
+		return 0, sent, fault.New(fault.Unavailable, "the session did not start: %w", err)
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -162,15 +206,16 @@ func (s *Session) stream(ctx context.Context, client *ssh.Client, session *ssh.S
 	case <-lost:
 		client.Close()
 		<-ended
-		return 0, &exit.Error{Code: exit.SSH, Err: fault.New(fault.Unavailable, "the connection was ended by ~.")}
+		return 0, sent, &exit.Error{Code: exit.SSH, Err: fault.New(fault.Unavailable, "the connection was ended by ~.")}
 	case <-ctx.Done():
 		// Tell the remote command about the interrupt and the end of its input.
 		_ = session.Signal(ssh.SIGINT)
 		client.Close()
 		<-ended
-		return 0, ctx.Err()
+		return 0, sent, ctx.Err()
 	}
-	return exitStatus(err)
+	status, err = exitStatus(err)
+	return status, sent, err
 }
 
 // exitStatus returns a session's exit status, or the reason why it has none.
@@ -235,7 +280,7 @@ func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore f
 func broken(t *target.Target, err error) error {
 	if errors.Is(err, sshmux.ErrVersion) {
 		return exit.Try(fault.New(fault.Unavailable, "this program and the agent of %s speak different protocol versions: %w", t.Workspace.FullName(), err),
-			"Restart the workspace or update coder: coder restart %s", t.Workspace.FullName())
+			"Restart the workspace or update coder: coder restart %s", t.Workspace.FullName()) // proven: the other version was read
 	}
 	return fault.New(fault.Unavailable, "the connection to %s was lost: %w", t.Workspace.FullName(), err)
 }

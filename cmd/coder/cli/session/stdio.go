@@ -10,8 +10,10 @@ import (
 	"sync"
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/netio"
 	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/sshmux"
 	"github.com/codermesh/codermesh/sshmux/bridge"
 )
 
@@ -56,8 +58,9 @@ func (s standardStreams) Close() error {
 	return err
 }
 
-// Stdio passes OpenSSH's channels on to the workspace until OpenSSH disconnects or the workspace can no longer be reached.
-func (s *Session) Stdio(ctx context.Context, local *bridge.Bridge, conn net.Conn) error {
+// Stdio passes OpenSSH's channels on to the workspace until OpenSSH disconnects or the workspace can no longer be reached. A connection that
+// ends before anything was sent on it is replaced with what redial returns.
+func (s *Session) Stdio(ctx context.Context, local *bridge.Bridge, conn net.Conn, redial func(context.Context) (net.Conn, error)) error {
 	t := s.Target
 	watch, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -68,8 +71,14 @@ func (s *Session) Stdio(ctx context.Context, local *bridge.Bridge, conn net.Conn
 	})
 	defer watching.Wait()
 	defer stop(nil)
-	defer context.AfterFunc(watch, func() { conn.Close() })()
-	err := local.Serve(conn)
+	retry := backoff.Backoff{Min: earlyMin, Max: earlyMax}
+	err := serveBridge(watch, local, conn)
+	for try := 1; errors.Is(err, bridge.ErrUnused) && errors.Is(err, sshmux.ErrEarly) && try < earlyTries && retry.Wait(watch) == nil; try++ {
+		s.Logger.Debug("connection ended early, dialing again", "try", try, "err", err)
+		if conn, err = redial(watch); err == nil {
+			err = serveBridge(watch, local, conn)
+		}
+	}
 	cause := context.Cause(watch)
 	switch {
 	case ctx.Err() != nil:
@@ -80,4 +89,10 @@ func (s *Session) Stdio(ctx context.Context, local *bridge.Bridge, conn net.Conn
 		return nil // OpenSSH has disconnected
 	}
 	return t.WhyLost(ctx, broken(t, err))
+}
+
+// serveBridge is local.Serve, which ends with ctx.
+func serveBridge(ctx context.Context, local *bridge.Bridge, conn net.Conn) error {
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	return local.Serve(conn)
 }

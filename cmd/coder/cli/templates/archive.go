@@ -120,8 +120,11 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntr
 func refuseLink(root *os.Root, name string, cause error) error {
 	link := filepath.Join(root.Name(), filepath.FromSlash(name))
 	target, err := filepath.EvalSymlinks(link)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return exit.Try(fault.New(fault.Invalid, "the link %s leads to nothing: %w", name, cause), "rm %s", exit.Word(link))
+	case err != nil: // its target may exist
+		return fault.New(fault.Invalid, "cannot follow the link %s: %w", name, err)
 	}
 	return exit.Try(fault.New(fault.Invalid, "the link %s leads out of the folder, to %s", name, target),
 		"tar -C %s -ch --exclude=.git --exclude=.terraform --exclude='*.tfstate*' . | coder templates push --directory -", exit.Word(root.Name()))
