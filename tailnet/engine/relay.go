@@ -65,7 +65,6 @@ type relayLink struct {
 	wanted    chan struct{} // closed while wants is not empty
 	idle      chan struct{} // closed while wants is empty
 	websocket bool          // the native upgrade does not get through
-	cautious  bool          // a connection has fallen silent, perhaps because something on its path drops large packets
 	state     RelayState
 	current   *relayConn // nil while there is none
 	asked     time.Time  // when the relay was asked for an answer; zero once it has answered
@@ -142,7 +141,6 @@ func (l *relayLink) renew() {
 }
 
 func (l *relayLink) renewLocked() {
-	l.cautious = true
 	l.renewal.Poke()
 	l.retry.Poke()
 }

@@ -345,16 +345,11 @@ type websocketConn struct {
 
 func (c websocketConn) Close() error { return c.ws.CloseNow() }
 
-// transport returns the HTTP transport for reaching the relay.
+// transport returns the HTTP transport for reaching the relay. Its segments are small from the beginning: where large packets are dropped in
+// silence, the kernel needs seconds to find out, and neither end may be told.
 func (l *relayLink) transport() *http.Transport {
-	t := webdial.Upgrader(l.engine.opts.TLS)
+	t := webdial.Cautious(webdial.Upgrader(l.engine.opts.TLS))
 	t.ResponseHeaderTimeout = upgradeTimeout
-	l.mu.Lock()
-	cautious := l.cautious
-	l.mu.Unlock()
-	if cautious {
-		t = webdial.Cautious(t)
-	}
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
