@@ -205,6 +205,13 @@ func (l *live) setLatency(d time.Duration) {
 	l.latency = d
 }
 
+// roundTrip returns the latency of the latest answered ping, 0 before the first.
+func (l *live) roundTrip() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.latency
+}
+
 // closedJustNow reports whether the last packets of a TCP connection may still be in flight.
 func (l *live) closedJustNow() bool {
 	l.mu.Lock()

@@ -59,6 +59,9 @@ const (
 	renewTime = 12 * time.Second
 	// renewPatience bounds how a try's budget grows: the peer may not know yet that its old path is void.
 	renewPatience = 3
+	// renewSilence is how long a peer may leave the renewed session unused, at least. It doubles each time.
+	renewSilence = 250 * time.Millisecond
+	renewTrips   = 4 // round trips that the peer gets at least
 )
 
 // renewSessions restarts the WireGuard sessions of watched peers with open connections, without waiting. The peer may have
@@ -74,15 +77,25 @@ func (n *Node) renewSessions() {
 	}
 }
 
-// renew blocks until the peer has a session or renewTime is over. A handshake is lost while the relay connection is being
-// established, and its answer is lost while the peer still sends to this node's old address; WireGuard alone retries only
-// after five seconds.
+// renew blocks until the peer uses a session with this node or renewTime is over. A handshake is lost while the relay connection is being
+// established, and its answer is lost while the peer still sends to this node's old address; WireGuard alone retries only after five seconds.
+// If the peer began a handshake while this node slept, and takes an answer that this node has forgotten, it goes on sending with keys that
+// this node does not have. So a peer that does not answer through a session gets another one.
 func (n *Node) renew(p *peer) {
 	for try, begin := 0, time.Now(); time.Since(begin) < renewTime; try++ {
 		seen, _ := p.live.handshakes()
 		n.restart(p, seen)
 		n.engine.Echo(p.addr, nil)
-		if !n.stalled(n.ctx, p, min(try, renewPatience), 0) {
+		patience := min(try, renewPatience)
+		if n.stalled(n.ctx, p, patience, 0) {
+			continue
+		}
+		outbound, _ := p.live.directions() // only a peer that lets this node open connections answers
+		if !outbound || n.ctx.Err() != nil {
+			return
+		}
+		n.engine.Echo(p.addr, nil)
+		if !n.silent(n.ctx, p, max(grown(renewSilence, patience), renewTrips*p.live.roundTrip())) {
 			return
 		}
 	}
