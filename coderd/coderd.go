@@ -286,7 +286,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.Replicas = replicas.New(replicas.Options{
 		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Self: replicas.Server{ID: id, URL: s.replicaURL(), Version: buildinfo.Version()},
-		LinkVersion: mesh.LinkVersion, MinLinkVersion: mesh.MinLinkVersion, StateKeys: opts.States.IDs(), Changed: s.replicasChanged,
+		LinkVersion: mesh.LinkVersion, MinLinkVersion: mesh.MinLinkVersion, StateKeys: opts.States.IDs(), Linked: s.Mesh.Linked, Changed: s.replicasChanged,
 	})
 	if err := s.Replicas.Check(ctx); err != nil {
 		return nil, err
@@ -298,7 +298,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Jobs = jobs.New(jobs.Options{ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh, Tracer: opts.Tracer})
 	s.Connections = audit.NewConnections(opts.DB, opts.Logger)
 	s.Agents = agents.New(agents.Options{
-		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth,
+		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth, Unlinked: s.Mesh.Unlinked,
 		Accounts: agentOwners{s.Users, opts.DB}, Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
 		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: told,
 	})

@@ -14,13 +14,19 @@ import (
 // of three per ten milliseconds.
 const drainTime = 3 * time.Second
 
-// health answers load balancers: 200 while they may send requests here, also without a database, and 503 once the server is stopping.
+// health answers load balancers: 200 while they may send requests here, also without a database, and 503 once the server is stopping, or while
+// it is cut off from the others, which serve instead. It goes on serving what reaches it.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	text := "OK"
-	if s.draining.Load() {
-		w.WriteHeader(http.StatusServiceUnavailable)
+	switch {
+	case s.draining.Load():
 		text = "draining"
+	case s.Replicas.CutOff():
+		text = "cut off from the other servers"
+	}
+	if text != "OK" {
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_, err := io.WriteString(w, text)
 	return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/health"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/internal/buildinfo"
@@ -205,4 +206,66 @@ func TestWhoMayListServers(t *testing.T) {
 			t.Errorf("a question with %q is answered with %s", token, resp.Status)
 		}
 	}
+}
+
+// TestEitherServerDials checks that two servers are linked if only one of them, whichever it is, reaches the other.
+func TestEitherServerDials(t *testing.T) {
+	servers := fleet(t, 2)
+	nowhere := &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+	for i, blind := range servers {
+		other := servers[1-i]
+		for _, m := range servers {
+			m.setReplicas()
+		}
+		for _, m := range servers {
+			testwait.Until(t, "no links", func() error { return testwait.Len(m.Mesh.Linked(), 0) })
+		}
+		blind.Mesh.SetReplicas([]mesh.Replica{{ID: other.id(), URL: nowhere}})
+		testwait.Until(t, "the failed dial", func() error {
+			links := blind.Mesh.ServerLinks()
+			return testwait.Unless(len(links) == 1 && links[0].Error != "", "links %+v", links)
+		})
+		if !blind.Mesh.Unlinked(other.id()) || other.Mesh.Unlinked(blind.id()) {
+			t.Error("a server that is known and not linked is unlinked, and no other")
+		}
+		other.Mesh.SetReplicas([]mesh.Replica{{ID: blind.id(), URL: blind.URL}})
+		for _, m := range servers {
+			testwait.Until(t, "the link", func() error { return testwait.Len(m.Mesh.Linked(), 1) })
+		}
+		if blind.Mesh.Unlinked(other.id()) {
+			t.Error("a linked server is unlinked")
+		}
+	}
+}
+
+// TestCutOffServer checks that load balancers avoid a server that reaches no other while others are linked, and use it again when these are
+// gone.
+func TestCutOffServer(t *testing.T) {
+	t.Parallel()
+	m := coderdtest.Start(t)
+	status := func() int {
+		r, err := http.Get(m.URL.JoinPath("healthz").String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		return r.StatusCode
+	}
+	if got := status(); got != http.StatusOK {
+		t.Fatalf("the health of a lone server is %d", got)
+	}
+	for range 2 { // linked to each other, at addresses that this server cannot reach
+		m.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, schema, links) SELECT $1, 'http://127.0.0.1:1', version, link_version, min_link_version, schema, 1
+			FROM servers WHERE id = $2`, uuid.New(), m.Mesh.ID())
+	}
+	testwait.Until(t, "503 of the server without links", func() error {
+		m.Exec("UPDATE servers SET beat_at = now() WHERE url = 'http://127.0.0.1:1'")
+		got := status()
+		return testwait.Unless(got == http.StatusServiceUnavailable, "its health is %d", got)
+	})
+	m.Exec("DELETE FROM servers WHERE url = 'http://127.0.0.1:1'")
+	testwait.Until(t, "200 of the server that is left", func() error {
+		got := status()
+		return testwait.Unless(got == http.StatusOK, "its health is %d", got)
+	})
 }

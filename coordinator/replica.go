@@ -94,6 +94,13 @@ func (s *Server) Replicas() []uuid.UUID {
 	return ids
 }
 
+// Linked reports whether there is a link to a server.
+func (s *Server) Linked(id uuid.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replicas[id] != nil
+}
+
 // LinkInfo describes a link to another server, for lists.
 type LinkInfo struct {
 	Server uuid.UUID

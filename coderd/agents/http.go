@@ -119,7 +119,15 @@ func (s *Service) getConnection(w http.ResponseWriter, r *http.Request) error {
 	if err := s.MayConnect(r.Context(), httpapi.ActorFrom(r.Context()), a.ID); err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.AgentConnection{HostnameSuffix: s.opts.HostnameSuffix})
+	connection := sdk.AgentConnection{HostnameSuffix: s.opts.HostnameSuffix}
+	agent, err := s.opts.DB.GetAgent(r.Context(), a.ID)
+	if err != nil {
+		return fmt.Errorf("read agent: %w", err)
+	}
+	if at := agent.ServerID; at != nil && s.opts.Unlinked != nil && s.opts.Unlinked(*at) {
+		connection.Server, connection.UnreachableServer = s.opts.ServerID, *at
+	}
+	return httpapi.Write(w, http.StatusOK, connection)
 }
 
 func (s *Service) getLogs(w http.ResponseWriter, r *http.Request) error {

@@ -20,8 +20,8 @@ import (
 	"github.com/codermesh/codermesh/internal/websock"
 )
 
-// Each pair of servers keeps one link, which the server with the smaller id dials, and each server's relay follows each other's. Both ends of
-// a link prove that they have the deployment's key, by answering what the other end chose just now:
+// Each pair of servers keeps one link, and each server's relay follows each other's. The server with the smaller id dials the link; the other
+// one does if there is none for dialBackAfter, so a firewall or a wrong replica URL must stop both. Both ends of a link prove that they have the deployment's key, by answering what the other end chose just now:
 //
 //	dialer                                                  acceptor
 //	GET LinkPath, token sealed{from, to, nonce d}   ──▶     opens the token, which keeps strangers from the upgrade
@@ -47,6 +47,11 @@ const (
 	linkAccepted  = "mesh link accepted"
 	linkConfirmed = "mesh link confirmed"
 	linkSecret    = "mesh link encryption"
+	// dialBackAfter is how long the server with the larger id lets the other one dial. It is longer than a dial takes, so that the two do not
+	// dial at the same time.
+	dialBackAfter = 3 * time.Second
+	// linkedPoll is how often a server looks whether a link that the other one dialed has ended.
+	linkedPoll = 500 * time.Millisecond
 	// complainEvery is how often a link that cannot be made is logged.
 	complainEvery = time.Minute
 	// maxGreeting is the longest message of the handshake, in bytes.
@@ -69,7 +74,7 @@ type replicas struct {
 type replica struct {
 	url    string
 	cancel context.CancelFunc
-	err    string // why this server cannot link to it; "" for the other end of the link
+	err    string // why this server's last dial failed; "" if it has not dialed
 }
 
 // linkClaim is what a server proves.
@@ -121,9 +126,7 @@ func (s *Service) SetReplicas(others []Replica) {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.replicas.byID[o.ID] = &replica{url: o.URL.String(), cancel: cancel}
 		s.done.Go(func() { s.relay.Follow(ctx, o.URL) })
-		if slices.Compare(s.opts.ID[:], o.ID[:]) < 0 {
-			s.done.Go(func() { s.keepLink(ctx, o) })
-		}
+		s.done.Go(func() { s.keepLink(ctx, o) })
 	}
 }
 
@@ -137,11 +140,26 @@ func (s *Service) endReplicas() {
 	}
 }
 
-// keepLink dials another server until ctx ends.
+// keepLink dials another server whenever there is no link to it, until ctx ends.
 func (s *Service) keepLink(ctx context.Context, to Replica) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
 	var complained time.Time
+	patience := dialBackAfter
+	if slices.Compare(s.opts.ID[:], to.ID[:]) < 0 {
+		patience = 0
+	}
+	missing := time.Now()
 	for ctx.Err() == nil {
+		switch {
+		case s.coord.Linked(to.ID):
+			retry.Reset()
+			missing = time.Now()
+			_ = backoff.Sleep(ctx, linkedPoll, nil) // the loop ends with ctx
+			continue
+		case time.Since(missing) < patience:
+			_ = backoff.Sleep(ctx, patience-time.Since(missing), nil)
+			continue
+		}
 		conn, err := s.dialLink(ctx, to)
 		s.noteLink(to.ID, err)
 		if err == nil {
@@ -149,6 +167,7 @@ func (s *Service) keepLink(ctx context.Context, to Replica) {
 			if err := s.coord.Link(ctx, to.ID, conn); err != nil {
 				s.log.Debug("link ended", "server", to.ID, "err", err)
 			}
+			missing = time.Now()
 		} else if time.Since(complained) >= complainEvery && ctx.Err() == nil {
 			s.log.Warn("cannot reach another server, trying again; its --replica-url must lead to it and to no other", "server", to.ID, "url", to.URL.Redacted(), "err", err)
 			complained = time.Now()
@@ -279,6 +298,14 @@ func (s *Service) checkProof(purpose string, proof secret.Token, want linkClaim)
 		return errors.New("the other server's proof is about another link")
 	}
 	return nil
+}
+
+// Unlinked reports whether a server lives to which there is no link now.
+func (s *Service) Unlinked(server uuid.UUID) bool {
+	s.replicas.Lock()
+	_, lives := s.replicas.byID[server]
+	s.replicas.Unlock()
+	return lives && !s.coord.Linked(server)
 }
 
 // Linked returns the ids of the servers to which there is a link now.

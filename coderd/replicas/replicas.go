@@ -53,6 +53,8 @@ type Options struct {
 	LinkVersion, MinLinkVersion int
 	// StateKeys are the ids of the keys that this process encrypts with (the first) and decrypts with.
 	StateKeys []string
+	// Linked returns the servers to which this one is linked. nil means that it is linked to none.
+	Linked func() []uuid.UUID
 	// Changed receives the other servers at the beginning and whenever they may have changed. One goroutine calls it.
 	Changed func([]Server)
 }
@@ -63,6 +65,7 @@ type Service struct {
 	wake   notify.Wake
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+	alone  alone
 }
 
 // New returns a service that does nothing until Start.
@@ -178,7 +181,7 @@ func (s *Service) look(ctx context.Context) error {
 	}
 	announced := false
 	others := []Server{}
-	var errs []error
+	errs := []error{s.noteLinks(ctx, rows)}
 	for _, row := range rows {
 		if row.ID == s.opts.Self.ID {
 			announced = true

@@ -215,6 +215,9 @@ type AgentLog struct {
 type AgentConnection struct {
 	DisableDirectConnections bool   `json:"disable_direct_connections"`
 	HostnameSuffix           string `json:"hostname_suffix,omitempty"`
+	// Server is the server that answers, and UnreachableServer the one that the agent is connected to, if there is no link between the two.
+	Server            uuid.UUID `json:"server,omitzero"`
+	UnreachableServer uuid.UUID `json:"unreachable_server,omitzero"`
 }
 
 type ListeningPorts struct {

@@ -357,6 +357,7 @@ type Server struct {
 	MinLinkVersion int32
 	StateKeys      []string
 	Schema         int64
+	Links          *int32
 }
 
 type Setting struct {

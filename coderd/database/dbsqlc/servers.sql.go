@@ -56,7 +56,7 @@ func (q *Queries) Clock(ctx context.Context) (time.Time, error) {
 }
 
 const listServers = `-- name: ListServers :many
-SELECT id, url, version, link_version, min_link_version, state_keys, region, started_at, beat_at FROM servers
+SELECT id, url, version, link_version, min_link_version, state_keys, region, started_at, beat_at, links FROM servers
 WHERE url <> '' AND beat_at > now() - make_interval(secs => $1::float8) ORDER BY started_at, id
 `
 
@@ -70,6 +70,7 @@ type ListServersRow struct {
 	Region         string
 	StartedAt      time.Time
 	BeatAt         time.Time
+	Links          *int32
 }
 
 // Returns the announced servers with a heartbeat within a number of seconds, oldest first.
@@ -92,6 +93,7 @@ func (q *Queries) ListServers(ctx context.Context, lifeSeconds float64) ([]ListS
 			&i.Region,
 			&i.StartedAt,
 			&i.BeatAt,
+			&i.Links,
 		); err != nil {
 			return nil, err
 		}
@@ -101,4 +103,19 @@ func (q *Queries) ListServers(ctx context.Context, lifeSeconds float64) ([]ListS
 		return nil, err
 	}
 	return items, nil
+}
+
+const setServerLinks = `-- name: SetServerLinks :exec
+UPDATE servers SET links = $1::integer WHERE id = $2
+`
+
+type SetServerLinksParams struct {
+	Links int32
+	ID    uuid.UUID
+}
+
+// Notes to how many other servers a server is linked.
+func (q *Queries) SetServerLinks(ctx context.Context, arg SetServerLinksParams) error {
+	_, err := q.db.Exec(ctx, setServerLinks, arg.Links, arg.ID)
+	return err
 }

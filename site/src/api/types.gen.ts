@@ -152,6 +152,8 @@ export interface AgentLog {
 export interface AgentConnection {
   disable_direct_connections: boolean;
   hostname_suffix?: string;
+  server?: string;
+  unreachable_server?: string;
 }
 
 export interface ListeningPorts {

@@ -167,7 +167,7 @@ func explainWait(ctx context.Context, t *Target, streams *tty.Streams) error {
 		case ws.LatestBuild.ID != t.Workspace.LatestBuild.ID && ws.LatestBuild.Transition != sdk.TransitionStart:
 			return gone(ws)
 		default:
-			showAgent(p, ws, t.Agent.ID)
+			showAgent(p, ws, t.Agent.ID, func() string { return t.unlinked(ctx) })
 		}
 		select {
 		case <-ctx.Done():
@@ -177,8 +177,19 @@ func explainWait(ctx context.Context, t *Target, streams *tty.Streams) error {
 	}
 }
 
-// showAgent describes the state of the agent.
-func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID) {
+// unlinked says which two servers have no link although the agent and this command need it. It returns "" if that is not the reason to wait.
+func (t *Target) unlinked(ctx context.Context) string {
+	c, err := t.Client.AgentConnection(ctx, t.Agent.ID)
+	if err != nil || c.UnreachableServer == uuid.Nil {
+		return "" // the workspace's state says why
+	}
+	return fmt.Sprintf("the server %s, which answers this command, cannot reach the server %s, which the agent is connected to",
+		ShortID(c.Server), ShortID(c.UnreachableServer))
+}
+
+// showAgent describes the state of the agent. unlinked returns what keeps a connected agent from being introduced,
+// or "".
+func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID, unlinked func() string) {
 	for _, agent := range ws.LatestBuild.Agents() {
 		if agent.ID != id {
 			continue
@@ -186,6 +197,9 @@ func showAgent(p *tty.Progress, ws sdk.Workspace, id uuid.UUID) {
 		switch agent.Status {
 		case sdk.AgentConnected:
 			p.Stage("Waiting for an introduction to the agent " + agent.Name)
+			if why := unlinked(); why != "" {
+				p.Note(why)
+			}
 		case sdk.AgentDisconnected:
 			p.Stage("Waiting for agent " + agent.Name + ", which lost its connection " + output.AgoPtr(agent.DisconnectedAt))
 		case sdk.AgentTimeout:

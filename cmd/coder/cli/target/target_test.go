@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -47,6 +48,8 @@ type server struct {
 	ws     sdk.Workspace // as the API shows it
 	err    *fault.Error  // the API's answer instead
 	starts []sdk.CreateBuildRequest
+	// connection is what the API says about the connection to the agent.
+	connection sdk.AgentConnection
 }
 
 func newServer(t *testing.T) *server {
@@ -68,6 +71,11 @@ func newServer(t *testing.T) *server {
 	mux.HandleFunc("GET "+coordinator.Path, s.coordinate)
 	mux.HandleFunc("GET /api/v2/users/me/workspace/dev", s.workspace)
 	mux.HandleFunc("GET /api/v2/workspaces/{id}", s.workspace)
+	mux.HandleFunc("GET /api/v2/workspaceagents/{id}/connection", func(w http.ResponseWriter, _ *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.answer(w, s.connection)
+	})
 	mux.HandleFunc("POST /api/v2/workspaces/{id}/builds", s.start)
 	mux.HandleFunc("GET /api/v2/workspacebuilds/{id}", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.shown().LatestBuild) })
 	mux.HandleFunc("GET /api/v2/workspacebuilds/{id}/logs", func(w http.ResponseWriter, r *http.Request) {
@@ -339,6 +347,29 @@ func TestReachGivesUp(t *testing.T) {
 	_, err := target.Reach(ctx, opts)
 	if fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "ann/dev was stopped by bob") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestReachNamesUnlinkedServers checks that who waits for a connected agent learns which two servers have no link.
+func TestReachNamesUnlinkedServers(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.change(func(*sdk.Workspace) {
+		s.connection = sdk.AgentConnection{Server: uuid.UUID{0xaa}, UnreachableServer: uuid.UUID{0xbb}}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	opts := s.options(dev)
+	var shown bytes.Buffer
+	opts.Streams.Err = writer(func(p []byte) (int, error) {
+		shown.Write(p)
+		if strings.Contains(shown.String(), "the server aa000000, which answers this command, cannot reach the server bb000000, which the agent is connected to") {
+			cancel()
+		}
+		return len(p), nil
+	})
+	if _, err := target.Reach(ctx, opts); !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("got %v, shown %q", err, shown.String())
 	}
 }
 
