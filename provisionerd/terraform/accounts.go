@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -36,7 +37,8 @@ type accounts struct {
 	lock           *os.File
 	lowest         int // of all executors' jobs
 	first, count   int
-	spaces, beyond int // range of workspaces' accounts
+	spaces, beyond int      // range of workspaces' accounts
+	temporary      []string // folders of the host that jobs without namespaces share
 
 	mu      sync.Mutex   // guards the fields below
 	next    int          // where the search for a free one begins, relative to first
@@ -52,7 +54,7 @@ func claimAccountsIn(dir string) (_ *accounts, err error) {
 	if !mapped(spaceAccountsTo) {
 		a = &accounts{first: sandbox.LowestAccount, count: lowPerExecutor, spaces: lowSpaceAccounts, beyond: lowSpaceAccountsTo, taken: map[int]bool{}}
 	}
-	a.lowest = a.first
+	a.lowest, a.temporary = a.first, temporaryDirs
 	if !mapped(a.beyond) {
 		return nil, fmt.Errorf("this container maps fewer than %d accounts", lowSpaceAccountsTo)
 	}
@@ -119,7 +121,7 @@ func (a *accounts) take() (int, error) {
 			return uid, nil
 		}
 	}
-	return 0, fmt.Errorf("choose account: all %d accounts of this executor are in use: files of earlier jobs may be left in %s", a.count, strings.Join(temporaryDirs, ", "))
+	return 0, fmt.Errorf("choose account: all %d accounts of this executor are in use: files of earlier jobs may be left in %s", a.count, strings.Join(a.temporary, ", "))
 }
 
 // giveBack frees an account whose processes have ended, once nothing belongs to it. shared is set if jobs share the host's temporary folders:
@@ -153,7 +155,7 @@ func (a *accounts) giveBack(uid int, shared bool) error {
 
 // leavings finds what an account left where jobs and workspaces without namespaces may write.
 func (a *accounts) leavings(uid int) sandbox.Leavings {
-	return sandbox.Leavings{Dirs: temporaryDirs, Of: func(owner int) bool { return owner == uid }, Jobs: a.ours}
+	return sandbox.Leavings{Dirs: a.temporary, Of: func(owner int) bool { return owner == uid }, Jobs: a.ours}
 }
 
 // ours reports whether uid belongs to a job or workspace of any executor.
@@ -163,12 +165,23 @@ func (a *accounts) ours(uid int) bool {
 
 // sweepDead ends what runs under the accounts of this executor, and removes what they and those of executors that have ended left. It leaves
 // the accounts of executors alone whose Terraform may still be saving its state.
-func (a *accounts) sweepDead(self string) (err error) {
+//
+// shared is set if jobs of this executor share the host's temporary folders. To search these takes seconds where they hold many files. So
+// it searches only if it must, or if an executor that may have left something has ended, or for the first time since the machine started.
+func (a *accounts) sweepDead(self string, shared, must bool) (err error) {
 	all, err := lockAll(a.dir) // a claim would find the locks of all free accounts taken
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, all.Close()) }()
+	own := a.mark((a.first - a.lowest) / a.count)
+	unknown := !isMarked(a.searched()) // executors of versions that make no marks may have run
+	must = must || unknown || isMarked(own)
+	if shared {
+		if err := mark(own); err != nil {
+			return err
+		}
+	}
 	running, err := sandbox.Running()
 	if err != nil {
 		return err
@@ -181,10 +194,14 @@ func (a *accounts) sweepDead(self string) (err error) {
 		}
 	}
 	dead := map[int]bool{a.first: true} // by their first accounts
+	var marks []string                  // of the dead
+	if !shared {
+		marks = append(marks, own)
+	}
 	for n := range executorsMost {
-		lock, err := os.OpenFile(filepath.Join(a.dir, strconv.Itoa(n)), os.O_RDWR|noFollow, 0)
+		lock, err := os.OpenFile(filepath.Join(a.dir, strconv.Itoa(n)), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 		if err != nil {
-			continue // no executor has used it since the machine started
+			return fmt.Errorf("sweep accounts: %w", err)
 		}
 		defer lock.Close() // held until all is swept: executors of earlier versions do not wait
 		first := a.lowest + n*a.count
@@ -192,12 +209,50 @@ func (a *accounts) sweepDead(self string) (err error) {
 		for uid := range running {
 			busy = busy || uid >= first && uid < first+a.count
 		}
-		if first != a.first && !busy && tryLock(lock) == nil {
+		switch {
+		case first == a.first:
+		case !busy && tryLock(lock) == nil:
 			dead[first] = true
+			marks = append(marks, a.mark(n))
+			must = must || isMarked(a.mark(n))
+		case unknown:
+			if err := mark(a.mark(n)); err != nil {
+				return err
+			}
 		}
 	}
-	of := func(uid int) bool { return a.ours(uid) && !a.space(uid) && dead[uid-(uid-a.lowest)%a.count] }
-	return sandbox.Leavings{Dirs: temporaryDirs, Of: of, Jobs: a.ours}.Sweep()
+	sweep := sandbox.Leavings{Of: func(uid int) bool { return a.ours(uid) && !a.space(uid) && dead[uid-(uid-a.lowest)%a.count] }, Jobs: a.ours}
+	if must {
+		sweep.Dirs = a.temporary
+	}
+	if err := sweep.Sweep(); err != nil || !must {
+		return err
+	}
+	for _, name := range marks {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("sweep accounts: %w", err)
+		}
+	}
+	return mark(a.searched())
+}
+
+// searched returns the name of the mark that the temporary folders were searched for files of all accounts since the machine started.
+func (a *accounts) searched() string { return filepath.Join(a.dir, "searched") }
+
+// mark returns the name of the mark that the nth range of accounts may own something in the temporary folders.
+func (a *accounts) mark(n int) string { return filepath.Join(a.dir, strconv.Itoa(n)+".shared") }
+
+func isMarked(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+func mark(name string) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|noFollow, 0o600)
+	if err != nil {
+		return fmt.Errorf("mark accounts: %w", err)
+	}
+	return file.Close()
 }
 
 // space reports whether uid belongs to a workspace.

@@ -88,3 +88,74 @@ func waitedFor(file *os.File) error {
 	}
 	return errors.New("no process waits for the lock")
 }
+
+// TestTemporaryFoldersAreSearchedOnce: an executor searches the host's temporary folders if it is the first since the machine started, or an
+// executor whose jobs shared them has ended. Otherwise it finds nothing there, and does not spend the time.
+func TestTemporaryFoldersAreSearchedOnce(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has accounts to give")
+	}
+	dir, temporary := t.TempDir(), t.TempDir()
+	claim := func() *accounts {
+		t.Helper()
+		a, err := claimAccountsIn(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { a.lock.Close() })
+		a.temporary = []string{temporary}
+		return a
+	}
+	// leftOf plants a file of an account for a sweep by another one, and reports whether it remains.
+	leftOf := func(owner, by *accounts, shared, must bool) bool {
+		t.Helper()
+		file := filepath.Join(temporary, strconv.Itoa(owner.first+1))
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Lchown(file, owner.first+1, owner.first+1); err != nil {
+			t.Fatal(err)
+		}
+		if err := by.sweepDead("", shared, must); err != nil {
+			t.Fatal(err)
+		}
+		_, err := os.Lstat(file)
+		return err == nil
+	}
+	earlier := claim() // of a version that makes no marks, still alive
+	first := claim()
+	if leftOf(first, first, false, false) {
+		t.Error("the first executor since the machine started does not search")
+	}
+	if !leftOf(first, first, false, false) {
+		t.Error("an executor searches although no job has shared the folders since")
+	}
+	if leftOf(first, first, false, true) {
+		t.Error("an executor that must search does not")
+	}
+	if !leftOf(earlier, first, false, true) {
+		t.Error("an executor removes what belongs to a living one")
+	}
+	if err := earlier.lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if leftOf(earlier, first, false, false) {
+		t.Error("an executor does not search although one that made no marks has ended")
+	}
+	sharing := claim()
+	if err := sharing.sweepDead("", true, false); err != nil {
+		t.Fatal(err)
+	}
+	if !leftOf(first, first, false, false) {
+		t.Error("an executor searches for files of one that still runs")
+	}
+	if err := sharing.close(); err != nil {
+		t.Fatal(err)
+	}
+	if again := claim(); again.first != sharing.first || leftOf(again, again, true, false) {
+		t.Errorf("the accounts from %d were claimed again as those from %d, and not searched for", sharing.first, again.first)
+	} else if leftOf(again, again, true, false) {
+		t.Error("an executor whose jobs share the folders does not search for what a killed one with its accounts left")
+	}
+}

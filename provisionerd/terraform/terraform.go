@@ -191,7 +191,9 @@ func (e *Executor) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	if a := e.isolation.accounts; a != nil {
-		if err := a.sweepDead(opts.Worker[0]); err != nil {
+		shared := e.isolation.bubblewrap == ""
+		// Executors of versions that make no marks may have used the accounts of this process, until its first executor has searched.
+		if err := a.sweepDead(opts.Worker[0], shared, shared && opts.Like == nil); err != nil {
 			e.log.Warn("files of earlier jobs remain", "err", err)
 		}
 	}
