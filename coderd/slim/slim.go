@@ -102,13 +102,17 @@ func platform() string {
 	return runtime.GOOS + "-" + arch + suffix
 }
 
-// Prepare unpacks every binary and removes those of earlier versions. It blocks for about 0.2 s per binary the first time.
+// Prepare unpacks every embedded binary and removes those of earlier versions. It blocks for about 0.2 s per binary the first time. The
+// server's own executable is read when it is first requested: its checksums would cost as much at every start.
 func (b *Binaries) Prepare(ctx context.Context) error {
 	keep := map[string]bool{}
 	var errs []error
 	for name, bin := range b.each {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if bin.packed == "" {
+			continue
 		}
 		if err := b.ready(name, bin); err != nil {
 			errs = append(errs, err)

@@ -80,10 +80,14 @@ func TestServe(t *testing.T) {
 	if _, err := os.Stat(stale); !os.IsNotExist(err) {
 		t.Errorf("a binary of an earlier version was kept: %v", err)
 	}
+	full := "coder-full-" + runtime.GOOS + "-" + runtime.GOARCH
+	if !b.Hashed("coder-plan9-386") || b.Hashed(full) {
+		t.Error("Prepare must unpack what is embedded, and not read the whole program at each start")
+	}
 	serves(t, b, "coder-plan9-386", true)
 	own := "coder-" + runtime.GOOS + "-" + runtime.GOARCH
 	serves(t, b, own, false)
-	serves(t, b, "coder-full-"+runtime.GOOS+"-"+runtime.GOARCH, false)
+	serves(t, b, full, false)
 
 	for _, name := range []string{"coder-plan9-mips", "..", "", "coder-plan9-386.gz", "coder-plan9-mips.sha256", ".sha256", "SHA256SUMS.sha256"} {
 		resp, err := get(t, b, name, nil)
