@@ -86,6 +86,7 @@ func TestContents(t *testing.T) {
 		"drwxr-xr-x root/root /etc/codermesh",
 		"-rw------- root/root /etc/codermesh/provisionerd.env",
 		"-rw------- root/root /etc/codermesh/server.env",
+		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh-provisionerd-rootless.service",
 		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh-provisionerd.service",
 		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh.service",
 	}, program...)

@@ -54,10 +54,10 @@ func exposure(t *testing.T, name, text string) float64 {
 }
 
 // The services have no rights that they do not use. systemd counts root, and the capabilities that it takes to give each job an account of
-// its own, as exposure: without them the provisioner would be at 2.9 as well, and all jobs would share an account.
+// its own, as exposure: the provisioner without root does without them, and all its jobs share an account.
 func TestExposure(t *testing.T) {
 	t.Parallel()
-	for name, most := range map[string]float64{"codermesh.service": 3.0, "codermesh-provisionerd.service": 3.8} {
+	for name, most := range map[string]float64{"codermesh.service": 3.0, "codermesh-provisionerd-rootless.service": 3.0, "codermesh-provisionerd.service": 3.8} {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -90,8 +90,8 @@ func TestExposureHasAFloor(t *testing.T) {
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	units, err := filepath.Glob("*.service")
-	if err != nil || len(units) != 2 {
-		t.Fatalf("units: %q, %v, want two", units, err)
+	if err != nil || len(units) != 3 {
+		t.Fatalf("units: %q, %v, want three", units, err)
 	}
 	for _, name := range units {
 		t.Run(name, func(t *testing.T) {
@@ -128,4 +128,42 @@ func TestReadmeNamesTheService(t *testing.T) {
 	if !strings.Contains(string(data), "systemctl enable --now codermesh\n") || strings.Contains(string(data), "[Service]") {
 		t.Error("README.md must start the service codermesh and hold no unit of its own")
 	}
+}
+
+// The two provisioners are one service in two setups: what is not about root is the same in both.
+func TestRootlessProvisioner(t *testing.T) {
+	t.Parallel()
+	read := func(name string) string {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	root, rootless := read("codermesh-provisionerd.service"), read("codermesh-provisionerd-rootless.service")
+	for _, same := range []string{"EnvironmentFile", "ExecStart", "Restart", "RestartSec", "KillMode", "TimeoutStopSec", "Delegate", "NoNewPrivileges", "WantedBy"} {
+		if got, want := setting(rootless, same), setting(root, same); got != want || want == "" {
+			t.Errorf("%s=%s, and %s in the unit with root", same, got, want)
+		}
+	}
+	for name, want := range map[string]string{"User": "codermesh-provisionerd", "Group": "codermesh-provisionerd", "CapabilityBoundingSet": "", "Conflicts": "codermesh-provisionerd.service"} {
+		if got := setting(rootless, name); got != want || !strings.Contains(rootless, "\n"+name+"=") {
+			t.Errorf("%s=%q, want %q", name, got, want)
+		}
+	}
+	if strings.Contains(rootless, "AmbientCapabilities") || strings.Contains(rootless, "\nDynamicUser") {
+		t.Error("the unit gives its user more than files")
+	}
+	for _, own := range []string{"StateDirectory", "CacheDirectory"} {
+		if got := setting(rootless, own); got != "codermesh-provisionerd-rootless" || strings.Contains(" "+setting(root, own)+" ", " "+got+" ") {
+			t.Errorf("%s=%s, want a folder of its own", own, got)
+		}
+	}
+}
+
+// setting returns the value of a setting of a unit, "" if there is none.
+func setting(unit, name string) string {
+	_, rest, _ := strings.Cut(unit, "\n"+name+"=")
+	value, _, _ := strings.Cut(rest, "\n")
+	return value
 }

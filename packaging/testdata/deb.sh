@@ -2,7 +2,7 @@
 set -eux
 state=/var/lib/codermesh
 
-trap '[ $? = 0 ] || journalctl --no-pager --unit codermesh | tail -40' EXIT
+trap '[ $? = 0 ] || journalctl --no-pager --unit codermesh --unit codermesh-provisionerd --unit codermesh-provisionerd-rootless | tail -40' EXIT
 not() { # COMMAND…: set -e ignores the status of "! COMMAND"
 	if "$@"; then exit 1; fi
 }
@@ -29,6 +29,7 @@ not systemctl is-enabled codermesh
 [ "$(stat -c '%U:%G %a' /etc/codermesh/server.env)" = 'root:root 600' ]
 [ "$(stat -c '%U:%G %a' /etc/codermesh/provisionerd.env)" = 'root:root 600' ]
 id codermesh
+id codermesh-provisionerd
 
 # What the administrator is told to do starts the server, confined, as its user.
 sed -i 's|^#CODER_ACCESS_URL=.*|CODER_ACCESS_URL=http://127.0.0.1:3000|' /etc/codermesh/server.env
@@ -69,7 +70,34 @@ as_ada create far -t rack -y
 [ "$(as_ada ssh far -- id -u)" != 0 ]
 as_ada ssh far -- nice true
 as_ada delete far -y
-systemctl stop codermesh-provisionerd
+
+# The provisioner without root takes its place, with the same settings and the name that the other one left, and confines jobs as well: below
+# its control group, and with its account.
+since=$(date '+%F %T')
+systemctl start codermesh-provisionerd-rootless
+not systemctl is-active codermesh-provisionerd
+set +x
+until journalctl --unit codermesh-provisionerd-rootless | grep -q 'provisioner started'; do
+	if systemctl is-failed --quiet codermesh-provisionerd-rootless; then exit 1; fi
+	sleep 0.2
+done
+set -x
+systemd-analyze security --no-pager codermesh-provisionerd-rootless | tail -1
+rootless=$(systemctl show --value --property MainPID codermesh-provisionerd-rootless)
+[ "$(stat -c %U "/proc/$rootless")" = codermesh-provisionerd ]
+grep '^CapBnd:[[:space:]]*0*$' "/proc/$rootless/status"
+isolated codermesh-provisionerd-rootless "$since"
+isolated codermesh-provisionerd-rootless "$since" >/test/isolation
+not grep 'an account per job' /test/isolation
+[ "$(stat -c '%U %a' /var/lib/codermesh-provisionerd-rootless)" = 'codermesh-provisionerd 700' ]
+as_ada create far -t rack -y
+[ "$(as_ada ssh far -- id -u)" = "$(id -u codermesh-provisionerd)" ]
+as_ada ssh far -- nice true
+not as_ada ssh far -- ls /var/lib/codermesh-provisionerd-rootless/provisionerd
+not as_ada ssh far -- cat /etc/codermesh/provisionerd.env
+as_ada ssh far -- cat /proc/self/cgroup | grep codermesh-provisionerd-rootless.service/
+as_ada delete far -y
+systemctl stop codermesh-provisionerd-rootless
 
 # An upgrade restarts the server with the new program and keeps data, settings and sessions.
 before=$(systemctl show --value --property MainPID codermesh)
@@ -128,6 +156,9 @@ dpkg --purge codermesh
 not [ -e $state ]
 not [ -e /etc/codermesh ]
 not [ -e /var/cache/codermesh ]
-not id codermesh
-not getent group codermesh
+not [ -e /var/lib/codermesh-provisionerd-rootless ]
+for name in codermesh codermesh-provisionerd; do
+	not id $name
+	not getent group $name
+done
 echo complete

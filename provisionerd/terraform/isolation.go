@@ -100,6 +100,9 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 			return i, err // what works on a machine that is less busy is not given up for less
 		}
 		err = fmt.Errorf("bubblewrap does not work here: %w", err)
+		if reason := forbidsUserNamespaces("/"); reason != "" && os.Geteuid() != 0 {
+			err = fmt.Errorf("this machine forbids user namespaces to ordinary accounts (%s), see docs/provisioners.md: %w", reason, err)
+		}
 	}
 	concern(err)
 	if i.accounts != nil {
@@ -121,6 +124,22 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 		}
 	}
 	return i, nil
+}
+
+// forbidsUserNamespaces returns the setting of the kernel that keeps accounts other than root from creating user namespaces, or "". A machine
+// may forbid them in other ways, too. root is the folder with proc in it.
+func forbidsUserNamespaces(root string) string {
+	for _, setting := range []struct{ name, forbids string }{
+		{"user/max_user_namespaces", "0"},
+		{"kernel/unprivileged_userns_clone", "0"},             // Debian's kernels
+		{"kernel/apparmor_restrict_unprivileged_userns", "1"}, // Ubuntu, from 24.04 on
+	} {
+		text, err := os.ReadFile(filepath.Join(root, "proc/sys", setting.name))
+		if err == nil && strings.TrimSpace(string(text)) == setting.forbids {
+			return strings.ReplaceAll(setting.name, "/", ".") + " is " + setting.forbids
+		}
+	}
+	return ""
 }
 
 // tryIsolation runs Terraform once the way that jobs will run it, unless that of e.opts.Like runs so.

@@ -28,7 +28,7 @@ func (r *release) archives() error {
 	for _, p := range programs {
 		members := []member{{"LICENSE", filepath.Join(r.root, "LICENSE"), 0o644}, {"coder", p.path, 0o755}}
 		if p.full {
-			for _, name := range []string{"codermesh.service", "codermesh-provisionerd.service", "server.env", "provisionerd.env"} {
+			for _, name := range []string{"codermesh.service", "codermesh-provisionerd.service", "codermesh-provisionerd-rootless.service", "server.env", "provisionerd.env"} {
 				members = append(members, member{name, filepath.Join(r.root, "packaging", name), 0o644})
 			}
 		}

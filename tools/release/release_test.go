@@ -21,6 +21,7 @@ func repository(t *testing.T) string {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		"LICENSE": "license", "packaging/codermesh.service": "unit", "packaging/codermesh-provisionerd.service": "unit",
+		"packaging/codermesh-provisionerd-rootless.service": "unit",
 		"packaging/server.env": "settings", "packaging/provisionerd.env": "settings",
 		"site/package-lock.json": `{"packages": {
 			"": {"version": "1"}, "node_modules/react": {"version": "19.0.0", "license": "MIT"},
