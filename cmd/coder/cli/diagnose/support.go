@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -92,20 +91,30 @@ func runBundle(ctx context.Context, g *global.Flags, workspace, file string, yes
 type bundle struct {
 	app   *global.Flags
 	files map[string][]byte
+	size  int // bytes of what the server answered, at most maxBundle
 }
 
 // add adds a value as JSON, or its error.
 func (b *bundle) add(name string, value any, err error) {
 	if err != nil {
-		b.files[name+".error.txt"] = []byte(err.Error() + "\n")
+		b.addError(name, err)
 		return
 	}
 	data, err := json.MarshalIndent(value, "", "  ")
+	if err == nil && b.size+len(data) > maxBundle {
+		err = fmt.Errorf("the answer of %d bytes was left out: the bundle would have more than %d MiB", len(data), maxBundle>>20)
+	}
 	if err != nil {
-		b.files[name+".error.txt"] = []byte(err.Error() + "\n")
+		b.addError(name, err)
 		return
 	}
+	b.size += len(data)
 	b.files[name+".json"] = append(data, '\n')
+}
+
+func (b *bundle) addError(name string, err error) {
+	text := err.Error()
+	b.files[name+".error.txt"] = []byte(text[:min(len(text), maxError)] + "\n")
 }
 
 const (
@@ -113,6 +122,12 @@ const (
 	supportTimeout = 15 * time.Second
 	// failedJobs is how many of the newest failed jobs of each organization a bundle lists.
 	failedJobs = 50
+	// maxThings is how many organizations, or agents, a bundle asks about.
+	maxThings = 100
+	// maxError bounds the text of one error, which a server may have written, in bytes.
+	maxError = 4 << 10
+	// maxBundle bounds what a bundle holds, in bytes before compression.
+	maxBundle = 128 << 20
 )
 
 // ask adds the server's answer.
@@ -145,15 +160,7 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 	ask(ctx, b, "server/stats", client.DeploymentStats)
 	ask(ctx, b, "server/servers", client.Replicas)
 	ask(ctx, b, "server/mesh", client.MeshPeers)
-	for _, o := range ask(ctx, b, "server/organizations", client.Organizations) {
-		folder := "organization/" + filepath.Base(o.Name) + "/"
-		ask(ctx, b, folder+"provisioners", func(ctx context.Context) ([]sdk.ProvisionerDaemon, error) {
-			return client.ProvisionerDaemons(ctx, o.ID.String())
-		})
-		ask(ctx, b, folder+"failed-jobs", func(ctx context.Context) ([]sdk.ProvisionerJob, error) {
-			return client.ProvisionerJobs(ctx, o.ID.String(), sdk.JobsQuery{Limit: failedJobs, Statuses: []sdk.JobStatus{sdk.JobFailed}})
-		})
-	}
+	b.gatherOrganizations(ctx, client)
 	if workspace == "" {
 		return
 	}
@@ -173,11 +180,37 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 	ask(ctx, b, "workspace/build-timings", func(ctx context.Context) (sdk.BuildTimings, error) {
 		return client.BuildTimings(ctx, ws.LatestBuild.ID)
 	})
-	for _, agent := range ws.LatestBuild.Agents() {
-		ask(ctx, b, "workspace/agent-"+filepath.Base(agent.Name)+"-log", func(ctx context.Context) ([]sdk.AgentLog, error) {
+	for i, agent := range bounded(ws.LatestBuild.Agents()) {
+		ask(ctx, b, "workspace/agent-"+part(agent.Name, i)+"-log", func(ctx context.Context) ([]sdk.AgentLog, error) {
 			return client.AgentLogs(ctx, agent.ID, 0)
 		})
 	}
+}
+
+func (b *bundle) gatherOrganizations(ctx context.Context, client *sdk.Client) {
+	for i, o := range bounded(ask(ctx, b, "server/organizations", client.Organizations)) {
+		folder := "organization/" + part(o.Name, i) + "/"
+		ask(ctx, b, folder+"provisioners", func(ctx context.Context) ([]sdk.ProvisionerDaemon, error) {
+			return client.ProvisionerDaemons(ctx, o.ID.String())
+		})
+		ask(ctx, b, folder+"failed-jobs", func(ctx context.Context) ([]sdk.ProvisionerJob, error) {
+			return client.ProvisionerJobs(ctx, o.ID.String(), sdk.JobsQuery{Limit: failedJobs, Statuses: []sdk.JobStatus{sdk.JobFailed}})
+		})
+	}
+}
+
+// bounded returns the first things of a server's list: a bundle asks for each of them.
+func bounded[T any](list []T) []T { return list[:min(len(list), maxThings)] }
+
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+// part returns a name that a server chose as a part of a file's name. A bundle unpacks into its own folder on every system, so a name with
+// anything but letters, digits, - and _ becomes the thing's number.
+func part(name string, number int) string {
+	if plainName.MatchString(name) {
+		return name
+	}
+	return fmt.Sprintf("number-%d", number+1)
 }
 
 // withoutValues removes from a workspace what templates fill with secrets that have no form by which redact could find them: the values of

@@ -1,8 +1,18 @@
 package diagnose
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 func TestRedact(t *testing.T) {
@@ -53,5 +63,55 @@ func TestEnvironmentWithoutSecrets(t *testing.T) {
 		if got[name] != value {
 			t.Errorf("%s: got %q, want %q", name, got[name], value)
 		}
+	}
+}
+
+// TestBundleOfHostileServer: a server chooses names that lead out of the folder in which its user unpacks the bundle, and answers without end.
+func TestBundleOfHostileServer(t *testing.T) {
+	t.Parallel()
+	names := []string{"honest", "..", "../../etc/cron.d/evil", `..\..\evil`, "C:evil", "/etc/passwd", "", "con\x00", "a\x1b]0;b\x07", "\u202egnp", ".hidden", strings.Repeat("x", 5000)}
+	orgs := make([]sdk.Organization, 5000)
+	for i := range orgs {
+		orgs[i].ID, orgs[i].Name = uuid.New(), names[i%len(names)]
+	}
+	var asked int
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/organizations") {
+			w.Header().Set("Content-Type", "application/json")
+			if err := json.NewEncoder(w).Encode(orgs); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		asked++
+		http.Error(w, `{"message":"`+strings.Repeat("evil", 10_000)+`"}`, http.StatusTeapot)
+	}))
+	t.Cleanup(server.Close)
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bundle{files: map[string][]byte{}}
+	b.gatherOrganizations(t.Context(), sdk.New(base, "token", sdk.Options{}))
+	if asked == 0 || asked > 2*maxThings {
+		t.Errorf("the server was asked %d times", asked)
+	}
+	honest := false
+	for _, name := range b.names() {
+		honest = honest || strings.HasPrefix(name, "organization/honest/")
+		if !filepath.IsLocal(name) || path.Clean(name) != name || strings.ContainsAny(name, "\\:") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) || len(name) > 200 {
+			t.Errorf("the bundle has a file %q", name)
+		}
+		if strings.HasSuffix(name, ".error.txt") && len(b.files[name]) > maxError+1 {
+			t.Errorf("%s has %d bytes", name, len(b.files[name]))
+		}
+	}
+	if !honest {
+		t.Errorf("a proper name is missing: %q", b.names())
+	}
+	// What is too much is left out, and the bundle says so.
+	b.size = maxBundle
+	if b.add("more", strings.Repeat("x", 100), nil); b.files["more.json"] != nil || !strings.Contains(string(b.files["more.error.txt"]), "left out") {
+		t.Errorf("files %q", b.names())
 	}
 }
