@@ -270,7 +270,8 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err
 			env[name] = value
 		}
 	}
-	g := grant{cgroup: r.slot.cgroup, write: append([]string{src, env["HOME"], env["TMPDIR"], r.slot.tmp()}, c.e.isolation.caches...)}
+	g := grant{cgroup: r.slot.cgroup, write: []string{src, env["HOME"], env["TMPDIR"], r.slot.tmp()}}
+	delete(env, pluginCache)
 	env["GIT_CEILING_DIRECTORIES"] = tmp
 	closeProxy, err := c.configure(ctx, r, tmp, env, &g)
 	if err != nil {

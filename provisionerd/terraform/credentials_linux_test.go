@@ -209,6 +209,10 @@ func TestTemplatesDoNotConfigureGit(t *testing.T) {
 		"the ext protocol":     {git("git::ext::sh ./run.sh"), nil, ""},
 		"SSH's options":        {git("git::ssh://-oProxyCommand=sh${IFS}./run.sh/x.git"), nil, ""},
 		"SSH's options by scp": {git("git::-oProxyCommand=sh@x:y.git"), nil, ""},
+		"another option":       {git("git::https://example.invalid/x.git?ref=--upload-pack=./run.sh"), nil, ""},
+		"a depth":              {git("git::file:///proc/self/cwd?depth=1%20--upload-pack=./run.sh"), nil, ""},
+		"git's own protocol":   {git("git::git://-oProxyCommand=sh/x.git"), nil, ""},
+		"a Mercurial option":   {git("hg::https://example.invalid/x?rev=--config=hooks.pre-update=./run.sh"), nil, ""},
 		"an upload program":    {git("git::file:///proc/self/cwd?ref=--upload-pack=./run.sh"), nil, ""},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -69,7 +69,7 @@ func initEnv() map[string]string {
 	}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, "TF_REGISTRY_") || name == "TF_PLUGIN_CACHE_DIR" {
+		if strings.HasPrefix(name, "TF_REGISTRY_") {
 			env[name] = value
 		}
 	}

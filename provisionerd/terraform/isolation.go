@@ -26,7 +26,6 @@ type isolation struct {
 	bubblewrap string
 	accounts   *accounts
 	mirrors    []string // folders that providers are linked from
-	caches     []string // folders that init may write
 	// concerns are what an operator should know about it, as sentences.
 	concerns []string
 }
@@ -78,7 +77,7 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 	if err := errors.Join(e.checkDirs(), e.checkVisible()); err != nil {
 		return isolation{}, err
 	}
-	i := isolation{abi: sandbox.LandlockABI(), mirrors: cli.mirrors, caches: cli.caches}
+	i := isolation{abi: sandbox.LandlockABI(), mirrors: cli.mirrors}
 	if i.abi == 0 {
 		i.concerns = append(i.concerns, "the kernel has no Landlock")
 	}
@@ -246,13 +245,24 @@ type cliConfig struct {
 	registries
 	concerns []string
 	mirrors  []string // folders that providers are linked from
-	caches   []string // folders that init may write
+}
+
+// pluginCache is the variable for plugin_cache_dir. Neither has an effect: the folder would be shared by templates whose init writes into it, so
+// one could put its own provider there under another's name, and replace what the versions of others link to. The daemon shares equal files itself
+// (share.go).
+const pluginCache = "TF_PLUGIN_CACHE_DIR"
+
+func sharedPlugins(setting string) string {
+	return setting + " has no effect: templates could change each other's providers there; name a filesystem_mirror or a network_mirror to save downloads"
 }
 
 const emptyCLIConfig = "disable_checkpoint = true\n"
 
 func writeCLIConfig(runDir string) (cliConfig, error) {
 	c := cliConfig{jobFile: filepath.Join(runDir, "terraformrc"), registries: registries{tokens: tokensOfEnvironment(os.Environ())}}
+	if os.Getenv(pluginCache) != "" {
+		c.concerns = append(c.concerns, sharedPlugins(pluginCache))
+	}
 	if err := os.WriteFile(c.jobFile, []byte(emptyCLIConfig), 0o644); err != nil {
 		return c, fmt.Errorf("write terraform configuration: %w", err)
 	}
@@ -266,7 +276,10 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 	if err != nil {
 		return c, nil //nolint:nilerr // as Terraform does, which only warns of a file that it cannot read
 	}
-	if c.initText, c.registries, c.concerns, c.invalid = takeCredentials(theirs, text, c.tokens); c.invalid != nil {
+	var concerns []string
+	c.initText, c.registries, concerns, c.invalid = takeCredentials(theirs, text, c.tokens)
+	c.concerns = append(c.concerns, concerns...)
+	if c.invalid != nil {
 		return c, nil //nolint:nilerr // init reports it, with the file
 	}
 	file, diags := new(syntax.Parser).Config(theirs, c.initText)
@@ -276,10 +289,6 @@ func writeCLIConfig(runDir string) (cliConfig, error) {
 	body, ok := file.Body.(*hclsyntax.Body)
 	if !ok {
 		return c, nil
-	}
-	if dir := stringAttribute(body, "plugin_cache_dir"); dir != "" {
-		c.caches = append(c.caches, os.ExpandEnv(dir))
-		c.mirrors = append(c.mirrors, os.ExpandEnv(dir))
 	}
 	for _, installation := range body.Blocks {
 		if installation.Type != "provider_installation" {

@@ -67,7 +67,7 @@ func tokensOfEnvironment(environ []string) map[string]string {
 	return tokens
 }
 
-// takeCredentials removes the credentials from the operator's CLI configuration. It returns the rest, for init, the registries that need
+// takeCredentials removes the credentials, and the folder of plugins that templates would share, from the operator's CLI configuration. It returns the rest, for init, the registries that need
 // them, and what does not work, as sentences.
 func takeCredentials(name string, text []byte, tokens map[string]string) (rest []byte, r registries, concerns []string, err error) {
 	r = registries{tokens: map[string]string{}, services: map[string]map[string]string{}}
@@ -104,6 +104,11 @@ func takeCredentials(name string, text []byte, tokens map[string]string) (rest [
 			}
 		}
 		r.services[hostName(block.Labels[0])] = services
+	}
+	for _, setting := range []string{"plugin_cache_dir", "plugin_cache_may_break_dependency_lock_file"} {
+		if file.Body().RemoveAttribute(setting) != nil && setting == "plugin_cache_dir" {
+			concerns = append(concerns, sharedPlugins(setting+" in "+name))
+		}
 	}
 	for _, block := range file.Body().Blocks() {
 		labels := block.Labels()

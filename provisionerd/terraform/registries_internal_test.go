@@ -165,8 +165,8 @@ provider_installation {
 	if strings.Contains(string(rest), "SECRET") || strings.Contains(string(rest), "credentials") || strings.Contains(string(rest), "modules.example.com") {
 		t.Errorf("init would see:\n%s", rest)
 	}
-	if !strings.Contains(string(rest), "plugin_cache_dir") || !strings.Contains(string(rest), "open.example.com") {
-		t.Errorf("init lacks settings:\n%s", rest)
+	if strings.Contains(string(rest), "plugin_cache_dir") || !strings.Contains(string(rest), "open.example.com") {
+		t.Errorf("init has another's settings:\n%s", rest)
 	}
 	if diff := cmp.Diff(map[string]string{"registry.example.com": "SECRET-4", "mirror.example.com": "SECRET-2"}, r.tokens); diff != "" {
 		t.Errorf("tokens (-want +got):\n%s", diff)
@@ -174,7 +174,7 @@ provider_installation {
 	if diff := cmp.Diff(map[string]map[string]string{"registry.example.com": {"modules.v1": "https://modules.example.com/v1/"}}, r.services); diff != "" {
 		t.Errorf("services (-want +got):\n%s", diff)
 	}
-	if len(concerns) != 1 || !strings.Contains(concerns[0], "credentials_helper in terraformrc has no effect") {
+	if len(concerns) != 2 || !strings.Contains(concerns[0], "plugin_cache_dir in terraformrc has no effect") || !strings.Contains(concerns[1], "credentials_helper in terraformrc has no effect") {
 		t.Errorf("concerns %q", concerns)
 	}
 	p, err := r.serve(t.Context())
