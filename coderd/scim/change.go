@@ -99,8 +99,11 @@ func patchUser(data []byte) (c userChange, err error) {
 
 // wholeUser parses a user, as POST and PUT send it.
 func wholeUser(data []byte) (c userChange, err error) {
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(data, &values); err != nil || values == nil {
+	values, err := readObject(data)
+	if err != nil {
+		return c, err
+	}
+	if values == nil {
 		return c, invalid("invalidSyntax", "The body is not a user.")
 	}
 	for name, value := range values {

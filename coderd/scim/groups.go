@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/groups"
+	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -152,6 +153,9 @@ func (s *Service) createGroup(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	name, err := groupName(*c.displayName)
+	if err == nil {
+		err = checkExternalID(c.externalID)
+	}
 	if err != nil {
 		return err
 	}
@@ -186,6 +190,16 @@ func groupName(text string) (string, error) {
 		return "", invalid("invalidValue", "displayName "+f.Fields[0].Detail+".")
 	}
 	return name, nil
+}
+
+// maxExternalID bounds what a provider calls a user or a group, in bytes.
+const maxExternalID = 1024
+
+func checkExternalID(id *string) error {
+	if id != nil && (len(*id) > maxExternalID || strings.ContainsFunc(*id, httpapi.Hidden)) {
+		return invalid("invalidValue", fmt.Sprintf("externalId must have at most %d bytes, all of them visible characters.", maxExternalID))
+	}
+	return nil
 }
 
 func groupTaken(err error, name string) error {
@@ -241,6 +255,9 @@ func applyGroup(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c groupCha
 			return groupTaken(err, name)
 		}
 	}
+	if err := checkExternalID(c.externalID); err != nil {
+		return err
+	}
 	if c.externalID != nil {
 		if err := q.UpdateScimGroupLink(ctx, dbsqlc.UpdateScimGroupLinkParams{GroupID: id, ExternalID: *c.externalID}); err != nil {
 			return fmt.Errorf("store group: %w", err)
@@ -266,7 +283,7 @@ func recordGroup(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.Gr
 // can be removed.
 func changeMembers(ctx context.Context, q *dbsqlc.Queries, group uuid.UUID, steps []memberChange) error {
 	for _, step := range steps {
-		ids := []uuid.UUID{}
+		ids, seen := []uuid.UUID{}, map[uuid.UUID]bool{}
 		for _, text := range step.ids {
 			id, err := uuid.Parse(text)
 			if err != nil && step.op == "remove" {
@@ -275,8 +292,8 @@ func changeMembers(ctx context.Context, q *dbsqlc.Queries, group uuid.UUID, step
 			if err != nil {
 				return noMember(text)
 			}
-			if !slices.Contains(ids, id) {
-				ids = append(ids, id)
+			if !seen[id] {
+				ids, seen[id] = append(ids, id), true
 			}
 		}
 		if step.op == "remove" {

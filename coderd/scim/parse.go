@@ -1,6 +1,7 @@
 package scim
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -186,8 +187,11 @@ func parsePatch(data []byte) ([]operation, error) {
 			out = append(out, operation{op, p, o.Value})
 			continue
 		}
-		var values map[string]json.RawMessage
-		if err := json.Unmarshal(o.Value, &values); err != nil || values == nil || op == "remove" {
+		values, err := readObject(o.Value)
+		if err != nil {
+			return nil, err
+		}
+		if values == nil || op == "remove" {
 			return nil, invalid("noTarget", "An operation without a path must add or replace an object's attributes.")
 		}
 		for name, value := range values {
@@ -200,6 +204,33 @@ func parsePatch(data []byte) ([]operation, error) {
 			}
 			out = append(out, operation{op, p, value})
 		}
+	}
+	return out, nil
+}
+
+// readObject decodes an object, nil for anything else. Names of attributes have no case (RFC 7643, section 2.1), so two that differ only
+// there are the same one, and of two values for it the sender may have meant either.
+func readObject(data []byte) (map[string]json.RawMessage, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return nil, nil //nolint:nilerr // the caller says what it wanted
+	}
+	out, seen := map[string]json.RawMessage{}, map[string]bool{}
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return nil, nil //nolint:nilerr // likewise
+		}
+		name, _ := token.(string) // a key is one
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, nil //nolint:nilerr // likewise
+		}
+		lower := strings.ToLower(name)
+		if seen[lower] {
+			return nil, invalid("invalidSyntax", "The attribute "+strconv.Quote(name)+" is there twice.")
+		}
+		seen[lower], out[name] = true, value
 	}
 	return out, nil
 }

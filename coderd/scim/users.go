@@ -11,6 +11,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -242,8 +243,11 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, u user, c use
 	p := dbsqlc.UpsertScimUserParams{
 		UserID: u.ID, UserName: name, ExternalID: value(or(c.externalID, &u.externalID)), GivenName: value(or(c.given, &u.given)), FamilyName: value(or(c.family, &u.family)),
 	}
-	if name == "" || len(name) > 320 || len(p.ExternalID) > 1024 || len(p.GivenName) > 255 || len(p.FamilyName) > 255 {
+	if name == "" || len(name) > 320 || len(p.ExternalID) > maxExternalID || len(p.GivenName) > 255 || len(p.FamilyName) > 255 {
 		return invalid("invalidValue", "userName, externalId and names must be shorter, and userName cannot be empty.")
+	}
+	if strings.ContainsFunc(name+p.ExternalID+p.GivenName+p.FamilyName, httpapi.Hidden) {
+		return invalid("invalidValue", "userName, externalId and names must consist of visible characters.")
 	}
 	if err := q.FreeScimUserName(ctx, name); err != nil {
 		return fmt.Errorf("free name: %w", err)
@@ -303,8 +307,8 @@ func (s *Service) change(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c
 		address = strings.TrimSpace(*c.userName) // the name is the address, and was changed
 	}
 	if address != u.Email || name != u.Name {
-		if !strings.Contains(address, "@") || len(address) > 320 || len(name) > 128 {
-			return invalid("invalidValue", "The email address or the name is not valid.")
+		if problem := users.CheckProfile(address, name); problem != "" {
+			return invalid("invalidValue", problem)
 		}
 		before, err := q.GetUserByEmail(ctx, address)
 		if err == nil && before.ID != id {

@@ -31,7 +31,8 @@ func checkEmail(email string) string {
 	if email == "" {
 		return "is required"
 	}
-	if addr, err := mail.ParseAddress(email); err != nil || addr.Address != email || len(email) > 320 {
+	addr, err := mail.ParseAddress(email)
+	if err != nil || addr.Address != email || len(email) > 320 || strings.ContainsFunc(email, httpapi.Hidden) {
 		return "must be an email address"
 	}
 	return ""
@@ -42,6 +43,17 @@ func checkName(name string) string {
 		return "must have at most 128 characters, all of them visible"
 	}
 	return ""
+}
+
+// CheckProfile returns what is wrong with an address or a name that an identity provider gives a user, "" if nothing is.
+func CheckProfile(email, name string) string {
+	f := &fault.Error{}
+	check(f, "email", checkEmail(email))
+	check(f, "name", checkName(name))
+	if len(f.Fields) == 0 {
+		return ""
+	}
+	return "The user's " + f.Fields[0].Field + " " + f.Fields[0].Detail + "."
 }
 
 func check(f *fault.Error, field, problem string) {
