@@ -126,6 +126,10 @@ func signupsDisabled(text string) error {
 
 // mayAdopt returns a fault unless an account with the identity's address was created to sign in with it.
 func (s *Service) mayAdopt(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, who identity) error {
+	if !sameAddress(user.Email, who.Email) {
+		return fault.New(fault.Forbidden, "The address %s looks like that of another account.", who.Email).
+			WithDetail("Ask an owner of this deployment to create an account for you.")
+	}
 	if user.LoginType != string(who.LoginType) {
 		return fault.New(fault.Forbidden, "The address %s belongs to an account that does not sign in with %s.", who.Email, who.LoginType.Name()).
 			WithDetail("If the account is yours, sign in with its password and change this on your account page.")
@@ -146,6 +150,20 @@ func (s *Service) mayAdopt(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.U
 			WithDetail("Ask an owner of this deployment: they can delete that account, or change its address.")
 	}
 	return nil // the operator has changed the issuer
+}
+
+// sameAddress reports whether two addresses differ at most in the case of ASCII letters. What the database's lower() makes of other letters
+// depends on its locale: in many, the Kelvin sign becomes the letter k, although the two addresses have different owners.
+func sameAddress(a, b string) bool {
+	lower := func(text string) string {
+		return strings.Map(func(r rune) rune {
+			if r >= 'A' && r <= 'Z' {
+				r += 'a' - 'A'
+			}
+			return r
+		}, text)
+	}
+	return lower(a) == lower(b)
 }
 
 // convertTo returns the account that is being converted, in a transaction.

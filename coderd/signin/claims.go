@@ -53,9 +53,12 @@ const (
 	verifiedEmail
 )
 
+// emailVerified is the claim about the address (OpenID Connect Core, 5.1).
+const emailVerified = "email_verified"
+
 // verifiedClaim reads email_verified, which some providers send as text.
 func verifiedClaim(claims map[string]any) (verification, error) {
-	const name = "email_verified"
+	const name = emailVerified
 	switch v := claims[name].(type) {
 	case nil:
 		return unsaid, nil

@@ -283,6 +283,10 @@ func (o *OIDC) addUserInfo(ctx context.Context, p *oidc.Provider, got *oauth2.To
 	for _, name := range []string{"iss", "sub", "aud", "exp", "iat", "nonce"} { // of a signed answer, not of the user
 		delete(more, name)
 	}
+	said, _ := claims[o.cfg.EmailField].(string) // textClaim refuses what is no text
+	if address, named := more[o.cfg.EmailField].(string); named && address != said && more[emailVerified] == nil {
+		delete(claims, emailVerified) // the ID token says it of another address
+	}
 	maps.Copy(claims, more)
 	return nil
 }

@@ -4,6 +4,7 @@ package signintest
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
@@ -47,6 +48,7 @@ type Provider struct {
 	tamper   func(claims map[string]any)
 	userInfo func(claims map[string]any)
 	forge    *rsa.PrivateKey // signs in place of the provider's key
+	replace  func(idToken string) string
 	away     bool
 	answer   string // an error code that the token endpoint answers with
 	given    []string
@@ -122,6 +124,18 @@ func (p *Provider) Forge() {
 		panic(err)
 	}
 	p.set(func() { p.forge = key })
+}
+
+// Replace has f change every signed ID token; nil ends that. An empty one is left out.
+func (p *Provider) Replace(f func(idToken string) string) { p.set(func() { p.replace = f }) }
+
+// PublicKey returns the key with which ID tokens are verified.
+func (p *Provider) PublicKey() *rsa.PublicKey {
+	key, err := p.store.SigningKey(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	return &key.Key().(*rsa.PrivateKey).PublicKey
 }
 
 // Away makes the provider fail every request.
@@ -223,6 +237,12 @@ func (p *Provider) token(r *http.Request, body map[string]any) {
 		}
 	}
 	raw, ok := body["id_token"].(string)
+	if ok && p.replace != nil {
+		if body["id_token"] = p.replace(raw); body["id_token"] == "" {
+			delete(body, "id_token")
+		}
+		return
+	}
 	if !ok || p.tamper == nil && p.forge == nil {
 		return
 	}
