@@ -225,6 +225,7 @@ type Server struct {
 	running  sync.WaitGroup
 	cancel   context.CancelFunc
 	draining atomic.Bool // Stop was called
+	others   atomic.Pointer[[]replicas.Server]
 	// endSessions makes the recorder of connections store what is left. Nil before Start.
 	endSessions context.CancelFunc
 }
@@ -295,7 +296,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
 		FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() }, Changed: s.Mesh.SetRegions, Recheck: s.Mesh.RecheckProxies,
 	})
-	s.Jobs = jobs.New(jobs.Options{ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh, Tracer: opts.Tracer})
+	s.Jobs = jobs.New(jobs.Options{ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Grace: opts.ProvisionerGrace, Mesh: s.Mesh, Tracer: opts.Tracer, Outvoted: s.outvoted})
 	s.Connections = audit.NewConnections(opts.DB, opts.Logger)
 	s.Agents = agents.New(agents.Options{
 		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth, Unlinked: s.Mesh.Unlinked,
@@ -475,6 +476,7 @@ func (s *Server) replicasChanged(others []replicas.Server) {
 	for _, o := range others {
 		list = append(list, mesh.Replica{ID: o.ID, URL: o.URL})
 	}
+	s.others.Store(&others)
 	s.Mesh.SetReplicas(list)
 }
 

@@ -26,7 +26,7 @@ const OccupyPatience = 15 * time.Second
 // a Unix socket they have no effect, and are not needed: when a process ends, its connections end too.
 var keepAlives = map[string]string{"tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 
-// ServerLifetime is how long a server counts as running after its last heartbeat in the table servers, which it writes every five seconds.
+// ServerLifetime is how long a server counts as running after its last heartbeat in the table servers, which it writes about every second.
 const ServerLifetime = 15 * time.Second
 
 // Occupancy is a server's hold on its database. It keeps servers out that cannot run beside this one, because they know nothing of others.

@@ -14,10 +14,13 @@ import (
 )
 
 // DefaultHeartbeat is the interval at which a server renews its row.
-const DefaultHeartbeat = 5 * time.Second
+const DefaultHeartbeat = 750 * time.Millisecond
 
-// lostAfter is the number of missed heartbeats after which a server counts as gone.
-const lostAfter = 6
+// lostAfter is the number of missed heartbeats after which a server's daemons count as offline.
+const lostAfter = 5
+
+// beatTimeout bounds one heartbeat: a connection that has become silent must not delay the next one, which gets another.
+const beatTimeout = 3 * time.Second
 
 var errForgotten = errors.New("the daemon's row belongs to another session")
 
@@ -32,8 +35,11 @@ func (s *Service) heartbeats() {
 			return
 		case <-ticker.C:
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
+		ctx, cancel := context.WithTimeout(s.ctx, beatTimeout)
 		err := s.heartbeat(ctx)
+		if err == nil {
+			err = s.lookForAbsences(ctx)
+		}
 		cancel()
 		if s.ctx.Err() == nil {
 			s.logHeartbeats(err)
@@ -54,9 +60,11 @@ func (s *Service) logHeartbeats(err error) {
 
 // heartbeat renews this server's row, corrects what the database says of its daemons, and marks those of lost servers as offline.
 func (s *Service) heartbeat(ctx context.Context) error {
+	began := time.Now()
 	if err := s.opts.DB.Heartbeat(ctx, s.id); err != nil {
 		return fmt.Errorf("store heartbeat: %w", err)
 	}
+	s.beaten(began)
 	s.mu.Lock()
 	connected := slices.Collect(maps.Keys(s.opening))
 	open := maps.Clone(s.sessions)
@@ -65,12 +73,14 @@ func (s *Service) heartbeat(ctx context.Context) error {
 	if err := s.opts.DB.ReconcileProvisioners(ctx, dbsqlc.ReconcileProvisionersParams{ServerID: &s.id, Connected: nonNil(connected)}); err != nil {
 		return fmt.Errorf("reconcile provisioners: %w", err)
 	}
-	lost, err := s.opts.DB.CloseLostProvisioners(ctx, (lostAfter * s.opts.Heartbeat).Seconds())
-	if err != nil {
-		return fmt.Errorf("mark lost provisioners offline: %w", err)
-	}
-	if lost > 0 {
-		s.recount.Poke() // no server watches their leases yet
+	if s.steadyFor() >= s.lost() { // otherwise the others may have been without the database, too
+		lost, err := s.opts.DB.CloseLostProvisioners(ctx, s.lost().Seconds())
+		if err != nil {
+			return fmt.Errorf("mark lost provisioners offline: %w", err)
+		}
+		if lost > 0 {
+			s.recount.Poke() // no server watches their leases yet
+		}
 	}
 	if err := s.opts.DB.DeleteOldServers(ctx); err != nil {
 		return fmt.Errorf("forget old servers: %w", err)

@@ -100,6 +100,10 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc
 		}
 		if row.WorkerID != nil {
 			j.WorkerName = daemons.names[*row.WorkerID]
+			if row.AbsentSince != nil && !ended(row.Status) && row.Status != statusPending {
+				j.WaitingReason = offlineSince(j.WorkerName, *row.AbsentSince)
+				j.WaitingRemedy = s.absenceRemedy(daemons.builtIn[*row.WorkerID])
+			}
 		}
 		if row.Status == statusPending {
 			j.WaitingReason = waitingReason(tags, daemons.online, daemons.offline, j.QueuePosition)
@@ -113,6 +117,7 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc
 // fleet holds what the matching needs to know of the daemons.
 type fleet struct {
 	names           map[uuid.UUID]string
+	builtIn         map[uuid.UUID]bool
 	online, offline []candidate
 }
 
@@ -136,13 +141,13 @@ func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.
 }
 
 func (s *Service) fleet(ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID) (fleet, error) {
-	f := fleet{names: map[uuid.UUID]string{}}
+	f := fleet{names: map[uuid.UUID]string{}, builtIn: map[uuid.UUID]bool{}}
 	rows, err := q.ListProvisioners(ctx, organization)
 	if err != nil {
 		return f, fmt.Errorf("list provisioners: %w", err)
 	}
 	for _, row := range rows {
-		f.names[row.ID] = row.Name
+		f.names[row.ID], f.builtIn[row.ID] = row.Name, row.BuiltIn
 		tags, err := decodeTags(row.Tags)
 		if err != nil {
 			return f, err

@@ -127,39 +127,34 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 	if err != nil {
 		return 0, fmt.Errorf("read job: %w", err)
 	}
-	if job.WorkerID != nil {
-		again, err := s.waitOn(ctx, *job.WorkerID, d)
-		if err != nil || again > 0 {
-			return again, err
+	var row dbsqlc.GetProvisionerUnseenRow // the zero value if the daemon has none
+	if job.WorkerID != nil && !d.revoked {
+		row, err = s.opts.DB.GetProvisionerUnseen(ctx, *job.WorkerID)
+		if err != nil && !database.IsNotFound(err) {
+			return 0, fmt.Errorf("read provisioner: %w", err)
+		}
+		if again := s.waitOn(job, row, d); err == nil && again > 0 {
+			return again, nil
 		}
 	}
-	reason := d.reason
-	if reason == "" {
-		reason = fmt.Sprintf("The provisioner has been offline for %s.", s.opts.Grace)
+	if d.reason != "" {
+		return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{Error: d.reason + lostNote})
 	}
-	return 0, s.endNow(ctx, id, d.epoch, &provisionerpb.Result{Error: reason + lostNote})
+	return 0, s.endNow(ctx, id, d.epoch, s.outcome(job, row))
 }
 
 // waitOn returns how much longer a daemon's lease holds, 0 when it has ended. A daemon that is connected to another server
 // keeps its lease, and so does one whose server was lost within the grace period: that server may only be slow.
-func (s *Service) waitOn(ctx context.Context, daemon uuid.UUID, d deadline) (time.Duration, error) {
-	row, err := s.opts.DB.GetProvisionerUnseen(ctx, daemon)
-	if database.IsNotFound(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read provisioner: %w", err)
-	}
-	unseen := time.Duration(row.UnseenSeconds * float64(time.Second))
-	switch online := row.Online && unseen < lostAfter*s.opts.Heartbeat; {
+func (s *Service) waitOn(job dbsqlc.ProvisionerJob, row dbsqlc.GetProvisionerUnseenRow, d deadline) time.Duration {
+	switch online := row.Online && seconds(row.UnseenSeconds) < s.lost(); {
 	case online && d.reason != "":
-		return retryAfter, nil // it lost its access, and a server is about to end its session
+		return retryAfter // it lost its access, and a server is about to end its session
 	case online:
-		return s.patience(), nil // its server still sends heartbeats
+		return s.patience() // its server still sends heartbeats
 	case d.reason != "":
-		return 0, nil // it lost its access
+		return 0 // it lost its access
 	default:
-		return max(s.patience()-unseen, 0), nil
+		return s.remaining(job, row)
 	}
 }
 

@@ -87,6 +87,11 @@ type Options struct {
 	Grace time.Duration
 	// Fence is added to Grace before a job is given up. 0 means DefaultFence; negative none.
 	Fence time.Duration
+	// BuiltInGrace is how long the jobs of a built-in provisioner outlive the last heartbeat of its server. 0 means DefaultBuiltInGrace.
+	BuiltInGrace time.Duration
+	// Outvoted reports whether other servers have the database while this one has not. It may block for 2 seconds. Nil means that there are
+	// no other servers.
+	Outvoted func(context.Context) bool
 	// CancelGrace is how long a canceled job may take to end in order. 0 means DefaultCancelGrace.
 	CancelGrace time.Duration
 	// ID identifies this process among the servers of the database. The zero value means a new one.
@@ -127,6 +132,8 @@ type Service struct {
 	deadlines map[uuid.UUID]deadline // of leases without a stream, by job
 	stalled   map[uuid.UUID]string   // why a job's reports cannot be stored now, by job
 	held      string                 // why no waiting job can be given out now, "" if they can
+	beat      time.Time              // when the last heartbeat that was stored began
+	steady    time.Time              // since when heartbeats have been stored without a gap
 	closed    bool
 }
 
@@ -138,6 +145,10 @@ type deadline struct {
 	giveBack bool
 	// reason is the error of the job if it fails; empty means that its daemon was not seen.
 	reason string
+	// offline is since when the daemon had been offline when the deadline was set; zero if that was not known.
+	offline time.Time
+	// revoked means that this server has taken the job from its daemon, which may be online.
+	revoked bool
 }
 
 // New returns a service that is not started.
@@ -154,6 +165,9 @@ func New(opts Options) *Service {
 	}
 	if opts.Heartbeat == 0 {
 		opts.Heartbeat = DefaultHeartbeat
+	}
+	if opts.BuiltInGrace == 0 {
+		opts.BuiltInGrace = DefaultBuiltInGrace
 	}
 	if opts.CancelGrace == 0 {
 		opts.CancelGrace = DefaultCancelGrace
@@ -196,6 +210,9 @@ func (s *Service) Start(ctx context.Context) error {
 	})
 	s.running.Go(s.expire)
 	s.running.Go(s.heartbeats)
+	if s.opts.Outvoted != nil {
+		s.running.Go(s.guardBuiltIn)
+	}
 	s.wake.Poke()
 	return nil
 }
@@ -251,7 +268,7 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 	return job, nil
 }
 
-// Cancel ends a waiting job at once and asks the daemon of a running job to interrupt it. It returns a Conflict for a job
+// Cancel ends at once a waiting job and one whose daemon is offline, and asks the daemon of a running job to interrupt it. It returns a Conflict for a job
 // that has ended. The audit log gets the entry, which names what the job works on.
 func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) error {
 	var over bool
@@ -269,13 +286,14 @@ func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) e
 		case statusPending:
 			over = true
 			return s.end(ctx, q, job, &provisionerpb.Result{Canceled: true, Error: "The job was canceled before it ran."})
-		case statusRunning:
+		case statusRunning, statusCanceling:
+			if over, err = s.cancelAbsent(ctx, q, job); over || err != nil {
+				return err
+			}
 			if err := q.CancelJob(ctx, id); err != nil {
 				return fmt.Errorf("cancel job: %w", err)
 			}
 			return q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelCancel, Payload: id.String()})
-		case statusCanceling:
-			return nil
 		default:
 			return fault.New(fault.Conflict, "The job has already ended: %s", job.Status)
 		}

@@ -164,7 +164,7 @@ func (w *world) await(id uuid.UUID, status string) dbsqlc.ProvisionerJob {
 // lines returns what a job's log and its handler recorded, in order, without the lines of the server and the daemon.
 func (w *world) lines(id uuid.UUID) []string {
 	w.T.Helper()
-	rows, err := w.DB.Pool.Query(context.Background(), `SELECT output FROM provisioner_job_logs WHERE job_id = $1 AND stage NOT IN ('Queued', 'Setting up') ORDER BY id`, id)
+	rows, err := w.DB.Pool.Query(context.Background(), `SELECT output FROM provisioner_job_logs WHERE job_id = $1 AND stage NOT IN ('Queued', 'Setting up', 'Provisioner') ORDER BY id`, id)
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -34,14 +34,14 @@ type ProvisionerJob struct {
 	Metadata         ProvisionerJobMetadata `json:"metadata"`
 	AvailableWorkers List[uuid.UUID]        `json:"available_workers,omitempty"`
 	LogsOverflowed   bool                   `json:"logs_overflowed"`
-	// WaitingReason is the reason why a pending job does not run: "no provisioner has environment=on_prem". It is "" if there is nothing to
-	// report.
+	// WaitingReason is the reason why a pending job does not run: "no provisioner has environment=on_prem", or since when the provisioner of
+	// a running job has been offline. It is "" if there is nothing to report.
 	WaitingReason string `json:"waiting_reason,omitempty"`
 	// WaitingRemedy says what to do about it. It is "" if waiting is enough.
 	WaitingRemedy string `json:"waiting_remedy,omitempty"`
 }
 
-// Waiting returns why a pending job does not run, and what to do, in one line.
+// Waiting returns why a job does not run or go on, and what to do, in one line.
 func (j ProvisionerJob) Waiting() string {
 	return strings.TrimSpace(j.WaitingReason + " " + j.WaitingRemedy)
 }

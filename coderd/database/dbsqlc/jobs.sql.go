@@ -96,8 +96,8 @@ WITH RECURSIVE sets AS (
 	WHERE j.status = 'pending'
 	ORDER BY heads.jobs, heads.served_at NULLS FIRST, heads.created_at, heads.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
 )
-UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $1, epoch = epoch + 1, last_seq = 0
-WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent
+UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $1, epoch = epoch + 1, last_seq = 0, absent_since = NULL
+WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since
 `
 
 type ClaimJobParams struct {
@@ -146,6 +146,7 @@ func (q *Queries) ClaimJob(ctx context.Context, arg ClaimJobParams) (Provisioner
 		&i.LogOverflowed,
 		&i.LogsRemovedAt,
 		&i.TraceParent,
+		&i.AbsentSince,
 	)
 	return i, err
 }
@@ -225,7 +226,7 @@ func (q *Queries) GetFileSHA256(ctx context.Context, id uuid.UUID) (string, erro
 }
 
 const getJob = `-- name: GetJob :one
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE id = $1
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE id = $1
 `
 
 func (q *Queries) GetJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, error) {
@@ -254,6 +255,7 @@ func (q *Queries) GetJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, err
 		&i.LogOverflowed,
 		&i.LogsRemovedAt,
 		&i.TraceParent,
+		&i.AbsentSince,
 	)
 	return i, err
 }
@@ -294,7 +296,7 @@ func (q *Queries) GetStatePiece(ctx context.Context, arg GetStatePieceParams) ([
 
 const insertJob = `-- name: InsertJob :one
 INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, input, tags, priority, trace_parent)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since
 `
 
 type InsertJobParams struct {
@@ -345,6 +347,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (Provision
 		&i.LogOverflowed,
 		&i.LogsRemovedAt,
 		&i.TraceParent,
+		&i.AbsentSince,
 	)
 	return i, err
 }
@@ -396,6 +399,69 @@ func (q *Queries) InsertStatePiece(ctx context.Context, arg InsertStatePiecePara
 		arg.Data,
 	)
 	return err
+}
+
+const listAbsences = `-- name: ListAbsences :many
+SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at, j.trace_parent, j.absent_since, d.name, d.built_in, d.online, d.last_seen_at FROM provisioner_jobs j JOIN provisioner_daemons d ON d.id = j.worker_id
+WHERE j.status IN ('running', 'canceling')
+	AND (j.absent_since IS NOT NULL OR NOT d.online AND d.last_seen_at < now() - make_interval(secs => $1::float8))
+`
+
+type ListAbsencesRow struct {
+	ProvisionerJob ProvisionerJob
+	Name           string
+	BuiltIn        bool
+	Online         bool
+	LastSeenAt     *time.Time
+}
+
+// Lists the running jobs whose daemon has been offline for a number of seconds, and those that are marked although their daemon is back.
+func (q *Queries) ListAbsences(ctx context.Context, seconds float64) ([]ListAbsencesRow, error) {
+	rows, err := q.db.Query(ctx, listAbsences, seconds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListAbsencesRow{}
+	for rows.Next() {
+		var i ListAbsencesRow
+		if err := rows.Scan(
+			&i.ProvisionerJob.ID,
+			&i.ProvisionerJob.OrganizationID,
+			&i.ProvisionerJob.InitiatorID,
+			&i.ProvisionerJob.Kind,
+			&i.ProvisionerJob.FileID,
+			&i.ProvisionerJob.Input,
+			&i.ProvisionerJob.Tags,
+			&i.ProvisionerJob.Priority,
+			&i.ProvisionerJob.Status,
+			&i.ProvisionerJob.Error,
+			&i.ProvisionerJob.ErrorCode,
+			&i.ProvisionerJob.CreatedAt,
+			&i.ProvisionerJob.StartedAt,
+			&i.ProvisionerJob.CanceledAt,
+			&i.ProvisionerJob.CompletedAt,
+			&i.ProvisionerJob.WorkerID,
+			&i.ProvisionerJob.Epoch,
+			&i.ProvisionerJob.LastSeq,
+			&i.ProvisionerJob.LogLength,
+			&i.ProvisionerJob.LogOverflowed,
+			&i.ProvisionerJob.LogsRemovedAt,
+			&i.ProvisionerJob.TraceParent,
+			&i.ProvisionerJob.AbsentSince,
+			&i.Name,
+			&i.BuiltIn,
+			&i.Online,
+			&i.LastSeenAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listJobChanges = `-- name: ListJobChanges :many
@@ -533,7 +599,7 @@ func (q *Queries) ListJobMetadata(ctx context.Context, ids []uuid.UUID) ([]ListJ
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs
 WHERE organization_id = $1 AND (cardinality($2::text[]) = 0 OR status = ANY ($2::text[]))
 	AND (cardinality($3::uuid[]) = 0 OR id = ANY ($3::uuid[])) AND tags @> $4::jsonb
 	AND ($5::uuid IS NULL OR initiator_id = $5)
@@ -589,6 +655,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
 			&i.TraceParent,
+			&i.AbsentSince,
 		); err != nil {
 			return nil, err
 		}
@@ -601,7 +668,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 }
 
 const listJobsByID = `-- name: ListJobsByID :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest($1::uuid[])))
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest($1::uuid[])))
 `
 
 // Here and below, a subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
@@ -637,6 +704,7 @@ func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]Provisio
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
 			&i.TraceParent,
+			&i.AbsentSince,
 		); err != nil {
 			return nil, err
 		}
@@ -649,7 +717,7 @@ func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]Provisio
 }
 
 const listLastJobs = `-- name: ListLastJobs :many
-SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at, j.trace_parent FROM unnest($1::uuid[]) worker(id) CROSS JOIN LATERAL (
+SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at, j.trace_parent, j.absent_since FROM unnest($1::uuid[]) worker(id) CROSS JOIN LATERAL (
 	SELECT l.id FROM provisioner_jobs l WHERE l.worker_id = worker.id AND l.completed_at IS NOT NULL ORDER BY l.completed_at DESC LIMIT 1
 ) last JOIN provisioner_jobs j ON j.id = last.id
 `
@@ -687,6 +755,7 @@ func (q *Queries) ListLastJobs(ctx context.Context, workerIds []uuid.UUID) ([]Pr
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
 			&i.TraceParent,
+			&i.AbsentSince,
 		); err != nil {
 			return nil, err
 		}
@@ -699,7 +768,7 @@ func (q *Queries) ListLastJobs(ctx context.Context, workerIds []uuid.UUID) ([]Pr
 }
 
 const listLeasedJobs = `-- name: ListLeasedJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE status IN ('running', 'canceling')
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE status IN ('running', 'canceling')
 `
 
 // Lists the jobs that daemons are running.
@@ -735,6 +804,7 @@ func (q *Queries) ListLeasedJobs(ctx context.Context) ([]ProvisionerJob, error) 
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
 			&i.TraceParent,
+			&i.AbsentSince,
 		); err != nil {
 			return nil, err
 		}
@@ -819,7 +889,7 @@ func (q *Queries) ListStatePieces(ctx context.Context, jobID uuid.UUID) ([]ListS
 }
 
 const listWorkerJobs = `-- name: ListWorkerJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
 `
 
 // Lists the jobs that one daemon is running.
@@ -855,6 +925,7 @@ func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]Pr
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
 			&i.TraceParent,
+			&i.AbsentSince,
 		); err != nil {
 			return nil, err
 		}
@@ -867,7 +938,7 @@ func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]Pr
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE id = $1 FOR UPDATE
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE id = $1 FOR UPDATE
 `
 
 // Locks a job, for a transaction that changes it.
@@ -897,12 +968,13 @@ func (q *Queries) LockJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, er
 		&i.LogOverflowed,
 		&i.LogsRemovedAt,
 		&i.TraceParent,
+		&i.AbsentSince,
 	)
 	return i, err
 }
 
 const lockSilentJobs = `-- name: LockSilentJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => $1::float8)
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => $1::float8)
 ORDER BY created_at LIMIT 100 FOR UPDATE SKIP LOCKED
 `
 
@@ -939,6 +1011,7 @@ func (q *Queries) LockSilentJobs(ctx context.Context, seconds float64) ([]Provis
 			&i.LogOverflowed,
 			&i.LogsRemovedAt,
 			&i.TraceParent,
+			&i.AbsentSince,
 		); err != nil {
 			return nil, err
 		}
@@ -948,6 +1021,21 @@ func (q *Queries) LockSilentJobs(ctx context.Context, seconds float64) ([]Provis
 		return nil, err
 	}
 	return items, nil
+}
+
+const markJobAbsent = `-- name: MarkJobAbsent :exec
+UPDATE provisioner_jobs SET absent_since = $2 WHERE id = $1
+`
+
+type MarkJobAbsentParams struct {
+	ID          uuid.UUID
+	AbsentSince *time.Time
+}
+
+// Notes since when a locked job's daemon has been offline; NULL when it is back.
+func (q *Queries) MarkJobAbsent(ctx context.Context, arg MarkJobAbsentParams) error {
+	_, err := q.db.Exec(ctx, markJobAbsent, arg.ID, arg.AbsentSince)
+	return err
 }
 
 const requeueJob = `-- name: RequeueJob :exec

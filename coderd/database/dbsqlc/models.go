@@ -283,6 +283,7 @@ type ProvisionerJob struct {
 	LogOverflowed  bool
 	LogsRemovedAt  *time.Time
 	TraceParent    string
+	AbsentSince    *time.Time
 }
 
 type ProvisionerJobChange struct {

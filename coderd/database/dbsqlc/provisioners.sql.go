@@ -129,20 +129,34 @@ func (q *Queries) GetProvisionerKeyBySecret(ctx context.Context, secretHash []by
 }
 
 const getProvisionerUnseen = `-- name: GetProvisionerUnseen :one
-SELECT d.online, extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds
+SELECT d.name, d.built_in, d.online, d.last_seen_at,
+	extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds,
+	coalesce(extract(epoch FROM now() - s.beat_at), -1)::float8 AS silent_seconds
 FROM provisioner_daemons d LEFT JOIN servers s ON s.id = d.server_id WHERE d.id = $1
 `
 
 type GetProvisionerUnseenRow struct {
+	Name          string
+	BuiltIn       bool
 	Online        bool
+	LastSeenAt    *time.Time
 	UnseenSeconds float64
+	SilentSeconds float64
 }
 
-// Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline.
+// Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline. It also tells for how
+// many seconds its newest server has been silent; -1 if that server has no row because it signed off.
 func (q *Queries) GetProvisionerUnseen(ctx context.Context, id uuid.UUID) (GetProvisionerUnseenRow, error) {
 	row := q.db.QueryRow(ctx, getProvisionerUnseen, id)
 	var i GetProvisionerUnseenRow
-	err := row.Scan(&i.Online, &i.UnseenSeconds)
+	err := row.Scan(
+		&i.Name,
+		&i.BuiltIn,
+		&i.Online,
+		&i.LastSeenAt,
+		&i.UnseenSeconds,
+		&i.SilentSeconds,
+	)
 	return i, err
 }
 
@@ -370,6 +384,7 @@ func (q *Queries) OpenProvisioner(ctx context.Context, arg OpenProvisionerParams
 const reconcileProvisioners = `-- name: ReconcileProvisioners :exec
 UPDATE provisioner_daemons SET online = NOT online, last_seen_at = CASE WHEN online THEN now() ELSE last_seen_at END
 WHERE server_id = $1 AND online <> (id = ANY ($2::uuid[]))
+	AND NOT (online AND last_seen_at >= (SELECT s.beat_at FROM servers s WHERE s.id = server_id))
 `
 
 type ReconcileProvisionersParams struct {
@@ -377,7 +392,8 @@ type ReconcileProvisionersParams struct {
 	Connected []uuid.UUID
 }
 
-// Corrects which of a server's daemons are online, after an outage of the database.
+// Corrects which of a server's daemons are online, after an outage of the database. A session that began after the server's heartbeat may be
+// missing from the list.
 func (q *Queries) ReconcileProvisioners(ctx context.Context, arg ReconcileProvisionersParams) error {
 	_, err := q.db.Exec(ctx, reconcileProvisioners, arg.ServerID, arg.Connected)
 	return err

@@ -77,7 +77,7 @@ WITH RECURSIVE sets AS (
 	WHERE j.status = 'pending'
 	ORDER BY heads.jobs, heads.served_at NULLS FIRST, heads.created_at, heads.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
 )
-UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = sqlc.arg(worker_id), epoch = epoch + 1, last_seq = 0
+UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = sqlc.arg(worker_id), epoch = epoch + 1, last_seq = 0, absent_since = NULL
 WHERE id = (SELECT head.id FROM head) RETURNING *;
 
 -- name: RequeueJob :exec
@@ -109,6 +109,16 @@ SELECT * FROM provisioner_jobs WHERE status IN ('running', 'canceling');
 -- name: ListWorkerJobs :many
 -- Lists the jobs that one daemon is running.
 SELECT * FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling');
+
+-- name: ListAbsences :many
+-- Lists the running jobs whose daemon has been offline for a number of seconds, and those that are marked although their daemon is back.
+SELECT sqlc.embed(j), d.name, d.built_in, d.online, d.last_seen_at FROM provisioner_jobs j JOIN provisioner_daemons d ON d.id = j.worker_id
+WHERE j.status IN ('running', 'canceling')
+	AND (j.absent_since IS NOT NULL OR NOT d.online AND d.last_seen_at < now() - make_interval(secs => sqlc.arg(seconds)::float8));
+
+-- name: MarkJobAbsent :exec
+-- Notes since when a locked job's daemon has been offline; NULL when it is back.
+UPDATE provisioner_jobs SET absent_since = $2 WHERE id = $1;
 
 -- name: ListPendingPositions :many
 -- Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which ClaimJob would

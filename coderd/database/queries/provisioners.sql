@@ -23,9 +23,11 @@ RETURNING *;
 UPDATE provisioner_daemons SET online = false, last_seen_at = now() WHERE id = $1 AND server_id = $2 AND last_seen_at = $3;
 
 -- name: ReconcileProvisioners :exec
--- Corrects which of a server's daemons are online, after an outage of the database.
+-- Corrects which of a server's daemons are online, after an outage of the database. A session that began after the server's heartbeat may be
+-- missing from the list.
 UPDATE provisioner_daemons SET online = NOT online, last_seen_at = CASE WHEN online THEN now() ELSE last_seen_at END
-WHERE server_id = $1 AND online <> (id = ANY (sqlc.arg(connected)::uuid[]));
+WHERE server_id = $1 AND online <> (id = ANY (sqlc.arg(connected)::uuid[]))
+	AND NOT (online AND last_seen_at >= (SELECT s.beat_at FROM servers s WHERE s.id = server_id));
 
 -- name: ListServerProvisioners :many
 -- Returns those of the daemons whose newest session is with this server.
@@ -39,8 +41,11 @@ WHERE d.online AND NOT EXISTS (
 );
 
 -- name: GetProvisionerUnseen :one
--- Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline.
-SELECT d.online, extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds
+-- Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline. It also tells for how
+-- many seconds its newest server has been silent; -1 if that server has no row because it signed off.
+SELECT d.name, d.built_in, d.online, d.last_seen_at,
+	extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds,
+	coalesce(extract(epoch FROM now() - s.beat_at), -1)::float8 AS silent_seconds
 FROM provisioner_daemons d LEFT JOIN servers s ON s.id = d.server_id WHERE d.id = $1;
 
 -- name: ListProvisioners :many

@@ -22,7 +22,7 @@ export function ImportResult({ version }: { version: TemplateVersion }) {
     <div className="flex min-w-0 flex-col gap-4">
       {job.error && <Note title="Import failed">{job.error}</Note>}
       {at && <Excerpt file={job.file_id} at={at} />}
-      {job.status === "pending" && job.waiting_reason && (
+      {job.waiting_reason && (
         <Note tone="warn" title={`Waiting: ${job.waiting_reason}`}>
           {job.waiting_remedy}
         </Note>

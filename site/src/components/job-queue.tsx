@@ -103,7 +103,7 @@ function JobStatus({ job: j, error }: { job: ProvisionerJob; error: Error | null
         {j.status}
         {j.status === "pending" && j.queue_position > 0 && ` ${j.queue_position} of ${j.queue_size}`}
       </Badge>
-      {j.status === "pending" && (
+      {(j.status === "pending" || j.waiting_reason) && (
         <span className="block text-[13px] text-warn">
           {j.waiting_reason || "waits for a free provisioner"} {j.waiting_remedy}
         </span>

@@ -54,6 +54,7 @@ export function reasonOf(build: WorkspaceBuild): string {
         ? `position ${build.job.queue_position} of ${build.job.queue_size} in the queue`
         : "waiting for a provisioner")
     );
+  if (build.job.waiting_reason) return build.job.waiting_reason; // its provisioner is offline
   if (build.status === "running") return agentsOf(build).map(agentTrouble).find(Boolean) ?? "";
   return reasons[build.reason] ?? "";
 }

@@ -165,7 +165,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
         <Note title={`${words(w.latest_build.transition)} failed`}>{w.latest_build.job.error}</Note>
       ) : (
         reason &&
-        w.latest_build.status === "pending" && (
+        (w.latest_build.status === "pending" || w.latest_build.job.waiting_reason) && (
           <Note tone="warn" title={`Waiting: ${reason}`}>
             {w.latest_build.job.waiting_remedy}
           </Note>

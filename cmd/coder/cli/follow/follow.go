@@ -219,6 +219,7 @@ func (w Follower) Settle(ctx context.Context, ws sdk.Workspace) (sdk.Workspace, 
 // waitBuild follows a build that this program did not start: ctx does not cancel it, and its failure is not an error.
 func (w Follower) waitBuild(ctx context.Context, ws sdk.Workspace) error {
 	id := ws.LatestBuild.ID
+	fmt.Fprintf(w.Streams.Err, "Waiting for the %s of %s to end first (build %d).\n", ws.LatestBuild.Transition, ws.FullName(), ws.LatestBuild.BuildNumber)
 	p := w.Streams.Progress()
 	_, err := w.watchJob(ctx, Job{
 		What: "the build",

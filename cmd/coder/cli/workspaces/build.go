@@ -45,10 +45,14 @@ func sayWaiting(g *global.Flags, job sdk.ProvisionerJob) {
 	}
 }
 
-// waitingLine returns the reason why a job waits, or "" if it does not wait or the reason is unknown.
+// waitingLine returns the reason why a job waits, for a provisioner or for one that is offline, or "" if it does not wait or the reason is
+// unknown.
 func waitingLine(job sdk.ProvisionerJob) string {
-	if job.Status != sdk.JobPending || job.WaitingReason == "" {
+	if job.WaitingReason == "" || job.Status.Ended() {
 		return ""
+	}
+	if job.Status != sdk.JobPending {
+		return job.Waiting()
 	}
 	return fmt.Sprintf("Queued, position %d of %d: %s", job.QueuePosition, job.QueueSize, job.Waiting())
 }
