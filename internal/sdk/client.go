@@ -167,8 +167,13 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 	return nil
 }
 
-// roundTrip sends one request and turns every answer of 400 and above into a fault. The caller closes the body.
+// roundTrip sends a request and turns every answer of 400 and above into a fault. It repeats reads while a proxy answers that it reached no
+// server. The caller closes the body.
 func (c *Client) roundTrip(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
+	return repeated(ctx, method, func() (*http.Response, error) { return c.once(ctx, method, path, contentType, body) })
+}
+
+func (c *Client) once(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
 	target := c.base.String() + "/api/v2/" + path
 	req, err := http.NewRequestWithContext(ctx, method, target, body)
 	if err != nil {
@@ -214,12 +219,13 @@ func DecodeError(status int, body []byte, server string) *fault.Error {
 		}
 		return f
 	}
-	switch status {
-	case http.StatusBadGateway, http.StatusGatewayTimeout:
-		f.Code = fault.Unavailable
-	}
 	f.Message = fmt.Sprintf("%s answered %d %s", server, status, http.StatusText(status))
 	f.Detail = "the answer is not from codermesh; check the URL and what stands between"
+	switch status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		f.Code, f.Cause = fault.Unavailable, errGateway
+		f.Detail = "a proxy gave this answer: a server behind it has probably just ended: try again, and check the proxy if this goes on"
+	}
 	return f
 }
 

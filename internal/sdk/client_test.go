@@ -47,7 +47,7 @@ func TestErrors(t *testing.T) {
 		{429, `{"message":"slow"}`, fault.Error{Code: fault.RateLimited, Message: "slow"}},
 		{503, `{"message":"later"}`, fault.Error{Code: fault.Unavailable, Message: "later"}},
 		{500, `{"message":"oops","detail":"id 1"}`, fault.Error{Code: fault.Internal, Message: "oops", Detail: "id 1"}},
-		{502, `<html>nginx</html>`, fault.Error{Code: fault.Unavailable, Message: "SERVER answered 502 Bad Gateway",
+		{500, `<html>nginx</html>`, fault.Error{Code: fault.Internal, Message: "SERVER answered 500 Internal Server Error",
 			Detail: "the answer is not from codermesh; check the URL and what stands between"}},
 	} {
 		c := client(t, func(w http.ResponseWriter, _ *http.Request) {
