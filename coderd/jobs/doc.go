@@ -28,9 +28,11 @@
 //
 // Several servers may use one database. Each dispatches to the daemons connected to it (claims skip each other's rows), a
 // cancel reaches the server with the daemon by notification, and a lease is given up only when no server has had its daemon
-// for the grace period. Each server writes a heartbeat every few seconds and corrects what the database says of its daemons; the
+// for the grace period. Each server writes a heartbeat about every second and corrects what the database says of its daemons; the
 // daemons of a server with an old heartbeat are offline. So a flag that an outage kept from being cleared cannot hold a lease
-// forever.
+// forever. A built-in daemon lives in its server's process, so its leases end soon after that server's last heartbeat, and a server
+// that alone has lost the database revokes them before (guard.go). A running job says that its daemon is offline, and a cancel of such
+// a job ends it at once (absence.go).
 //
 // Lock order: Service.mu is held for map operations only; no query, send or handler runs under it.
 package jobs
