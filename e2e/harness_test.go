@@ -301,8 +301,9 @@ type workspaceJSON struct {
 		ID     string `json:"id"`
 		Status string `json:"status"`
 		Job    struct {
-			Status string `json:"status"`
-			Error  string `json:"error"`
+			Status        string `json:"status"`
+			Error         string `json:"error"`
+			WaitingReason string `json:"waiting_reason"`
 		} `json:"job"`
 		Resources []struct {
 			Type   string `json:"type"`
