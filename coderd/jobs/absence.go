@@ -114,8 +114,7 @@ func (s *Service) expectEnd(job dbsqlc.ProvisionerJob, since time.Time) {
 // remaining returns how much longer the lease of a daemon that is offline holds.
 func (s *Service) remaining(job dbsqlc.ProvisionerJob, row dbsqlc.GetProvisionerUnseenRow) time.Duration {
 	unseen, patience := seconds(row.UnseenSeconds), s.patience()
-	silent := row.SilentSeconds < 0 || seconds(row.SilentSeconds) >= s.lost()
-	if row.BuiltIn && silent {
+	if row.BuiltIn && row.Silent {
 		patience, unseen = min(patience, s.opts.BuiltInGrace), min(unseen, s.steadyFor())
 	}
 	if job.Status == statusCanceling {
@@ -158,7 +157,7 @@ func (s *Service) cancelAbsent(ctx context.Context, q *dbsqlc.Queries, job dbsql
 	if err != nil {
 		return false, fmt.Errorf("read provisioner: %w", err)
 	}
-	if unseen := seconds(row.UnseenSeconds); row.Online && unseen < s.lost() || unseen < s.absentAfter() {
+	if row.Online || seconds(row.UnseenSeconds) < s.absentAfter() {
 		return false, nil
 	}
 	job.Status = statusCanceling

@@ -212,3 +212,25 @@ func TestServerThatAloneLostTheDatabase(t *testing.T) {
 	external.raw.event(external.offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s2")}})
 	w.await(external.id, "succeeded")
 }
+
+// TestSlowerHeartbeats checks that the jobs of a server that writes heartbeats less often, as earlier programs do, are not taken for lost.
+func TestSlowerHeartbeats(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, beating)
+	daemon, slow := uuid.New(), uuid.New()
+	w.Exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() - interval '5 seconds')", slow)
+	w.Exec("INSERT INTO provisioner_daemons (id, organization_id, name, online, built_in, server_id, last_seen_at) VALUES ($1, $2, 'slow', true, true, $3, now() - interval '1 hour')",
+		daemon, w.Org, slow)
+	id := w.insert(map[string]string{"pool": "slow"})
+	w.Exec("UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $2, epoch = 1 WHERE id = $1", id, daemon)
+	testwait.Until(t, "this server judges others", w.Counts(1, "SELECT count(*) FROM servers WHERE beat_at > started_at + interval '1 second'"))
+	if !w.online(daemon) || w.reason(id) != "" {
+		t.Errorf("online: %t, reason %q", w.online(daemon), w.reason(id))
+	}
+	if err := w.service.Cancel(t.Context(), id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
+		t.Fatal(err)
+	}
+	if row := w.row(id); row.Status != "canceling" {
+		t.Errorf("the canceled job is %s: %s", row.Status, row.Error)
+	}
+}

@@ -61,7 +61,7 @@ func (s *Service) logHeartbeats(err error) {
 // heartbeat renews this server's row, corrects what the database says of its daemons, and marks those of lost servers as offline.
 func (s *Service) heartbeat(ctx context.Context) error {
 	began := time.Now()
-	if err := s.opts.DB.Heartbeat(ctx, s.id); err != nil {
+	if err := s.opts.DB.Heartbeat(ctx, dbsqlc.HeartbeatParams{ID: s.id, BeatSeconds: s.lost().Seconds()}); err != nil {
 		return fmt.Errorf("store heartbeat: %w", err)
 	}
 	s.beaten(began)
@@ -74,7 +74,7 @@ func (s *Service) heartbeat(ctx context.Context) error {
 		return fmt.Errorf("reconcile provisioners: %w", err)
 	}
 	if s.steadyFor() >= s.lost() { // otherwise the others may have been without the database, too
-		lost, err := s.opts.DB.CloseLostProvisioners(ctx, s.lost().Seconds())
+		lost, err := s.opts.DB.CloseLostProvisioners(ctx)
 		if err != nil {
 			return fmt.Errorf("mark lost provisioners offline: %w", err)
 		}

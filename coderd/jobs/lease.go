@@ -146,10 +146,10 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 // waitOn returns how much longer a daemon's lease holds, 0 when it has ended. A daemon that is connected to another server
 // keeps its lease, and so does one whose server was lost within the grace period: that server may only be slow.
 func (s *Service) waitOn(job dbsqlc.ProvisionerJob, row dbsqlc.GetProvisionerUnseenRow, d deadline) time.Duration {
-	switch online := row.Online && seconds(row.UnseenSeconds) < s.lost(); {
-	case online && d.reason != "":
+	switch {
+	case row.Online && d.reason != "":
 		return retryAfter // it lost its access, and a server is about to end its session
-	case online:
+	case row.Online:
 		return s.patience() // its server still sends heartbeats
 	case d.reason != "":
 		return 0 // it lost its access

@@ -358,6 +358,7 @@ type Server struct {
 	MinLinkVersion int32
 	StateKeys      []string
 	Schema         int64
+	BeatSeconds    float64
 	Links          *int32
 }
 

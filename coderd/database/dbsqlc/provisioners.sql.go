@@ -15,13 +15,13 @@ import (
 const closeLostProvisioners = `-- name: CloseLostProvisioners :execrows
 UPDATE provisioner_daemons d SET online = false, last_seen_at = coalesce((SELECT s.beat_at FROM servers s WHERE s.id = d.server_id), now())
 WHERE d.online AND NOT EXISTS (
-	SELECT FROM servers s WHERE s.id = d.server_id AND s.beat_at > now() - make_interval(secs => $1::float8)
+	SELECT FROM servers s WHERE s.id = d.server_id AND s.beat_at > now() - make_interval(secs => s.beat_seconds)
 )
 `
 
 // Marks the daemons of servers without a recent heartbeat as offline since the last one, and returns how many there were.
-func (q *Queries) CloseLostProvisioners(ctx context.Context, lifeSeconds float64) (int64, error) {
-	result, err := q.db.Exec(ctx, closeLostProvisioners, lifeSeconds)
+func (q *Queries) CloseLostProvisioners(ctx context.Context) (int64, error) {
+	result, err := q.db.Exec(ctx, closeLostProvisioners)
 	if err != nil {
 		return 0, err
 	}
@@ -129,44 +129,50 @@ func (q *Queries) GetProvisionerKeyBySecret(ctx context.Context, secretHash []by
 }
 
 const getProvisionerUnseen = `-- name: GetProvisionerUnseen :one
-SELECT d.name, d.built_in, d.online, d.last_seen_at,
-	extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds,
-	coalesce(extract(epoch FROM now() - s.beat_at), -1)::float8 AS silent_seconds
+SELECT d.name, d.built_in, d.last_seen_at,
+	coalesce(d.online AND s.beat_at > now() - make_interval(secs => s.beat_seconds), false)::boolean AS online,
+	coalesce(s.beat_at < now() - make_interval(secs => s.beat_seconds), true)::boolean AS silent,
+	extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds
 FROM provisioner_daemons d LEFT JOIN servers s ON s.id = d.server_id WHERE d.id = $1
 `
 
 type GetProvisionerUnseenRow struct {
 	Name          string
 	BuiltIn       bool
-	Online        bool
 	LastSeenAt    *time.Time
+	Online        bool
+	Silent        bool
 	UnseenSeconds float64
-	SilentSeconds float64
 }
 
-// Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline. It also tells for how
-// many seconds its newest server has been silent; -1 if that server has no row because it signed off.
+// Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline. It is online if that
+// heartbeat is recent, too; its server is silent if it is not, or if the server signed off.
 func (q *Queries) GetProvisionerUnseen(ctx context.Context, id uuid.UUID) (GetProvisionerUnseenRow, error) {
 	row := q.db.QueryRow(ctx, getProvisionerUnseen, id)
 	var i GetProvisionerUnseenRow
 	err := row.Scan(
 		&i.Name,
 		&i.BuiltIn,
-		&i.Online,
 		&i.LastSeenAt,
+		&i.Online,
+		&i.Silent,
 		&i.UnseenSeconds,
-		&i.SilentSeconds,
 	)
 	return i, err
 }
 
 const heartbeat = `-- name: Heartbeat :exec
-INSERT INTO servers (id) VALUES ($1) ON CONFLICT (id) DO UPDATE SET beat_at = now()
+INSERT INTO servers (id, beat_seconds) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET beat_at = now(), beat_seconds = excluded.beat_seconds
 `
 
-// Records a server's heartbeat.
-func (q *Queries) Heartbeat(ctx context.Context, id uuid.UUID) error {
-	_, err := q.db.Exec(ctx, heartbeat, id)
+type HeartbeatParams struct {
+	ID          uuid.UUID
+	BeatSeconds float64
+}
+
+// Records a server's heartbeat, and for how long its provisioners count as online after it.
+func (q *Queries) Heartbeat(ctx context.Context, arg HeartbeatParams) error {
+	_, err := q.db.Exec(ctx, heartbeat, arg.ID, arg.BeatSeconds)
 	return err
 }
 

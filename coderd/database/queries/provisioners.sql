@@ -1,6 +1,6 @@
 -- name: Heartbeat :exec
--- Records a server's heartbeat.
-INSERT INTO servers (id) VALUES ($1) ON CONFLICT (id) DO UPDATE SET beat_at = now();
+-- Records a server's heartbeat, and for how long its provisioners count as online after it.
+INSERT INTO servers (id, beat_seconds) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET beat_at = now(), beat_seconds = excluded.beat_seconds;
 
 -- name: DeleteServer :exec
 -- Removes a server that stops in order: its daemons' sessions have ended.
@@ -37,15 +37,16 @@ SELECT id FROM provisioner_daemons WHERE server_id = $1 AND id = ANY (sqlc.arg(i
 -- Marks the daemons of servers without a recent heartbeat as offline since the last one, and returns how many there were.
 UPDATE provisioner_daemons d SET online = false, last_seen_at = coalesce((SELECT s.beat_at FROM servers s WHERE s.id = d.server_id), now())
 WHERE d.online AND NOT EXISTS (
-	SELECT FROM servers s WHERE s.id = d.server_id AND s.beat_at > now() - make_interval(secs => sqlc.arg(life_seconds)::float8)
+	SELECT FROM servers s WHERE s.id = d.server_id AND s.beat_at > now() - make_interval(secs => s.beat_seconds)
 );
 
 -- name: GetProvisionerUnseen :one
--- Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline. It also tells for how
--- many seconds its newest server has been silent; -1 if that server has no row because it signed off.
-SELECT d.name, d.built_in, d.online, d.last_seen_at,
-	extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds,
-	coalesce(extract(epoch FROM now() - s.beat_at), -1)::float8 AS silent_seconds
+-- Returns for how many seconds a daemon has not been seen: since its server's last heartbeat, or since it went offline. It is online if that
+-- heartbeat is recent, too; its server is silent if it is not, or if the server signed off.
+SELECT d.name, d.built_in, d.last_seen_at,
+	coalesce(d.online AND s.beat_at > now() - make_interval(secs => s.beat_seconds), false)::boolean AS online,
+	coalesce(s.beat_at < now() - make_interval(secs => s.beat_seconds), true)::boolean AS silent,
+	extract(epoch FROM now() - coalesce(CASE WHEN d.online THEN s.beat_at END, d.last_seen_at, d.created_at))::float8 AS unseen_seconds
 FROM provisioner_daemons d LEFT JOIN servers s ON s.id = d.server_id WHERE d.id = $1;
 
 -- name: ListProvisioners :many
