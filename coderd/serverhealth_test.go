@@ -242,6 +242,7 @@ func TestEitherServerDials(t *testing.T) {
 // gone.
 func TestCutOffServer(t *testing.T) {
 	t.Parallel()
+	defer http.DefaultClient.CloseIdleConnections()
 	m := coderdtest.Start(t)
 	status := func() int {
 		r, err := http.Get(m.URL.JoinPath("healthz").String())

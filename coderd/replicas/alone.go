@@ -17,7 +17,6 @@ const aloneAfter = 15 * time.Second
 
 // alone is whether this server is cut off from the others. look sets it, on one goroutine.
 type alone struct {
-	links *int32    // what this server's row says
 	since time.Time // when the last link was seen to be missing; zero while there is one, and by the clock of this process
 	at    time.Time // the same by the database's clock, from the heartbeats
 	cut   atomic.Bool
