@@ -62,6 +62,7 @@ func TestAmbiguousBodies(t *testing.T) {
 	for _, body := range []string{
 		`{"userName":"ann@example.com","USERNAME":"olga@example.com"}`, `{"userName":"ann@example.com","active":true,"Active":false}`,
 		`{"userName":"ann@example.com","active":true,"active":false}`,
+		`{"userName":"ann@example.com"`, `{"userName":"ann@example.com"} {"active":false}`, // one that was cut, and two
 	} {
 		p.want(400, "PUT", "Users/"+ann, body)
 		p.want(400, "POST", "Users", strings.Replace(body, "ann@", "new@", 1))

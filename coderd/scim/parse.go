@@ -212,7 +212,7 @@ func parsePatch(data []byte) ([]operation, error) {
 // there are the same one, and of two values for it the sender may have meant either.
 func readObject(data []byte) (map[string]json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
-	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+	if start, err := d.Token(); err != nil || start != json.Delim('{') || !json.Valid(data) {
 		return nil, nil //nolint:nilerr // the caller says what it wanted
 	}
 	out, seen := map[string]json.RawMessage{}, map[string]bool{}
