@@ -100,20 +100,27 @@ func setAfterwards(cfg *pgx.ConnConfig) {
 // checkPooler returns a fault if a pooler gives the session of conn to other clients between its statements: locks and notifications, which
 // belong to sessions, would get lost. A pooler that is busy with other clients may hide that.
 func (s Source) checkPooler(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig) error {
+	session, err := backendPID(ctx, conn)
+	if err != nil || session == conn.PgConn().PID() { // PostgreSQL gave the number at the start: there is no pooler
+		return err
+	}
 	other, err := s.connect(ctx, cfg)
 	if err != nil {
 		return translate(ctx, err)
 	}
 	defer other.Close(context.WithoutCancel(ctx))
-	var pids [2]int
-	for i, c := range []*pgx.Conn{conn, other} {
-		if err := c.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pids[i]); err != nil {
-			return fmt.Errorf("ask PostgreSQL for a session's number: %w", translate(ctx, err))
-		}
-	}
-	if pids[0] != pids[1] {
-		return nil
+	shared, err := backendPID(ctx, other)
+	if err != nil || shared != session {
+		return err
 	}
 	return fault.New(fault.Invalid, "The pooler at %s does not keep sessions, which the server's locks and notifications require.", place(cfg)).
 		WithDetail("For PgBouncer, set pool_mode = session for this database, or name PostgreSQL itself in the PostgreSQL URL.")
+}
+
+// backendPID asks for the process of PostgreSQL that answers, without a prepared statement, which belongs to a session too.
+func backendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid); err != nil {
+		return 0, fmt.Errorf("ask PostgreSQL for its process: %w", translate(ctx, err))
+	}
+	return pid, nil
 }

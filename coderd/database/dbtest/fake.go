@@ -85,6 +85,7 @@ func answerAsOldPostgres(conn net.Conn) {
 	var parameters []uint32              // types of the parsed query's parameters
 	backend.Send(&pgproto3.AuthenticationOk{})
 	backend.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: "9.6.24"})
+	backend.Send(&pgproto3.BackendKeyData{ProcessID: 90624}) // which is what it answers when asked
 	backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
 	for backend.Flush() == nil {
 		message, err := backend.Receive()
