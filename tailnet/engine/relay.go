@@ -31,7 +31,7 @@ const (
 
 	// The first of several attempts to succeed replaces a connection. Attempts start renewGap apart: the kernel retransmits
 	// the first packet of an attempt only after a second, so an attempt that started just before the network came back
-	// would take that long. See queued for attempts that have reached a server.
+	// would take that long.
 	renewGap   = 100 * time.Millisecond
 	renewTries = 10                           // after each call to renew
 	maxTries   = int(relayTimeout / renewGap) // at a time: one may start every renewGap, however long each takes
@@ -480,7 +480,7 @@ func (c *relayConn) ended() bool {
 }
 
 // connect establishes a connection: the first to succeed of one attempt, tries additional ones, and renewTries more
-// whenever renew is called. It returns an error when all of them have failed. While a server has an attempt in its queue, others wait.
+// whenever renew is called. It returns an error when all of them have failed.
 func (l *relayLink) connect(tries int) (*relayConn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -492,11 +492,10 @@ func (l *relayLink) connect(tries int) (*relayConn, error) {
 	results := make(chan result)
 	hello := make(chan struct{}, 1)
 	open := 0
-	var queued queued
 	attempt := func() {
 		open++
 		l.running.Go(func() {
-			c, err := queued.attempt(ctx, func(ctx context.Context) (*relayConn, error) { return l.attempt(ctx, hello) })
+			c, err := l.attempt(ctx, hello)
 			select {
 			case results <- result{c, err}:
 			case <-ctx.Done():
@@ -519,7 +518,7 @@ func (l *relayLink) connect(tries int) (*relayConn, error) {
 		case <-l.renewal:
 			tries = renewTries
 		case <-gap.C:
-			if tries > 0 && open < maxTries && queued.mayTry(time.Now()) {
+			if tries > 0 && open < maxTries {
 				attempt()
 			}
 			tries = max(tries-1, 0)

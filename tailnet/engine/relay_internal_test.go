@@ -3,17 +3,13 @@ package engine
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -295,88 +291,5 @@ func TestCoalescer(t *testing.T) {
 		t.Error("the end of the connection is not reported")
 	}
 	for range wrote {
-	}
-}
-
-// TestQueuedAttempt checks that a node does not burden a relay that has its connection but does not answer yet, however often the node looks
-// for a better one.
-func TestQueuedAttempt(t *testing.T) {
-	t.Parallel()
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	upgrades := make(chan time.Time, 100)
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := busy.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer conn.Close()
-				if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil && r.Header.Get("Upgrade") != "" {
-					upgrades <- time.Now()
-				}
-				_, _ = io.Copy(io.Discard, conn) // until the node gives up
-			})
-		}
-	})
-	t.Cleanup(serving.Wait)
-	t.Cleanup(func() { busy.Close() })
-	e := newEngine(t, nil) // closed before the server is waited for
-	begin := time.Now()    // before the connection, after which the next attempt must wait
-	e.SetRelays([]Relay{{Region: 1, Code: "busy", Name: "Busy", URL: &url.URL{Scheme: "http", Host: busy.Addr().String()}}}, 1)
-	<-upgrades
-	e.link(1).renew()
-	if gap := (<-upgrades).Sub(begin); gap < queuedTime {
-		t.Errorf("another attempt after %s, want at least %s", gap, queuedTime)
-	}
-}
-
-// TestQueued checks that attempts beside one that has reached a server become rarer, and that one that has not does not hold others up.
-func TestQueued(t *testing.T) {
-	t.Parallel()
-	relay, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer relay.Close()
-	var q queued
-	reached, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = q.attempt(t.Context(), func(ctx context.Context) (*relayConn, error) {
-			if !q.mayTry(time.Now()) {
-				t.Error("an attempt that has reached no server holds others up")
-			}
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", relay.Addr().String())
-			if err != nil {
-				t.Error(err)
-				return nil, err
-			}
-			close(reached)
-			<-release
-			return nil, conn.Close()
-		})
-	}()
-	<-reached
-	now := q.since
-	for _, c := range []struct {
-		after time.Duration // the last attempt
-		want  bool
-	}{{0, false}, {queuedTime - 1, false}, {queuedTime, true}, {queuedTime, false}, {2 * queuedTime, true}, {3 * queuedTime, false}, {4 * queuedTime, true}} {
-		if got := q.mayTry(now.Add(c.after)); got != c.want {
-			t.Errorf("%s after the last attempt: got %t, want %t", c.after, got, c.want)
-		}
-		if c.want {
-			now = now.Add(c.after)
-		}
-	}
-	close(release)
-	<-done
-	if !q.mayTry(now) {
-		t.Error("an attempt that has ended holds others up")
 	}
 }
