@@ -84,7 +84,7 @@ func TestPackUnpack(t *testing.T) {
 	if err := errors.Join(os.Remove(filepath.Join(dir, "gone")), os.Symlink("loop", filepath.Join(dir, "loop"))); err != nil {
 		t.Fatal(err)
 	}
-	err := pack(io.Discard, dir)
+	err = pack(io.Discard, dir)
 	if hint, hinted := exit.Hint(err); fault.CodeOf(err) != fault.Invalid || hinted {
 		t.Errorf("a link whose target is not known to be missing: got %v, try %q", err, hint)
 	}
