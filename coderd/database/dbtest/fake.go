@@ -85,7 +85,7 @@ func answerAsOldPostgres(conn net.Conn) {
 	var parameters []uint32              // types of the parsed query's parameters
 	backend.Send(&pgproto3.AuthenticationOk{})
 	backend.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: "9.6.24"})
-	backend.Send(&pgproto3.BackendKeyData{ProcessID: 90624}) // which is what it answers when asked
+	backend.Send(&pgproto3.BackendKeyData{ProcessID: 90624, SecretKey: make([]byte, 4)}) // which is what it answers when asked
 	backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
 	for backend.Flush() == nil {
 		message, err := backend.Receive()
@@ -108,6 +108,9 @@ func answerAsOldPostgres(conn net.Conn) {
 			}
 			backend.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{column}})
 		case *pgproto3.Bind:
+			if len(m.ResultFormatCodes) == 0 || m.ResultFormatCodes[0] == pgtype.TextFormatCode {
+				value = []byte("90624")
+			}
 			backend.Send(&pgproto3.BindComplete{})
 		case *pgproto3.Execute:
 			backend.Send(&pgproto3.DataRow{Values: [][]byte{value}})
