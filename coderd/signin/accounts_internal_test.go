@@ -9,7 +9,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// TestLookAlikeAddresses: a database whose locale folds the letters of all alphabets finds kim's account for the address of somebody else.
+// TestLookAlikeAddresses: a database whose locale folds the letters of all alphabets finds kim's account for the address of another person.
 func TestLookAlikeAddresses(t *testing.T) {
 	t.Parallel()
 	kim := dbsqlc.User{Email: "Kim@corp.example", LoginType: string(sdk.LoginOIDC)}

@@ -22,7 +22,7 @@ func repository(t *testing.T) string {
 	for name, text := range map[string]string{
 		"LICENSE": "license", "packaging/codermesh.service": "unit", "packaging/codermesh-provisionerd.service": "unit",
 		"packaging/codermesh-provisionerd-rootless.service": "unit",
-		"packaging/server.env": "settings", "packaging/provisionerd.env": "settings",
+		"packaging/server.env":                              "settings", "packaging/provisionerd.env": "settings",
 		"site/package-lock.json": `{"packages": {
 			"": {"version": "1"}, "node_modules/react": {"version": "19.0.0", "license": "MIT"},
 			"node_modules/@a/b/node_modules/@c/d": {"version": "2.0.0"}, "node_modules/vite": {"version": "7.0.0", "dev": true}}}`,
