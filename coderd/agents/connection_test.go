@@ -191,7 +191,7 @@ func TestAgentsOfOtherServers(t *testing.T) {
 	lost := uuid.New()
 	w.store(w.BuildRow(w.WorkspaceRow("bob", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(lost))
 	alive, killed := uuid.New(), uuid.New()
-	w.Exec("INSERT INTO servers (id) VALUES ($1)", alive)
+	w.Exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() + interval '1 day')", alive)
 	w.Exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() - interval '1 minute')", killed)
 	for id, server := range map[uuid.UUID]uuid.UUID{stays: alive, lost: killed} {
 		opts := w.opts

@@ -22,7 +22,7 @@ func TestUsageAtOtherServers(t *testing.T) {
 	start := func() *agents.Service {
 		opts := w.opts
 		opts.ServerID, opts.UsageInterval = uuid.New(), 20*time.Millisecond
-		w.Exec("INSERT INTO servers (id) VALUES ($1)", opts.ServerID)
+		w.Exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() + interval '1 day')", opts.ServerID)
 		s := agents.New(opts)
 		t.Cleanup(s.Stop)
 		s.Start()

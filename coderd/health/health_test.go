@@ -68,7 +68,7 @@ func daemon(s *coderdtest.Server, name, version string) {
 func (w *world) proxy(name, version string, connected bool) {
 	w.T.Helper()
 	server := uuid.New()
-	w.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version) VALUES ($1, $2, 'v0.1.0', 1, 1)`, server, "http://127.0.0.1:1/"+name)
+	w.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, beat_at) VALUES ($1, $2, 'v0.1.0', 1, 1, now() + interval '1 day')`, server, "http://127.0.0.1:1/"+name)
 	w.Exec(`INSERT INTO workspace_proxies (id, name, token_hash, version, seen_at) VALUES ($1, $2, $3, $4, now())`, uuid.New(), name, []byte(name), version)
 	if connected {
 		w.Exec(`UPDATE workspace_proxies SET server_id = $1, connection_id = $2 WHERE name = $3`, server, uuid.New(), name)

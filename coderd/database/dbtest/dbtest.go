@@ -101,8 +101,8 @@ func SkewedURL(t testing.TB, interval string) string {
 func NewerServerURL(t testing.TB) string {
 	t.Helper()
 	url := URL(t)
-	if err := run(t.Context(), url, `INSERT INTO servers (id, url, version, link_version, min_link_version, state_keys, schema)
-		VALUES (gen_random_uuid(), 'http://192.0.2.1:3000', 'v9.0.0', 999, 999, '{}', 0)`); err != nil {
+	if err := run(t.Context(), url, `INSERT INTO servers (id, url, version, link_version, min_link_version, state_keys, schema, beat_at)
+		VALUES (gen_random_uuid(), 'http://192.0.2.1:3000', 'v9.0.0', 999, 999, '{}', 0, now() + interval '1 day')`); err != nil {
 		t.Fatalf("add a server to the test database: %v", err)
 	}
 	return url
