@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/tailnet"
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
 )
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 
 func timeout(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testwait.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -43,8 +44,7 @@ func exchange(t *testing.T, c net.Conn, size int) {
 	sent := bytes.Repeat([]byte("mesh"), size/4)
 	go c.Write(sent)
 	got := make([]byte, len(sent))
-	c.SetReadDeadline(time.Now().Add(30 * time.Second))
-	if n, err := io.ReadFull(c, got); err != nil {
+	if n, err := testwait.ReadFull(c, got); err != nil {
 		// Where every goroutine waits shows whether packets are lost or an end is stuck.
 		if err := pprof.Lookup("goroutine").WriteTo(t.Output(), 1); err != nil {
 			t.Log(err)
@@ -463,10 +463,10 @@ func TestCloseAfterManyConnections(t *testing.T) {
 	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
 	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
 	tailnettest.Echo(t, b, 7)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	for i := range 600 {
+		ctx, cancel := context.WithTimeout(t.Context(), testwait.Patience) // for one: how long all take depends on the machine
 		conn, err := a.Dial(ctx, "tcp", netip.AddrPortFrom(b.Addr(), 7))
+		cancel()
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}

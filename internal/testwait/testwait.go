@@ -4,6 +4,7 @@ package testwait
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,29 @@ func For[T any](t testing.TB, what string, signal <-chan T) T {
 		t.Fatalf("still not after %s: %s", Patience, what)
 		panic("unreachable")
 	}
+}
+
+// Reader is the part of a net.Conn that ReadFull needs.
+type Reader interface {
+	io.Reader
+	SetReadDeadline(time.Time) error
+}
+
+// ReadFull fills buf from a connection. It waits for the next bytes, not for all of them: how long many bytes take depends on the machine. It
+// returns how many it has read, with the error that ended it, which is os.ErrDeadlineExceeded after Patience without a byte.
+func ReadFull(conn Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		if err := conn.SetReadDeadline(time.Now().Add(Patience)); err != nil {
+			return n, err
+		}
+		var more int
+		more, err = conn.Read(buf[n:])
+		n += more
+	}
+	if n == len(buf) {
+		err = nil
+	}
+	return n, err
 }
 
 // Until returns when check does not fail any more. Its last error is the state that is printed. Use it for what gives no signal: another process, a

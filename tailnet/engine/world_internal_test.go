@@ -145,7 +145,6 @@ func exchange(t testing.TB, a, b *Engine, size int) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
 	sent := make([]byte, size)
 	for i := range sent {
 		sent[i] = byte(i * 7)
@@ -154,8 +153,11 @@ func exchange(t testing.TB, a, b *Engine, size int) {
 		c.Write(sent)
 		c.CloseWrite()
 	}()
-	got, err := io.ReadAll(c)
-	if err != nil || string(got) != string(sent) {
-		t.Fatalf("got %d bytes back, %v; want %d", len(got), err, size)
+	got := make([]byte, size)
+	if n, err := testwait.ReadFull(c, got); err != nil || string(got) != string(sent) {
+		t.Fatalf("got %d bytes back, %v; want %d", n, err, size)
+	}
+	if n, err := testwait.ReadFull(c, got[:1]); n != 0 || err != io.EOF {
+		t.Fatalf("after the echo: read %d bytes, %v", n, err)
 	}
 }

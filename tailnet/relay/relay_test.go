@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"tailscale.com/net/stun"
 
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/tailnet"
 	"github.com/codermesh/codermesh/tailnet/relay"
 	"github.com/codermesh/codermesh/tailnet/tailnettest"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func timeout(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testwait.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
