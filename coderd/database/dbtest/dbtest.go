@@ -39,16 +39,18 @@ const template = "migrated"
 var (
 	server  = sync.OnceValues(start)
 	counter atomic.Int64
-	// cloning serializes the creation of clones: PostgreSQL refuses to copy a template that is being copied.
-	cloning sync.Mutex
 )
 
-// process is the test server: the folder of its socket, how it copies databases fastest, and the standard input of the shell that runs
-// it, which closes when this process ends.
+// process is the test server: the folder of its socket, how it copies databases fastest, and the shell that runs it, which ends the server
+// when its standard input closes: when this process ends.
 type process struct {
 	socket   string
 	strategy string
 	stdin    *os.File
+	cmd      *exec.Cmd
+
+	mu    sync.Mutex
+	admin *pgx.Conn // makes and drops databases: a connection of its own for each takes as long as the work
 }
 
 // New returns an empty database with the whole schema, for this test alone. It is dropped when the test ends.
@@ -115,15 +117,12 @@ func create(t testing.TB, from string) string {
 		t.Fatalf("start PostgreSQL for tests: %v", err)
 	}
 	name := fmt.Sprintf("test_%d", counter.Add(1))
-	cloning.Lock()
-	err = admin(t.Context(), pg.socket, "CREATE DATABASE "+name+" TEMPLATE "+from+pg.strategy)
-	cloning.Unlock()
-	if err != nil {
+	if err := pg.do(t.Context(), "CREATE DATABASE "+name+" TEMPLATE "+from+pg.strategy); err != nil {
 		t.Fatalf("create test database: %v", err)
 	}
 	t.Cleanup(func() {
 		// The test's own context has already ended.
-		if err := admin(context.Background(), pg.socket, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+		if err := pg.do(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Errorf("drop test database: %v", err)
 		}
 	})
@@ -136,8 +135,21 @@ func address(socket, name string) string {
 	return u.String()
 }
 
-func admin(ctx context.Context, socket, sql string) error {
-	return run(ctx, address(socket, "postgres"), sql)
+// do runs a statement that makes or drops a database, one at a time: PostgreSQL refuses to copy a template that is being copied.
+func (p *process) do(ctx context.Context, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.admin == nil || p.admin.IsClosed() { // such as after a test whose context ended meanwhile
+		conn, err := pgx.Connect(ctx, address(p.socket, "postgres"))
+		if err != nil {
+			return err
+		}
+		p.admin = conn
+	}
+	_, err := p.admin.Exec(ctx, sql)
+	return err
 }
 
 func run(ctx context.Context, url, sql string) error {
@@ -162,82 +174,96 @@ func memoryFolder() string {
 	return folder
 }
 
-// watch runs the server until this process ends. $1 is its folder; the remaining arguments are the server's command.
+// watch runs the server until this process closes its standard input, or has ended: with a checkpoint if the line "stop" comes before, which keeps the
+// folder, and otherwise at once. $1 is its folder; the remaining arguments are the server's command.
 const watch = `
 dir=$1; shift
 "$@" </dev/null &
 pg=$!
-cat >/dev/null
+if read -r stop; then
+	kill -INT "$pg"
+	wait "$pg"
+	exit
+fi
 kill -QUIT "$pg"
 wait "$pg"
 rm -rf -- "$dir"
 `
 
-// start runs a server and prepares the template.
-func start() (pg process, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
+// start runs a server on a prepared folder.
+func start() (*process, error) {
 	memory := memoryFolder()
 	// The path must be short enough for the socket's address; a test's own folder has a long name.
 	parent, err := os.MkdirTemp(memory, "pgtest-")
 	if err != nil {
-		return pg, err
+		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
 	install, err := embedded.Find(ctx, parent, "")
 	if err != nil {
-		return pg, err
+		return nil, err
 	}
 	data := parent + "-data" // a sibling, so that its owner can remove it entirely
 	if err := os.Remove(parent); err != nil {
-		return pg, err
-	}
-	if err := install.InitDB(ctx, data, "", false); err != nil {
-		return pg, err
+		return nil, err
 	}
 	settings := []string{"max_connections=400", "wal_init_zero=off", "wal_recycle=off"}
 	if memory != "" {
 		settings = append(settings, "shared_buffers=64MB") // the files are as fast, and need no second copy
-		if install.Major >= 15 {
-			pg.strategy = " STRATEGY FILE_COPY" // on a disk, slower than the default
-		}
 	}
-	cmd, closeAfter, err := install.Command(data, append(settings, embedded.Volatile...)...)
+	settings = append(settings, embedded.Volatile...)
+	if err := provide(install, data, settings); err != nil {
+		return nil, err
+	}
+	pg, err := launch(install, data, settings)
 	if err != nil {
-		return pg, err
+		return nil, err
+	}
+	if memory != "" && install.Major >= 15 {
+		pg.strategy = " STRATEGY FILE_COPY" // on a disk, slower than the default
+	}
+	return pg, nil
+}
+
+// launch runs a server on a folder, and returns when it is ready.
+func launch(install embedded.Install, data string, settings []string) (*process, error) {
+	cmd, closeAfter, err := install.Command(data, settings...)
+	if err != nil {
+		return nil, err
 	}
 	defer closeAfter()
 	cmd.Args = append([]string{"sh", "-c", watch, "sh", data}, cmd.Args...)
 	if cmd.Path, err = exec.LookPath("sh"); err != nil {
-		return pg, err
+		return nil, err
 	}
 	stdin, writer, err := os.Pipe()
 	if err != nil {
-		return pg, err
+		return nil, err
 	}
 	log, err := os.Create(filepath.Join(data, "log"))
 	if err != nil {
-		return pg, err
+		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, log, log
 	err = cmd.Start()
 	stdin.Close()
 	log.Close()
 	if err != nil {
-		return pg, err
+		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
 	if err := awaitReady(ctx, data); err != nil {
-		return pg, err
+		return nil, err
 	}
-	if err := admin(ctx, data, "CREATE DATABASE "+template+" TEMPLATE template0"); err != nil {
-		return pg, fmt.Errorf("create template: %w", err)
-	}
-	db, err := database.Open(ctx, address(data, template), slog.New(slog.DiscardHandler))
-	if err != nil {
-		return pg, err
-	}
-	db.Close()
-	pg.socket, pg.stdin = data, writer
-	return pg, nil
+	return &process{socket: data, stdin: writer, cmd: cmd}, nil
+}
+
+// end stops the server and waits for its end. The folder stays.
+func (p *process) end() error {
+	_, err := p.stdin.WriteString("stop\n")
+	return errors.Join(err, p.stdin.Close(), p.cmd.Wait())
 }
 
 func awaitReady(ctx context.Context, data string) error {
