@@ -162,7 +162,7 @@ func (d *deployment) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 func (d *deployment) commandAs(ctx context.Context, user string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, coder, args...)
+	cmd := exec.CommandContext(ctx, programFor(args), args...)
 	cmd.Env, cmd.Dir = d.env(user), d.dir
 	cmd.WaitDelay = 5 * time.Second
 	return cmd

@@ -273,7 +273,7 @@ func (l *lab) workspace(name, host string) {
 
 // coder returns a command that runs the command line on a host.
 func (l *lab) coder(ctx context.Context, host string, args ...string) *exec.Cmd {
-	return l.program(ctx, host, coder, args...)
+	return l.program(ctx, host, programFor(args), args...)
 }
 
 // program is coder for one of the two programs.
