@@ -17,15 +17,16 @@ const (
 )
 
 // sized returns the settings that depend on the machine's memory: small below 4 GiB, where the server runs on a laptop or a
-// small virtual machine, and otherwise a sixteenth of the memory for PostgreSQL's own cache. A memory of 0 is unknown, and
-// counts as small.
+// small virtual machine, and otherwise a sixty-fourth of the memory for PostgreSQL's own cache. The kernel
+// caches the same files, and each start and stop of PostgreSQL visits all of its cache's bookkeeping: for a sixteenth that
+// took a tenth of a server's start. A memory of 0 is unknown, and counts as small.
 func sized(memory uint64) []string {
 	if memory < 4*gibibyte {
 		return []string{"shared_buffers=32MB", "max_connections=40", "max_wal_size=256MB", "autovacuum_max_workers=1"}
 	}
 	megabytes := func(bytes uint64) string { return fmt.Sprintf("%dMB", bytes/mebibyte) }
 	return []string{
-		"shared_buffers=" + megabytes(min(memory/16, 4*gibibyte)),
+		"shared_buffers=" + megabytes(min(max(memory/64, gibibyte/4), 4*gibibyte)),
 		"effective_cache_size=" + megabytes(memory/4),
 		"maintenance_work_mem=" + megabytes(min(memory/64, gibibyte)),
 		"work_mem=8MB", "max_connections=100", "max_wal_size=1GB", "autovacuum_max_workers=3",

@@ -16,7 +16,8 @@ func TestSettingsFollowMemory(t *testing.T) {
 		{0, []string{"shared_buffers=32MB", "max_connections=40"}},
 		{2 * gibibyte, []string{"shared_buffers=32MB", "max_connections=40"}},
 		{4 * gibibyte, []string{"shared_buffers=256MB", "max_connections=100", "effective_cache_size=1024MB"}},
-		{64 * gibibyte, []string{"shared_buffers=4096MB", "maintenance_work_mem=1024MB"}},
+		{24 * gibibyte, []string{"shared_buffers=384MB", "maintenance_work_mem=384MB"}},
+		{64 * gibibyte, []string{"shared_buffers=1024MB", "maintenance_work_mem=1024MB"}},
 		{1024 * gibibyte, []string{"shared_buffers=4096MB", "maintenance_work_mem=1024MB"}},
 	} {
 		got := sized(tt.memory)
