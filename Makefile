@@ -9,7 +9,10 @@ GO      ?= go
 VERSION ?= $(file < VERSION)
 # Compile results do not depend on the clone's folder: a new clone finds those of another in Go's cache.
 export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
-LDFLAGS := -s -w -X github.com/codermesh/codermesh/internal/buildinfo.version=$(VERSION)
+BUILDINFO := github.com/codermesh/codermesh/internal/buildinfo
+# RELEASED is set in a release only: other builds append their commit to the version. Go notes it in clones, but not in worktrees.
+HEAD      = $(shell git describe --always --exclude='*' --abbrev=40 --dirty=.dirty 2>/dev/null)
+LDFLAGS   = -s -w -X $(BUILDINFO).version=$(VERSION)$(if $(RELEASED), -X $(BUILDINFO).released=yes, -X $(BUILDINFO).head=$(HEAD))
 TOOL    := $(GO) tool -modfile=tools/go.mod
 # Without cgo, as the programs are built: tests and linters take what `make build` compiled.
 LINT    := CGO_ENABLED=0 $(GO) tool -modfile=tools/lint/go.mod golangci-lint
@@ -133,6 +136,7 @@ test-installs:
 	if [ "$$(id -u)" = 0 ]; then scripts/test-image; else echo "the images are not tested: that requires root"; fi
 
 release: export GOTOOLCHAIN := $(RELEASE_GO)
+release: export RELEASED := yes
 release: ## make a release for all platforms in build/release: archives, packages, checksums, SBOM, release notes
 	@command -v npm >/dev/null || { echo "a release contains the dashboard: install npm" >&2; exit 1; }
 	$(VULN) -standard ./...
@@ -145,6 +149,9 @@ release: ## make a release for all platforms in build/release: archives, package
 		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/full/coder-$$target ./cmd/coder
 		pack build/full/coder-$$target $${target#*-} build/release
 	done
+	if [ -e build/full/coder-$(HOST) ]; then
+		build/full/coder-$(HOST) version | grep -qF 'coder $(VERSION) ' || { echo "the programs do not have exactly the version $(VERSION)" >&2; exit 1; }
+	fi
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run -C tools/release . -version $(NUMBER) -root ../.. -full ../../build/full -cli ../../build/slim -out ../../build/release $(SIGN)
 
 release-key: ## make the key that signs releases: RELEASE_KEY, the file to write, and RELEASE_PASSWORD_FILE, which holds its password

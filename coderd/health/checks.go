@@ -7,10 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -81,7 +83,7 @@ func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
 	if err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != "OK" {
 		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s answers with status %d and is not this server.", u, resp.StatusCode), remedy)
 	}
-	if got := resp.Header.Get("X-Coder-Build-Version"); got != buildinfo.Version() {
+	if got := resp.Header.Get("X-Coder-Build-Version"); got != buildinfo.Version() && !s.runs(ctx, got) {
 		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s is another server with version %q.", u, got), remedy)
 	}
 	section.Message = fmt.Sprintf("The server is reachable at %s.", u)
@@ -95,6 +97,37 @@ func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
 	}
 	return section
 }
+
+// runs reports whether a server of this deployment runs a version, as some do while they are upgraded one by one.
+func (s *Service) runs(ctx context.Context, version string) bool {
+	rows, err := s.opts.DB.ListServers(ctx, database.ServerLifetime.Seconds())
+	return err == nil && slices.ContainsFunc(rows, func(row dbsqlc.ListServersRow) bool { return row.Version == version })
+}
+
+// others are the programs of a kind whose version differs from this server's.
+type others struct {
+	names    sdk.List[string] // with their versions
+	remedies []string         // distinct
+}
+
+// add adds a program, unless its version is this server's.
+func (o *others) add(name, version string) {
+	words, remedy := buildinfo.Difference(version, "them")
+	if words == "" {
+		return
+	}
+	o.names = append(o.names, fmt.Sprintf("%s (%s, %s)", name, version, words))
+	if !slices.Contains(o.remedies, remedy) {
+		o.remedies = append(o.remedies, remedy)
+	}
+}
+
+// message says which programs differ from this server, and how.
+func (o *others) message(kind string) string {
+	return fmt.Sprintf("%s with another version than this server's %s are connected: %s.", kind, buildinfo.Version(), strings.Join(o.names, ", "))
+}
+
+func (o *others) remedy() string { return strings.Join(o.remedies, " ") }
 
 // cause returns the last part of a chain of errors, which is the part that an operator can act on.
 func cause(err error) string {
@@ -133,17 +166,15 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	if err != nil {
 		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Jobs cannot be counted: the database does not answer.", "See the section on the database.")
 	}
-	online, others := 0, []string{}
+	online, differ := 0, others{names: sdk.List[string]{}}
 	for _, d := range daemons {
 		if !d.Online {
 			continue
 		}
 		online++
-		if d.Version != buildinfo.Version() {
-			others = append(others, d.Name+" ("+d.Version+")")
-		}
+		differ.add(d.Name, d.Version)
 	}
-	section.Details = sdk.Map[any]{"online": online, "other_versions": others, "jobs_waiting": waiting.Waiting, "oldest_waits_seconds": int(waiting.OldestSeconds)}
+	section.Details = sdk.Map[any]{"online": online, "other_versions": differ.names, "jobs_waiting": waiting.Waiting, "oldest_waits_seconds": int(waiting.OldestSeconds)}
 	section.Message = fmt.Sprintf("Provisioners connected: %d. Jobs waiting: %d.", online, waiting.Waiting)
 	switch {
 	case online == 0:
@@ -152,9 +183,8 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	case time.Duration(waiting.OldestSeconds*float64(time.Second)) > waitsLong:
 		return bad(section, sdk.HealthWarning, CodeJobsWaiting, fmt.Sprintf("Jobs waiting: %d, the oldest for %s.", waiting.Waiting, time.Duration(waiting.OldestSeconds)*time.Second),
 			"The list of jobs shows what each one waits for. Start more provisioners, or provisioners with the missing tags.")
-	case len(others) > 0:
-		return bad(section, sdk.HealthWarning, CodeProvisionersVersion, "Provisioners with another version are connected: "+strings.Join(others, ", ")+".",
-			"Upgrade them to "+buildinfo.Version()+".")
+	case len(differ.names) > 0:
+		return bad(section, sdk.HealthWarning, CodeProvisionersVersion, differ.message("Provisioners"), differ.remedy())
 	case len(s.opts.Concerns) > 0:
 		return bad(section, sdk.HealthWarning, CodeTemplatesUnconfined, "Built-in provisioners cannot fully confine templates: "+strings.Join(s.opts.Concerns, "; ")+".",
 			"Install bubblewrap on the server's machine and restart the server. See docs/provisioners.md.")
@@ -169,7 +199,7 @@ func (s *Service) regions(ctx context.Context) sdk.HealthSection {
 	if err != nil {
 		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Region proxies cannot be listed: the database does not answer.", "See the section on the database.")
 	}
-	connected, unreachable, fresh, others := 0, []string{}, []string{}, []string{}
+	connected, unreachable, fresh, differ := 0, []string{}, []string{}, others{names: sdk.List[string]{}}
 	for _, row := range rows {
 		p := row.WorkspaceProxy
 		switch {
@@ -179,12 +209,10 @@ func (s *Service) regions(ctx context.Context) sdk.HealthSection {
 			unreachable = append(unreachable, p.Name)
 		default:
 			connected++
-			if p.Version != buildinfo.Version() {
-				others = append(others, p.Name+" ("+p.Version+")")
-			}
+			differ.add(p.Name, p.Version)
 		}
 	}
-	section.Details = sdk.Map[any]{"connected": connected, "unreachable": unreachable, "never_connected": fresh, "other_versions": others}
+	section.Details = sdk.Map[any]{"connected": connected, "unreachable": unreachable, "never_connected": fresh, "other_versions": differ.names}
 	section.Message = fmt.Sprintf("Region proxies connected: %d.", connected)
 	switch {
 	case len(rows) == 0:
@@ -192,9 +220,8 @@ func (s *Service) regions(ctx context.Context) sdk.HealthSection {
 	case len(unreachable) > 0:
 		return bad(section, sdk.HealthWarning, CodeRegionUnreachable, "Region proxies are not connected: "+strings.Join(unreachable, ", ")+". Nodes use other relays.",
 			"Start them again, and check that they reach the server and that the server reaches their access URLs. Delete those that are no longer used: coder wsproxy delete NAME.")
-	case len(others) > 0:
-		return bad(section, sdk.HealthWarning, CodeRegionVersion, "Region proxies with another version are connected: "+strings.Join(others, ", ")+".",
-			"Upgrade them to "+buildinfo.Version()+".")
+	case len(differ.names) > 0:
+		return bad(section, sdk.HealthWarning, CodeRegionVersion, differ.message("Region proxies"), differ.remedy())
 	}
 	return section
 }

@@ -177,6 +177,15 @@ func TestFindings(t *testing.T) {
 				return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "OK") })
 			}
 		}},
+		{"the address of a server that is upgraded first", "access_url", health.CodeAccessURLLoopback, sdk.HealthWarning, func(w *world) {
+			w.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, beat_at) VALUES ($1, 'http://127.0.0.1:1', 'v2.31.10002+codermesh', 1, 1, now() + interval '1 day')`, uuid.New())
+			w.wrap = func(http.Handler) http.Handler {
+				return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+					rw.Header().Set("X-Coder-Build-Version", "v2.31.10002+codermesh")
+					io.WriteString(rw, "OK")
+				})
+			}
+		}},
 		{"nothing listens at the address", "access_url", health.CodeAccessURLUnreachable, sdk.HealthError, func(w *world) { w.url.Host = "127.0.0.1:1" }},
 		{"an address for this machine only", "access_url", health.CodeAccessURLLoopback, sdk.HealthWarning, func(*world) {}},
 	} {
@@ -188,6 +197,38 @@ func TestFindings(t *testing.T) {
 				t.Errorf("section %+v, want %s %s", got, c.severity, c.code)
 			}
 		})
+	}
+}
+
+// TestVersionsAreExplained checks that findings about versions say how they differ, also by commit alone, and what to do.
+func TestVersionsAreExplained(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	own := buildinfo.Version()
+	for name, version := range map[string]string{"old": "v0.1.0", "new": "v99.0.0+codermesh", "same": own, "fix": own + ".g0123456789ab"} {
+		daemon(w.Server, name, version)
+		w.proxy(name, version, true)
+	}
+	for name, code := range map[string]string{"provisioners": health.CodeProvisionersVersion, "workspace_proxy": health.CodeRegionVersion} {
+		section := w.section(t, name)
+		if section.Code != code {
+			t.Fatalf("section %+v", section)
+		}
+		for _, want := range []string{
+			"this server's " + own, "old (v0.1.0, an earlier version)", "new (v99.0.0+codermesh, a later version)", "fix (" + own + ".g0123456789ab, another build of the same version)",
+		} {
+			if !strings.Contains(section.Message, want) {
+				t.Errorf("%s: %q does not say %q", name, section.Message, want)
+			}
+		}
+		for _, want := range []string{"Upgrade them to " + own + ".", "Upgrade this server to v99.0.0+codermesh.", "either install " + own + " there or " + own + ".g0123456789ab here."} {
+			if !strings.Contains(section.Remedy, want) {
+				t.Errorf("%s: the remedy %q does not say %q", name, section.Remedy, want)
+			}
+		}
+		if others, ok := section.Details["other_versions"].(sdk.List[string]); !ok || len(others) != 3 {
+			t.Errorf("%s: details %+v", name, section.Details)
+		}
 	}
 }
 

@@ -321,9 +321,10 @@ func findings(all []*asked) {
 	mixed := slices.ContainsFunc(all, func(a *asked) bool { return a.alive && a.Version != buildinfo.Version() })
 	young := slices.ContainsFunc(all, func(a *asked) bool { return a.alive && a.age < mixedFor })
 	for _, a := range all {
-		if mixed && !young && a.alive && a.Version != buildinfo.Version() {
-			a.warn(sdk.HealthWarning, CodeServerVersion, fmt.Sprintf("Server %s has run version %s beside %s for more than an hour.", a.Name, a.Version, buildinfo.Version()),
-				"Finish the upgrade: run the same version on all servers.")
+		if words, remedy := buildinfo.Difference(a.Version, "server "+a.Name); words != "" && mixed && !young && a.alive {
+			a.warn(sdk.HealthWarning, CodeServerVersion,
+				fmt.Sprintf("Server %s has run version %s, %s, beside this server's %s for more than an hour.", a.Name, a.Version, words, buildinfo.Version()),
+				"Finish the upgrade. "+remedy)
 		}
 	}
 }
@@ -348,7 +349,7 @@ func (a *asked) own() sdk.List[sdk.ServerFinding] {
 	case errors.Is(a.err, errOther):
 		a.warn(sdk.HealthError, CodeServerOther, fmt.Sprintf("The replica URL %s of server %s leads to another server.", a.ReplicaURL, a.ID),
 			"Set each server's --replica-url to a URL that leads to that server alone, not to a load balancer.")
-	case a.Version != buildinfo.Version(): // it may not know the question
+	case buildinfo.Compare(a.Version, buildinfo.Version()) < 0: // it may not know the question
 	default:
 		a.warn(sdk.HealthError, CodeServerUnreachable, fmt.Sprintf("Server %s does not answer at its replica URL %s: %s.", a.Name, a.ReplicaURL, cause(a.err)),
 			"Set that server's --replica-url to a URL at which the other servers reach it, and open its port between the servers.")

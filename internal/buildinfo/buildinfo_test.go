@@ -2,6 +2,8 @@ package buildinfo_test
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -37,5 +39,39 @@ func TestVersion(t *testing.T) {
 	}
 	if patches["VERSION"] <= patches["source"] {
 		t.Errorf("a release (%d) ranks below a build without one (%d)", patches["VERSION"], patches["source"])
+	}
+}
+
+// TestLinkedVersion builds a program with the linker flags of the Makefile: a release's has the version in VERSION, another one's names its
+// commit in addition.
+func TestLinkedVersion(t *testing.T) {
+	t.Parallel()
+	next, err := os.ReadFile("../../VERSION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := strings.TrimSpace(string(next))
+	between := release
+	if head, err := exec.CommandContext(t.Context(), "git", "rev-parse", "HEAD").Output(); err == nil { // not an archive of the sources
+		between += ".g" + string(head[:12])
+	}
+	for released, want := range map[string]string{"": between, "yes": release} {
+		const rule = `ldflags: ; @printf "%s" "$(LDFLAGS)"`
+		flags, err := exec.CommandContext(t.Context(), "make", "-s", "--no-print-directory", "-C", "../..", "--eval", rule, "ldflags", "RELEASED="+released).Output()
+		if err != nil {
+			t.Fatalf("ask the Makefile: %v", err)
+		}
+		program := filepath.Join(t.TempDir(), "version")
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags", string(flags), "-o", program, "./testdata/version")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build: %v\n%s", err, out)
+		}
+		got, err := exec.CommandContext(t.Context(), program).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.TrimSuffix(string(got), ".dirty") != want {
+			t.Errorf("RELEASED=%q: the program is %s, want %s", released, got, want)
+		}
 	}
 }

@@ -199,6 +199,9 @@ func (x *examination) checkVersion(ctx context.Context) finding {
 	if global.Release(info.Version) != global.Release(buildinfo.Version()) {
 		return warn("install the server's: "+x.server.JoinPath("bin").String(), "the server is %s, this program %s", info.Version, buildinfo.Version())
 	}
+	if words, _ := buildinfo.Difference(info.Version, ""); words != "" {
+		return pass("%s; the server has %s, %s", buildinfo.Version(), info.Version, words)
+	}
 	return pass("%s", buildinfo.Version())
 }
 

@@ -269,7 +269,7 @@ func (g *Flags) WarnVersion() {
 		server, own, g.made.URL())
 }
 
-// Release returns a version's first two numbers.
+// Release returns a version's first two numbers. Clients and servers with the same ones work together without a warning.
 func Release(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")

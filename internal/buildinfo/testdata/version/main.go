@@ -1,0 +1,10 @@
+// Package main is a program that prints its version.
+package main
+
+import (
+	"fmt"
+
+	"github.com/codermesh/codermesh/internal/buildinfo"
+)
+
+func main() { fmt.Print(buildinfo.Version()) }
