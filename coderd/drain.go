@@ -43,6 +43,11 @@ func (s *Server) drain(ctx context.Context) error {
 		s.log.Info("draining", "duration", s.opts.DrainDelay)
 		noticed.Go(func() { _ = backoff.Sleep(ctx, s.opts.DrainDelay, nil) }) // an early end of ctx is no reason to wait
 	}
+	if end, bounded := ctx.Deadline(); bounded && len(s.builtIn) > 0 {
+		if err := s.Jobs.Stopping(ctx, end); err != nil {
+			s.log.Warn("cannot tell who waits for builds that the server is stopping", "err", err)
+		}
+	}
 	err := s.stopBuiltIn(ctx)
 	noticed.Wait()
 	if !others {

@@ -24,6 +24,10 @@ func (s *Service) dispatch() {
 	// A job that is not taken at once gets a line in its log that explains why.
 	explain := time.NewTimer(explainAfter)
 	defer explain.Stop()
+	moves := time.NewTimer(placesEvery)
+	moves.Stop()
+	defer moves.Stop()
+	moving := false // the timer of moves runs
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -34,6 +38,15 @@ func (s *Service) dispatch() {
 				continue
 			}
 			explain.Reset(explainAfter + 20*time.Millisecond)
+			if !moving {
+				moving = true
+				moves.Reset(placesEvery)
+			}
+		case <-moves.C:
+			moving = false
+			if err := s.explainMoves(); err != nil && s.ctx.Err() == nil {
+				s.log.Warn("cannot log places of waiting jobs", "err", err)
+			}
 		case <-explain.C:
 			if err := s.explainWaiting(); err != nil && s.ctx.Err() == nil {
 				s.log.Warn("cannot log reasons of waiting jobs", "err", err)
@@ -41,30 +54,6 @@ func (s *Service) dispatch() {
 			}
 		}
 	}
-}
-
-// explainWaiting writes the first line into the logs of jobs that have waited for a moment.
-func (s *Service) explainWaiting() error {
-	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
-	defer cancel()
-	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		rows, err := q.LockSilentJobs(ctx, explainAfter.Seconds())
-		if err != nil || len(rows) == 0 {
-			return err
-		}
-		shown, err := s.show(ctx, q, rows)
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			reason := cmp.Or(shown[row.ID].WaitingReason, "Waiting for a provisioner.")
-			if err := s.say(ctx, q, row, provisionerpb.LogLevel_LOG_LEVEL_INFO, "Queued", reason); err != nil {
-				return err
-			}
-		}
-		// Servers that looked for a job meanwhile have skipped these, because they were locked.
-		return q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelQueue, Payload: ""})
-	})
 }
 
 // Warn adds a warning of the server's own to a job's log, in the caller's transaction.

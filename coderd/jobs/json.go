@@ -105,6 +105,9 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc
 				j.WaitingRemedy = s.absenceRemedy(daemons.builtIn[*row.WorkerID])
 			}
 		}
+		if row.InterruptedAt != nil && row.Status == statusRunning {
+			j.WaitingReason, j.WaitingRemedy = stoppingServer(j.WorkerName, *row.InterruptedAt, time.Now())
+		}
 		if row.Status == statusPending {
 			j.WaitingReason = waitingReason(tags, daemons.online, daemons.offline, j.QueuePosition)
 			j.WaitingRemedy = waitingRemedy(tags, daemons.online)
@@ -156,7 +159,7 @@ func (s *Service) fleet(ctx context.Context, q *dbsqlc.Queries, organization uui
 			f.offline = append(f.offline, candidate{name: row.Name, tags: tags, seen: row.LastSeenAt})
 			continue
 		}
-		f.online = append(f.online, candidate{name: row.Name, tags: tags, busy: s.busy(row.ID)})
+		f.online = append(f.online, candidate{id: row.ID, name: row.Name, tags: tags, busy: s.busy(row.ID)})
 	}
 	return f, nil
 }

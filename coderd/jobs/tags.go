@@ -38,8 +38,9 @@ func (d Daemon) keyName() string {
 	return sdk.KeyPSK
 }
 
-// candidate holds what waitingReason needs to know about a daemon.
+// candidate holds what waitingReason and paces need to know about a daemon.
 type candidate struct {
+	id   uuid.UUID // of a daemon that is online
 	name string
 	tags map[string]string
 	busy bool

@@ -96,8 +96,8 @@ WITH RECURSIVE sets AS (
 	WHERE j.status = 'pending'
 	ORDER BY heads.jobs, heads.served_at NULLS FIRST, heads.created_at, heads.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
 )
-UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $1, epoch = epoch + 1, last_seq = 0, absent_since = NULL
-WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since
+UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $1, epoch = epoch + 1, last_seq = 0, absent_since = NULL, interrupted_at = NULL
+WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at
 `
 
 type ClaimJobParams struct {
@@ -147,6 +147,8 @@ func (q *Queries) ClaimJob(ctx context.Context, arg ClaimJobParams) (Provisioner
 		&i.LogsRemovedAt,
 		&i.TraceParent,
 		&i.AbsentSince,
+		&i.ToldPlace,
+		&i.InterruptedAt,
 	)
 	return i, err
 }
@@ -226,7 +228,7 @@ func (q *Queries) GetFileSHA256(ctx context.Context, id uuid.UUID) (string, erro
 }
 
 const getJob = `-- name: GetJob :one
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE id = $1
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs WHERE id = $1
 `
 
 func (q *Queries) GetJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, error) {
@@ -256,6 +258,8 @@ func (q *Queries) GetJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, err
 		&i.LogsRemovedAt,
 		&i.TraceParent,
 		&i.AbsentSince,
+		&i.ToldPlace,
+		&i.InterruptedAt,
 	)
 	return i, err
 }
@@ -294,9 +298,28 @@ func (q *Queries) GetStatePiece(ctx context.Context, arg GetStatePieceParams) ([
 	return data, err
 }
 
+const getUsualJobSeconds = `-- name: GetUsualJobSeconds :one
+SELECT coalesce(avg(extract(epoch FROM last.completed_at - last.started_at)), 0)::float8 AS seconds FROM (
+	SELECT j.started_at, j.completed_at, j.status, j.tags FROM provisioner_jobs j WHERE j.organization_id = $1 ORDER BY j.created_at DESC LIMIT 200
+) last WHERE last.status = 'succeeded' AND last.tags = $2::jsonb AND last.started_at IS NOT NULL
+`
+
+type GetUsualJobSecondsParams struct {
+	OrganizationID uuid.UUID
+	Tags           []byte
+}
+
+// Returns how long the last jobs of an organization with the same tags ran on average, in seconds; 0 if none has succeeded.
+func (q *Queries) GetUsualJobSeconds(ctx context.Context, arg GetUsualJobSecondsParams) (float64, error) {
+	row := q.db.QueryRow(ctx, getUsualJobSeconds, arg.OrganizationID, arg.Tags)
+	var seconds float64
+	err := row.Scan(&seconds)
+	return seconds, err
+}
+
 const insertJob = `-- name: InsertJob :one
 INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, input, tags, priority, trace_parent)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at
 `
 
 type InsertJobParams struct {
@@ -348,6 +371,8 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (Provision
 		&i.LogsRemovedAt,
 		&i.TraceParent,
 		&i.AbsentSince,
+		&i.ToldPlace,
+		&i.InterruptedAt,
 	)
 	return i, err
 }
@@ -402,7 +427,7 @@ func (q *Queries) InsertStatePiece(ctx context.Context, arg InsertStatePiecePara
 }
 
 const listAbsences = `-- name: ListAbsences :many
-SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at, j.trace_parent, j.absent_since, d.name, d.built_in, d.online, d.last_seen_at FROM provisioner_jobs j JOIN provisioner_daemons d ON d.id = j.worker_id
+SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at, j.trace_parent, j.absent_since, j.told_place, j.interrupted_at, d.name, d.built_in, d.online, d.last_seen_at FROM provisioner_jobs j JOIN provisioner_daemons d ON d.id = j.worker_id
 WHERE j.status IN ('running', 'canceling')
 	AND (j.absent_since IS NOT NULL OR NOT d.online AND d.last_seen_at < now() - make_interval(secs => $1::float8))
 `
@@ -449,6 +474,8 @@ func (q *Queries) ListAbsences(ctx context.Context, seconds float64) ([]ListAbse
 			&i.ProvisionerJob.LogsRemovedAt,
 			&i.ProvisionerJob.TraceParent,
 			&i.ProvisionerJob.AbsentSince,
+			&i.ProvisionerJob.ToldPlace,
+			&i.ProvisionerJob.InterruptedAt,
 			&i.Name,
 			&i.BuiltIn,
 			&i.Online,
@@ -599,7 +626,7 @@ func (q *Queries) ListJobMetadata(ctx context.Context, ids []uuid.UUID) ([]ListJ
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs
 WHERE organization_id = $1 AND (cardinality($2::text[]) = 0 OR status = ANY ($2::text[]))
 	AND (cardinality($3::uuid[]) = 0 OR id = ANY ($3::uuid[])) AND tags @> $4::jsonb
 	AND ($5::uuid IS NULL OR initiator_id = $5)
@@ -656,6 +683,8 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 			&i.LogsRemovedAt,
 			&i.TraceParent,
 			&i.AbsentSince,
+			&i.ToldPlace,
+			&i.InterruptedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -668,7 +697,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 }
 
 const listJobsByID = `-- name: ListJobsByID :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest($1::uuid[])))
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest($1::uuid[])))
 `
 
 // Here and below, a subquery unnests the ids: PostgreSQL would plan anew for each array, which costs more than the query.
@@ -705,6 +734,8 @@ func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]Provisio
 			&i.LogsRemovedAt,
 			&i.TraceParent,
 			&i.AbsentSince,
+			&i.ToldPlace,
+			&i.InterruptedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -717,7 +748,7 @@ func (q *Queries) ListJobsByID(ctx context.Context, ids []uuid.UUID) ([]Provisio
 }
 
 const listLastJobs = `-- name: ListLastJobs :many
-SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at, j.trace_parent, j.absent_since FROM unnest($1::uuid[]) worker(id) CROSS JOIN LATERAL (
+SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at, j.trace_parent, j.absent_since, j.told_place, j.interrupted_at FROM unnest($1::uuid[]) worker(id) CROSS JOIN LATERAL (
 	SELECT l.id FROM provisioner_jobs l WHERE l.worker_id = worker.id AND l.completed_at IS NOT NULL ORDER BY l.completed_at DESC LIMIT 1
 ) last JOIN provisioner_jobs j ON j.id = last.id
 `
@@ -756,6 +787,8 @@ func (q *Queries) ListLastJobs(ctx context.Context, workerIds []uuid.UUID) ([]Pr
 			&i.LogsRemovedAt,
 			&i.TraceParent,
 			&i.AbsentSince,
+			&i.ToldPlace,
+			&i.InterruptedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -768,7 +801,7 @@ func (q *Queries) ListLastJobs(ctx context.Context, workerIds []uuid.UUID) ([]Pr
 }
 
 const listLeasedJobs = `-- name: ListLeasedJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE status IN ('running', 'canceling')
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs WHERE status IN ('running', 'canceling')
 `
 
 // Lists the jobs that daemons are running.
@@ -805,6 +838,8 @@ func (q *Queries) ListLeasedJobs(ctx context.Context) ([]ProvisionerJob, error) 
 			&i.LogsRemovedAt,
 			&i.TraceParent,
 			&i.AbsentSince,
+			&i.ToldPlace,
+			&i.InterruptedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -888,8 +923,38 @@ func (q *Queries) ListStatePieces(ctx context.Context, jobID uuid.UUID) ([]ListS
 	return items, nil
 }
 
+const listToldPlaces = `-- name: ListToldPlaces :many
+SELECT id, told_place FROM provisioner_jobs WHERE status = 'pending' AND told_place > 1 ORDER BY created_at LIMIT 1000
+`
+
+type ListToldPlacesRow struct {
+	ID        uuid.UUID
+	ToldPlace int32
+}
+
+// Lists the waiting jobs whose log names a place in the queue behind others, oldest first.
+func (q *Queries) ListToldPlaces(ctx context.Context) ([]ListToldPlacesRow, error) {
+	rows, err := q.db.Query(ctx, listToldPlaces)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListToldPlacesRow{}
+	for rows.Next() {
+		var i ListToldPlacesRow
+		if err := rows.Scan(&i.ID, &i.ToldPlace); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listWorkerJobs = `-- name: ListWorkerJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs WHERE worker_id = $1 AND status IN ('running', 'canceling')
 `
 
 // Lists the jobs that one daemon is running.
@@ -926,6 +991,8 @@ func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]Pr
 			&i.LogsRemovedAt,
 			&i.TraceParent,
 			&i.AbsentSince,
+			&i.ToldPlace,
+			&i.InterruptedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -937,8 +1004,38 @@ func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]Pr
 	return items, nil
 }
 
+const listWorkerLoads = `-- name: ListWorkerLoads :many
+SELECT worker_id::uuid AS worker_id, count(*) AS jobs FROM provisioner_jobs WHERE worker_id IS NOT NULL AND status IN ('running', 'canceling') GROUP BY worker_id
+`
+
+type ListWorkerLoadsRow struct {
+	WorkerID uuid.UUID
+	Jobs     int64
+}
+
+// Returns how many jobs each daemon runs. Daemons that run none are missing.
+func (q *Queries) ListWorkerLoads(ctx context.Context) ([]ListWorkerLoadsRow, error) {
+	rows, err := q.db.Query(ctx, listWorkerLoads)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListWorkerLoadsRow{}
+	for rows.Next() {
+		var i ListWorkerLoadsRow
+		if err := rows.Scan(&i.WorkerID, &i.Jobs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockJob = `-- name: LockJob :one
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE id = $1 FOR UPDATE
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs WHERE id = $1 FOR UPDATE
 `
 
 // Locks a job, for a transaction that changes it.
@@ -969,12 +1066,14 @@ func (q *Queries) LockJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, er
 		&i.LogsRemovedAt,
 		&i.TraceParent,
 		&i.AbsentSince,
+		&i.ToldPlace,
+		&i.InterruptedAt,
 	)
 	return i, err
 }
 
 const lockSilentJobs = `-- name: LockSilentJobs :many
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => $1::float8)
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => $1::float8)
 ORDER BY created_at LIMIT 100 FOR UPDATE SKIP LOCKED
 `
 
@@ -1012,6 +1111,59 @@ func (q *Queries) LockSilentJobs(ctx context.Context, seconds float64) ([]Provis
 			&i.LogsRemovedAt,
 			&i.TraceParent,
 			&i.AbsentSince,
+			&i.ToldPlace,
+			&i.InterruptedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockWaitingJobs = `-- name: LockWaitingJobs :many
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest($1::uuid[]))) AND status = 'pending' ORDER BY created_at FOR UPDATE SKIP LOCKED
+`
+
+// Locks those of some jobs that wait.
+func (q *Queries) LockWaitingJobs(ctx context.Context, ids []uuid.UUID) ([]ProvisionerJob, error) {
+	rows, err := q.db.Query(ctx, lockWaitingJobs, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ProvisionerJob{}
+	for rows.Next() {
+		var i ProvisionerJob
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrganizationID,
+			&i.InitiatorID,
+			&i.Kind,
+			&i.FileID,
+			&i.Input,
+			&i.Tags,
+			&i.Priority,
+			&i.Status,
+			&i.Error,
+			&i.ErrorCode,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.CanceledAt,
+			&i.CompletedAt,
+			&i.WorkerID,
+			&i.Epoch,
+			&i.LastSeq,
+			&i.LogLength,
+			&i.LogOverflowed,
+			&i.LogsRemovedAt,
+			&i.TraceParent,
+			&i.AbsentSince,
+			&i.ToldPlace,
+			&i.InterruptedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -1038,6 +1190,22 @@ func (q *Queries) MarkJobAbsent(ctx context.Context, arg MarkJobAbsentParams) er
 	return err
 }
 
+const markJobsStopping = `-- name: MarkJobsStopping :exec
+UPDATE provisioner_jobs j SET interrupted_at = $1::timestamptz FROM provisioner_daemons d
+WHERE d.server_id = $2::uuid AND d.built_in AND j.worker_id = d.id AND j.status IN ('running', 'canceling')
+`
+
+type MarkJobsStoppingParams struct {
+	At       time.Time
+	ServerID uuid.UUID
+}
+
+// Notes when the jobs that a server's own provisioners run are interrupted, because the server is stopping.
+func (q *Queries) MarkJobsStopping(ctx context.Context, arg MarkJobsStoppingParams) error {
+	_, err := q.db.Exec(ctx, markJobsStopping, arg.At, arg.ServerID)
+	return err
+}
+
 const requeueJob = `-- name: RequeueJob :exec
 UPDATE provisioner_jobs SET status = 'pending', worker_id = NULL, started_at = NULL
 WHERE id = $1 AND epoch = $2 AND status = 'running'
@@ -1051,6 +1219,21 @@ type RequeueJobParams struct {
 // Requeues a job that its daemon did not accept. The epoch keeps its new value.
 func (q *Queries) RequeueJob(ctx context.Context, arg RequeueJobParams) error {
 	_, err := q.db.Exec(ctx, requeueJob, arg.ID, arg.Epoch)
+	return err
+}
+
+const setToldPlace = `-- name: SetToldPlace :exec
+UPDATE provisioner_jobs SET told_place = $2 WHERE id = $1
+`
+
+type SetToldPlaceParams struct {
+	ID        uuid.UUID
+	ToldPlace int32
+}
+
+// Notes the place in the queue that a locked job's log names.
+func (q *Queries) SetToldPlace(ctx context.Context, arg SetToldPlaceParams) error {
+	_, err := q.db.Exec(ctx, setToldPlace, arg.ID, arg.ToldPlace)
 	return err
 }
 

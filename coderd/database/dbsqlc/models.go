@@ -284,6 +284,8 @@ type ProvisionerJob struct {
 	LogsRemovedAt  *time.Time
 	TraceParent    string
 	AbsentSince    *time.Time
+	ToldPlace      int32
+	InterruptedAt  *time.Time
 }
 
 type ProvisionerJobChange struct {

@@ -269,7 +269,7 @@ func (q *Queries) GetTemplateFile(ctx context.Context, id uuid.UUID) (GetTemplat
 }
 
 const getTemplateJob = `-- name: GetTemplateJob :one
-SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since FROM provisioner_jobs WHERE id = $1 AND kind = $2
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs WHERE id = $1 AND kind = $2
 `
 
 type GetTemplateJobParams struct {
@@ -305,6 +305,8 @@ func (q *Queries) GetTemplateJob(ctx context.Context, arg GetTemplateJobParams) 
 		&i.LogsRemovedAt,
 		&i.TraceParent,
 		&i.AbsentSince,
+		&i.ToldPlace,
+		&i.InterruptedAt,
 	)
 	return i, err
 }

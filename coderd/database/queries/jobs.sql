@@ -77,7 +77,7 @@ WITH RECURSIVE sets AS (
 	WHERE j.status = 'pending'
 	ORDER BY heads.jobs, heads.served_at NULLS FIRST, heads.created_at, heads.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
 )
-UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = sqlc.arg(worker_id), epoch = epoch + 1, last_seq = 0, absent_since = NULL
+UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = sqlc.arg(worker_id), epoch = epoch + 1, last_seq = 0, absent_since = NULL, interrupted_at = NULL
 WHERE id = (SELECT head.id FROM head) RETURNING *;
 
 -- name: RequeueJob :exec
@@ -120,6 +120,11 @@ WHERE j.status IN ('running', 'canceling')
 -- Notes since when a locked job's daemon has been offline; NULL when it is back.
 UPDATE provisioner_jobs SET absent_since = $2 WHERE id = $1;
 
+-- name: MarkJobsStopping :exec
+-- Notes when the jobs that a server's own provisioners run are interrupted, because the server is stopping.
+UPDATE provisioner_jobs j SET interrupted_at = sqlc.arg(at)::timestamptz FROM provisioner_daemons d
+WHERE d.server_id = sqlc.arg(server_id)::uuid AND d.built_in AND j.worker_id = d.id AND j.status IN ('running', 'canceling');
+
 -- name: ListPendingPositions :many
 -- Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which ClaimJob would
 -- lease them if all jobs took the same time.
@@ -160,6 +165,28 @@ SELECT j.* FROM unnest(sqlc.arg(worker_ids)::uuid[]) worker(id) CROSS JOIN LATER
 -- Locks the jobs that have waited for a while and whose log does not contain the reason yet.
 SELECT * FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => sqlc.arg(seconds)::float8)
 ORDER BY created_at LIMIT 100 FOR UPDATE SKIP LOCKED;
+
+-- name: ListToldPlaces :many
+-- Lists the waiting jobs whose log names a place in the queue behind others, oldest first.
+SELECT id, told_place FROM provisioner_jobs WHERE status = 'pending' AND told_place > 1 ORDER BY created_at LIMIT 1000;
+
+-- name: LockWaitingJobs :many
+-- Locks those of some jobs that wait.
+SELECT * FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest(sqlc.arg(ids)::uuid[]))) AND status = 'pending' ORDER BY created_at FOR UPDATE SKIP LOCKED;
+
+-- name: SetToldPlace :exec
+-- Notes the place in the queue that a locked job's log names.
+UPDATE provisioner_jobs SET told_place = $2 WHERE id = $1;
+
+-- name: ListWorkerLoads :many
+-- Returns how many jobs each daemon runs. Daemons that run none are missing.
+SELECT worker_id::uuid AS worker_id, count(*) AS jobs FROM provisioner_jobs WHERE worker_id IS NOT NULL AND status IN ('running', 'canceling') GROUP BY worker_id;
+
+-- name: GetUsualJobSeconds :one
+-- Returns how long the last jobs of an organization with the same tags ran on average, in seconds; 0 if none has succeeded.
+SELECT coalesce(avg(extract(epoch FROM last.completed_at - last.started_at)), 0)::float8 AS seconds FROM (
+	SELECT j.started_at, j.completed_at, j.status, j.tags FROM provisioner_jobs j WHERE j.organization_id = $1 ORDER BY j.created_at DESC LIMIT 200
+) last WHERE last.status = 'succeeded' AND last.tags = sqlc.arg(tags)::jsonb AND last.started_at IS NOT NULL;
 
 -- name: GetSourceChunk :one
 -- Returns a piece of a job's source archive from a byte on, where the first byte is 1; empty after the end.
