@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
@@ -76,9 +77,9 @@ type lease struct {
 	dropped  int // number of lines dropped
 }
 
-func newLease(key leaseKey, offer *provisionerpb.Offer, disk *journal, log *slog.Logger, wake func()) *lease {
+func newLease(key leaseKey, offer *provisionerpb.Offer, file *journal, log *slog.Logger, wake func()) *lease {
 	return &lease{
-		key: key, offer: offer, log: log.With("job", key.job), wake: wake, disk: disk, broken: disk == nil,
+		key: key, offer: offer, log: log.With("job", key.job), wake: wake, disk: file, broken: file == nil,
 		pieceBytes: defaultPieceBytes,
 		stop:       make(chan struct{}), force: make(chan struct{}), dirty: notify.NewWake(), memory: map[uint64]*provisionerpb.Event{},
 	}
@@ -141,8 +142,7 @@ func (l *lease) Change(change *provisionerpb.Change) {
 	l.writing.Lock()
 	if !l.broken {
 		if _, err := l.disk.append(kindChange, change, false); err != nil {
-			l.log.Warn("journal not writable, keeping the rest of this job in memory", "err", err)
-			l.broken = true
+			l.leaveDisk(err)
 		}
 	}
 	l.writing.Unlock()
@@ -244,8 +244,8 @@ func (l *lease) appendLocked(event *provisionerpb.Event, sync bool) {
 	if !inMemory {
 		var err error
 		if at, err = l.disk.append(kindEvent, event, sync); err != nil {
-			l.log.Warn("journal not writable, keeping the rest of this job in memory", "err", err)
-			l.broken, inMemory = true, true
+			l.leaveDisk(err)
+			inMemory = true
 		}
 	}
 	at.seq = event.Seq
@@ -257,6 +257,22 @@ func (l *lease) appendLocked(event *provisionerpb.Event, sync bool) {
 	l.last, l.finished = event.Seq, event.GetResult() != nil
 	l.mu.Unlock()
 	l.wake()
+}
+
+// leaveDisk keeps this and all later events in memory, because the journal cannot be written. If its disk is full, the job's log says so.
+// Called with writing held, or before other goroutines know the lease.
+func (l *lease) leaveDisk(err error) {
+	l.broken = true
+	full := disk.Fault(err, provisionersDisk)
+	if full == nil {
+		l.log.Warn("journal not writable, keeping the rest of this job in memory", "err", err)
+		return
+	}
+	l.log.Warn("journal not writable, keeping the rest of this job in memory", "err", full)
+	l.mu.Lock()
+	l.addLocked(ownLine(provisionerpb.LogLevel_LOG_LEVEL_WARN, "Journal", full.Error()+" The job goes on. If the provisioner is killed before the job ends, it cannot say what the job did."), lineCost)
+	l.mu.Unlock()
+	l.dirty.Poke()
 }
 
 // next returns the first event after seq, or nil. It reads from disk.

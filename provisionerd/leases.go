@@ -32,12 +32,14 @@ func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 	d.slots[slot] = true
 	d.mu.Unlock()
 
-	disk, err := createJournal(d.store.path(key), forJournal(offer))
+	file, err := createJournal(d.store.path(key), forJournal(offer))
 	if err != nil {
-		d.log.Error("cannot make journal, keeping the job in memory", "job", key.job, "err", err)
-		disk = nil
+		file = nil
 	}
-	l := newLease(key, offer, disk, d.log, d.wake.Poke)
+	l := newLease(key, offer, file, d.log, d.wake.Poke)
+	if err != nil {
+		l.leaveDisk(err)
+	}
 	l.slot, l.holds, l.pieceBytes = slot, true, d.opts.PieceBytes
 	d.mu.Lock()
 	d.leases[key] = l

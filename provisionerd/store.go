@@ -11,8 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/fault"
 )
+
+// provisionersDisk begins the sentences about disks that take no more data.
+const provisionersDisk = "The provisioner's disk"
 
 const (
 	journalSuffix = ".journal"
@@ -34,11 +38,11 @@ func openStore(dir string) (*store, error) {
 	}
 	// Journals hold Terraform's state.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err)
+		return nil, disk.Explain(fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err), provisionersDisk)
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be used: %w", err)
+		return nil, disk.Explain(fault.New(fault.Invalid, "The provisioner's folder cannot be used: %w", err), provisionersDisk)
 	}
 	if err := lockFile(lock); err != nil {
 		return nil, errors.Join(fault.New(fault.Conflict, "Another provisioner uses the folder %s: %w", dir, err).

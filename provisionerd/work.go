@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/tracing"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -79,7 +80,7 @@ func (d *Daemon) execute(ctx context.Context, l *lease) (result *provisionerpb.R
 	default:
 	}
 	if err := d.fetchState(ctx, l); err != nil {
-		return &provisionerpb.Result{Error: err.Error()}
+		return &provisionerpb.Result{Error: disk.Explain(err, provisionersDisk, d.store.dir).Error()}
 	}
 	result = d.opts.Executor.Run(ctx, l.stop, job.Run{Offer: l.offer, Slot: l.slot, Source: d.source(l), Sink: l})
 	if result == nil {
@@ -138,7 +139,7 @@ func (d *Daemon) recoverJournals() error {
 		return err
 	}
 	for _, key := range keys {
-		disk, found, err := openJournal(d.store.path(key))
+		file, found, err := openJournal(d.store.path(key))
 		if err != nil {
 			// Even the offer is incomplete: its Accept was not sent.
 			d.log.Warn("cannot read journal, removing it", "job", key.job, "err", err)
@@ -147,13 +148,13 @@ func (d *Daemon) recoverJournals() error {
 			}
 			continue
 		}
-		l := newLease(key, found.offer, disk, d.log, d.wake.Poke)
+		l := newLease(key, found.offer, file, d.log, d.wake.Poke)
 		l.pieceBytes = d.opts.PieceBytes
 		l.records, l.last, l.finished, l.started = found.records, found.last(), found.finished, true
 		if !found.finished {
 			kept, err := d.recoverJob(l, found)
 			if err != nil {
-				return errors.Join(err, disk.close())
+				return errors.Join(err, file.close())
 			}
 			if !kept {
 				if err := d.discard(l); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/internal/disk"
 )
 
 const (
@@ -24,6 +25,9 @@ const (
 	outputDelay    = 2 * time.Second
 	exitNotStarted = 127
 )
+
+// workspacesDisk begins the sentences about disks that take no more data.
+const workspacesDisk = "The workspace's disk"
 
 var errClosed = errors.New("the agent is stopping")
 
@@ -46,7 +50,7 @@ func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
 	x, err := r.start(s, env)
 	if err != nil {
 		result.Ended, result.ExitCode, result.Err = time.Now(), exitNotStarted, err
-		r.report(s, fmt.Sprintf("The script could not be started: %v\n", err))
+		r.report(s, fmt.Sprintf("The script could not be started: %v\n", disk.Explain(err, workspacesDisk, r.opts.StateDir)))
 		return result
 	}
 	result.TimedOut = r.wait(ctx, x)
@@ -102,7 +106,7 @@ func (r *Runner) start(s Script, env Environment) (*run, error) {
 	}
 	if err != nil {
 		r.log.Warn("cannot open script log", "err", err)
-		r.report(s, fmt.Sprintf("The log file could not be opened: %v\n", err))
+		r.report(s, fmt.Sprintf("The log file could not be opened: %v\n", disk.Explain(err, workspacesDisk, r.opts.LogDir)))
 	}
 
 	args := append(interpreter(s.Text, env.User.Shell), path)
@@ -160,7 +164,11 @@ func (x *run) copy(output io.Writer, log *os.File) {
 	var sinks []io.Writer
 	if log != nil {
 		defer log.Close()
-		sinks = append(sinks, &limitedFile{w: log, left: maxLogFile})
+		sinks = append(sinks, &limitedFile{w: log, left: maxLogFile, failed: func(err error) {
+			if output != nil { // it does not fail
+				_, _ = fmt.Fprintf(output, "The log file %s lacks what follows: %v\n", log.Name(), disk.Explain(err, workspacesDisk))
+			}
+		}})
 	}
 	if output != nil {
 		sinks = append(sinks, output)

@@ -115,8 +115,9 @@ const maxLogFile = 64 << 20
 
 // limitedFile writes the first bytes to a file, and then a line that reports that the rest is not kept.
 type limitedFile struct {
-	w    io.Writer
-	left int
+	w      io.Writer
+	left   int
+	failed func(error) // is told why w failed, once
 }
 
 func (l *limitedFile) Write(b []byte) (int, error) {
@@ -129,6 +130,7 @@ func (l *limitedFile) Write(b []byte) (int, error) {
 	switch {
 	case err != nil:
 		l.left = 0 // a full disk must not end the script
+		l.failed(err)
 	case l.left <= 0 && !bytes.HasSuffix(b, []byte("\n")):
 		_, _ = io.WriteString(l.w, "\n[the rest is not kept]\n")
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/codermesh/codermesh/agent/proc"
 	"github.com/codermesh/codermesh/agent/script"
+	"github.com/codermesh/codermesh/internal/disk/disktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,6 +83,36 @@ func TestRun(t *testing.T) {
 			got := f.Run(t.Context(), script.Script{ID: uuid.New(), Text: test.text, Output: &out}, f.env)
 			if out.String() != test.output || got.ExitCode != test.code || got.TimedOut || got.Err != nil {
 				t.Errorf("got %+v, output %q; want status %d, %q", got, out.String(), test.code, test.output)
+			}
+		})
+	}
+}
+
+// TestFullDisks: a script whose log does not fit runs on, and one that cannot be stored does not run; its output says which disk is full.
+func TestFullDisks(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		folder, text, output string
+		code                 int
+	}{
+		"log":   {"log", "head -c 3000000 /dev/zero; echo; echo ran", " lacks what follows: The workspace's disk is full: 0 of 1 MB free in ", 0},
+		"state": {"state", "echo ran", "The script could not be started: The workspace's disk is full: 0 of 1 MB free in ", 126},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			small := disktest.Small(t, "size=1m")
+			if err := os.Symlink(small, filepath.Join(f.dir, c.folder)); err != nil {
+				t.Fatal(err)
+			}
+			if name == "state" {
+				disktest.Fill(t, filepath.Join(small, "ballast"))
+			}
+			var out buffer
+			got := f.Run(t.Context(), script.Script{ID: uuid.New(), Text: c.text, Output: &out}, f.env)
+			text := strings.ReplaceAll(out.String(), "\x00", "")
+			if !strings.Contains(text, c.output) || strings.Contains(text, "ran\n") != (got.Err == nil) || (got.ExitCode == 0) != (c.code == 0) {
+				t.Errorf("got %+v, output %q; want %q", got, text, c.output)
 			}
 		})
 	}

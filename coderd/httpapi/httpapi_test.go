@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,6 +95,10 @@ func TestErrors(t *testing.T) {
 		},
 		{"wrapped fault", fmt.Errorf("read workspace: %w", rbac.NotFound(rbac.Workspace)), 404, sdk.Response{Message: "This workspace does not exist, or you do not have access to it."}},
 		{"unavailable", fault.New(fault.Unavailable, "The database is not reachable."), 503, sdk.Response{Message: "The database is not reachable."}},
+		{
+			"full disk", fmt.Errorf("store file: %w", syscall.ENOSPC), 503,
+			sdk.Response{Message: "The server's disk is full.", Detail: "Remove files that are no longer needed, or enlarge it."},
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

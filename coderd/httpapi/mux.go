@@ -24,6 +24,7 @@ import (
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/credential"
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/tracing"
 )
@@ -296,6 +297,7 @@ func (m *Mux) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		return
 	}
+	err = disk.Explain(err, "The server's disk")
 	f := fault.As(err)
 	switch {
 	case f == nil && r.Context().Err() != nil: // the client has disconnected, so its work was canceled

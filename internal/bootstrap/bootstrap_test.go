@@ -265,6 +265,31 @@ func TestRetries(t *testing.T) {
 	until(t, lines, "agent=agent")
 }
 
+// TestFullDisk: the agent does not fit into the workspace's /tmp. The script says so, whatever the downloader calls it, with the figures.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 1<<20)) }))
+	t.Cleanup(server.Close)
+	for _, downloader := range []string{"curl", "wget", "busybox"} {
+		t.Run(downloader, func(t *testing.T) {
+			t.Parallel()
+			path := tools(t, downloader)
+			df, err := exec.LookPath("df")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(df, filepath.Join(path, "df")); err != nil {
+				t.Fatal(err)
+			}
+			shell := []string{"unshare", "--mount", "/bin/sh", "-c", `/bin/mount -t tmpfs -o size=256k tmpfs /tmp && exec /bin/sh "$@"`, "sh"}
+			until(t, start(t, shell, server.URL, path), "failed: the workspace's disk is full: 0 of 256K free in /tmp/coder.")
+		})
+	}
+}
+
 // TestStays covers problems that retries cannot solve: the script reports the problem and stays.
 func TestStays(t *testing.T) {
 	t.Parallel()

@@ -92,8 +92,27 @@ report() {
 	rm -f "$dir/report"
 }
 
+# full: whether the agent's folder takes no more data. The downloader's own words cannot tell: they would be in that folder.
+full() {
+	printf '%65536s' . 2>/dev/null >"$dir/room"
+	took=$?
+	rm -f "$dir/room"
+	[ "$took" != 0 ]
+}
+
+# room: the size and the free space of the agent's file system, where df is installed.
+room() {
+	df -Ph "$dir" 2>/dev/null | {
+		read -r _ && read -r _ size _ free _ && echo "$free of $size free in "
+	}
+}
+
 # why CODE: explains a failed download, from the downloader's exit status and output.
 why() {
+	if full; then
+		echo "the workspace's disk is full: $(room)$dir; remove files that are not needed there, or enlarge it"
+		return
+	fi
 	case $(cat "$dir/said" 2>/dev/null) in
 	*expired* | *"not yet valid"* | *"not yet activated"*)
 		if clock_is_wrong; then
@@ -119,9 +138,6 @@ why() {
 		;;
 	*"timed out"* | *"timeout"* | *"Timeout"* | *"unreachable"*)
 		echo "the server does not answer: a firewall, or a proxy that is missing in https_proxy, keeps this workspace from it"
-		;;
-	*"No space"* | *"rite error"* | *"Failure writing"* | *"Failed writing"*)
-		echo "there is no space for the agent in $dir"
 		;;
 	*)
 		echo "the downloader ended with status $1"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -40,8 +41,12 @@ type codedError struct {
 func (e *codedError) Error() string { return e.err.Error() }
 func (e *codedError) Unwrap() error { return e.err }
 
+// provisionersDisk begins the sentences about disks that take no more data.
+const provisionersDisk = "The provisioner's disk"
+
 // failed returns the result of a job that could not do its work.
 func failed(err error) *provisionerpb.Result {
+	err = disk.Explain(err, provisionersDisk)
 	result := &provisionerpb.Result{Error: tty.Clean(err.Error())}
 	if coded, ok := errors.AsType[*codedError](err); ok {
 		result.ErrorCode = coded.code

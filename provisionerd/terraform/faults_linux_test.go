@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codermesh/codermesh/internal/disk/disktest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -106,25 +106,7 @@ resource "coder_agent" "main" {
 // file, so the state has all that was made, and the next build makes nothing again.
 func TestDiskFillsDuringApply(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount a small disk")
-	}
-	run, err := os.MkdirTemp("/run", "cmd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(run) })
-	if err := syscall.Mount("cmtest", run, "tmpfs", 0, "size=2m,mode=755"); err != nil {
-		if errors.Is(err, syscall.EPERM) {
-			t.Skip("this machine does not let root mount")
-		}
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(run, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	run := disktest.Small(t, "size=2m")
 	e := newExecutor(t, func(o *terraform.Options) { o.RunDir = run })
 	template := func(fill string) map[string]string {
 		return files(fmt.Sprintf(`
@@ -146,6 +128,9 @@ resource "terraform_data" "last" {
 	if result.GetError() == "" {
 		t.Fatalf("the build succeeded on a full disk\n%s", j.sink.text())
 	}
+	if want := "The provisioner's disk is full: 0 of 2 MB free in " + run; !strings.HasPrefix(result.GetError(), want) {
+		t.Errorf("the build failed with %q, want %q", result.GetError(), want)
+	}
 	built := result.GetWorkspaceBuild()
 	state := built.GetState()
 	if diff := cmp.Diff([]string{"a", "fill", "last"}, statuses(t, state)); diff != "" {
@@ -160,6 +145,47 @@ resource "terraform_data" "last" {
 		if attribute(t, again.GetState(), name, "id") != attribute(t, state, name, "id") {
 			t.Errorf("the next build made %s again", name)
 		}
+	}
+}
+
+// TestFullFolders: a provisioner whose folders are full before a build says which disk it is, with the figures, and works again when there is space.
+func TestFullFolders(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		options string
+		choose  func(o *terraform.Options, dir string)
+		fill    func(t testing.TB, dir string)
+		want    string
+	}{
+		"run folder": {"size=3m", func(o *terraform.Options, dir string) { o.RunDir = dir }, func(t testing.TB, dir string) { disktest.Fill(t, filepath.Join(dir, "ballast")) },
+			"The provisioner's disk is full: 0 of 3.1 MB free in "},
+		"run folder without room for files": {"size=3m,nr_inodes=100", func(o *terraform.Options, dir string) { o.RunDir = dir }, disktest.FillFiles,
+			"The provisioner's disk has room for no more files: 0 of 100 are free in "},
+		"cache": {"size=3m", func(o *terraform.Options, dir string) { o.CacheDir = dir }, func(t testing.TB, dir string) { disktest.Fill(t, filepath.Join(dir, "ballast")) },
+			"The provisioner's disk is full: 0 of 3.1 MB free in "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := disktest.Small(t, c.options)
+			e := newExecutor(t, func(o *terraform.Options) { c.choose(o, dir) })
+			c.fill(t, dir)
+			j := newTrial(t, files(`resource "terraform_data" "a" {}`))
+			result := j.build(e, &provisionerpb.WorkspaceBuild{Transition: start})
+			if !strings.HasPrefix(result.GetError(), c.want+dir) || strings.Contains(result.GetError(), "no space left") {
+				t.Errorf("the build failed with %q, want %q\n%s", result.GetError(), c.want+dir, j.sink.text())
+			}
+			ballast, err := filepath.Glob(filepath.Join(dir, "ballast*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range ballast {
+				if err := os.Remove(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			j = newTrial(t, files(`resource "terraform_data" "a" {}`))
+			ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/provisionerd/job"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
@@ -254,6 +255,11 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 		result.ErrorCode = ""
 	} else if result.GetError() != "" && (ctx.Err() != nil || stopped(stop)) {
 		result.Canceled, result.ErrorCode = true, codeCanceled
+	}
+	// What Terraform and templates print may be about other machines' disks, and counts only if one of these is full.
+	if full := disk.ExplainText(result.GetError(), provisionersDisk, s.dir, e.opts.CacheDir, e.opts.WorkspacesDir); full != nil {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "%s", result.GetError())
+		result.Error = full.Error()
 	}
 	return result
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -512,6 +513,7 @@ func TestReport(t *testing.T) {
 		{fault.New(fault.Unauthenticated, "who are you"), "error: who are you\nTry: coder login\n"},
 		{fault.New(fault.Invalid, "refused").WithField("name", "too long"), "error: refused; name: too long\nTry: coder ssh --help\n"},
 		{errors.New("plain"), "error: plain\nTry: coder ssh --help\n"},
+		{fmt.Errorf("write known hosts: %w", syscall.ENOSPC), "error: This machine's disk is full.\nTry: Remove files that are no longer needed, or enlarge it.\n"},
 	} {
 		var out bytes.Buffer
 		root := New()

@@ -23,6 +23,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/templates"
 	"github.com/codermesh/codermesh/cmd/coder/cli/workspaces"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/tty"
 )
@@ -167,8 +168,21 @@ func adopt(parent, extra *cobra.Command) {
 	parent.AddCommand(extra)
 }
 
+// whoseDisk begins a sentence about a disk that takes no more data.
+func whoseDisk() string {
+	if os.Getenv("CODER_WORKSPACE_NAME") != "" {
+		return "The workspace's disk"
+	}
+	return "This machine's disk"
+}
+
 // report prints two lines: what happened and what to try.
 func report(s *tty.Streams, cmd *cobra.Command, err error) {
+	if full := disk.Fault(err, whoseDisk()); full != nil {
+		remedy := full.Detail
+		full.Detail = ""
+		err = exit.Try(full, "%s", remedy)
+	}
 	var lines []string
 	if f := fault.As(err); f != nil {
 		line := f.Error()

@@ -37,6 +37,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -309,6 +310,9 @@ func socketFolder(data string) (string, error) {
 }
 
 func folderFault(err error, dir string) error {
+	if full := disk.Fault(err, "The disk of the database", dir); full != nil {
+		return full
+	}
 	return fault.New(fault.Unavailable, "The data folder %s cannot be used: %w", dir, err).
 		WithDetail("Make it writable, or choose another with --global-config.")
 }
