@@ -185,3 +185,9 @@ func (d *door) count() int {
 	defer d.mu.Unlock()
 	return d.tries
 }
+
+func (n *fakeNode) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.peers)
+}

@@ -17,6 +17,9 @@ import (
 func (c *Client) handle(m ServerMessage) error {
 	switch {
 	case m.Peer != nil:
+		if err := c.bound(m.Peer.Info.ID); err != nil {
+			return err
+		}
 		c.introduced(*m.Peer)
 	case m.Lost != nil:
 		c.mu.Lock()

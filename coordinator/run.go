@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/time/rate"
 
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -257,10 +258,16 @@ func (c *Client) converse(ctx context.Context, conn Conn, announced uint64) erro
 	writer.Go(func() { c.write(ctx, own, conn, announced) })
 	defer writer.Wait()
 	defer cancel()
+	pace := rate.NewLimiter(paceRate, paceBurst)
 	for {
 		data, err := conn.Read(own)
 		if err != nil {
 			return err
+		}
+		if c.opts.Kind != KindServer {
+			if err := pace.Wait(own); err != nil {
+				return err
+			}
 		}
 		m, err := DecodeServerMessage(data)
 		if err != nil {

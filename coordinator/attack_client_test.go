@@ -1,0 +1,123 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/websock"
+)
+
+// hostileConn is a connection to a server that sends what it likes, as fast as it is read.
+type hostileConn struct {
+	next   func(n int) coordinator.ServerMessage
+	n      int
+	closed chan struct{}
+}
+
+func (h *hostileConn) Read(ctx context.Context) ([]byte, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-h.closed:
+		return nil, errors.New("closed")
+	default:
+	}
+	m := h.next(h.n)
+	h.n++
+	return []byte(encoded(m)), nil
+}
+
+func (h *hostileConn) Write(context.Context, []byte) error { return nil }
+
+func (h *hostileConn) Close(websock.Status, string) error {
+	select {
+	case <-h.closed:
+	default:
+		close(h.closed)
+	}
+	return nil
+}
+
+// hostileServer welcomes a participant, and sends what next returns from then on.
+func hostileServer(p coordinator.Principal, next func(n int) coordinator.ServerMessage) (coordinator.DialFunc, *[]*hostileConn) {
+	var conns []*hostileConn
+	return func(context.Context, coordinator.Hello) (coordinator.Conn, error) {
+		c := &hostileConn{closed: make(chan struct{}), next: func(n int) coordinator.ServerMessage {
+			if n == 0 {
+				return coordinator.ServerMessage{Welcome: &coordinator.Welcome{Version: coordinator.Version, ID: p.ID, Relays: relayMap(), GraceSeconds: 600}}
+			}
+			return next(n)
+		}}
+		conns = append(conns, c)
+		return c, nil
+	}, &conns
+}
+
+func introduce(n uint64, kind coordinator.Kind) coordinator.ServerMessage {
+	return coordinator.ServerMessage{Peer: &coordinator.PeerUpdate{Info: info(client(n), key(n), n), Kind: kind, Ack: true}}
+}
+
+// TestTooManyPeers: a server that introduces peers without end makes a laptop leave, and say why. An agent drops the connection, and holds a bounded
+// number of peers however often it returns.
+func TestTooManyPeers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		endless := func(kind coordinator.Kind) func(n int) coordinator.ServerMessage {
+			return func(n int) coordinator.ServerMessage { return introduce(uint64(1000+n), kind) }
+		}
+		dial, _ := hostileServer(client(1), endless(coordinator.KindAgent))
+		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: dial})
+		<-c.Done()
+		if err := c.Err(); fault.CodeOf(err) != fault.Invalid || err.Error() != "the server introduced more than 256 peers, which no session needs" {
+			t.Errorf("the client left with %v", err)
+		}
+		if n := c.node.Load().count(); n != 0 {
+			t.Errorf("%d peers after it has left", n)
+		}
+
+		var total int
+		dial, conns := hostileServer(agent(1), func(int) coordinator.ServerMessage {
+			total++
+			return introduce(uint64(1000+total), coordinator.KindClient)
+		})
+		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: dial})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := a.node.Load().count(); n != 4096 {
+			t.Errorf("the agent has %d peers, want 4096", n)
+		}
+		if len(*conns) < 2 || a.Err() != nil {
+			t.Errorf("%d connections, %v; want that the agent returns", len(*conns), a.Err())
+		}
+	})
+}
+
+// TestChangesAtFullSpeed: a server that changes peers as fast as it can keeps a laptop or an agent busy a few hundred times a second, not all the time.
+func TestChangesAtFullSpeed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for kind, who := range map[coordinator.Kind]coordinator.Principal{coordinator.KindClient: client(1), coordinator.KindAgent: agent(1)} {
+			dial, conns := hostileServer(who, func(n int) coordinator.ServerMessage {
+				return introduce(uint64(1000+n%7), coordinator.KindServer)
+			})
+			k := key(100)
+			if kind == coordinator.KindClient {
+				k = key(1)
+			}
+			p := join(t, kind, k, coordinator.ClientOptions{Dial: dial})
+			synctest.Wait()
+			before := (*conns)[0].n
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if n := (*conns)[0].n - before; n < 1000 || n > 4000 {
+				t.Errorf("a %s handled %d messages in ten seconds", kind, n)
+			}
+			p.Close()
+		}
+	})
+}
