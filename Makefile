@@ -233,22 +233,27 @@ all=$$($(GO) list ./... | grep -v '/e2e$$')
 raced=$$(printf '^github.com/codermesh/codermesh/(%s)(/|$$)' "$$(echo $(RACED) | tr ' ' '|')")
 plain='/provisionerd/terraform$$|/internal/(layout|syntax)$$' # they run other programs, or parse megabytes one after the other
 with_race=$$(grep -E "$$raced" <<<"$$all" | grep -vE "$$plain")
-simulations=$$(git grep -l '^func TestSimulated' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
+bulk=$$(git grep -lE '^func Test(Simulated|Bulk)' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 long='./region ./coderd ./coderd/database/embedded' # they wait most of their time: begun last, they would run alone
-without="$$(grep -E "$$plain" <<<"$$all") $$long $$simulations $$(grep -vE "$$raced" <<<"$$all")"
+without="$$(grep -E "$$plain" <<<"$$all") $$long $$(grep -vE "$$raced" <<<"$$all")"
 endef
 
-# Tests called TestSimulated… move hundreds of megabytes through a simulated network: 12 s of processor time in tailnet/stream, and 77 more
-# with the race detector, which sees the same goroutines in the other tests of the package. go-plain runs them.
+# Tests called TestSimulated… and TestBulk… move many megabytes: with the race detector they take three times as long, which sees the same goroutines
+# in the other tests of their packages. go-plain runs them.
+BULK := ^Test(Simulated|Bulk)
+
 go-race:
 	@$(packages)
 	mkdir -p $(RESULTS)
-	$(TESTSUM) --jsonfile $(RESULTS)/race.json -- $(TEST_FLAGS) -race -skip '^TestSimulated' -timeout 20m $$with_race
+	$(TESTSUM) --jsonfile $(RESULTS)/race.json -- $(TEST_FLAGS) -race -skip '$(BULK)' -timeout 20m $$with_race
 
 go-plain:
 	@$(packages)
 	mkdir -p $(RESULTS)
-	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/plain.json -- $(TEST_FLAGS) -timeout 20m $$without
+	failed=
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/plain.json -- $(TEST_FLAGS) -timeout 20m $$without || failed=yes
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/bulk.json -- $(TEST_FLAGS) -run '$(BULK)' -timeout 20m $$bulk || failed=yes
+	[ -z "$$failed" ]
 
 go-e2e:
 	@mkdir -p $(RESULTS)

@@ -46,8 +46,8 @@ func TestForksForEver(t *testing.T) {
 	}
 }
 
-// TestPrintsAGigabyte checks that a gigabyte of output costs neither memory nor disk, and its readers do not slow the script down.
-func TestPrintsAGigabyte(t *testing.T) {
+// TestBulkPrintsAGigabyte checks that a gigabyte of output costs neither memory nor disk, and its readers do not slow the script down.
+func TestBulkPrintsAGigabyte(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	queue := logship.New() // without a sender every line waits

@@ -301,7 +301,7 @@ func waitGone(t testing.TB, pid int) {
 	}
 }
 
-func TestBinaryClean(t *testing.T) {
+func TestBulkIsBinaryClean(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
 	const size = 100 << 20

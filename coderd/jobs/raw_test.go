@@ -110,8 +110,8 @@ func logged(level provisionerpb.LogLevel, lines ...string) *provisionerpb.Event 
 	return &provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: batch}}
 }
 
-// TestServerBoundsLogs: the server bounds a log whatever the daemon sends, notes that in the log, and the job continues.
-func TestServerBoundsLogs(t *testing.T) {
+// TestBulkLogsAreBounded: the server bounds a log whatever the daemon sends, notes that in the log, and the job continues.
+func TestBulkLogsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	id := w.insert(nil)
@@ -142,9 +142,9 @@ func TestServerBoundsLogs(t *testing.T) {
 	}
 }
 
-// TestServerBoundsEmptyLines checks that lines without text fill a log too, and the reason why the job failed is still at
+// TestBulkEmptyLinesAreBounded checks that lines without text fill a log too, and the reason why the job failed is still at
 // its end.
-func TestServerBoundsEmptyLines(t *testing.T) {
+func TestBulkEmptyLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	id := w.insert(nil)

@@ -193,8 +193,8 @@ func TestKilledWithStateInPieces(t *testing.T) {
 	})
 }
 
-// TestLargeState checks that a state above 64 MiB travels in both directions. Message limits do not bound it.
-func TestLargeState(t *testing.T) {
+// TestBulkState checks that a state above 64 MiB travels in both directions. Message limits do not bound it.
+func TestBulkState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	state := bytes.Repeat([]byte("0123456789abcdef"), (72<<20)/16)
