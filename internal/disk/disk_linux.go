@@ -15,6 +15,6 @@ func look(dir string) (Usage, error) {
 	}
 	return Usage{
 		Free: s.Bavail * block, Total: s.Blocks * block, FreeFiles: s.Ffree, TotalFiles: s.Files,
-		InMemory: s.Type == unix.TMPFS_MAGIC, ReadOnly: s.Flags&unix.ST_RDONLY != 0,
+		InMemory: s.Type == unix.TMPFS_MAGIC, ReadOnly: s.Flags&unix.MS_RDONLY != 0,
 	}, nil
 }
