@@ -50,11 +50,12 @@ func Explain(err error, whose string, dirs ...string) error {
 }
 
 // Fault returns a fault that says in one sentence that a disk takes no more data, with the figures of its file system, and has the remedy as
-// its detail. It returns nil if err is no such error, or contains such a fault. Whose begins the sentence, such as "The provisioner's disk".
+// its detail. It returns nil if err is no such error, or contains such a fault, or if another fault says what to do about a read-only disk, such
+// as to choose another folder. Whose begins the sentence, such as "The provisioner's disk".
 // The file system is that of the file that the error names, or of the first full one of dirs, which are absolute.
 func Fault(err error, whose string, dirs ...string) *fault.Error {
 	why := kindOf(err)
-	if _, done := errors.AsType[explained](err); done || why == fine {
+	if _, done := errors.AsType[explained](err); done || why == fine || why == readOnly && fault.As(err) != nil {
 		return nil
 	}
 	if path := pathOf(err); path != "" {
@@ -136,6 +137,15 @@ func Look(path string) (Usage, error) {
 		return usage, fmt.Errorf("look at the file system of %s: %w", path, err)
 	}
 	return usage, nil
+}
+
+// Room says how much of the file system of a path is free, such as "0 of 20 GB free"; "" if that is unknown.
+func Room(path string) string {
+	usage, err := Look(path)
+	if err != nil || usage.Total == 0 {
+		return ""
+	}
+	return figures(usage.Free, usage.Total) + " free"
 }
 
 // folder returns the nearest existing folder at or above a path.

@@ -90,10 +90,13 @@ func TestExplainWithoutFolder(t *testing.T) {
 			t.Errorf("%v is explained as %v, want %s", c.err, err, c.want)
 		}
 	}
-	for _, err := range []error{nil, syscall.EACCES, errors.New("no space left on device")} {
-		if got := disk.Explain(err, "X", free); !errors.Is(got, err) || fault.As(got) != nil {
+	for _, err := range []error{nil, syscall.EACCES, errors.New("no space left on device"), fault.New(fault.Invalid, "Choose another folder: %w", syscall.EROFS)} {
+		if got := disk.Fault(err, "X", free); got != nil || disk.Explain(err, "X", free) != err { //nolint:errorlint // the same error
 			t.Errorf("%v is explained as %v", err, got)
 		}
+	}
+	if got := disk.Room(filepath.Join(free, "not", "there")); got != "3.1 of 3.1 MB free" {
+		t.Errorf("the room is %q", got)
 	}
 	if got := disk.ExplainText("no such file", "X", free); got != nil {
 		t.Errorf("a text about no disk is explained as %v", got)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -90,7 +91,7 @@ func (in Install) InitDB(ctx context.Context, dir, password string, durable bool
 	if err := runUntil(ctx, cmd); err != nil {
 		text := strings.TrimSpace(out.String())
 		if diskFull(text) {
-			return fault.New(fault.Unavailable, "The disk that holds %s is full.", dir).WithDetail("PostgreSQL needs 50 MB to start.")
+			return fault.New(fault.Unavailable, "The disk that holds %s is full.", dir).WithDetail("PostgreSQL needs 50 MB to start (%s).", disk.Room(dir))
 		}
 		return fault.New(fault.Unavailable, "PostgreSQL cannot create its data folder %s: %w", dir, err).WithDetail("%s", lastLines(text, 5))
 	}

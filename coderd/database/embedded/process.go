@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -80,7 +81,7 @@ func (p *process) awaitReady(ctx context.Context, data string, logger *slog.Logg
 		case <-p.done:
 			reason := p.log.reason()
 			if diskFull(reason) {
-				return fault.New(fault.Unavailable, "The disk that holds %s is full.", data).WithDetail("%s", reason)
+				return fault.New(fault.Unavailable, "The disk that holds %s is full (%s).", data, disk.Room(data)).WithDetail("%s", reason)
 			}
 			return fault.New(fault.Unavailable, "PostgreSQL does not start: %w", p.err).WithDetail("%s", reason)
 		case <-ctx.Done():
