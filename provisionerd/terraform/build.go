@@ -45,14 +45,17 @@ func (e *codedError) Unwrap() error { return e.err }
 const provisionersDisk = "The provisioner's disk"
 
 // failed returns the result of a job that could not do its work.
-func failed(err error) *provisionerpb.Result {
-	err = disk.Explain(err, provisionersDisk)
+func (e *Executor) failed(err error) *provisionerpb.Result {
+	err = disk.Explain(err, provisionersDisk, e.disks()...)
 	result := &provisionerpb.Result{Error: tty.Clean(err.Error())}
 	if coded, ok := errors.AsType[*codedError](err); ok {
 		result.ErrorCode = coded.code
 	}
 	return result
 }
+
+// disks lists folders whose disks may be full.
+func (e *Executor) disks() []string { return []string{e.runDir, e.opts.CacheDir, e.opts.WorkspacesDir} }
 
 // runner runs one job.
 type runner struct {
@@ -74,7 +77,7 @@ func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) 
 	err := r.buildInto(ctx, work, outcome)
 	result := &provisionerpb.Result{}
 	if err != nil {
-		result = failed(err)
+		result = r.e.failed(err)
 	}
 	result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: outcome}
 	r.log.enter(stageCleanup)

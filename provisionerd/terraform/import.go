@@ -24,7 +24,7 @@ func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.Templat
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", concern)
 	}
 	if err != nil {
-		result = failed(err)
+		result = r.e.failed(err)
 	}
 	result.Of = &provisionerpb.Result_TemplateImport{TemplateImport: found}
 	return result

@@ -231,7 +231,7 @@ func (r *runner) dryRun(ctx context.Context, work *provisionerpb.TemplateDryRun)
 	found := &provisionerpb.DryRunResult{}
 	result := &provisionerpb.Result{}
 	if err := r.dryRunInto(ctx, work, found); err != nil {
-		result = failed(err)
+		result = r.e.failed(err)
 	}
 	result.Of = &provisionerpb.Result_TemplateDryRun{TemplateDryRun: found}
 	return result

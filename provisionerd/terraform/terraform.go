@@ -227,15 +227,15 @@ func (e *Executor) Announce() {
 func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
 	s, err := e.takeSlot(run.Slot)
 	if err != nil {
-		return failed(err)
+		return e.failed(err)
 	}
 	defer e.giveBack(s)
 	r := &runner{e: e, slot: s, offer: run.Offer, run: run, log: newLogger(run.Sink), stop: stop}
 	if err := e.mayRun(ctx); err != nil {
-		return failed(err)
+		return e.failed(err)
 	}
 	if err := s.begin(run.Offer); err != nil {
-		return failed(err)
+		return e.failed(err)
 	}
 	ctx, endTime := r.limitTime(ctx)
 	defer endTime()
@@ -248,7 +248,7 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	case *provisionerpb.Offer_TemplateDryRun:
 		result = r.dryRun(ctx, work.TemplateDryRun)
 	default:
-		result = failed(fault.New(fault.Invalid, "this provisioner does not support the offered kind of job: upgrade it"))
+		result = e.failed(fault.New(fault.Invalid, "this provisioner does not support the offered kind of job: upgrade it"))
 	}
 	if result.GetError() != "" && r.tookTooLong(stop) {
 		result.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner", e.opts.JobLimits.Timeout).Error()
@@ -257,7 +257,7 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 		result.Canceled, result.ErrorCode = true, codeCanceled
 	}
 	// What Terraform and templates print may be about other machines' disks, and counts only if one of these is full.
-	if full := disk.ExplainText(result.GetError(), provisionersDisk, s.dir, e.opts.CacheDir, e.opts.WorkspacesDir); full != nil {
+	if full := disk.ExplainText(result.GetError(), provisionersDisk, e.disks()...); full != nil {
 		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "%s", result.GetError())
 		result.Error = full.Error()
 	}
