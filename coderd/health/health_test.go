@@ -178,11 +178,15 @@ func TestFindings(t *testing.T) {
 				return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "OK") })
 			}
 		}},
-		{"the address of a server that is upgraded first", "access_url", health.CodeAccessURLLoopback, sdk.HealthWarning, func(w *world) {
-			w.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, beat_at) VALUES ($1, 'http://127.0.0.1:1', 'v2.31.10002+codermesh', 1, 1, now() + interval '1 day')`, uuid.New())
-			w.wrap = func(http.Handler) http.Handler {
-				return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-					rw.Header().Set("X-Coder-Build-Version", "v2.31.10002+codermesh")
+		{"the address leads to a server of another release", "access_url", health.CodeAccessURLLoopback, sdk.HealthWarning, func(w *world) {
+			w.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, beat_at) VALUES ($1, 'http://127.0.0.1:1', 'v2.31.9999+codermesh', 1, 1, now() + interval '1 day')`, uuid.New())
+			w.wrap = func(h http.Handler) http.Handler {
+				return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					if r.URL.Path != "/healthz" {
+						h.ServeHTTP(rw, r)
+						return
+					}
+					rw.Header().Set("X-Coder-Build-Version", "v2.31.9999+codermesh")
 					io.WriteString(rw, "OK")
 				})
 			}

@@ -284,7 +284,7 @@ func TestFullDisk(t *testing.T) {
 			if err := os.Symlink(df, filepath.Join(path, "df")); err != nil {
 				t.Fatal(err)
 			}
-			shell := []string{"unshare", "--mount", "/bin/sh", "-c", `/bin/mount -t tmpfs -o size=256k tmpfs /tmp && exec /bin/sh "$@"`, "sh"}
+			shell := []string{"unshare", "--mount", "/bin/sh", "-c", `/bin/mount --bind "$PATH" /mnt && /bin/mount -t tmpfs -o size=256k tmpfs /tmp && PATH=/mnt exec /bin/sh "$@"`, "sh"}
 			until(t, start(t, shell, server.URL, path), "failed: the workspace's disk is full: 0 of 256K free in /tmp/coder.")
 		})
 	}

@@ -178,10 +178,9 @@ func whoseDisk() string {
 
 // report prints two lines: what happened and what to try.
 func report(s *tty.Streams, cmd *cobra.Command, err error) {
+	remedy := ""
 	if full := disk.Fault(err, whoseDisk()); full != nil {
-		remedy := full.Detail
-		full.Detail = ""
-		err = exit.Try(full, "%s", remedy)
+		err, remedy, full.Detail = full, full.Detail, ""
 	}
 	var lines []string
 	if f := fault.As(err); f != nil {
@@ -201,6 +200,8 @@ func report(s *tty.Streams, cmd *cobra.Command, err error) {
 	}
 	own, hinted := exit.Hint(err)
 	switch {
+	case remedy != "":
+		hint = remedy
 	case hinted:
 		hint = own
 	case cmd != nil && cmd.Annotations[keepMemory] != "": // a daemon needs its flags, not a session
