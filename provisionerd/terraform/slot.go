@@ -48,6 +48,7 @@ type slot struct {
 	worker  *worker
 	served  bool // the worker has received its facts
 	spent   bool // uid was an earlier job's
+	unclean bool // the end of a job could not clean the slot, for example on a full disk
 	process *processServer
 
 	policy sandbox.Policy // of the next commands; the slot's user of the moment sets it
@@ -243,7 +244,13 @@ func (s *slot) begin(offer *provisionerpb.Offer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.spent {
-		if err := errors.Join(s.takeAccount(), s.reset(), s.allow(grant{})); err != nil {
+		if err := s.takeAccount(); err != nil {
+			return err
+		}
+		s.unclean = true
+	}
+	if s.unclean {
+		if err := s.clean(); err != nil {
 			return err
 		}
 	}
@@ -332,7 +339,14 @@ func (s *slot) end() error {
 	s.served = false
 	err := s.closeProcess()
 	s.killLeft()
-	return errors.Join(err, s.changeAccount(), s.reset(), s.allow(grant{}), removeFile(s.jobFile()))
+	return errors.Join(err, s.changeAccount(), s.clean(), removeFile(s.jobFile()))
+}
+
+// clean empties the slot, and gives it to its account.
+func (s *slot) clean() error {
+	err := errors.Join(s.reset(), s.allow(grant{}))
+	s.unclean = err != nil
+	return err
 }
 
 // killLeft ends the slot's remaining processes and forgets them.
