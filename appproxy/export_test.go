@@ -13,3 +13,10 @@ func PathBase(u *url.URL) (string, bool) {
 	p, ok := parsePath(u)
 	return p.base, ok
 }
+
+// InProgress returns how many requests are in progress.
+func (h *Handler) InProgress() int {
+	h.crowd.mu.Lock()
+	defer h.crowd.mu.Unlock()
+	return h.crowd.all
+}

@@ -144,6 +144,7 @@ type Handler struct {
 	secure    bool
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
+	crowd     crowd
 }
 
 // New returns a handler. It panics if ParseWildcard refuses the WildcardHost.

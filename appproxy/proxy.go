@@ -88,6 +88,12 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, answer Answer,
 		redirect(w, r, "/"+strings.TrimLeft(m.path+a.Start, "/")) // where the app begins, according to the template
 		return nil
 	}
+	leave, ok := h.crowd.enter(answer.Route, a)
+	if !ok {
+		h.write(w, r, page{http.StatusServiceUnavailable, a.Name + " is busy", "Too many connections to it, or to its owner's apps, are open. Close some, or try again in a moment.", h.dashboard(a.path())})
+		return nil
+	}
+	defer leave()
 	visit, err := h.opts.Judge.Enter(r, answer)
 	if err != nil {
 		return err
