@@ -18,7 +18,7 @@ func TestExternalURL(t *testing.T) {
 	for _, bad := range []string{
 		"javascript:alert(1)", "JavaScript:alert(1)", "java\tscript:alert(1)", "java\nscript:alert(1)", " javascript:alert(1)", "javascript:alert(1)\r",
 		"\x01javascript:alert(1)", "data:text/html,<script>", "vbscript:x", "blob:https://x/y", "file:///etc/passwd", "view-source:https://x",
-		"java\u200bscript:alert(1)", "https://x/\x00", "\u2028javascript:x", "1nvalid:x", ":x",
+		"ssh://-oProxyCommand=reboot/", "ssh://-l@host", "ssh:-oProxyCommand=x", "java\u200bscript:alert(1)", "https://x/\x00", "\u2028javascript:x", "1nvalid:x", ":x",
 	} {
 		if agents.CheckExternalURL(bad) == "" {
 			t.Errorf("%q is taken", bad)
@@ -35,21 +35,24 @@ func TestExternalURL(t *testing.T) {
 	app := func(external bool, u string) []*provisionerpb.Resource {
 		return []*provisionerpb.Resource{{Agents: []*provisionerpb.Agent{{Apps: []*provisionerpb.App{{Slug: "x", External: external, Url: u}}}}}}
 	}
-	if err := agents.CheckAddresses(app(true, "javascript:alert(1)")); fault.CodeOf(err) != fault.Invalid {
+	if err := agents.CheckAddresses(app(true, "javascript:alert(1)"), "https://coder.example.com"); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("an external app: %v", err)
+	}
+	if err := agents.CheckAddresses(app(true, "vscode://coder.coder-remote/open?url=https://evil.example&token=$SESSION_TOKEN"), "https://coder.example.com"); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a token for another server: %v", err)
 	}
 	help := func(u string) []*provisionerpb.Resource {
 		agent := &provisionerpb.Agent{Name: "main", TroubleshootingUrl: u}
 		return []*provisionerpb.Resource{{Agents: []*provisionerpb.Agent{{Devcontainers: []*provisionerpb.Devcontainer{{Agent: agent}}}, agent}}}
 	}
-	if err := agents.CheckAddresses(help("javascript:alert(1)")); fault.CodeOf(err) != fault.Invalid {
+	if err := agents.CheckAddresses(help("javascript:alert(1)"), "https://coder.example.com"); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("a troubleshooting address: %v", err)
 	}
-	if err := agents.CheckAddresses(help("https://example.com/help")); err != nil {
+	if err := agents.CheckAddresses(help("https://example.com/help"), "https://coder.example.com"); err != nil {
 		t.Error(err)
 	}
 	for _, fine := range [][]*provisionerpb.Resource{app(false, "javascript:alert(1)"), app(true, "https://example.com"), nil} {
-		if err := agents.CheckAddresses(fine); err != nil {
+		if err := agents.CheckAddresses(fine, "https://coder.example.com"); err != nil {
 			t.Error(err)
 		}
 	}

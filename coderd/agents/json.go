@@ -128,7 +128,7 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 	}
 	for _, app := range apps {
 		i := index[app.AgentID]
-		out[i].Apps = append(out[i].Apps, appJSON(app, agents[i].Name, place(agents[i])))
+		out[i].Apps = append(out[i].Apps, appJSON(app, agents[i].Name, place(agents[i]), s.opts.AccessURL))
 	}
 	for _, sc := range scripts {
 		i := index[sc.AgentID]
@@ -186,7 +186,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbs
 	return out, nil
 }
 
-func appJSON(app dbsqlc.WorkspaceApp, agent string, place Place) sdk.WorkspaceApp {
+func appJSON(app dbsqlc.WorkspaceApp, agent string, place Place, accessURL string) sdk.WorkspaceApp {
 	out := sdk.WorkspaceApp{
 		ID: app.ID, URL: app.Url, External: app.External, Slug: app.Slug, DisplayName: app.DisplayName, Command: app.Command, Icon: app.Icon,
 		Subdomain: app.Subdomain, SharingLevel: sdk.AppShare(app.SharingLevel), Health: sdk.AppHealth(app.Health), Group: app.DisplayGroup,
@@ -194,7 +194,7 @@ func appJSON(app dbsqlc.WorkspaceApp, agent string, place Place) sdk.WorkspaceAp
 		Healthcheck: sdk.AppHealthcheck{URL: app.HealthcheckUrl, Interval: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold},
 	}
 	if out.External {
-		out.URL = safeURL(out.URL)
+		out.URL = safeAppURL(out.URL, accessURL)
 	}
 	if app.Subdomain && place.Workspace != "" {
 		out.SubdomainName = app.Slug + "--" + agent + "--" + place.Workspace + "--" + place.Owner

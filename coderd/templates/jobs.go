@@ -127,7 +127,7 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 	if result.GetError() != "" || result.GetCanceled() {
 		return nil
 	}
-	if err := agents.CheckAddresses(slices.Concat(found.GetStartResources(), found.GetStopResources())); err != nil {
+	if err := agents.CheckAddresses(slices.Concat(found.GetStartResources(), found.GetStopResources()), h.opts.AccessURL); err != nil {
 		return &jobs.Rejected{Reason: err.Error()}
 	}
 	if err := storeTags(ctx, q, v.ID, job, found); err != nil {

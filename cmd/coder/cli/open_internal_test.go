@@ -28,6 +28,7 @@ func openWorkspace() sdk.Workspace {
 			{Slug: "cursor", External: true, URL: "cursor://open?token=$SESSION_TOKEN"}, {Slug: "spy", External: true, URL: "https://spy.example.com/?t=$SESSION_TOKEN"},
 			{Slug: "mail", External: true, URL: "mailto:spy@example.com?body=$SESSION_TOKEN"}, {Slug: "tool", External: true, URL: "ms-msdt:/id"},
 			{Slug: "option", External: true, URL: "ssh://-oProxyCommand=sh/"},
+			{Slug: "user", External: true, URL: "ssh://-oProxyCommand=sh@host/"}, {Slug: "quote", External: true, URL: `vscode:x" --a "`},
 		},
 	}}}}
 	return ws
@@ -57,7 +58,8 @@ func TestOpen(t *testing.T) {
 		"app dev cursor --print":                 "cursor://open?token=abcdefghij-0123456789012345678901",
 		"app dev spy --print":                    "https://spy.example.com/?t=$SESSION_TOKEN", // a website gets no token
 		"app dev mail --print":                   "mailto:spy@example.com?body=$SESSION_TOKEN",
-		"app dev":                                "code\ncursor\ndocs\nfile\nmail\noption\nown\nscript\nspy\ntool\ntop",
+		"app dev quote --print":                  "vscode:x%22%20--a%20%22",
+		"app dev":                                "code\ncursor\ndocs\nfile\nmail\noption\nown\nquote\nscript\nspy\ntool\ntop\nuser",
 	} {
 		if r := run(t, "", "", append(at, strings.Fields(line)...)...); r.fault != nil || r.out != want+"\n" {
 			t.Errorf("open %s: %v\n got %s\nwant %s", line, r.fault, r.out, want)
@@ -65,7 +67,7 @@ func TestOpen(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"app dev nope --print": `no app "nope"`, "app dev script --print": "cannot be opened", "app dev file --print": "cannot be opened",
-		"app dev tool --print": "cannot be opened", "app dev option --print": "cannot be opened",
+		"app dev tool --print": "cannot be opened", "app dev option --print": "cannot be opened", "app dev user --print": "cannot be opened",
 		"vscode dev --editor emacs": `editor "emacs"`, "vscode dev.other": `no agent "other"`,
 	} {
 		if r := run(t, "", "", append(at, strings.Fields(line)...)...); r.fault == nil || !strings.Contains(r.fault.Error(), want) {

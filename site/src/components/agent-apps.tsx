@@ -117,7 +117,10 @@ function OtherEditors({
       {agent.display_apps.includes("ssh_helper") && (
         <Item
           icon={picture("/icon/zed.svg", "Zed")}
-          onSelect={() => location.assign(zedLink(sshHost(workspace, agent, mine, ssh), agent.expanded_directory))}
+          onSelect={() => {
+            const link = zedLink(sshHost(workspace, agent, mine, ssh), agent.expanded_directory);
+            if (link) location.assign(link);
+          }}
         >
           Zed (needs coder config-ssh)
         </Item>
@@ -162,7 +165,14 @@ function AppLink({
   );
   if (link === "")
     return (
-      <Button disabled title="Subdomain apps are off. Ask your admin to start the server with --wildcard-access-url.">
+      <Button
+        disabled
+        title={
+          app.external
+            ? "The template gives this app no address that can be opened safely."
+            : "Subdomain apps are off. Ask your admin to start the server with --wildcard-access-url."
+        }
+      >
         {content}
       </Button>
     );

@@ -89,6 +89,7 @@ describe("links", () => {
     expect(sshHost(of([agent]), agent, false, { ...ssh, hostname_suffix: "coder" })).toBe("main.dev.ada.coder");
     expect(zedLink("coder.dev", "/home/ada/a b")).toBe("zed://ssh/coder.dev/home/ada/a%20b");
     expect(zedLink("coder.dev", undefined)).toBe("zed://ssh/coder.dev");
+    for (const host of ["-oProxyCommand=x", "a b", "a/../b", "", "a?b", "a\nb"]) expect(zedLink(host, "/")).toBe("");
     expect(derived.map(({ scheme }) => scheme)).toEqual(["cursor", "windsurf", "vscodium"]);
   });
 

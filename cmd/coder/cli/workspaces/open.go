@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/internal/appaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -235,9 +236,6 @@ func appAddress(ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent
 	return own.String(), nil
 }
 
-// sessionMark stands for a session's token in the address of an external app.
-const sessionMark = "$SESSION_TOKEN"
-
 // Schemes of external apps: websites and other hosts, and programs on this machine that open workspaces. Any other could run a program with what
 // the address says. The dashboard has the same.
 var (
@@ -251,18 +249,19 @@ var (
 // externalAddress returns the address of an external app, which the template's author chose. Only programs on this machine get a token: with
 // any other scheme it would go to a host that the address names.
 func externalAddress(ctx context.Context, client *sdk.Client, app sdk.WorkspaceApp) (string, error) {
-	u, err := url.Parse(app.URL)
-	if err != nil || !slices.Contains(hostSchemes, u.Scheme) && !slices.Contains(programSchemes, u.Scheme) || strings.HasPrefix(u.Host, "-") {
+	address := appaddr.Escape(app.URL)
+	u, err := url.Parse(address)
+	if err != nil || !slices.Contains(hostSchemes, u.Scheme) && !slices.Contains(programSchemes, u.Scheme) || appaddr.NamesOption(address) {
 		return "", fault.New(fault.Invalid, "the app %q has an address that cannot be opened: %q", app.Slug, app.URL)
 	}
-	if !slices.Contains(programSchemes, u.Scheme) || !strings.Contains(app.URL, sessionMark) {
-		return app.URL, nil
+	if !slices.Contains(programSchemes, u.Scheme) || !strings.Contains(address, appaddr.TokenMark) {
+		return address, nil
 	}
 	key, err := client.CreateAPIKey(ctx, sdk.Me)
 	if err != nil {
 		return "", err
 	}
-	return strings.ReplaceAll(app.URL, sessionMark, url.QueryEscape(key.Key)), nil
+	return strings.ReplaceAll(address, appaddr.TokenMark, url.QueryEscape(key.Key)), nil
 }
 
 // openAddress opens an address, or prints it where there is no desktop.
