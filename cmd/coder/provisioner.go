@@ -22,6 +22,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/settings"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/provisionerd"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
@@ -255,7 +256,7 @@ func (opts provisionerOptions) header(server cli.Server, instance string) (http.
 		return nil, fault.New(fault.Invalid, "--key and --psk cannot be combined")
 	case opts.key != "" && len(tags) > 0:
 		return nil, fault.New(fault.Invalid, "--tag cannot be combined with --key, which has tags of its own").
-			WithDetail("Make a key with other tags: coder provisioner keys create NAME --tag %s", opts.tags[0])
+			WithDetail("Make a key with other tags: coder provisioner keys create NAME --tag %s", shell.Word(opts.tags[0]))
 	}
 	header := server.Header.Clone()
 	if header == nil {
@@ -276,7 +277,7 @@ func (opts provisionerOptions) header(server cli.Server, instance string) (http.
 		header.Set(sdk.SessionHeader, server.Token.Reveal())
 	default:
 		return nil, fault.New(fault.Unauthenticated, "the provisioner has no credential").
-			WithDetail("Give --key or --psk, or sign in: coder login %s", server.URL)
+			WithDetail("Give --key or --psk, or sign in: coder login %s", shell.Word(server.URL.String()))
 	}
 	return header, nil
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/codermesh/codermesh/internal/certs/acme"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
@@ -341,7 +342,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		defer stopWatching()
 	}
 	log.Info("server started", "addr", listeners.String(), "url", accessURL.String())
-	fmt.Fprintf(os.Stderr, "The server answers on %s. In another terminal, run: coder login %s\n", accessURL, accessURL)
+	fmt.Fprintf(os.Stderr, "The server answers on %s. In another terminal, run: coder login %s\n", accessURL, shell.Word(accessURL.String()))
 
 	var failed error
 	select {

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // Agent identifies the agent that a token belongs to.
@@ -97,10 +98,10 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 			if a.ParentID != nil {
 				if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: a.ParentID}); err == nil {
 					return fault.New(fault.Conflict, "The dev container %q of the workspace %q is not running.", a.Name, a.WorkspaceName).
-						WithDetail("See why with: coder show %s/%s", a.OwnerName, a.WorkspaceName)
+						WithDetail("See why with: coder show %s", shell.POSIX(a.OwnerName+"/"+a.WorkspaceName))
 				}
 			}
-			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).WithDetail("Start it with: coder start %s/%s", a.OwnerName, a.WorkspaceName)
+			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).WithDetail("Start it with: coder start %s", shell.POSIX(a.OwnerName+"/"+a.WorkspaceName))
 		}
 		return fmt.Errorf("look up agent's build: %w", err)
 	}

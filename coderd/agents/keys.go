@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // mayHaveCredentials returns an RPC error unless an agent may have the credentials of its workspace's owner.
@@ -22,7 +23,7 @@ func mayHaveCredentials(a dbsqlc.GetAdmittedAgentRow) error {
 	case a.OwnerID == sdk.PrebuildsOwnerID:
 		reason = "the workspace is prebuilt and belongs to no user yet"
 	case !a.Consented:
-		reason = fmt.Sprintf("%[1]s has not started a workspace of this template themselves, or has revoked that, so it gets no credentials of theirs; %[1]s gives them with: coder restart %[2]s", a.OwnerName, a.WorkspaceName)
+		reason = fmt.Sprintf("%[1]s has not started a workspace of this template themselves, or has revoked that, so it gets no credentials of theirs; %[1]s gives them with: coder restart %[2]s", a.OwnerName, shell.POSIX(a.WorkspaceName))
 	default:
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // invitationLifetime is how long an invitation can be accepted.
@@ -68,7 +69,7 @@ func (s *Service) invite(w http.ResponseWriter, r *http.Request, org dbsqlc.Orga
 	return httpapi.Write(w, http.StatusAccepted, sdk.InvitedResponse{
 		Response: sdk.Response{
 			Message: fmt.Sprintf("%s is invited to %s, and becomes a member by accepting.", user.Username, org.Name),
-			Detail:  fmt.Sprintf("They accept in the dashboard or with: coder organizations invitations accept %s", org.Name),
+			Detail:  fmt.Sprintf("They accept in the dashboard or with: coder organizations invitations accept %s", shell.POSIX(org.Name)),
 		},
 		Invitation: toInvitation(dbsqlc.ListInvitationsRow{
 			OrganizationInvitation: invitation, Organization: org, Username: user.Username, Name: user.Name, Inviter: actor.Username,

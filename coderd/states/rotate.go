@@ -9,6 +9,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // Check returns a fault, Invalid, when the database holds values under keys that the ring lacks and that were not forgotten (Forget).
@@ -24,7 +25,7 @@ func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
 			continue
 		}
 		if needed := u.needed(); needed != "" {
-			missing, ids = append(missing, fmt.Sprintf("%s (%s)", u.Key, needed)), append(ids, u.Key)
+			missing, ids = append(missing, fmt.Sprintf("%s (%s)", u.Key, needed)), append(ids, shell.POSIX(u.Key))
 		}
 	}
 	if len(missing) == 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // maxShownLost bounds how many values a warning quotes.
@@ -62,5 +63,5 @@ func lostValues(d Definition, rows []dbsqlc.CountParameterValuesRow) string {
 	if total > 1 {
 		workspaces = fmt.Sprintf("%d workspaces", total)
 	}
-	return fmt.Sprintf("The parameter %q does not allow %s of %s. An update needs another value: coder update WORKSPACE --parameter %s=VALUE", d.Name, values, workspaces, d.Name)
+	return fmt.Sprintf("The parameter %q does not allow %s of %s. An update needs another value: coder update WORKSPACE --parameter %s=VALUE", d.Name, values, workspaces, shell.POSIX(d.Name))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
@@ -346,7 +347,7 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 		}
 		if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, sdk.PrebuildsOwner+"/") }) {
 			return fault.New(fault.Conflict, "The template %q still has prebuilt workspaces.", t.Name).
-				WithDetail("Deprecate the template: coder templates edit %s --deprecated <reason>. The server then deletes them within a minute or two, and the template can be deleted.", t.Name)
+				WithDetail("Deprecate the template: coder templates edit %s --deprecated <reason>. The server then deletes them within a minute or two, and the template can be deleted.", shell.POSIX(t.Name))
 		}
 		if len(names) > 0 {
 			return fault.New(fault.Conflict, "The template %q is still used by workspaces: delete them first.", t.Name).

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func (s *Service) setProfile(w http.ResponseWriter, r *http.Request) error {
@@ -112,7 +113,7 @@ func (s *Service) ResetPassword(ctx context.Context, username, password string) 
 func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password, keptKey string, ended ...string) error {
 	if user.IsServiceAccount {
 		return fault.New(fault.Invalid, "%s is a service account and has no password.", user.Username).WithField("password", "cannot be set for this account").
-			WithDetail("It acts with tokens: coder tokens create --user %s", user.Username)
+			WithDetail("It acts with tokens: coder tokens create --user %s", shell.POSIX(user.Username))
 	}
 	if problem := checkPassword(password, user.Username, user.Email); problem != "" {
 		return fault.New(fault.Invalid, "The new password %s.", problem).WithField("password", problem)

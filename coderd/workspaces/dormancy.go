@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // putDormant makes a workspace dormant or wakes it. The policy loop stops a dormant workspace that runs.
@@ -84,5 +85,5 @@ func (s *Service) autostartMismatch(ctx context.Context, ws dbsqlc.Workspace) (b
 // refuseDormant explains that a dormant workspace must be woken before it can start.
 func refuseDormant(w dbsqlc.Workspace) error {
 	return fault.New(fault.Conflict, "The workspace %q is dormant.", w.Name).
-		WithDetail("Wake it first: coder start %s, or PUT /api/v2/workspaces/%s/dormant with {\"dormant\": false}.", w.Name, w.ID)
+		WithDetail("Wake it first: coder start %s, or PUT /api/v2/workspaces/%s/dormant with {\"dormant\": false}.", shell.POSIX(w.Name), w.ID)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
 )
 
@@ -70,6 +71,6 @@ func (s *Service) getExternalAgent(w http.ResponseWriter, r *http.Request) error
 	script := strings.TrimSuffix(s.opts.AccessURL, "/") + "/api/v2/init-script/" + system + "/" + arch
 	httpapi.NoStore(w.Header())
 	return httpapi.Write(w, http.StatusOK, sdk.ExternalAgentCredentials{
-		Command: fmt.Sprintf("curl -fsSL %q | CODER_AGENT_TOKEN=%q sh", script, token), AgentToken: token,
+		Command: fmt.Sprintf("curl -fsSL %s | CODER_AGENT_TOKEN=%s sh", shell.POSIX(script), shell.POSIX(token)), AgentToken: token,
 	})
 }

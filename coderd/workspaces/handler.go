@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -92,7 +93,7 @@ func (h buildHandler) consented(ctx context.Context, q *dbsqlc.Queries, job dbsq
 	text := fmt.Sprintf("This build gets no credentials of %[1]s (session token, SSH key, external logins, secrets), because %[1]s has not started a workspace of the template %[2]q themselves, or has revoked that.",
 		b.Username, b.TemplateName)
 	if sdk.Transition(b.Transition) == sdk.TransitionStart {
-		text += fmt.Sprintf(" To give them to the workspaces of this template, %s runs: coder restart %s", b.Username, b.WorkspaceName)
+		text += fmt.Sprintf(" To give them to the workspaces of this template, %s runs: coder restart %s", b.Username, shell.POSIX(b.WorkspaceName))
 	}
 	return false, h.opts.Jobs.Warn(ctx, q, job, "Preparing", text)
 }

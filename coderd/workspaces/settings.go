@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // change runs fn in a transaction with the workspace in the path, locked, notifies its watchers, and answers with no
@@ -151,7 +152,7 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 		}
 		running := sdk.Transition(latest.Transition).Status(sdk.JobStatus(latest.JobStatus)) == sdk.WorkspaceRunning
 		if !running || latest.Deadline == nil {
-			return fault.New(fault.Conflict, "The workspace %q is not set to stop.", ws.Name).WithDetail("Start it, or set autostop for later starts: coder schedule stop %s 8h", ws.Name)
+			return fault.New(fault.Conflict, "The workspace %q is not set to stop.", ws.Name).WithDetail("Start it, or set autostop for later starts: coder schedule stop %s 8h", shell.POSIX(ws.Name))
 		}
 		now := s.opts.Now()
 		if !req.Deadline.After(now) || req.Deadline.After(now.Add(maxTTL)) {

@@ -21,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 const (
@@ -116,7 +117,7 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 	if _, err := q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{OrganizationID: t.OrganizationID, UserID: owner.ID}); err != nil {
 		if database.IsNotFound(err) {
 			return id, fault.New(fault.Invalid, "%s is not a member of the template's organization.", owner.Username).
-				WithDetail("An administrator of the organization can add them: coder organizations members add %s", owner.Username)
+				WithDetail("An administrator of the organization can add them: coder organizations members add %s", shell.POSIX(owner.Username))
 		}
 		return id, fmt.Errorf("hold member: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // ReadFile reads a file that contains a key. It returns the fault Invalid if accounts outside of the file's group can read or write the file, and this
@@ -14,7 +15,7 @@ func ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	if isOwn(info) && info.Mode().Perm()&0o007 != 0 {
-		return nil, fault.New(fault.Invalid, "The key %s can be read or replaced by every account of this machine.", name).WithDetail("Run: chmod 600 %s", name)
+		return nil, fault.New(fault.Invalid, "The key %s can be read or replaced by every account of this machine.", name).WithDetail("Run: chmod 600 %s", shell.Word(name))
 	}
 	return os.ReadFile(name)
 }

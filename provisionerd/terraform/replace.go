@@ -10,6 +10,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/provisionerd/terraform/template"
 	"github.com/codermesh/codermesh/provisionerd/tfstate"
@@ -116,7 +117,7 @@ func (r *runner) keep(
 	return env, &codedError{code: codeReplaces, err: fault.New(fault.Conflict,
 		"this %s would replace or delete what the workspace keeps, and its data would be lost: %s. Nothing was changed. "+
 			"To be asked, %s. To allow it for every workspace of the template: coder templates edit %s --allow-replacing-resources",
-		f.transition, strings.Join(outcome.Replaces, ", "), way, work.GetMetadata().GetTemplateName())}
+		f.transition, strings.Join(outcome.Replaces, ", "), way, shell.POSIX(work.GetMetadata().GetTemplateName()))}
 }
 
 // lostBy returns the planned changes that replace or delete resources of a state that may hold data, sorted by address.

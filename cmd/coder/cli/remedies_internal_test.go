@@ -20,7 +20,7 @@ var remedies = map[string]string{
 	"Restart one of them with another --name.":                "the server listed two provisioners of that name; their jobs end before they do",
 	"Remove the file. The next connection creates a new key.": "the file was read and is not a key",
 	"Restart the workspace or update coder: coder restart %s": "the preamble of the agent was read and names another version",
-	"coder templates consent revoke %s/%s":                    "the server listed several consents; the user asked to revoke one",
+	"coder templates consent revoke %s":                       "the server listed several consents; the user asked to revoke one",
 	"coder secret update --help":                              "prints a help text",
 	"git update-index --chmod=+x %s":                          "the file's mode was read",
 	"rm %s":                                                   "the system said that the link leads to a file that does not exist",

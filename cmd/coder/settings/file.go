@@ -15,6 +15,7 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/internal/nearest"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // maxFile is the greatest size of a file with settings or with a secret, in bytes.
@@ -35,7 +36,7 @@ func (s *Set) loadFile(name string) {
 	}
 	s.apply(name, text)
 	if info, err := file.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 && s.holdsSecret() {
-		s.warnings = append(s.warnings, fmt.Sprintf("other accounts can read %s, which contains secrets: run chmod 600 %s", name, name))
+		s.warnings = append(s.warnings, fmt.Sprintf("other accounts can read %s, which contains secrets: run chmod 600 %s", name, shell.Word(name)))
 	}
 }
 

@@ -7,6 +7,7 @@ import type { Workspace, WorkspaceAgent } from "~/api/types";
 import { installCommand, systemOf, systems } from "~/lib/downloads";
 import { sshHost } from "~/lib/editors";
 import { paths } from "~/lib/path";
+import { sh } from "~/lib/shell";
 import { CopyLine } from "./copy";
 import { DocsLink } from "./docs-link";
 import { cx } from "./ui";
@@ -45,19 +46,19 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
         <CopyLine label="install command" text={installCommand(system, location.origin)} />
       </Labelled>
       <Labelled label="Sign in">
-        <CopyLine label="login command" text={`coder login ${location.origin}`} />
+        <CopyLine label="login command" text={sh`coder login ${location.origin}`} />
       </Labelled>
       <Labelled label="SSH">
-        <CopyLine label="SSH command" text={`coder ssh ${name}`} />
+        <CopyLine label="SSH command" text={sh`coder ssh ${name}`} />
       </Labelled>
       <Labelled label="OpenSSH (needs coder config-ssh)">
-        <CopyLine label="OpenSSH command" text={`ssh ${sshHost(workspace, agent, mine, ssh)}`} />
+        <CopyLine label="OpenSSH command" text={sh`ssh ${sshHost(workspace, agent, mine, ssh)}`} />
       </Labelled>
       <Labelled label="Forward a port">
-        <CopyLine label="port-forward command" text={`coder port-forward ${name} --tcp 8080:8080`} />
+        <CopyLine label="port-forward command" text={sh`coder port-forward ${name} --tcp 8080:8080`} />
       </Labelled>
       <Labelled label="Test the connection">
-        <CopyLine label="ping command" text={`coder ping ${name}`} />
+        <CopyLine label="ping command" text={sh`coder ping ${name}`} />
       </Labelled>
       <p className="text-[13px] text-muted lg:col-span-2">
         OpenSSH and Zed also need <code>coder config-ssh</code>. VS Code and editors that derive from it need the

@@ -15,6 +15,7 @@ import type {
 } from "~/api/types";
 import { portLink } from "~/lib/links";
 import { useRegion } from "~/lib/region";
+import { sh } from "~/lib/shell";
 import { CopyButton, CopyLine } from "./copy";
 import { Select } from "./form";
 import { Badge, Button, buttonClass, ErrorNote, Pending } from "./ui";
@@ -80,7 +81,7 @@ export function Ports({ workspace, agent }: Of) {
               ) : (
                 <CopyLine
                   label={`command for port ${port}`}
-                  text={`coder port-forward ${workspace.name} --tcp ${port}`}
+                  text={sh`coder port-forward ${workspace.name} --tcp ${port}`}
                 />
               )}
             </li>

@@ -6,6 +6,7 @@ import { Link } from "wouter";
 import { measured, queries } from "~/api/queries";
 import { installCommand, systemOf } from "~/lib/downloads";
 import { paths } from "~/lib/path";
+import { sh } from "~/lib/shell";
 import { CopyLine } from "./copy";
 import { DocsLink } from "./docs-link";
 import { Button, Card, cx, Empty, ErrorNote, LinkButton } from "./ui";
@@ -122,7 +123,7 @@ function stepsOf({ workspaces, templates = 0, editor }: Facts, used: string[]): 
       <>
         <div className="flex w-full max-w-xl flex-col gap-2">
           <CopyLine label="install command" text={installCommand(systemOf(navigator.userAgent), location.origin)} />
-          <CopyLine label="login command" text={`coder login ${location.origin}`} />
+          <CopyLine label="login command" text={sh`coder login ${location.origin}`} />
         </div>
         <p className="text-[13px]">
           <Link className="underline" href={paths.downloads}>

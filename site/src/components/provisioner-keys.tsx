@@ -5,6 +5,7 @@ import { useState } from "react";
 import { segment, send } from "~/api/client";
 import { orgPath, queries } from "~/api/queries";
 import type { CreateProvisionerKeyRequest, CreateProvisionerKeyResponse, ProvisionerKey } from "~/api/types";
+import { sh } from "~/lib/shell";
 import { DocsLink } from "./docs-link";
 import { CopyLine } from "./copy";
 import { Confirm, DoneDialog, FormDialog } from "./dialog";
@@ -94,7 +95,7 @@ function NewKey({ organization, onClose }: { organization: string | undefined; o
         <p className="text-muted">On the other machine:</p>
         <CopyLine
           label="start command"
-          text={`CODER_URL=${location.origin} CODER_PROVISIONER_DAEMON_KEY=… coder provisioner start`}
+          text={sh`CODER_URL=${location.origin} CODER_PROVISIONER_DAEMON_KEY=… coder provisioner start`}
         />
       </DoneDialog>
     );

@@ -1,4 +1,5 @@
 // What the server offers for download, and for which computers.
+import { word } from "./shell";
 
 export type System = "linux" | "darwin" | "windows";
 
@@ -66,4 +67,6 @@ export function systemOf(userAgent: string): System | undefined {
 
 // installCommand installs the command line from a server: in PowerShell on Windows, and in a shell elsewhere.
 export const installCommand = (system: System | undefined, server: string) =>
-  system === "windows" ? `irm ${server}/install.ps1 | iex` : `curl -fsSL ${server}/install.sh | sh`;
+  system === "windows"
+    ? `irm ${word(server + "/install.ps1", true)} | iex`
+    : `curl -fsSL ${word(server + "/install.sh", false)} | sh`;

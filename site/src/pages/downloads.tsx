@@ -7,6 +7,7 @@ import { mono, Table } from "~/components/table";
 import { Badge, Button, Card, Page, Pending } from "~/components/ui";
 import { archName, type Download, installCommand, parse, type System, systemOf, systems } from "~/lib/downloads";
 import { useTitle } from "~/lib/hooks";
+import { sh } from "~/lib/shell";
 
 async function readDownloads(): Promise<Download[]> {
   const response = await fetch("/bin/SHA256SUMS", { cache: "no-store" });
@@ -46,7 +47,7 @@ export default function Downloads() {
           </p>
           <CopyLine label="install command" text={installCommand(system, location.origin)} />
           <p>Then sign in:</p>
-          <CopyLine label="login command" text={`coder login ${location.origin}`} />
+          <CopyLine label="login command" text={sh`coder login ${location.origin}`} />
         </div>
       </Card>
       <Card title="Files" flush>

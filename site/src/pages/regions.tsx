@@ -19,6 +19,7 @@ import { mono, Table } from "~/components/table";
 import { Badge, Button, Card, IconButton, Note, Page, Pending, type Tone } from "~/components/ui";
 import { isOwner, useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
+import { sh } from "~/lib/shell";
 
 const lookEvery = 5000; // ms: no event announces that a proxy connects
 
@@ -181,7 +182,7 @@ function Token({ of: made, onClose }: { of: WorkspaceProxyResponse; onClose: () 
         label="start command"
         text={
           "CODER_PROXY_SESSION_TOKEN=… coder wsproxy server" +
-          ` --primary-access-url ${location.origin} --access-url https://…`
+          sh` --primary-access-url ${location.origin} --access-url https://…`
         }
       />
     </DoneDialog>

@@ -22,6 +22,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -104,7 +105,7 @@ func runLogin(g *global.Flags, cmd *cobra.Command, args []string, opts loginOpti
 	}
 	session, err := client.Login(ctx, sdk.LoginRequest{Email: opts.email, Password: opts.password})
 	if fault.CodeOf(err) == fault.Unauthenticated && err != nil {
-		return exit.Try(err, "coder login %s", exit.Word(server.String()))
+		return exit.Try(err, "coder login %s", shell.Word(server.String()))
 	}
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func loginWithToken(ctx context.Context, g *global.Flags, client *sdk.Client, as
 	if _, err := client.User(ctx, sdk.Me); err != nil {
 		if fault.CodeOf(err) == fault.Unauthenticated {
 			return exit.Try(fault.New(fault.Unauthenticated, "%s refused the token: it is wrong or has expired", client.URL()),
-				"coder login %s", client.URL())
+				"coder login %s", shell.Word(client.URL().String()))
 		}
 		return err
 	}
@@ -199,7 +200,7 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 		answer, err := ask()
 		if errors.Is(err, tty.ErrNotTerminal) {
 			return exit.Try(fault.New(fault.Invalid, "%s has no users yet, and creating the first requires --%s", client.URL(), field.flag),
-				"coder login %s --setup-code CODE --first-user-username NAME --first-user-email ADDRESS --first-user-password PASSWORD", client.URL())
+				"coder login %s --setup-code CODE --first-user-username NAME --first-user-email ADDRESS --first-user-password PASSWORD", shell.Word(client.URL().String()))
 		}
 		if err != nil {
 			return err
@@ -269,7 +270,7 @@ func askCredentials(ctx context.Context, g *global.Flags, server *url.URL, opts 
 		}
 		answer, err := g.Streams().Ask(ctx, field.q)
 		if errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "without a terminal, signing in requires --token"), "coder login %s --token TOKEN", exit.Word(server.String()))
+			return exit.Try(fault.New(fault.Invalid, "without a terminal, signing in requires --token"), "coder login %s --token TOKEN", shell.Word(server.String()))
 		}
 		if err != nil {
 			return err

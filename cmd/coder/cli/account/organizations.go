@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func organizationsCmd(g *global.Flags) *cobra.Command {
@@ -145,7 +146,7 @@ func orgCreateCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(g.Streams().Err, "Created the organization %s. Next: coder organizations members add USER --org %s\n", org.Name, org.Name)
+			fmt.Fprintf(g.Streams().Err, "Created the organization %s. Next: coder organizations members add USER --org %s\n", org.Name, shell.Word(org.Name))
 			return nil
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func orgMembersCmd(g *global.Flags) *cobra.Command {
@@ -90,7 +91,7 @@ a member by accepting the invitation.`,
 					return err
 				}
 				if invited != nil {
-					fmt.Fprintf(g.Streams().Err, "%s is invited to %s, and becomes a member by accepting: coder organizations invitations accept %s\n", invited.Username, org.Name, org.Name)
+					fmt.Fprintf(g.Streams().Err, "%s is invited to %s, and becomes a member by accepting: coder organizations invitations accept %s\n", invited.Username, org.Name, shell.Word(org.Name))
 					return nil
 				}
 				fmt.Fprintf(g.Streams().Err, "%s is now a member of %s.\n", m.Username, org.Name)
@@ -115,7 +116,7 @@ workspaces end. The server refuses while the member owns workspaces in the organ
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return inOrganization(cmd.Context(), g, &flag, func(client *sdk.Client, org sdk.Organization) error {
 				if err := client.RemoveOrganizationMember(cmd.Context(), org.ID.String(), args[0]); err != nil {
-					return exit.Try(err, "coder organizations members list --org %s", org.Name)
+					return exit.Try(err, "coder organizations members list --org %s", shell.Word(org.Name))
 				}
 				fmt.Fprintf(g.Streams().Err, "%s is no longer a member of %s.\n", args[0], org.Name)
 				return nil
@@ -141,7 +142,7 @@ func orgMembersRolesCmd(g *global.Flags) *cobra.Command {
 				roles := slices.DeleteFunc(slices.Clone(args[1:]), func(r string) bool { return r == "member" || r == "" })
 				m, err := client.UpdateOrganizationMemberRoles(cmd.Context(), org.ID.String(), args[0], sdk.UpdateRolesRequest{Roles: roles})
 				if err != nil {
-					return exit.Try(err, "coder organizations roles show --org %s", org.Name)
+					return exit.Try(err, "coder organizations roles show --org %s", shell.Word(org.Name))
 				}
 				fmt.Fprintf(g.Streams().Err, "The roles of %s in %s are now: %s.\n", m.Username, org.Name, roleNames(m.Roles))
 				return nil

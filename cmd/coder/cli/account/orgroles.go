@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // maxRoleText bounds a role on standard input, in bytes.
@@ -84,7 +85,7 @@ func orgRolesShowCmd(g *global.Flags) *cobra.Command {
 }
 
 func unknownRole(org sdk.Organization, name string) error {
-	return exit.Try(fault.New(fault.NotFound, "the organization %s has no role %q", org.Name, name), "coder organizations roles show --org %s", org.Name)
+	return exit.Try(fault.New(fault.NotFound, "the organization %s has no role %q", org.Name, name), "coder organizations roles show --org %s", shell.Word(org.Name))
 }
 
 type roleOptions struct {
@@ -133,7 +134,7 @@ func runRoleChange(g *global.Flags, cmd *cobra.Command, verb string, args []stri
 	case len(args) == 0:
 		return exit.Try(fault.New(fault.Invalid, "the role is missing"), "%s", cmd.UseLine())
 	case !given("permission") && (verb == "create" || !given("display-name")):
-		return exit.Try(fault.New(fault.Invalid, "--permission is missing"), "%s %s --permission template:update", cmd.CommandPath(), exit.Word(args[0]))
+		return exit.Try(fault.New(fault.Invalid, "--permission is missing"), "%s %s --permission template:update", cmd.CommandPath(), shell.Word(args[0]))
 	default:
 		req.Name, req.DisplayName = args[0], opts.display
 	}
@@ -237,7 +238,7 @@ func orgRolesDeleteCmd(g *global.Flags) *cobra.Command {
 					return err
 				}
 				if err := client.DeleteOrganizationRole(cmd.Context(), org.ID.String(), args[0]); err != nil {
-					return exit.Try(err, "coder organizations roles show --org %s", org.Name)
+					return exit.Try(err, "coder organizations roles show --org %s", shell.Word(org.Name))
 				}
 				fmt.Fprintf(g.Streams().Err, "The role %s of %s has been deleted.\n", args[0], org.Name)
 				return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/internal/usersecret"
 )
@@ -100,7 +101,7 @@ func secretCreateCmd(g *global.Flags) *cobra.Command {
 				value = &answer
 			}
 			if value == nil {
-				return exit.Try(fault.New(fault.Invalid, "the secret has no value"), `printf %%s "$VALUE" | coder secret create %s`, exit.Word(args[0]))
+				return exit.Try(fault.New(fault.Invalid, "the secret has no value"), `printf %%s "$VALUE" | coder secret create %s`, shell.Word(args[0]))
 			}
 			made, err := client.CreateUserSecret(cmd.Context(), sdk.Me, sdk.CreateUserSecretRequest{
 				Name: args[0], Value: *value, Description: s.description, EnvName: s.env, FilePath: s.file, Enabled: &s.enabled,
@@ -211,7 +212,7 @@ func secretListCmd(g *global.Flags) *cobra.Command {
 			}
 			for _, s := range secrets {
 				if s.Unreadable {
-					fmt.Fprintf(g.Streams().Err, "Warning: the server has lost the key of %s. Set its value again with: coder secret update %s\n", s.Name, s.Name)
+					fmt.Fprintf(g.Streams().Err, "Warning: the server has lost the key of %s. Set its value again with: coder secret update %s\n", s.Name, shell.Word(s.Name))
 				}
 			}
 			return out.Print(g.Streams().Out, secrets)

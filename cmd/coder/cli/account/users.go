@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -283,7 +284,7 @@ func usersRolesCmd(g *global.Flags) *cobra.Command {
 				return err
 			}
 			if !cmd.Flags().Changed("roles") {
-				return exit.Try(fault.New(fault.Invalid, "--roles is missing"), "%s %s --roles template-admin", cmd.CommandPath(), exit.Word(args[0]))
+				return exit.Try(fault.New(fault.Invalid, "--roles is missing"), "%s %s --roles template-admin", cmd.CommandPath(), shell.Word(args[0]))
 			}
 			// Every user is a "member": it is not a role to assign.
 			roles = slices.DeleteFunc(roles, func(r string) bool { return r == "member" || r == "" })

@@ -21,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/session"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 type configSSHOptions struct {
@@ -134,7 +135,7 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 		fmt.Fprintf(g.Streams().Err, "Wrote %s without ProxyCommand.\n", path)
 		return nil
 	}
-	fmt.Fprintf(g.Streams().Err, "Wrote %s. Connect with: ssh %s\n", path, opts.example())
+	fmt.Fprintf(g.Streams().Err, "Wrote %s. Connect with: ssh %s\n", path, shell.Word(opts.example()))
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/meshclient"
 	"github.com/codermesh/codermesh/tailnet"
@@ -74,7 +75,7 @@ func reachMeasured(ctx context.Context, g *global.Flags, text string) (*target.T
 	defer cancel()
 	t, err := target.Reach(wait, opts)
 	if err != nil && wait.Err() != nil && ctx.Err() == nil {
-		return nil, exit.Try(fault.New(fault.Unavailable, "the agent of %s could not be reached within %s", name, introduceTimeout), "coder show %s", exit.Word(name.String()))
+		return nil, exit.Try(fault.New(fault.Unavailable, "the agent of %s could not be reached within %s", name, introduceTimeout), "coder show %s", shell.Word(name.String()))
 	}
 	return t, err
 }
@@ -95,7 +96,7 @@ func findPinged(ctx context.Context, g *global.Flags, text string, provisioner b
 		switch code := fault.CodeOf(err); {
 		case err == nil:
 			return pinged{"workspace", t.Workspace.Name, t.Agent.ID, t.Client, t.Mesh, func(ctx context.Context) error {
-				return t.WhyLost(ctx, exit.Try(fault.New(fault.Unavailable, "%s did not answer", t.Workspace.FullName()), "coder show %s", t.Workspace.FullName()))
+				return t.WhyLost(ctx, exit.Try(fault.New(fault.Unavailable, "%s did not answer", t.Workspace.FullName()), "coder show %s", shell.Word(t.Workspace.FullName())))
 			}}, nil
 		case code != fault.NotFound && code != fault.Invalid: // a provisioner's name need not look like a workspace's
 			return pinged{}, err

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 type portForwardOptions struct {
@@ -52,7 +53,7 @@ func runPortForward(ctx context.Context, g *global.Flags, workspace string, opts
 	}
 	forwards, err := forward.Parse(opts.tcp, opts.udp)
 	if err != nil {
-		return exit.Try(err, "coder port-forward %s --tcp 8080:80", exit.Word(workspace))
+		return exit.Try(err, "coder port-forward %s --tcp 8080:80", shell.Word(workspace))
 	}
 	listeners, err := forward.Listen(ctx, forwards)
 	if err != nil {

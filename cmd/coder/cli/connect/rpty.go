@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // RptyCmd returns "rpty", which opens the same terminals as the dashboard.
@@ -59,5 +60,5 @@ func runRpty(ctx context.Context, g *global.Flags, args []string, id string) err
 	defer t.Mesh.Close()
 	fmt.Fprintf(g.Streams().Err, "Terminal %s\n", req.ID)
 	over := &session.Session{Target: t, Streams: g.Streams(), Logger: g.Logger()}
-	return over.Attach(ctx, req, fmt.Sprintf("coder exp rpty %s --reconnect %s", args[0], req.ID))
+	return over.Attach(ctx, req, fmt.Sprintf("coder exp rpty %s --reconnect %s", shell.Word(args[0]), shell.Word(req.ID.String())))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -57,7 +58,7 @@ type speedInterval struct {
 func runSpeedtest(ctx context.Context, g *global.Flags, text string, opts speedtestOptions) error {
 	switch {
 	case opts.pcap != "":
-		return exit.Try(fault.New(fault.Invalid, "coder speedtest cannot capture packets, but tcpdump can while it runs"), "sudo tcpdump -i any -w %s", exit.Word(opts.pcap))
+		return exit.Try(fault.New(fault.Invalid, "coder speedtest cannot capture packets, but tcpdump can while it runs"), "sudo tcpdump -i any -w %s", shell.Word(opts.pcap))
 	case opts.direction != "down" && opts.direction != "up":
 		return fault.New(fault.Invalid, "--direction must be down or up, not %q", opts.direction)
 	case opts.duration <= 0 || opts.duration > speed.MaxSeconds*time.Second:

@@ -22,6 +22,7 @@ import (
 	"github.com/codermesh/codermesh/internal/meshport"
 	"github.com/codermesh/codermesh/internal/ptywire"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/sshmux/bridge"
 )
 
@@ -112,7 +113,7 @@ func endSSH(ctx context.Context, err error) error {
 func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOptions) (err error) {
 	if opts.forwardGPG {
 		return exit.Try(fault.New(fault.Invalid, "coder ssh cannot forward a GPG agent, but OpenSSH can"),
-			`coder config-ssh && ssh -R "$(ssh coder.%[1]s gpgconf --list-dirs agent-socket):$(gpgconf --list-dirs agent-extra-socket)" coder.%[1]s`, exit.Word(args[0]))
+			`coder config-ssh && ssh -R "$(ssh coder.%[1]s gpgconf --list-dirs agent-socket):$(gpgconf --list-dirs agent-extra-socket)" coder.%[1]s`, shell.Word(args[0]))
 	}
 	name, err := target.ParseName(target.TrimHost(args[0], opts.hostPrefix, opts.hostSuffix))
 	if err != nil {
@@ -158,7 +159,7 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 	}
 	if opts.reconnect != "" {
 		req := ptywire.Request{ID: session.TerminalID(t.Agent.ID, opts.reconnect), Command: strings.Join(command, " "), Early: true}
-		return over.Attach(ctx, req, fmt.Sprintf("coder ssh --reconnect %s %s", opts.reconnect, args[0]))
+		return over.Attach(ctx, req, fmt.Sprintf("coder ssh --reconnect %s %s", shell.Word(opts.reconnect), shell.Word(args[0])))
 	}
 	dial := func(ctx context.Context) (net.Conn, error) {
 		return t.Mesh.DialStream(ctx, t.Agent.ID, meshport.Session)

@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/webdial"
 	"github.com/codermesh/codermesh/meshclient"
 	"github.com/codermesh/codermesh/tailnet"
@@ -111,7 +112,7 @@ func (x *examination) checkTLS(ctx context.Context) finding {
 	transport := webdial.Upgrader(config)
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, x.server.JoinPath("healthz").String(), nil)
 	if err != nil {
-		return fail("coder login "+x.server.String(), "%s", err)
+		return fail("coder login "+shell.Word(x.server.String()), "%s", err)
 	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
@@ -155,7 +156,7 @@ func (x *examination) checkServer(ctx context.Context) finding {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, x.server.JoinPath("healthz").String(), nil)
 	if err != nil {
-		return fail("coder login "+x.server.String(), "%s", err)
+		return fail("coder login "+shell.Word(x.server.String()), "%s", err)
 	}
 	req.Header = client.Header()
 	before := time.Now()
@@ -218,7 +219,7 @@ func (x *examination) checkSession(ctx context.Context) finding {
 		}
 	}
 	x.client = nil
-	return fail("coder login "+x.server.String(), "%s", plain(err))
+	return fail("coder login "+shell.Word(x.server.String()), "%s", plain(err))
 }
 
 func (x *examination) checkWebsocket(ctx context.Context) finding {
@@ -230,7 +231,7 @@ func (x *examination) checkWebsocket(ctx context.Context) finding {
 	begin := time.Now()
 	if _, err := mesh.Joined(ctx); err != nil {
 		if code := fault.CodeOf(err); code == fault.Unauthenticated || code == fault.Forbidden {
-			return fail("coder login "+x.server.String(), "%s", plain(err))
+			return fail("coder login "+shell.Word(x.server.String()), "%s", plain(err))
 		}
 		return fail("let proxies in between pass websockets: the headers Upgrade and Connection, and no limit on how long a connection lasts",
 			"the coordinator is out of reach: %s", plain(err))

@@ -4,9 +4,6 @@ package exit
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"strings"
-	"unicode"
 )
 
 // Exit codes of the program.
@@ -51,19 +48,4 @@ func Try(err error, format string, args ...any) error {
 func Hint(err error) (hint string, ok bool) {
 	h, ok := errors.AsType[hinted](err)
 	return h.hint, ok
-}
-
-// Word quotes a word of a command for the user's shell, if that would split or expand it.
-func Word(word string) string {
-	if word != "" && !strings.ContainsFunc(word, special) {
-		return word
-	}
-	if runtime.GOOS == "windows" {
-		return `"` + word + `"`
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
-func special(r rune) bool {
-	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_@%+=:,./-", r) && !(r == '\\' && runtime.GOOS == "windows")
 }

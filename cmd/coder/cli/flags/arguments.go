@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/nearest"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // CheckArguments makes every command below cmd report unexpected arguments as errors of this program. Without it, cobra would print the
@@ -46,7 +47,7 @@ func ExplainFlags(cmd *cobra.Command) {
 		})
 		refused := fault.New(fault.Invalid, "%s has no flag --%s", cmd.CommandPath(), name)
 		if near := nearest.To(name, names); near != "" {
-			return exit.Try(refused, "%s --%s", cmd.CommandPath(), near)
+			return exit.Try(refused, "%s --%s", cmd.CommandPath(), shell.Word(near))
 		}
 		return exit.Try(refused, "%s --help", cmd.CommandPath())
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -172,7 +173,7 @@ func (w Follower) showQueue(ctx context.Context, j Job, p *tty.Progress, begun <
 // Build shows a workspace build until it ends. The error of a failed build reports why it failed and where its log is.
 func (w Follower) Build(ctx context.Context, ws sdk.Workspace, build sdk.WorkspaceBuild) error {
 	what := "the " + string(build.Transition) + " of " + ws.FullName()
-	hint := fmt.Sprintf("coder logs %s -n %d", ws.FullName(), build.BuildNumber)
+	hint := fmt.Sprintf("coder logs %s -n %d", shell.Word(ws.FullName()), build.BuildNumber)
 	job, err := w.Job(ctx, Job{
 		What: what,
 		Logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {

@@ -28,6 +28,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -133,7 +134,7 @@ func (g *Flags) Client(ctx context.Context) (*sdk.Client, error) {
 		return nil, err
 	}
 	if token == "" {
-		return nil, exit.Try(fault.New(fault.Unauthenticated, "you are not signed in to %s", server), "coder login %s", exit.Word(server.String()))
+		return nil, exit.Try(fault.New(fault.Unauthenticated, "you are not signed in to %s", server), "coder login %s", shell.Word(server.String()))
 	}
 	g.made, err = g.ClientFor(ctx, server, token)
 	return g.made, err

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -94,7 +95,7 @@ func runDotfiles(g *global.Flags, cmd *cobra.Command, opts dotfilesOptions) erro
 			continue
 		}
 		if info.Mode()&0o111 == 0 {
-			return exit.Try(fault.New(fault.Invalid, "the script %s of the dotfiles is not executable", name), "git update-index --chmod=+x %s", exit.Word(name))
+			return exit.Try(fault.New(fault.Invalid, "the script %s of the dotfiles is not executable", name), "git update-index --chmod=+x %s", shell.Word(name))
 		}
 		fmt.Fprintf(g.Streams().Err, "Running %s.\n", path)
 		if err := program(ctx, g, dir, path); err != nil {
@@ -116,7 +117,7 @@ func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfil
 			args = append(args, "--branch", opts.branch)
 		}
 		if err := program(ctx, g, "", append(args, "--", opts.repo, dir)...); err != nil {
-			return exit.Try(fault.New(fault.Unavailable, "cannot clone the repository %s: %w", opts.repo, err), "git clone %s", exit.Word(opts.repo))
+			return exit.Try(fault.New(fault.Unavailable, "cannot clone the repository %s: %w", opts.repo, err), "git clone %s", shell.Word(opts.repo))
 		}
 		return nil
 	}
@@ -125,14 +126,14 @@ func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfil
 		return fault.New(fault.Conflict, "the folder %s is not a clone: %w", dir, err)
 	}
 	if have != opts.repo {
-		return exit.Try(fault.New(fault.Conflict, "the folder %s is a clone of %s", dir, have), "coder dotfiles %s --repo-dir OTHER", exit.Word(opts.repo))
+		return exit.Try(fault.New(fault.Conflict, "the folder %s is a clone of %s", dir, have), "coder dotfiles %s --repo-dir OTHER", shell.Word(opts.repo))
 	}
 	changes, err := gitOutput(ctx, dir, "status", "--porcelain", "--untracked-files=no")
 	if err != nil {
 		return fault.New(fault.Conflict, "cannot read the folder %s: %w", dir, err)
 	}
 	if changes != "" {
-		return exit.Try(fault.New(fault.Conflict, "the dotfiles in %s have uncommitted changes", dir), "git -C %s status", exit.Word(dir))
+		return exit.Try(fault.New(fault.Conflict, "the dotfiles in %s have uncommitted changes", dir), "git -C %s status", shell.Word(dir))
 	}
 	if opts.branch != "" {
 		if err := program(ctx, g, dir, "git", "fetch", "origin", opts.branch); err != nil {
@@ -143,7 +144,7 @@ func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfil
 		}
 	}
 	if err := program(ctx, g, dir, "git", "pull", "--ff-only"); err != nil {
-		return exit.Try(fault.New(fault.Unavailable, "cannot update the dotfiles: %w", err), "git -C %s pull", exit.Word(dir))
+		return exit.Try(fault.New(fault.Unavailable, "cannot update the dotfiles: %w", err), "git -C %s pull", shell.Word(dir))
 	}
 	return nil
 }
@@ -226,11 +227,11 @@ func missingLinks(dir, home string) (links []link, linked int, err error) {
 		info, err := os.Stat(to)
 		switch {
 		case entry.IsDir() && err == nil && !info.IsDir():
-			return exit.Try(fault.New(fault.Conflict, "%s is a file, and the repository has a folder with that name", to), "mv %s %s", exit.Word(to), exit.Word(to+".bak"))
+			return exit.Try(fault.New(fault.Conflict, "%s is a file, and the repository has a folder with that name", to), "mv %s %s", shell.Word(to), shell.Word(to+".bak"))
 		case entry.IsDir():
 			return nil
 		case err == nil && info.IsDir():
-			return exit.Try(fault.New(fault.Conflict, "%s is a folder, and the repository has a file with that name", to), "mv %s %s", exit.Word(to), exit.Word(to+".bak"))
+			return exit.Try(fault.New(fault.Conflict, "%s is a folder, and the repository has a file with that name", to), "mv %s %s", shell.Word(to), shell.Word(to+".bak"))
 		}
 		if parent := existing(filepath.Dir(to)); parent == dir || strings.HasPrefix(parent, dir+string(filepath.Separator)) {
 			return fault.New(fault.Conflict, "%s lies in the clone of the dotfiles, %s", to, dir).

@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 type syncOptions struct {
@@ -124,11 +125,11 @@ func askSync(ctx context.Context, opts syncOptions, r units.Request) (units.Unit
 		case err == nil:
 			return u, nil
 		case ctx.Err() == context.DeadlineExceeded, start && errors.Is(err, units.ErrAway) && time.Now().After(until):
-			return u, exit.Try(fault.New(fault.Unavailable, "%s could not start in time", r.Unit), "coder exp sync status %s", exit.Word(r.Unit))
+			return u, exit.Try(fault.New(fault.Unavailable, "%s could not start in time", r.Unit), "coder exp sync status %s", shell.Word(r.Unit))
 		case ctx.Err() != nil:
 			return u, ctx.Err()
 		case !errors.Is(err, units.ErrAway):
-			return u, exit.Try(fault.New(fault.Conflict, "%w", err), "coder exp sync status %s", exit.Word(r.Unit))
+			return u, exit.Try(fault.New(fault.Conflict, "%w", err), "coder exp sync status %s", shell.Word(r.Unit))
 		case time.Since(lost) > syncAway:
 			return u, exit.Try(fault.New(fault.Unavailable, "the workspace's agent does not answer: %w", err), "coder exp sync ping")
 		}

@@ -66,7 +66,7 @@ func parsePrompt(text string) (password bool, url string, ok bool) {
 func runGitAskpass(ctx context.Context, g *global.Flags, prompt string) error {
 	password, url, ok := parsePrompt(prompt)
 	if !ok {
-		return noAnswer(g, "coder has no answer to %.200q: it knows what git asks about a URL.", prompt)
+		return noAnswer(g, "There is no answer to %.200q: git asks about URLs only.", prompt)
 	}
 	answer, err := askLogin(ctx, login.Request{URL: url})
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // Flag is --org of one command. The zero value chooses by the user's memberships.
@@ -62,7 +63,7 @@ func (f *Flag) Find(ctx context.Context, client *sdk.Client) (sdk.Organization, 
 		return sdk.Organization{}, exit.Try(fault.New(fault.Invalid, "you are not a member of an organization"),
 			"Name one with --org, or ask an administrator to add you.")
 	}
-	return sdk.Organization{}, exit.Try(fault.New(fault.Invalid, "you are a member of several organizations: %s", names(mine)), "--org %s", mine[0].Name)
+	return sdk.Organization{}, exit.Try(fault.New(fault.Invalid, "you are a member of several organizations: %s", names(mine)), "--org %s", shell.Word(mine[0].Name))
 }
 
 // Named returns an organization by name or id. The error for an unknown one lists those that the user sees.
@@ -80,7 +81,7 @@ func Named(ctx context.Context, client *sdk.Client, name string) (sdk.Organizati
 		return org, exit.Try(unknown, "Ask an administrator to add you to an organization.")
 	}
 	near := nearest.To(name, nameList(known))
-	return org, exit.Try(unknown.WithDetail("Your organizations: %s", names(known)), "--org %s", cmp.Or(near, known[0].Name))
+	return org, exit.Try(unknown.WithDetail("Your organizations: %s", names(known)), "--org %s", shell.Word(cmp.Or(near, known[0].Name)))
 }
 
 // Template returns a template by name: of the organization that is named, or else the only one that the user sees in any organization.
@@ -104,7 +105,7 @@ func (f *Flag) Template(ctx context.Context, client *sdk.Client, name string) (s
 		where = append(where, t.OrganizationName)
 	}
 	slices.Sort(where)
-	return sdk.Template{}, exit.Try(fault.New(fault.Conflict, "several organizations have a template %q: %s", name, strings.Join(where, ", ")), "--org %s", exit.Word(where[0]))
+	return sdk.Template{}, exit.Try(fault.New(fault.Conflict, "several organizations have a template %q: %s", name, strings.Join(where, ", ")), "--org %s", shell.Word(where[0]))
 }
 
 // nearestTemplate returns the template that is spelled almost like the name, "" if there is none or that cannot be found out.

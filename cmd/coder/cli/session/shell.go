@@ -21,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/sshmux"
 )
@@ -280,7 +281,7 @@ func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore f
 func broken(t *target.Target, err error) error {
 	if errors.Is(err, sshmux.ErrVersion) {
 		return exit.Try(fault.New(fault.Unavailable, "this program and the agent of %s speak different protocol versions: %w", t.Workspace.FullName(), err),
-			"Restart the workspace or update coder: coder restart %s", t.Workspace.FullName()) // proven: the other version was read
+			"Restart the workspace or update coder: coder restart %s", shell.Word(t.Workspace.FullName())) // proven: the other version was read
 	}
 	return fault.New(fault.Unavailable, "the connection to %s was lost: %w", t.Workspace.FullName(), err)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -69,7 +70,7 @@ func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 	ok = agent.LifecycleState == sdk.LifecycleReady || agent.LifecycleState == sdk.LifecycleStarting
 	switch agent.LifecycleState {
 	case sdk.LifecycleStartError, sdk.LifecycleStartTimeout:
-		fmt.Fprintf(s.Streams.Err, "The workspace may be incomplete: %s. See: coder logs %s\n", tty.Clean(agent.Health.Reason), t.Workspace.FullName())
+		fmt.Fprintf(s.Streams.Err, "The workspace may be incomplete: %s. See: coder logs %s\n", tty.Clean(agent.Health.Reason), shell.Word(t.Workspace.FullName()))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/nearest"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // Name is how a user or an IDE names a workspace and one of its agents.
@@ -124,7 +125,7 @@ func ChooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 	agents := ws.LatestBuild.Agents()
 	if len(agents) == 0 {
 		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent", ws.Name).
-			WithDetail("its template declares no coder_agent that exists while the workspace is %s", ws.LatestBuild.Status), "coder show %s", ws.Name)
+			WithDetail("its template declares no coder_agent that exists while the workspace is %s", ws.LatestBuild.Status), "coder show %s", shell.Word(ws.Name))
 	}
 	var names []string
 	for _, agent := range agents {
@@ -139,8 +140,8 @@ func ChooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 	slices.Sort(names)
 	if name == "" {
 		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.Invalid, "the workspace %s has several agents: %s", ws.Name, strings.Join(names, ", ")),
-			"coder ssh %s.%s", ws.Name, names[0])
+			"coder ssh %s", shell.Word(ws.Name+"."+names[0]))
 	}
 	return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent %q; it has %s", ws.Name, name, strings.Join(names, ", ")),
-		"coder ssh %s.%s", ws.Name, names[0])
+		"coder ssh %s", shell.Word(ws.Name+"."+names[0]))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 	"github.com/codermesh/codermesh/meshclient"
 )
@@ -100,12 +101,12 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	}
 	switch {
 	case ws.LatestBuild.Transition == sdk.TransitionDelete && ws.LatestBuild.Status == sdk.WorkspaceDeleted:
-		return ws, exit.Try(fault.New(fault.NotFound, "the workspace %s has been deleted", ws.FullName()), "coder create %s", ws.Name)
+		return ws, exit.Try(fault.New(fault.NotFound, "the workspace %s has been deleted", ws.FullName()), "coder create %s", shell.Word(ws.Name))
 	case !ws.Stopped():
 		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is %s: its last build did not succeed", ws.FullName(), ws.LatestBuild.Status),
-			"coder start %s", ws.FullName())
+			"coder start %s", shell.Word(ws.FullName()))
 	case !opts.Autostart:
-		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is stopped", ws.FullName()), "coder start %s", ws.FullName())
+		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is stopped", ws.FullName()), "coder start %s", shell.Word(ws.FullName()))
 	}
 	if ws.DormantAt != nil {
 		fmt.Fprintf(opts.Streams.Err, "The workspace %s is dormant. Waking it.\n", ws.FullName())
@@ -116,7 +117,7 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	fmt.Fprintf(opts.Streams.Err, "The workspace %s is stopped. Starting it.\n", ws.FullName())
 	build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, Reason: opts.Reason})
 	if err != nil {
-		return ws, exit.Try(err, "coder start %s", ws.FullName())
+		return ws, exit.Try(err, "coder start %s", shell.Word(ws.FullName()))
 	}
 	if err := follow.Build(ctx, ws, build); err != nil {
 		return ws, err
@@ -232,7 +233,7 @@ func gone(ws sdk.Workspace) error {
 	if ws.LatestBuild.Transition == sdk.TransitionDelete {
 		verb, code = "deleted", fault.NotFound
 	}
-	return exit.Try(fault.New(code, "the workspace %s was %s%s", ws.FullName(), verb, why), "coder show %s", ws.FullName())
+	return exit.Try(fault.New(code, "the workspace %s was %s%s", ws.FullName(), verb, why), "coder show %s", shell.Word(ws.FullName()))
 }
 
 // WhyLost asks the server why a connection to the target's agent may have ended. It returns fallback if the server knows no reason, or
@@ -256,7 +257,7 @@ func (t *Target) WhyLost(ctx context.Context, fallback error) error {
 	for _, agent := range ws.LatestBuild.Agents() {
 		if agent.ID == t.Agent.ID && agent.Status == sdk.AgentDisconnected {
 			return exit.Try(fault.New(fault.Unavailable, "the agent of %s lost its connection %s", ws.FullName(), output.AgoPtr(agent.DisconnectedAt)),
-				"coder logs %s", ws.FullName())
+				"coder logs %s", shell.Word(ws.FullName()))
 		}
 	}
 	return fallback

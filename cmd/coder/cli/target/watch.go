@@ -7,6 +7,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 const (
@@ -44,7 +45,7 @@ func (t *Target) Watch(ctx context.Context, note func(string)) error {
 			left, noted = time.Time{}, false
 		case ok:
 			return t.WhyLost(ctx, exit.Try(fault.New(fault.Unavailable, "the agent of %s was restarted", t.Workspace.FullName()),
-				"coder show %s", t.Workspace.FullName()))
+				"coder show %s", shell.Word(t.Workspace.FullName())))
 		case time.Since(asked) >= askEvery:
 			asked = time.Now()
 			if left.IsZero() {
@@ -93,9 +94,9 @@ const (
 
 // signedOut returns the error for a session that is over.
 func (t *Target) signedOut() error {
-	return exit.Try(fault.New(fault.Unauthenticated, "your session has ended: you signed out elsewhere, or it was revoked"), "coder login %s", t.Client.URL())
+	return exit.Try(fault.New(fault.Unauthenticated, "your session has ended: you signed out elsewhere, or it was revoked"), "coder login %s", shell.Word(t.Client.URL().String()))
 }
 
 func restarted(ws sdk.Workspace) error {
-	return exit.Try(fault.New(fault.Unavailable, "the workspace %s was restarted", ws.FullName()), "coder ssh %s", ws.FullName())
+	return exit.Try(fault.New(fault.Unavailable, "the workspace %s was restarted", ws.FullName()), "coder ssh %s", shell.Word(ws.FullName()))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/internal/archive"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 const (
@@ -122,12 +123,12 @@ func refuseLink(root *os.Root, name string, cause error) error {
 	target, err := filepath.EvalSymlinks(link)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return exit.Try(fault.New(fault.Invalid, "the link %s leads to nothing: %w", name, cause), "rm %s", exit.Word(link))
+		return exit.Try(fault.New(fault.Invalid, "the link %s leads to nothing: %w", name, cause), "rm %s", shell.Word(link))
 	case err != nil: // its target may exist
 		return fault.New(fault.Invalid, "cannot follow the link %s: %w", name, err)
 	}
 	return exit.Try(fault.New(fault.Invalid, "the link %s leads out of the folder, to %s", name, target),
-		"tar -C %s -ch --exclude=.git --exclude=.terraform --exclude='*.tfstate*' . | coder templates push --directory -", exit.Word(root.Name()))
+		"tar -C %s -ch --exclude=.git --exclude=.terraform --exclude='*.tfstate*' . | coder templates push --directory -", shell.Word(root.Name()))
 }
 
 var errTooLarge = errors.New("too large")

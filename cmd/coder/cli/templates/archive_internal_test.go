@@ -15,6 +15,7 @@ import (
 
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func TestPackUnpack(t *testing.T) {
@@ -72,7 +73,7 @@ func TestPackUnpack(t *testing.T) {
 	}
 	if err := pack(io.Discard, dir); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("a link out of the folder: got %v", err)
-	} else if hint, _ := exit.Hint(err); !strings.Contains(err.Error(), "to /etc/passwd") || !strings.Contains(hint, "tar -C "+exit.Word(dir)+" -ch ") || !strings.Contains(hint, "coder templates push --directory -") {
+	} else if hint, _ := exit.Hint(err); !strings.Contains(err.Error(), "to /etc/passwd") || !strings.Contains(hint, "tar -C "+shell.Word(dir)+" -ch ") || !strings.Contains(hint, "coder templates push --directory -") {
 		t.Errorf("a link out of the folder: got %v, try %q", err, hint)
 	}
 	if err := errors.Join(os.Remove(filepath.Join(dir, "evil")), os.Symlink("nothing", filepath.Join(dir, "gone"))); err != nil {

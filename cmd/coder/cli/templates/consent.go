@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func consentCmd(g *global.Flags) *cobra.Command {
@@ -99,5 +100,5 @@ func consentTo(consents []sdk.TemplateConsent, name string) (sdk.TemplateConsent
 		return found[0], nil
 	}
 	return sdk.TemplateConsent{}, exit.Try(fault.New(fault.Invalid, "you consent to %d templates named %q", len(found), name),
-		"coder templates consent revoke %s/%s", found[0].OrganizationName, exit.Word(name))
+		"coder templates consent revoke %s", shell.Word(found[0].OrganizationName+"/"+name))
 }

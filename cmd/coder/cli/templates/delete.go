@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func templatesDeleteCmd(g *global.Flags) *cobra.Command {
@@ -35,7 +36,7 @@ func templatesDeleteCmd(g *global.Flags) *cobra.Command {
 					return err
 				}
 				if err := client.DeleteTemplate(cmd.Context(), t.ID); err != nil {
-					return exit.Try(err, "coder list --all --search template:%s", t.Name)
+					return exit.Try(err, "coder list --all --search %s", shell.Word("template:"+t.Name))
 				}
 				fmt.Fprintf(g.Streams().Err, "The template %s has been deleted.\n", t.Name)
 			}

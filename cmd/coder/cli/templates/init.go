@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/starters"
 	"github.com/codermesh/codermesh/internal/tty"
 )
@@ -55,7 +56,7 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 		}
 		var err error
 		if id, err = g.Streams().Ask(cmd.Context(), q); errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "no starter given: --id is missing"), "coder templates init %s", starters.List()[0].Name)
+			return exit.Try(fault.New(fault.Invalid, "no starter given: --id is missing"), "coder templates init %s", shell.Word(starters.List()[0].Name))
 		} else if err != nil {
 			return err
 		}
@@ -70,7 +71,7 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 	if err := writeStarter(files, dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(g.Streams().Err, "Wrote the starter %s to %s. Next: coder templates push %s -d %s\n", starter.Name, dir, filepath.Base(dir), dir)
+	fmt.Fprintf(g.Streams().Err, "Wrote the starter %s to %s. Next: coder templates push %s -d %s\n", starter.Name, dir, shell.Word(filepath.Base(dir)), shell.Word(dir))
 	return nil
 }
 

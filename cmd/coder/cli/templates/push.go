@@ -27,6 +27,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -235,7 +236,7 @@ func importVersion(ctx context.Context, g *global.Flags, client *sdk.Client, org
 			return version, nil
 		}
 		if job.ErrorCode != sdk.JobErrorMissingVariables {
-			return version, follow.JobError(job, "the import of "+name, "Correct the template, then run: coder templates push "+name)
+			return version, follow.JobError(job, "the import of "+name, "Correct the template, then run: coder templates push "+shell.Word(name))
 		}
 		if err := askVariables(ctx, g, client, version.ID, variables, name, job); err != nil {
 			return version, err
@@ -271,17 +272,17 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 		}
 	}
 	if len(missing) == 0 {
-		return follow.JobError(job, "the import of "+name, "coder templates push "+name+" --variable name=value")
+		return follow.JobError(job, "the import of "+name, "coder templates push "+shell.Word(name)+" --variable name=value")
 	}
 	if !g.Streams().InTTY {
 		f := fault.New(fault.Invalid, "the template needs values for its variables")
-		var names []string
+		var words []string
 		for _, v := range missing {
-			names = append(names, v.Name)
+			words = append(words, "--variable "+shell.Word(v.Name)+"=…")
 			f = f.WithField(v.Name, "--variable "+v.Name+"=… is missing")
 		}
-		slices.Sort(names)
-		return exit.Try(f, "coder templates push %s --variable %s=…", exit.Word(name), strings.Join(names, "=… --variable "))
+		slices.Sort(words)
+		return exit.Try(f, "coder templates push %s %s", shell.Word(name), strings.Join(words, " "))
 	}
 	for _, v := range missing {
 		q := tty.Question{Text: "Variable " + v.Name, Help: v.Description, Secret: v.Sensitive, HasDefault: v.Type == "string"}
@@ -305,12 +306,12 @@ func publish(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(s.Err, "Created the template %s. Next: coder create NAME --template %s\n", t.Name, t.Name)
+		fmt.Fprintf(s.Err, "Created the template %s. Next: coder create NAME --template %s\n", t.Name, shell.Word(t.Name))
 		return nil
 	}
 	if !opts.activate {
 		fmt.Fprintf(s.Err, "Version %s of %s is ready but not active. Activate it: coder templates versions promote --template %s --template-version %s\n",
-			version.Name, name, name, version.Name)
+			version.Name, name, shell.Word(name), shell.Word(version.Name))
 		return nil
 	}
 	if err := client.UpdateActiveVersion(ctx, template.ID, sdk.UpdateActiveVersionRequest{ID: version.ID}); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // findVersion returns a version of a template by name. "" and "active" mean the active one.
@@ -22,7 +23,7 @@ func findVersion(ctx context.Context, client *sdk.Client, t sdk.Template, name s
 	}
 	v, err := client.TemplateVersionByName(ctx, t.ID, name)
 	if err != nil && fault.CodeOf(err) == fault.NotFound {
-		return v, exit.Try(fault.New(fault.NotFound, "the template %s has no version %q", t.Name, name), "coder templates versions list %s", t.Name)
+		return v, exit.Try(fault.New(fault.NotFound, "the template %s has no version %q", t.Name, name), "coder templates versions list %s", shell.Word(t.Name))
 	}
 	return v, err
 }

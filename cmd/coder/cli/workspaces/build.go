@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // buildOptions are the options that start, restart, stop, update and delete share.
@@ -120,7 +121,7 @@ func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.
 		build, err = send(ctx, ws.ID, req)
 	}
 	if err != nil && fault.CodeOf(err) == fault.Invalid {
-		return build, req, exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), ws.FullName())
+		return build, req, exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), shell.Word(ws.FullName()))
 	}
 	return build, req, err
 }
@@ -143,7 +144,7 @@ func startParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws
 	req.RichParameterValues, err = form.Query{
 		Form: form.Of(ctx, client, version, ws.OwnerID), Values: values, Defaults: defaults, Previous: known, Hidden: hidden, Always: opts.always, UseDefaults: opts.params.UseDefaults, Ask: form.Asker(ctx, g.Streams(), opts.yes),
 	}.Resolve()
-	return exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), ws.FullName())
+	return exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), shell.Word(ws.FullName()))
 }
 
 // finish follows a requested build, unless noWait is set.

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -97,7 +98,7 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 	if opts.version != "" {
 		v, err := client.TemplateVersionByName(ctx, template.ID, opts.version)
 		if err != nil {
-			return exit.Try(err, "coder templates versions list %s", template.Name)
+			return exit.Try(err, "coder templates versions list %s", shell.Word(template.Name))
 		}
 		version, req.TemplateID, req.TemplateVersionID = v.ID, uuid.Nil, v.ID
 	}
@@ -167,7 +168,7 @@ func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id 
 	starting := is(func(a sdk.WorkspaceAgent) bool { return a.LifecycleState.Starting() })
 	connect := ""
 	if len(agents) > 0 && own {
-		connect = " Connect: coder ssh " + ws.Name
+		connect = " Connect: coder ssh " + shell.Word(ws.Name)
 	}
 	switch {
 	case waiting >= 0 && agents[waiting].External:
@@ -175,11 +176,11 @@ func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id 
 		if len(agents) > 1 {
 			name += "." + agents[waiting].Name
 		}
-		fmt.Fprintf(out, "Created the workspace %s. Start its agent %s on its machine: coder external-workspaces agent-instructions %s", ws.FullName(), agents[waiting].Name, name)
+		fmt.Fprintf(out, "Created the workspace %s. Start its agent %s on its machine: coder external-workspaces agent-instructions %s", ws.FullName(), agents[waiting].Name, shell.Word(name))
 	case waiting >= 0:
-		fmt.Fprintf(out, "Created the workspace %s. Its agent %s has not connected yet: coder show %s", ws.FullName(), agents[waiting].Name, ws.FullName())
+		fmt.Fprintf(out, "Created the workspace %s. Its agent %s has not connected yet: coder show %s", ws.FullName(), agents[waiting].Name, shell.Word(ws.FullName()))
 	case failed >= 0:
-		fmt.Fprintf(out, "Created the workspace %s, but a start script of its agent %s failed or took too long: coder logs %s", ws.FullName(), agents[failed].Name, ws.FullName())
+		fmt.Fprintf(out, "Created the workspace %s, but a start script of its agent %s failed or took too long: coder logs %s", ws.FullName(), agents[failed].Name, shell.Word(ws.FullName()))
 	case starting >= 0:
 		fmt.Fprintf(out, "Created the workspace %s. Start scripts of its agent %s are still running.%s", ws.FullName(), agents[starting].Name, connect)
 	case len(agents) > 0:
@@ -229,7 +230,7 @@ func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, or
 		return sdk.Template{}, exit.Try(fault.New(fault.NotFound, "no templates exist yet"), "coder templates init && coder templates push")
 	}
 	if !g.Streams().InTTY {
-		return sdk.Template{}, exit.Try(fault.New(fault.Invalid, "--template is missing"), "coder create NAME --template %s", templates[0].Name)
+		return sdk.Template{}, exit.Try(fault.New(fault.Invalid, "--template is missing"), "coder create NAME --template %s", shell.Word(templates[0].Name))
 	}
 	if len(templates) == 1 {
 		fmt.Fprintf(g.Streams().Err, "Using the only template, %s.\n", templates[0].Name)
@@ -306,7 +307,7 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 		}
 	}
 	req.RichParameterValues, err = q.Resolve()
-	return exit.Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), req.Name, exit.Word(template))
+	return exit.Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), shell.Word(req.Name), shell.Word(template))
 }
 
 // createError adds a hint to the server's error.
@@ -314,11 +315,11 @@ func createError(err error, name target.Name, template string) error {
 	switch fault.CodeOf(err) {
 	case fault.Conflict:
 		if f := fault.As(err); slices.ContainsFunc(f.Fields, func(f fault.Field) bool { return f.Field == "external_auth" }) {
-			return exit.Try(err, "Link the account, then run: coder create %s --template %s", name.Name, exit.Word(template))
+			return exit.Try(err, "Link the account, then run: coder create %s --template %s", shell.Word(name.Name), shell.Word(template))
 		}
-		return exit.Try(err, "coder show %s", exit.Word(name.String()))
+		return exit.Try(err, "coder show %s", shell.Word(name.String()))
 	case fault.Invalid:
-		return exit.Try(err, "coder create %s --template %s --parameter name=value", name.Name, exit.Word(template))
+		return exit.Try(err, "coder create %s --template %s --parameter name=value", shell.Word(name.Name), shell.Word(template))
 	}
 	return err
 }
@@ -372,5 +373,5 @@ func agentTimeout(ws sdk.Workspace, agent sdk.WorkspaceAgent) error {
 	if agent.TroubleshootingURL != "" {
 		f.Detail = "see " + agent.TroubleshootingURL
 	}
-	return exit.Try(f, "coder logs %s", ws.FullName())
+	return exit.Try(f, "coder logs %s", shell.Word(ws.FullName()))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 var workspaceColumns = []output.Column[sdk.Workspace]{
@@ -186,7 +187,7 @@ func explainEmpty(ctx context.Context, g *global.Flags, client *sdk.Client, sear
 			return err
 		}
 		if dormant.Count > 0 {
-			fmt.Fprintf(g.Streams().Err, "All matching workspaces are dormant. List them: coder list --search %q\n", q)
+			fmt.Fprintf(g.Streams().Err, "All matching workspaces are dormant. List them: coder list --search %s\n", shell.Word(q))
 			return nil
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/internal/appaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func openCmd(g *global.Flags) *cobra.Command {
@@ -203,7 +204,7 @@ func printApps(g *global.Flags, ws sdk.Workspace, agent sdk.WorkspaceAgent) erro
 func appAddress(ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent sdk.WorkspaceAgent, slug string) (string, error) {
 	at := slices.IndexFunc(agent.Apps, func(app sdk.WorkspaceApp) bool { return app.Slug == slug })
 	if at < 0 {
-		hint := "coder show " + ws.Name
+		hint := "coder show " + shell.Word(ws.Name)
 		if names := slugs(agent); len(names) > 0 {
 			hint = "Its apps are " + strings.Join(names, ", ") + "."
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 const replaceHelp = `If the build would replace or delete what the workspace keeps while it is stopped, such as its disk, the command asks first.
@@ -70,19 +71,19 @@ func finishAsking(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sd
 type left struct{ says, try string }
 
 func unchanged(ws sdk.Workspace, refused sdk.WorkspaceBuild) left {
-	name := ws.FullName()
+	word := shell.Word(ws.FullName())
 	switch {
 	case refused.Transition == sdk.TransitionStop:
-		return left{"Its resources still exist, but its agents have stopped.", "coder start " + name}
+		return left{"Its resources still exist, but its agents have stopped.", "coder start " + word}
 	case len(ws.LatestBuild.Agents()) > 0:
-		return left{"It still runs.", "coder ssh " + name}
+		return left{"It still runs.", "coder ssh " + word}
 	}
-	return left{"It is stopped now. To start it as it was, answer no and run: coder start " + name, "coder start " + name}
+	return left{"It is stopped now. To start it as it was, answer no and run: coder start " + word, "coder start " + word}
 }
 
 // refusedReplacing is the error of a build that was refused without a question.
 func refusedReplacing(cmd *cobra.Command, ws sdk.Workspace, build sdk.WorkspaceBuild) error {
 	f := fault.New(fault.Conflict, "the %s of %s failed", build.Transition, ws.FullName())
 	f.Detail = build.Job.Error
-	return exit.Try(f, "Run %q on a terminal and without --yes.", cmd.CommandPath()+" "+ws.FullName())
+	return exit.Try(f, "Run this on a terminal and without --yes: %s %s", cmd.CommandPath(), shell.Word(ws.FullName()))
 }

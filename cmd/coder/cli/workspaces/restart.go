@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func restartCmd(g *global.Flags) *cobra.Command {
@@ -63,7 +64,7 @@ func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, w
 	}
 	if now.LatestBuild.Transition == sdk.TransitionStop {
 		return exit.Try(fault.New(fault.Conflict, "the workspace %s was stopped but not started again: its template changed in the meantime", ws.FullName()),
-			"coder start %s", ws.FullName())
+			"coder start %s", shell.Word(ws.FullName()))
 	}
 	return finishAsking(g, cmd, client, now, now.LatestBuild, opts, &req, client.CreateBuild)
 }

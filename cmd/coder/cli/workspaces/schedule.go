@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -90,7 +91,7 @@ func printConsequences(out io.Writer, ws sdk.Workspace) {
 		fmt.Fprintln(out, tty.Clean(ws.LatestBuild.Explanation))
 	}
 	if ws.DormantAt != nil {
-		fmt.Fprintf(out, "Dormant since %s. Wake it: coder start %s\n", ws.DormantAt.Local().Format("Mon 2006-01-02 15:04"), ws.FullName())
+		fmt.Fprintf(out, "Dormant since %s. Wake it: coder start %s\n", ws.DormantAt.Local().Format("Mon 2006-01-02 15:04"), shell.Word(ws.FullName()))
 	}
 	for _, c := range ws.Consequences {
 		fmt.Fprintln(out, tty.Clean(c.Explanation))

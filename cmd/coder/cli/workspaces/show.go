@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/internal/tty"
 )
 
@@ -60,7 +61,7 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", ws.FullName(), ws.LatestBuild.Status, ws.LatestBuild.BuildNumber,
 		ws.TemplateName, ws.LatestBuild.TemplateVersionName)
 	if ws.Outdated {
-		fmt.Fprintf(out, "A newer version of the template is active: coder update %s\n", ws.Name)
+		fmt.Fprintf(out, "A newer version of the template is active: coder update %s\n", shell.Word(ws.Name))
 	}
 	if line := waitingLine(ws.LatestBuild.Job); line != "" {
 		fmt.Fprintln(out, line)
@@ -71,7 +72,7 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 	printUnsettled(out, ws.LatestBuild)
 	if b := ws.LatestBuild; b.CredentialsWithheld && b.Transition == sdk.TransitionStart {
 		fmt.Fprintf(out, "The workspace has no credentials of %[1]s, because %[1]s has not started a workspace of this template themselves, or has revoked that.\nTo change this, %[1]s runs: coder restart %[2]s\n",
-			ws.OwnerName, ws.Name)
+			ws.OwnerName, shell.Word(ws.Name))
 	}
 	printConsequences(out, ws)
 	fmt.Fprintln(out)
@@ -104,7 +105,7 @@ func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error 
 			if agent.ParentID != nil {
 				shown = "└ " + shown
 			}
-			table.Add(label, shown, status, agent.Version, directory, "coder ssh "+name)
+			table.Add(label, shown, status, agent.Version, directory, "coder ssh "+shell.Word(name))
 		}
 	}
 	table.Style = output.StatusStyle(out, table.Header)

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 // restorable reports whether a build left a state that later builds can start from.
@@ -106,11 +107,11 @@ func runStateRestore(g *global.Flags, cmd *cobra.Command, name string, opts *res
 		return k.BuildID != ws.LatestBuild.ID && restorable(k)
 	})
 	if i < 0 {
-		return exit.Try(fault.New(fault.NotFound, "%s has no such state", ws.FullName()), "coder state list %s", ws.FullName())
+		return exit.Try(fault.New(fault.NotFound, "%s has no such state", ws.FullName()), "coder state list %s", shell.Word(ws.FullName()))
 	}
 	chosen := stored[i]
 	if chosen.Problem != "" {
-		return exit.Try(fault.New(fault.Invalid, "the state of build %d cannot be used: %s", chosen.BuildNumber, chosen.Problem), "coder state list %s", ws.FullName())
+		return exit.Try(fault.New(fault.Invalid, "the state of build %d cannot be used: %s", chosen.BuildNumber, chosen.Problem), "coder state list %s", shell.Word(ws.FullName()))
 	}
 	what := fmt.Sprintf("the state of build %d (%d resources)", chosen.BuildNumber, chosen.Resources)
 	if opts.noBuild {

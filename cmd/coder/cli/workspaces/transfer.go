@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/shell"
 )
 
 func transferCmd(g *global.Flags) *cobra.Command {
@@ -50,7 +51,7 @@ whose names contain the owner.`,
 
 // transfer has the server transfer a workspace, and follows the stop that comes first. The server goes on if this program ends.
 func transfer(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, req sdk.TransferWorkspaceRequest) error {
-	again := fmt.Sprintf("coder transfer %s %s", ws.FullName(), exit.Word(req.Owner))
+	again := fmt.Sprintf("coder transfer %s %s", shell.Word(ws.FullName()), shell.Word(req.Owner))
 	now, err := client.TransferWorkspace(ctx, ws.ID, req)
 	if err == nil && now.OwnerID == ws.OwnerID {
 		if err := finish(ctx, g, client, ws, now.LatestBuild, false); err != nil {
@@ -61,7 +62,7 @@ func transfer(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.W
 		}
 	}
 	if f := fault.As(err); f != nil && f.Code == fault.Conflict && hasField(f, "name") {
-		return exit.Try(err, "%s --name %s-%s", again, ws.Name, strings.ToLower(ws.OwnerName))
+		return exit.Try(err, "%s --name %s", again, shell.Word(ws.Name+"-"+strings.ToLower(ws.OwnerName)))
 	}
 	if err != nil {
 		return err
