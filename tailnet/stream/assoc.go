@@ -52,7 +52,8 @@ type assoc struct {
 	largest    uint64 // one more than the largest acknowledged number
 	cc         congestion
 	trips      trips
-	oldTrips   trips // of the path that packets took before
+	oldTrips   trips         // of the path that packets took before
+	anew       time.Duration // packets sent before then do not tell how long the path is: see measuresFrom
 	lossAt     time.Duration
 	lastSent   time.Duration // when the last packet that needs an acknowledgement was sent
 	timeouts   int           // in a row
@@ -341,6 +342,7 @@ func (a *assoc) receiveOne(now time.Duration, p *parsed) {
 		return
 	}
 	silent := a.timeouts > 0 || now-a.highestAt > maxTimeout
+	a.measuresFrom(now)
 	a.cc.heard = true
 	needsAck := false
 	var f frame

@@ -24,6 +24,8 @@ const (
 	patience = 30 * time.Minute
 	// maxDoubtful is how many packets an end remembers that it has declared lost without knowing that a later one arrived.
 	maxDoubtful = 1 << 14
+	// asleep is how long a peer that is awake takes to answer at most, on the longest path.
+	asleep = 2 * time.Second
 	// outage is the number of consecutive timeouts after which the estimates of the path are discarded.
 	outage = 3
 )
@@ -156,7 +158,7 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 			if p.done && !p.lost {
 				continue
 			}
-			if n == largest && !p.old {
+			if n == largest && !p.old && p.at >= a.anew {
 				// The other end must not wait longer than this: a larger delay would make the path seem shorter than it is.
 				measured = max(now-p.at-min(time.Duration(f.offset)*time.Microsecond, 2*ackDelay), time.Microsecond)
 			}
@@ -188,6 +190,15 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 	}
 	a.detectLost(now)
 	return nil
+}
+
+// measuresFrom is called when a packet has arrived, before it is used. If the peer has answered nothing for long, it slept, or the path was cut. Packets
+// that waited for it to wake are acknowledged late, and would make a short path seem as long as a part of the sleep: what is lost after that would be
+// missed only seconds later.
+func (a *assoc) measuresFrom(now time.Duration) {
+	if h := &a.sent; h.base < h.next && now-max(a.highestAt, h.at(h.base).at) >= asleep {
+		a.anew = now
+	}
 }
 
 // answered records that the path carries packets.

@@ -19,7 +19,7 @@ var (
 
 // path is one direction of a simulated network.
 type path struct {
-	mu      sync.Mutex // guards delay and rate once packets travel
+	mu      sync.Mutex // guards delay, rate and until once packets travel
 	delay   time.Duration
 	loss    float64
 	rate    float64       // bytes per second; 0: unlimited
@@ -31,6 +31,8 @@ type path struct {
 	// young is the round trip of a TCP connection from a relay that begins with ten packets a round trip and doubles until it has reached
 	// rate. The relay's queue has room for relayQueue packets.
 	young time.Duration
+
+	until time.Time // when packets arrive at the earliest: the receiver sleeps, and they wait in its socket
 
 	cut              atomic.Bool
 	packets, dropped atomic.Int64
@@ -162,7 +164,7 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 				continue
 			}
 			p.mu.Lock()
-			rate, delay := p.rate, p.delay
+			rate, delay, until := p.rate, p.delay, p.until
 			p.mu.Unlock()
 			at := now
 			full := free.Sub(now) > p.queue
@@ -193,6 +195,9 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 				p.waited.Store(max(p.waited.Load(), int64(free.Sub(now))))
 			}
 			at = at.Add(delay)
+			if at.Before(until) {
+				at = until
+			}
 			if p.resend != 0 {
 				if lost {
 					at = at.Add(p.resend)
