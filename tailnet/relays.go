@@ -104,7 +104,7 @@ func relaysOf(m RelayMap, server *url.URL) ([]engine.Relay, error) {
 			return nil, fmt.Errorf("region %d: STUN port %d is out of range", region.ID, region.STUNPort)
 		}
 		seen[region.ID] = true
-		u := server
+		u, own := server, region.URL == ""
 		if region.URL != "" {
 			var err error
 			if u, err = url.Parse(region.URL); err != nil {
@@ -114,7 +114,7 @@ func relaysOf(m RelayMap, server *url.URL) ([]engine.Relay, error) {
 		if u == nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, fmt.Errorf("region %d: URL must be http or https, with a host", region.ID)
 		}
-		relays = append(relays, engine.Relay{Region: region.ID, Code: region.Code, Name: region.Name, URL: u, STUNPort: region.STUNPort})
+		relays = append(relays, engine.Relay{Region: region.ID, Code: region.Code, Name: region.Name, URL: u, STUNPort: region.STUNPort, Coordinators: own})
 	}
 	return relays, nil
 }

@@ -91,6 +91,7 @@ type Engine struct {
 	relays   []Relay // nil before SetRelays
 
 	relaysMade atomic.Uint64
+	online     atomic.Bool // as SetOnline says
 	measuring  atomic.Bool // even while idle
 
 	linkEvents chan netmon.ChangeDelta
@@ -237,11 +238,13 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// SetOnline sets whether the node can currently inform its peers of another home relay. While it cannot, the home stays.
+// SetOnline sets whether the node can currently inform its peers of another home relay. While it cannot, the home stays, and the coordinator's own
+// relay is tried rarely.
 //
 // This is the only place where the engine poses as a client of a control server: magicsock asks the health tracker whether
 // that client's long poll is connected.
 func (e *Engine) SetOnline(online bool) {
+	e.online.Store(online)
 	if online {
 		e.health.GotStreamedMapResponse()
 	} else {

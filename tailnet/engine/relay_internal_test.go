@@ -18,6 +18,7 @@ import (
 	"tailscale.com/derp"
 	"tailscale.com/types/key"
 
+	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/testwait"
 )
 
@@ -291,5 +292,28 @@ func TestCoalescer(t *testing.T) {
 		t.Error("the end of the connection is not reported")
 	}
 	for range wrote {
+	}
+}
+
+// TestOwnRelayWaitsForTheCoordinator: while the coordinator is away, its own relay cannot admit this node, and is tried rarely. Others are tried as usual,
+// and so is the coordinator's own once it is back.
+func TestOwnRelayWaitsForTheCoordinator(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		own, online bool
+		low, high   time.Duration
+	}{
+		{true, false, offlineRetry / 2, offlineRetry},
+		{true, true, minRelayRetry / 2, minRelayRetry},
+		{false, false, minRelayRetry / 2, minRelayRetry},
+		{false, true, minRelayRetry / 2, minRelayRetry},
+	} {
+		e := &Engine{log: slog.New(slog.DiscardHandler)}
+		e.online.Store(c.online)
+		l := newRelayLink(e, Relay{Region: 1, Coordinators: c.own}, "host")
+		t.Cleanup(l.close)
+		if d := l.pause(&backoff.Backoff{Min: minRelayRetry, Max: maxRelayRetry}); d < c.low || d > c.high {
+			t.Errorf("own %t, online %t: it waits %s, want %s to %s", c.own, c.online, d, c.low, c.high)
+		}
 	}
 }

@@ -29,6 +29,8 @@ type Relay struct {
 	Code, Name string
 	URL        *url.URL // http or https; "/derp" is added
 	STUNPort   int      // UDP, on the URL's host; 0 means none
+	// Coordinators is set if the process that coordinates this node runs the relay.
+	Coordinators bool
 }
 
 // RelayState is the state of the connection to a relay.
