@@ -111,7 +111,7 @@ func TestPlaceIsToldOnce(t *testing.T) {
 	want = append(want, "2nd in line behind 1 other job")
 	says()
 	r.finish(offer)
-	offer = r.accept()
+	r.accept()
 	want = append(want, "1st in line")
 	says()
 }

@@ -56,7 +56,7 @@ func Explain(err error, whose string, dirs ...string) error {
 func Fault(err error, whose string, dirs ...string) *fault.Error {
 	why := kindOf(err)
 	if _, done := errors.AsType[explained](err); done || why == fine || why == readOnly && fault.As(err) != nil {
-		return nil
+		return nil //nolint:nilerr // another fault says enough, or nothing does
 	}
 	if path := pathOf(err); path != "" {
 		dirs = []string{path}

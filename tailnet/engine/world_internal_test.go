@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -157,7 +158,7 @@ func exchange(t testing.TB, a, b *Engine, size int) {
 	if n, err := testwait.ReadFull(c, got); err != nil || string(got) != string(sent) {
 		t.Fatalf("got %d bytes back, %v; want %d", n, err, size)
 	}
-	if n, err := testwait.ReadFull(c, got[:1]); n != 0 || err != io.EOF {
+	if n, err := testwait.ReadFull(c, got[:1]); n != 0 || !errors.Is(err, io.EOF) {
 		t.Fatalf("after the echo: read %d bytes, %v", n, err)
 	}
 }

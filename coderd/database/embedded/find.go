@@ -158,7 +158,7 @@ var versionForm = regexp.MustCompile(`^postgres \(PostgreSQL\) (([0-9]+)[0-9a-z.
 func inspect(ctx context.Context, bin string) (Install, bool, error) {
 	for _, name := range []string{"postgres", "initdb"} {
 		if info, err := os.Stat(filepath.Join(bin, name)); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			return Install{}, false, nil
+			return Install{}, false, nil //nolint:nilerr // there is none
 		}
 	}
 	out, err := output(ctx, filepath.Join(bin, "postgres"), "--version")
@@ -167,7 +167,7 @@ func inspect(ctx context.Context, bin string) (Install, bool, error) {
 	}
 	match := versionForm.FindStringSubmatch(out)
 	if err != nil || match == nil {
-		return Install{}, false, nil
+		return Install{}, false, nil //nolint:nilerr // it is another program
 	}
 	major, err := strconv.Atoi(match[2])
 	return Install{BinDir: bin, Version: match[1], Major: major}, err == nil, nil

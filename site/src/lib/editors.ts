@@ -16,8 +16,8 @@ export function sshHost(w: Workspace, agent: WorkspaceAgent, mine: boolean, ssh:
   return `${ssh?.hostname_prefix ?? "coder."}${mine ? short : `${w.owner_name}--${short}`}`;
 }
 
-// zedLink opens a host of the SSH configuration. The editor passes it to OpenSSH, which takes a leading dash for an option:
-// a host that is not a name opens nothing.
+// zedLink opens a host of the SSH configuration. The editor passes it to OpenSSH, which takes a
+// leading dash for an option: a host that is not a name opens nothing.
 export const zedLink = (host: string, folder: string | undefined) =>
   /^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$/.test(host)
     ? `zed://ssh/${host}${(folder ?? "").split("/").map(encodeURIComponent).join("/")}`

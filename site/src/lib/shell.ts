@@ -1,4 +1,5 @@
-// Words of the commands that people copy into a shell. What others named must neither be run nor be taken for an option.
+// Words of the commands that people copy into a shell. What others named must neither be run
+// nor be taken for an option.
 // The command line has the same.
 
 const unprintable = "…"; // stands for what no word can show as it is
