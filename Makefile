@@ -257,7 +257,7 @@ go-plain:
 
 go-e2e:
 	@mkdir -p $(RESULTS)
-	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/e2e.json -- $(TEST_FLAGS) -timeout 40m ./e2e # it takes 10 to 15 minutes
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/e2e.json -- $(TEST_FLAGS) -timeout 80m ./e2e # it takes 15 minutes alone, and as long as all other parts beside them
 
 test-only: build ## run some tests again: make test-only PKG=./e2e RUN='^TestLab$$' RACE=-race
 	@scripts/test-prerequisites
