@@ -3,6 +3,9 @@ package coordinator_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +18,7 @@ import (
 // hostileConn is a connection to a server that sends what it likes, as fast as it is read.
 type hostileConn struct {
 	next   func(n int) coordinator.ServerMessage
-	n      int
+	n      atomic.Int64
 	closed chan struct{}
 }
 
@@ -27,9 +30,7 @@ func (h *hostileConn) Read(ctx context.Context) ([]byte, error) {
 		return nil, errors.New("closed")
 	default:
 	}
-	m := h.next(h.n)
-	h.n++
-	return []byte(encoded(m)), nil
+	return []byte(encoded(h.next(int(h.n.Add(1) - 1)))), nil
 }
 
 func (h *hostileConn) Write(context.Context, []byte) error { return nil }
@@ -43,9 +44,27 @@ func (h *hostileConn) Close(websock.Status, string) error {
 	return nil
 }
 
+// hostileConns are the connections of a participant.
+type hostileConns struct {
+	mu    sync.Mutex
+	conns []*hostileConn
+}
+
+func (h *hostileConns) add(c *hostileConn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conns = append(h.conns, c)
+}
+
+func (h *hostileConns) all() []*hostileConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.conns)
+}
+
 // hostileServer welcomes a participant, and sends what next returns from then on.
-func hostileServer(p coordinator.Principal, next func(n int) coordinator.ServerMessage) (coordinator.DialFunc, *[]*hostileConn) {
-	var conns []*hostileConn
+func hostileServer(p coordinator.Principal, next func(n int) coordinator.ServerMessage) (coordinator.DialFunc, *hostileConns) {
+	conns := new(hostileConns)
 	return func(context.Context, coordinator.Hello) (coordinator.Conn, error) {
 		c := &hostileConn{closed: make(chan struct{}), next: func(n int) coordinator.ServerMessage {
 			if n == 0 {
@@ -53,9 +72,9 @@ func hostileServer(p coordinator.Principal, next func(n int) coordinator.ServerM
 			}
 			return next(n)
 		}}
-		conns = append(conns, c)
+		conns.add(c)
 		return c, nil
-	}, &conns
+	}, conns
 }
 
 func introduce(n uint64, kind coordinator.Kind) coordinator.ServerMessage {
@@ -80,19 +99,18 @@ func TestTooManyPeers(t *testing.T) {
 			t.Errorf("%d peers after it has left", n)
 		}
 
-		var total int
+		var total atomic.Int64
 		dial, conns := hostileServer(agent(1), func(int) coordinator.ServerMessage {
-			total++
-			return introduce(uint64(1000+total), coordinator.KindClient)
+			return introduce(uint64(1000+total.Add(1)), coordinator.KindClient)
 		})
 		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: dial})
-		time.Sleep(time.Minute)
+		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if n := a.node.Load().count(); n != 4096 {
 			t.Errorf("the agent has %d peers, want 4096", n)
 		}
-		if len(*conns) < 2 || a.Err() != nil {
-			t.Errorf("%d connections, %v; want that the agent returns", len(*conns), a.Err())
+		if n := len(conns.all()); n < 2 || a.Err() != nil {
+			t.Errorf("%d connections, %v; want that the agent returns", n, a.Err())
 		}
 	})
 }
@@ -111,10 +129,10 @@ func TestChangesAtFullSpeed(t *testing.T) {
 			}
 			p := join(t, kind, k, coordinator.ClientOptions{Dial: dial})
 			synctest.Wait()
-			before := (*conns)[0].n
+			before := conns.all()[0].n.Load()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			if n := (*conns)[0].n - before; n < 1000 || n > 4000 {
+			if n := conns.all()[0].n.Load() - before; n < 1000 || n > 4000 {
 				t.Errorf("a %s handled %d messages in ten seconds", kind, n)
 			}
 			p.Close()

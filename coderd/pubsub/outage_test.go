@@ -31,6 +31,7 @@ func TestMissed(t *testing.T) {
 	publish(t, other, "jobs", "before")
 	old.until(t, "before")
 
+	last := ""
 	for name, worsen := range map[string]func(){"dropped": proxy.Drop, "cut": proxy.Cut} {
 		worsen()
 		publish(t, other, "jobs", "meanwhile")
@@ -38,17 +39,33 @@ func TestMissed(t *testing.T) {
 		cancel := cut.Subscribe("late", late.hear) // returns without a connection
 		proxy.Release()
 		// A dropped connection may be back before the announcement, which is then heard.
-		if got := old.next(t); got != "" && (name == "cut" || got != "meanwhile") {
+		got := old.next(t)
+		for got == last && last != "" { // it was published twice
+			got = old.next(t)
+		}
+		if got != "" && (name == "cut" || got != "meanwhile") {
 			t.Fatalf("%s: heard %q, want to look again", name, got)
 		}
+		// A connection may be lost more than once: who is told to look again after a message may have missed it.
 		publish(t, other, "late", "x")
-		late.until(t, "x")
+		for got := late.next(t); got != "x"; got = late.next(t) {
+			if got != "" {
+				t.Fatalf("%s: heard %q", name, got)
+			}
+			publish(t, other, "late", "x")
+		}
 		cancel()
-		publish(t, other, "jobs", "after")
-		for got := old.next(t); got != "after"; got = old.next(t) {
-			if got != "" && got != "meanwhile" {
+		after := "after it was " + name
+		publish(t, other, "jobs", after)
+		for got := old.next(t); got != after; got = old.next(t) {
+			switch got {
+			case "":
+				publish(t, other, "jobs", after)
+			case "meanwhile":
+			default:
 				t.Fatalf("%s: heard %q", name, got)
 			}
 		}
+		last = after
 	}
 }
