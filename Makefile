@@ -300,7 +300,7 @@ e2e: build ## run the tests that drive the built binaries
 lint: site/node_modules/.package-lock.json ## run gofmt, golangci-lint, deadcode, a search for known vulnerabilities, and the dashboard's linters
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' ./...
-	scripts/deadcode '$(FULL_TAGS)'
+	CGO_ENABLED=0 scripts/deadcode '$(FULL_TAGS)'
 	$(GO) test -C tools ./...
 	$(GO) test -C tools/vuln ./...
 	$(GO) test -C tools/suite ./...
@@ -316,12 +316,15 @@ fmt: site/node_modules/.package-lock.json ## format the Go code and the dashboar
 	gofmt -w $$(git ls-files '*.go')
 	cd site && npm run format
 
+# Generators look at the sources as they are compiled for the program, which Go's cache has.
+GENERATE = CGO_ENABLED=0 GOFLAGS='$(GOFLAGS) -tags=$(FULL_TAGS)' $(GO) run
+
 gen: ## regenerate protocols, queries, and the dashboard's API types
 	@mkdir -p build
 	$(TOOL) buf generate
 	$(TOOL) sqlc generate
-	$(GO) run ./internal/tsgen > build/types.gen.ts && mv build/types.gen.ts site/src/api/types.gen.ts
-	$(GO) run ./internal/apigen > build/api.gen.json && mv build/api.gen.json coderd/reference/api.gen.json
+	$(GENERATE) ./internal/tsgen > build/types.gen.ts && mv build/types.gen.ts site/src/api/types.gen.ts
+	$(GENERATE) ./internal/apigen > build/api.gen.json && mv build/api.gen.json coderd/reference/api.gen.json
 
 verify: ## fail if generated code differs from its source
 	@fresh=$$(mktemp -d)
@@ -330,8 +333,8 @@ verify: ## fail if generated code differs from its source
 	$(TOOL) buf generate -o "$$fresh"
 	(cd "$$fresh" && find . -type f) | while read -r file; do cmp "$$fresh/$$file" "$$file"; done
 	$(TOOL) sqlc diff
-	$(GO) run ./internal/tsgen | cmp - site/src/api/types.gen.ts
-	$(GO) run ./internal/apigen | cmp - coderd/reference/api.gen.json
+	$(GENERATE) ./internal/tsgen | cmp - site/src/api/types.gen.ts
+	$(GENERATE) ./internal/apigen | cmp - coderd/reference/api.gen.json
 
 bench: build ## benchmark the product against baselines; writes build/bench.json
 	$(GO) run ./bench -coder build/coder -out build/bench.json
