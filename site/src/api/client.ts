@@ -72,7 +72,7 @@ async function call(path: string, { method = "GET", body, signal }: Call = {}): 
     throw new ApiError(
       0,
       "Cannot reach the server.",
-      "It may be restarting, or you may be offline. This page reconnects automatically.",
+      "It may be restarting, or you are offline. This page reconnects.",
     );
   }
   if (response.ok) return response;
@@ -86,7 +86,7 @@ async function call(path: string, { method = "GET", body, signal }: Call = {}): 
   throw new ApiError(
     response.status,
     `The server returned status ${response.status}.`,
-    "Try again. If it happens again, ask your admin to check the server's log.",
+    "Ask your admin to read the server's log.",
   );
 }
 

@@ -19,9 +19,7 @@ export function sshHost(w: Workspace, agent: WorkspaceAgent, mine: boolean, ssh:
 // zedLink opens a host of the SSH configuration. The editor passes it to OpenSSH, which takes a
 // leading dash for an option: a host that is not a name opens nothing.
 export const zedLink = (host: string, folder: string | undefined) =>
-  /^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$/.test(host)
-    ? `zed://ssh/${host}${(folder ?? "").split("/").map(encodeURIComponent).join("/")}`
-    : "";
+  /^\w[\w.-]*$/.test(host) ? `zed://ssh/${host}${(folder ?? "").split("/").map(encodeURIComponent).join("/")}` : "";
 
 export function editorLink(scheme: string, w: Workspace, agent: WorkspaceAgent, token: string): string {
   const query = new URLSearchParams({

@@ -5,7 +5,7 @@
 const unprintable = "…"; // stands for what no word can show as it is
 
 // What has no shape: controls, characters that reorder text, blanks other than a space, and what fonts leave out.
-const hidden = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]|(?! )\p{Zs}/u;
+const hidden = /(?! )[\p{C}\p{Z}\p{DI}]/u;
 
 /** word returns a text as one word for the shells of Unix, or for PowerShell and cmd.exe alike. */
 export function word(text: string, windows = /Windows/.test(navigator.userAgent)): string {
