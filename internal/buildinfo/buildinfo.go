@@ -5,9 +5,10 @@ import (
 	"cmp"
 	"fmt"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/mod/semver"
 )
 
 // The linker sets them: -X github.com/codermesh/codermesh/internal/buildinfo.version=v2.31.10001+codermesh.
@@ -73,74 +74,14 @@ func setting(key string) string {
 
 // Compare orders two versions by the precedence of semver: negative if a is before b, and 0 if they differ in build metadata only, such as
 // two commits of one version. A text that is no version precedes all versions.
-func Compare(a, b string) int {
-	first, second := parse(a), parse(b)
-	for i := range first.numbers {
-		if c := cmp.Compare(first.numbers[i], second.numbers[i]); c != 0 {
-			return c
-		}
-	}
-	return comparePre(first.pre, second.pre)
-}
+func Compare(a, b string) int { return semver.Compare(withV(a), withV(b)) }
 
-type parsed struct {
-	numbers [3]int
-	pre     string // pre-release
-	build   string // build metadata
-}
-
-func parse(version string) parsed {
-	var p parsed
-	core, build, _ := strings.Cut(strings.TrimPrefix(version, "v"), "+")
-	core, pre, _ := strings.Cut(core, "-")
-	numbers := strings.Split(core, ".")
-	if len(numbers) != len(p.numbers) {
-		return parsed{numbers: [3]int{-1, -1, -1}}
-	}
-	for i, text := range numbers {
-		n, err := strconv.ParseUint(text, 10, 31)
-		if err != nil {
-			return parsed{numbers: [3]int{-1, -1, -1}}
-		}
-		p.numbers[i] = int(n)
-	}
-	p.pre, p.build = pre, build
-	return p
-}
-
-// comparePre orders the pre-releases of one version. The version without one comes last.
-func comparePre(a, b string) int {
-	switch {
-	case a == b:
-		return 0
-	case a == "":
-		return 1
-	case b == "":
-		return -1
-	}
-	first, second := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(first), len(second)) {
-		x, errX := strconv.ParseUint(first[i], 10, 64)
-		y, errY := strconv.ParseUint(second[i], 10, 64)
-		c := strings.Compare(first[i], second[i])
-		switch {
-		case errX == nil && errY == nil:
-			c = cmp.Compare(x, y)
-		case errX == nil: // numbers precede words
-			c = -1
-		case errY == nil:
-			c = 1
-		}
-		if c != 0 {
-			return c
-		}
-	}
-	return cmp.Compare(len(first), len(second))
-}
+// withV returns a version with the v that package semver requires.
+func withV(version string) string { return "v" + strings.TrimPrefix(version, "v") }
 
 // commit returns the commit in a version, or "".
 func commit(version string) string {
-	for part := range strings.SplitSeq(parse(version).build, ".") {
+	for part := range strings.SplitSeq(strings.TrimPrefix(semver.Build(withV(version)), "+"), ".") {
 		if hash, ok := strings.CutPrefix(part, "g"); ok {
 			return hash
 		}
