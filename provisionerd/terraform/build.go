@@ -47,9 +47,6 @@ const provisionersDisk = "The provisioner's disk"
 // failed returns the result of a job that could not do its work.
 func (e *Executor) failed(err error) *provisionerpb.Result {
 	err = disk.Explain(err, provisionersDisk, e.disks()...)
-	if full := disk.ExplainText(err.Error(), provisionersDisk, e.disks()...); full != nil { // a program of ours printed it
-		err = full
-	}
 	result := &provisionerpb.Result{Error: tty.Clean(err.Error())}
 	if coded, ok := errors.AsType[*codedError](err); ok {
 		result.ErrorCode = coded.code

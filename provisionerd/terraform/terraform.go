@@ -231,16 +231,29 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	}
 	defer e.giveBack(s)
 	r := &runner{e: e, slot: s, offer: run.Offer, run: run, log: newLogger(run.Sink), stop: stop}
+	result := r.perform(ctx)
+	// What programs print may be about other machines' disks, and counts only if one of these is full: before the slot is cleaned.
+	if full := disk.ExplainText(result.GetError(), provisionersDisk, e.disks()...); full != nil {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "%s", result.GetError())
+		result.Error = full.Error()
+	}
+	return result
+}
+
+// perform runs the job in its slot.
+func (r *runner) perform(ctx context.Context) *provisionerpb.Result {
+	e := r.e
 	if err := e.mayRun(ctx); err != nil {
 		return e.failed(err)
 	}
-	if err := s.begin(run.Offer); err != nil {
+	if err := r.slot.begin(r.offer); err != nil {
 		return e.failed(err)
 	}
+	asked := r.stop // limitTime replaces it
 	ctx, endTime := r.limitTime(ctx)
 	defer endTime()
 	var result *provisionerpb.Result
-	switch work := run.Offer.GetJob().(type) {
+	switch work := r.offer.GetJob().(type) {
 	case *provisionerpb.Offer_WorkspaceBuild:
 		result = r.build(ctx, work.WorkspaceBuild)
 	case *provisionerpb.Offer_TemplateImport:
@@ -250,16 +263,12 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	default:
 		result = e.failed(fault.New(fault.Invalid, "this provisioner does not support the offered kind of job: upgrade it"))
 	}
-	if result.GetError() != "" && r.tookTooLong(stop) {
-		result.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner", e.opts.JobLimits.Timeout).Error()
+	if result.GetError() != "" && r.tookTooLong(asked) {
+		result.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner",
+			e.opts.JobLimits.Timeout).Error()
 		result.ErrorCode = ""
-	} else if result.GetError() != "" && (ctx.Err() != nil || stopped(stop)) {
+	} else if result.GetError() != "" && (ctx.Err() != nil || stopped(asked)) {
 		result.Canceled, result.ErrorCode = true, codeCanceled
-	}
-	// What Terraform and templates print may be about other machines' disks, and counts only if one of these is full.
-	if full := disk.ExplainText(result.GetError(), provisionersDisk, e.disks()...); full != nil {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "%s", result.GetError())
-		result.Error = full.Error()
 	}
 	return result
 }
