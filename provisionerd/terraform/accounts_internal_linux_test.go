@@ -105,6 +105,8 @@ func TestTemporaryFoldersAreSearchedOnce(t *testing.T) {
 		}
 		t.Cleanup(func() { a.lock.Close() })
 		a.temporary = []string{temporary}
+		// Executors of other tests have the accounts from jobAccounts on, and run processes.
+		a.first, a.lowest = a.first+executorsMost*a.count, a.lowest+executorsMost*a.count
 		return a
 	}
 	// leftOf plants a file of an account for a sweep by another one, and reports whether it remains.

@@ -149,10 +149,10 @@ func TestHalfMadeIsTainted(t *testing.T) {
 // those that the provisioner daemon marks.
 func TestFailedProvisionerIsNamed(t *testing.T) {
 	t.Parallel()
-	e := newExecutor(t)
 	for how, command := range map[string]string{"canceled": "echo waiting; sleep 3600", "failed": "exit 3"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
+			e := newExecutor(t) // both jobs run in its first slot
 			j := newTrial(t, files(fmt.Sprintf(`
 resource "terraform_data" "fine" {}
 resource "terraform_data" "slow" {

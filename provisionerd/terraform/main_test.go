@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -169,11 +170,38 @@ func vanish(tb testing.TB, mark string) {
 	})
 }
 
+var usualPath = os.Getenv("PATH")
+
+// usual is an executor that has found out about Terraform and what confines it here, for those of most tests.
+var usual = sync.OnceValues(func() (_ *terraform.Executor, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "cm")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	e, err := terraform.New(context.Background(), terraform.Options{
+		CacheDir: filepath.Join(dir, "cache"), RunDir: dir, WorkspacesDir: filepath.Join(dir, "ws"), Worker: []string{self, "provider-worker"}, Slots: -1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, e.Close()
+})
+
 func newExecutor(tb testing.TB, change ...func(*terraform.Options)) *terraform.Executor {
 	tb.Helper()
 	opts := options(tb)
 	for _, f := range change {
 		f(&opts)
+	}
+	if opts.Like == nil && opts.Binary == "" && opts.Isolation == "" && os.Getenv("PATH") == usualPath {
+		if like, err := usual(); err == nil {
+			opts.Like = like
+		}
 	}
 	e, err := terraform.New(context.Background(), opts)
 	if err != nil {
