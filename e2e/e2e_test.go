@@ -343,7 +343,7 @@ func programFor(args []string) string {
 	case "server", "provisioner", "provisionerd", "reset-password", "help", "version", "completion":
 		return coder
 	}
-	if slices.Contains(args, "migrate") || slices.Contains(args, "--help") {
+	if slices.Contains(args, "--help") || len(args) > 1 && args[0] == "templates" && args[1] == "migrate" {
 		return coder
 	}
 	return slim

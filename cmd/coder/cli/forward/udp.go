@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -85,7 +86,7 @@ func (u *udpFlows) take(key string, datagram []byte) (conn net.Conn, fresh *udpF
 		return f.conn, nil
 	}
 	if u.waiting+len(datagram) <= maxWaiting {
-		f.waiting = append(f.waiting, append([]byte(nil), datagram...))
+		f.waiting = append(f.waiting, bytes.Clone(datagram))
 		u.waiting += len(datagram)
 	}
 	return nil, fresh
