@@ -26,7 +26,7 @@ func TestExternalAgentCredentials(t *testing.T) {
 	}
 	const path = "workspaces/{ws}/external-agent/main/credentials"
 	command := func(arch string) string {
-		return fmt.Sprintf(`{"agent_token":%q,"command":"curl -fsSL \"{url}/api/v2/init-script/linux/%s\" | CODER_AGENT_TOKEN=\"%s\" sh"}`, token, arch, token)
+		return fmt.Sprintf(`{"agent_token":%q,"command":"curl -fsSL {url}/api/v2/init-script/linux/%s | CODER_AGENT_TOKEN=%s sh"}`, token, arch, token)
 	}
 	reports := func(system, arch string) {
 		s.Exec(`UPDATE workspace_agents SET operating_system = $2, architecture = $3 WHERE id = $1`, known["agent"], system, arch)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/testwait"
 )
@@ -270,7 +271,7 @@ func TestRevocationReachesEveryServer(t *testing.T) {
 func TestRefusesToRunBeside(t *testing.T) {
 	servers := fleet(t, 1)
 	first := servers[0]
-	start := func() error {
+	start := func(states *states.Keyring) error {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -278,22 +279,24 @@ func TestRefusesToRunBeside(t *testing.T) {
 		defer l.Close()
 		s, err := coderd.New(t.Context(), coderd.Options{
 			Logger: first.Log, DB: first.DB, AccessURL: first.URL, HTTP: l, STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(),
-			States: coderdtest.Keyring(t),
+			States: states,
 		})
 		if err == nil {
 			err = errors.Join(errors.New("it starts"), s.Stop(t.Context()))
 		}
 		return err
 	}
-	if err := start(); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "state-encryption key") {
+	if err := start(coderdtest.Keyring(t)); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "state-encryption key") {
 		t.Errorf("with another key: %v", err)
 	}
-	first.Exec("UPDATE servers SET min_link_version = 1000, state_keys = '{}'")
-	if err := start(); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "version") {
+	newer := uuid.New()
+	first.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, state_keys, schema, beat_at)
+		SELECT $1, 'http://192.0.2.1:3000', version, 1000, 1000, state_keys, schema, now() + interval '1 day' FROM servers WHERE url <> ''`, newer)
+	if err := start(first.States); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "version") {
 		t.Errorf("beside a version that does not understand it: %v", err)
 	}
-	first.Exec("UPDATE servers SET beat_at = now() - interval '1 hour' WHERE id <> $1", uuid.Nil)
-	if err := start(); fault.CodeOf(err) == fault.Invalid {
+	first.Exec("UPDATE servers SET beat_at = now() - interval '1 hour' WHERE id = $1", newer)
+	if err := start(first.States); fault.CodeOf(err) == fault.Invalid {
 		t.Errorf("after the other server was lost: %v", err)
 	}
 }

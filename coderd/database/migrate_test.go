@@ -106,7 +106,7 @@ func TestContractWaitsForServers(t *testing.T) {
 		}
 	}
 	next := release(t, map[string]string{"9000_expand.sql": expand, "9001_contract.sql": "SELECT require_program(9000); DROP TABLE later;"})
-	do("INSERT INTO servers (id, url, schema) VALUES (gen_random_uuid(), 'http://192.0.2.1:3000', 46), (gen_random_uuid(), 'http://192.0.2.2:3000', 9000)")
+	do("INSERT INTO servers (id, url, schema, beat_at) SELECT gen_random_uuid(), url, schema, now() + interval '1 day' FROM (VALUES ('http://192.0.2.1:3000', 46), ('http://192.0.2.2:3000', 9000)) s (url, schema)")
 	err := database.Migrate(t.Context(), url, next, quiet)
 	if f := fault.As(err); f == nil || f.Code != fault.Conflict || !strings.Contains(f.Message, "http://192.0.2.1:3000") || f.Detail == "" {
 		t.Errorf("beside an older server: got %v", err)

@@ -25,6 +25,14 @@ func (w *world) online(daemon uuid.UUID) (online bool) {
 	return online
 }
 
+// awaitOffline waits until a daemon's row says that it is offline: its job may end before, once its server is silent.
+func (w *world) awaitOffline(daemon uuid.UUID) {
+	w.T.Helper()
+	testwait.Until(w.T, "the daemon is offline", func() error {
+		return testwait.Unless(!w.online(daemon), "it is online")
+	})
+}
+
 func slot(n uint32) *provisionerpb.DaemonMessage {
 	return &provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: n}}}
 }
@@ -48,9 +56,7 @@ func TestLeaseEndsAfterBrokenHello(t *testing.T) {
 				})
 			}
 			w.await(id, "failed")
-			if w.online(as.ID) {
-				t.Error("the daemon is online")
-			}
+			w.awaitOffline(as.ID)
 		})
 	}
 }
@@ -74,9 +80,7 @@ func TestLeaseEndsAfterOutage(t *testing.T) {
 	})
 	w.Exec("ALTER TABLE away RENAME TO provisioner_daemons")
 	w.await(id, "failed")
-	if w.online(as.ID) {
-		t.Error("the daemon is online")
-	}
+	w.awaitOffline(as.ID)
 	w.start("two", nil, nil, nil)
 	w.await(w.insert(nil), "succeeded")
 }
@@ -104,9 +108,7 @@ func TestLeaseOfAnotherServer(t *testing.T) {
 	defer other.Stop()
 
 	w.await(orphan, "failed")
-	if w.online(daemon) {
-		t.Error("the lost server's daemon is online")
-	}
+	w.awaitOffline(daemon)
 	testwait.Until(w.T, "both servers have looked at the leases several times",
 		w.Counts(2, "SELECT count(*) FROM servers WHERE beat_at > started_at + interval '1 second'"))
 	if row := w.row(id); row.Status != "running" {

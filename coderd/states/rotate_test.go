@@ -291,7 +291,7 @@ func TestCheckServers(t *testing.T) {
 	check := func(want fault.Code, keys ...string) {
 		t.Helper()
 		b.exec("DELETE FROM servers")
-		b.exec("INSERT INTO servers (id, url, version, link_version, min_link_version, state_keys) VALUES ($1, 'http://one.example.com', 'v1', 1, 1, $2)", uuid.New(), keys)
+		b.exec("INSERT INTO servers (id, url, version, link_version, min_link_version, state_keys, beat_at) VALUES ($1, 'http://one.example.com', 'v1', 1, 1, $2, now() + interval '1 day')", uuid.New(), keys)
 		if err := both.CheckServers(t.Context(), b.db); fault.CodeOf(err) != want {
 			t.Errorf("beside a server with %v: got %v, want %s", keys, err, want)
 		}
@@ -304,7 +304,7 @@ func TestCheckServers(t *testing.T) {
 		t.Errorf("beside a server that is gone: %v", err)
 	}
 	b.exec("DELETE FROM servers")
-	b.exec("INSERT INTO servers (id, url, version, link_version, min_link_version, state_keys) VALUES ($1, 'http://one.example.com', 'v1', 1, 1, $2)", uuid.New(), []string{fresh, old})
+	b.exec("INSERT INTO servers (id, url, version, link_version, min_link_version, state_keys, beat_at) VALUES ($1, 'http://one.example.com', 'v1', 1, 1, $2, now() + interval '1 day')", uuid.New(), []string{fresh, old})
 	if err := both.CheckServers(t.Context(), b.db); err != nil {
 		t.Errorf("beside a server with the same keys: %v", err)
 	}

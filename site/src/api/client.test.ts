@@ -21,5 +21,5 @@ it("passes on the server's message, and adds nothing to it", async () => {
 it("says what to do about an answer without a message", async () => {
   const err = await failure("<html>", 500);
   expect([err.status, err.message]).toEqual([500, "The server returned status 500."]);
-  expect(err.detail).toContain("Try again.");
+  expect(err.detail).toBe("Ask your admin to read the server's log.");
 });
