@@ -63,12 +63,3 @@ func plain(text, signs string) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(signs, r)
 	})
 }
-
-// Words returns texts as words of a command, separated by blanks.
-func Words(texts ...string) string {
-	words := make([]string, len(texts))
-	for i, text := range texts {
-		words[i] = Word(text)
-	}
-	return strings.Join(words, " ")
-}
