@@ -65,7 +65,7 @@ slim: ## build the slim binaries (SLIM="linux-amd64 linux-arm64 …") and embed 
 		[ $$os = windows ] && out=$$out.exe
 		CGO_ENABLED=0 GOOS=$$os GOARCH=$${arch/armv7/arm} GOARM=7 $(GO) build -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o $$out ./cmd/coder-slim
 		packed=coderd/slim/dist/$$(basename $$out).gz
-		if [ ! -e $$packed ] || [ $$out -nt $$packed ]; then gzip -9nc $$out > $$packed.new && mv $$packed.new $$packed; fi
+		if [ ! -e $$packed ] || [ $$out -nt $$packed ]; then gzip -9nc $$out > $$packed.new; mv $$packed.new $$packed; fi
 	done
 	for packed in coderd/slim/dist/*.gz; do # of an earlier build with other platforms
 		target=$${packed##*/coder-} && target=$${target%.gz}
@@ -128,7 +128,11 @@ test-charts: ## lint and render the Helm charts, and check their objects against
 test-rules: ## check the alert rules and the Grafana dashboard with Prometheus' parsers
 	$(GO) test -C tools/rules ./...
 
-PACKAGE_TESTS := $(GO) test -C tools/release ./... && $(GO) test -count=1 -tags packages -timeout 15m ./packaging
+# Two commands: a shell with -e goes on after a failure on the left of "&&".
+define PACKAGE_TESTS
+$(GO) test -C tools/release ./...
+$(GO) test -count=1 -tags packages -timeout 15m ./packaging
+endef
 
 # test-packages and test-image for the program that is there.
 test-installs:
@@ -324,8 +328,10 @@ gen: ## regenerate protocols, queries, and the dashboard's API types
 	@mkdir -p build
 	$(TOOL) buf generate
 	$(TOOL) sqlc generate
-	$(GENERATE) ./internal/tsgen > build/types.gen.ts && mv build/types.gen.ts site/src/api/types.gen.ts
-	$(GENERATE) ./internal/apigen > build/api.gen.json && mv build/api.gen.json coderd/reference/api.gen.json
+	$(GENERATE) ./internal/tsgen > build/types.gen.ts
+	mv build/types.gen.ts site/src/api/types.gen.ts
+	$(GENERATE) ./internal/apigen > build/api.gen.json
+	mv build/api.gen.json coderd/reference/api.gen.json
 
 verify: ## fail if generated code differs from its source
 	@fresh=$$(mktemp -d)
