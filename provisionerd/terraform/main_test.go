@@ -170,6 +170,7 @@ func vanish(tb testing.TB, mark string) {
 	})
 }
 
+// usualPath is the PATH with which the tests began: with another one, a test has other programs.
 var usualPath = os.Getenv("PATH")
 
 // usual is an executor that has found out about Terraform and what confines it here, for those of most tests.
@@ -199,7 +200,7 @@ func newExecutor(tb testing.TB, change ...func(*terraform.Options)) *terraform.E
 		f(&opts)
 	}
 	if opts.Like == nil && opts.Binary == "" && opts.Isolation == "" && os.Getenv("PATH") == usualPath {
-		if like, err := usual(); err == nil {
+		if like, err := usual(); err == nil { // otherwise New says what is wrong
 			opts.Like = like
 		}
 	}
