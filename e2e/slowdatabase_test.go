@@ -211,7 +211,7 @@ func TestSlowDatabase(t *testing.T) {
 		w.refuse(true)
 		lost := time.Now()
 		refused()
-		f.release(l.building())                                                         // the build goes on, and its end waits in the provisioner's journal
+		l.release()                                                                     // the build goes on, and its end waits in the provisioner's journal
 		for tick := time.Tick(time.Second); time.Since(lost) < 30*time.Second; <-tick { // the test is about these seconds
 			l.direct.quiet()
 			l.relayed.quiet()
