@@ -171,9 +171,9 @@ var prefixes = []string{"codermesh_", "codermesh_database_", "codermesh_provisio
 
 // foreign lists words in backquotes that belong to other programs, or represent something the reader fills in.
 var foreign = []string{
-	"disableSignatureVerification", "ssl", "useHttpPath", "iperf3", "pg_dump", "PGPASSWORD", "SYS_ADMIN", "Referer", "nf_conntrack", // other programs
+	"disableSignatureVerification", "ssl", "useHttpPath", "signoff", "iperf3", "pg_dump", "PGPASSWORD", "SYS_ADMIN", "Referer", "nf_conntrack", // other programs
 	"REMOTE", "HOST", "IDENTIFICATION", "HAS", "CHANGED", // OpenSSH's warning
-	"coder/coder", "SUFFIX", "L120", "allow_user_", "go_", "process_", "_max", "_slots", "_sessions_total", "XXX", "benchtime", "Pickup", // placeholders and patterns
+	"coder/coder", "SUFFIX", "codermesh_VERSION_programs", "L120", "allow_user_", "go_", "process_", "_max", "_slots", "_sessions_total", "XXX", "benchtime", "Pickup", // placeholders and patterns
 }
 
 // unknownWords returns the words in backquotes that occur nowhere in the sources. A test of cmd/coder checks the variables of flags.
@@ -207,7 +207,7 @@ func (x tree) knows(name string) bool {
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, pattern := range []string{"../../README.md", "../../docs/*.md", "../../docs/decisions/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/decisions/*.md"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			t.Fatalf("no page matches %s: %v", pattern, err)

@@ -79,6 +79,7 @@ var law = map[string]rule{
 	"coderd/backup":             {imports: []string{"coderd/database", "coderd/states"}},
 	"coderd/replicas":           {imports: []string{"coderd/database", "coderd/pubsub"}},
 	"coderd/regions":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "region", "tailnet"}},
+	"coderd/notices":            {imports: []string{"coderd/httpapi", "coderd/rbac"}},
 	"coderd/reference":          {imports: []string{"coderd/httpapi", "coderd/rbac"}},
 	"coderd/retention":          {imports: []string{"coderd/database"}},
 	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
@@ -565,10 +566,10 @@ func TestNoReplace(t *testing.T) {
 	}
 }
 
-// TestDependenciesAreExplained: the README gives a reason for every direct dependency.
+// TestDependenciesAreExplained: docs/dependencies.md gives a reason for every direct dependency.
 func TestDependenciesAreExplained(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/dependencies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -590,8 +591,8 @@ func TestDependenciesAreExplained(t *testing.T) {
 	for _, require := range mod.Require {
 		// The table names a family by its first member in full and then by last parts.
 		short := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(require.Path, "github.com/"), "hashicorp/"), "golang.org/")
-		if !require.Indirect && !strings.Contains(string(readme), short) {
-			t.Errorf("README.md does not say what %s is for, and why", require.Path)
+		if !require.Indirect && !strings.Contains(string(page), short) {
+			t.Errorf("docs/dependencies.md does not say what %s is for, and why", require.Path)
 		}
 	}
 }

@@ -118,6 +118,9 @@ it("opens apps by host, with websockets, and gives them no session", async () =>
   await page.getByText("connected", { exact: true }).waitFor();
   await axe(page, "a workspace with apps");
   await picture(page, "workspace");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await picture(page, "workspace-dark");
+  await page.emulateMedia({ colorScheme: "light" });
   const opened = context.waitForEvent("page");
   await link.click();
   const web = await opened;
