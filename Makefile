@@ -17,6 +17,8 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 # Without cgo, as the programs are built: tests and linters take what `make build` compiled.
 LINT    := CGO_ENABLED=0 $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 VULN     = CGO_ENABLED=0 $(GO) run -C tools/vuln . -C ../.. -tags '$(FULL_TAGS)'
+# Leaves out a line for each module that Go downloads.
+CALM    := 2> >(grep -v '^go: downloading ' >&2)
 # Runs tests, prints what fails, and logs all events for the report at the end.
 TESTSUM := $(GO) tool -modfile=tools/suite/go.mod gotestsum --format standard-quiet --format-hide-empty-pkg --hide-summary skipped
 # Where the logs of tests are, and of the processes of tests that failed.
@@ -51,19 +53,29 @@ FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
+# The licenses of what the programs contain, for the platforms that are built.
+NOTICES := coderd/notices/dist/NOTICES.txt.gz
+
+$(NOTICES): go.mod site/package-lock.json tools/notices/main.go | site
+	@echo "collect the licenses of what the programs contain"
+	$(GO) run -C tools ./notices -root .. -platforms '$(if $(filter all,$(SLIM)),$(ALL),$(SLIM))' -tags '$(FULL_TAGS)' -o ../$@ ./cmd/coder ./cmd/coder-slim $(CALM)
+	mkdir -p build && gzip -dc $@ > build/NOTICES.txt
+
 run: build ## build and start the server on http://127.0.0.1:3000 with its own PostgreSQL
 	@build/coder server --fetch-postgres --install-terraform
 
-build: slim site ## build the program (build/coder) and the slim binary (build/coder-slim)
-	CGO_ENABLED=0 $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder
+build: slim site $(NOTICES) ## build the program (build/coder) and the slim binary (build/coder-slim)
+	@echo "compile the server (build/coder)"
+	CGO_ENABLED=0 $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder $(CALM)
 
 slim: ## build the slim binaries (SLIM="linux-amd64 linux-arm64 …") and embed them in the server
 	@mkdir -p build coderd/slim/dist
 	rm -f coderd/slim/dist/SHA256SUMS.release* # of a release
 	for target in $(if $(filter all,$(SLIM)),$(ALL),$(SLIM)); do
+		echo "compile the command line for $$target"
 		os=$${target%%-*} arch=$${target#*-} out=build/slim/coder-$$target
 		[ $$os = windows ] && out=$$out.exe
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$${arch/armv7/arm} GOARM=7 $(GO) build -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o $$out ./cmd/coder-slim
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$${arch/armv7/arm} GOARM=7 $(GO) build -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o $$out ./cmd/coder-slim $(CALM)
 		packed=coderd/slim/dist/$$(basename $$out).gz
 		if [ ! -e $$packed ] || [ $$out -nt $$packed ]; then gzip -9nc $$out > $$packed.new; mv $$packed.new $$packed; fi
 	done
@@ -81,10 +93,12 @@ site: ## build the dashboard into site/dist; skipped without npm
 	$(MAKE) --no-print-directory site/dist/index.html.br
 
 site/node_modules/.package-lock.json: site/package.json site/package-lock.json
-	cd site && npm ci --no-audit --no-fund && touch node_modules/.package-lock.json
+	@echo "install the packages of the dashboard"
+	cd site && npm ci --no-audit --no-fund --loglevel error && touch node_modules/.package-lock.json
 
 site/dist/index.html.br: site/node_modules/.package-lock.json $(SITE)
-	cd site && npm run build
+	@echo "build the dashboard"
+	cd site && npm run --silent build
 
 # pack PROGRAM ARCH FOLDER: make a deb, an rpm and an apk package. The commit's time is the only one in them.
 define pack
@@ -104,7 +118,7 @@ packages: build ## make deb, rpm and apk packages of build/coder in build/packag
 
 image-context: build # what packaging/Dockerfile copies
 	mkdir -p build/image
-	cp build/coder build/image/coder
+	cp build/coder build/NOTICES.txt build/image/
 	cp "$$(command -v terraform || command -v tofu)" build/image/terraform
 
 image: image-context ## build the image codermesh with Docker: the server; see packaging/Dockerfile for the others
@@ -144,7 +158,8 @@ release: export RELEASED := yes
 release: ## make a release for all platforms in build/release: archives, packages, checksums, SBOM, release notes
 	@command -v npm >/dev/null || { echo "a release contains the dashboard: install npm" >&2; exit 1; }
 	$(VULN) -standard ./...
-	$(MAKE) slim site SLIM=all
+	rm -f $(NOTICES)
+	$(MAKE) slim site $(NOTICES) SLIM=all
 	$(GO) run -C tools/release . -root ../.. -cli ../../build/slim -programs ../../coderd/slim/dist $(SIGN)
 	$(pack)
 	rm -rf build/release build/full
@@ -360,4 +375,4 @@ bench-wan: build ## benchmark over a simulated long path, with and without losse
 	build/bench -coder build/coder -wan -loss 0.001 -out build/bench-wan-loss.json
 
 clean: ## remove build output
-	rm -rf build coderd/slim/dist/* site/build site/dist/*
+	rm -rf build coderd/slim/dist/* coderd/notices/dist/* site/build site/dist/*

@@ -55,6 +55,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/coderd/metrics"
+	"github.com/codermesh/codermesh/coderd/notices"
 	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/organizations"
 	"github.com/codermesh/codermesh/coderd/policy"
@@ -365,6 +366,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.foreignRoutes()
 	reference.New(s.Mux.Routes).Routes(s.Mux)
+	notices.Routes(s.Mux)
 	s.Mux.Handle("GET /api/v2/deployment/config", rbac.Needs(rbac.Read, rbac.Deployment), s.deploymentConfig)
 	s.Mux.Handle("GET /healthz", rbac.Public, s.health)
 	s.Mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent

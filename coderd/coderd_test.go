@@ -54,6 +54,7 @@ var public = map[string]string{
 	"GET /swagger":                         "shows the same as a page",
 	"GET /swagger/index.html":              "the same",
 	"GET /swagger/page.css":                "its style",
+	"GET /licenses":                        "shows the licenses of what the programs contain",
 
 	"POST /api/v2/workspaceagents/me/startup-problem": "a start script has the agent's token and no session; the body carries it",
 	"GET /api/v2/debug/ws":                            "the server tries its own websockets: the handler wants a token that a server of this deployment has signed",

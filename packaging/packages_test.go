@@ -81,7 +81,10 @@ func TestPackagesAreReproducible(t *testing.T) {
 // TestContents lists what each package installs. An apk package is read only here: its system has no unit that could be started.
 func TestContents(t *testing.T) {
 	t.Parallel()
-	program := []string{"-rwxr-xr-x root/root /usr/bin/coder", "-rw-r--r-- root/root /usr/share/doc/codermesh/copyright"}
+	program := []string{
+		"-rwxr-xr-x root/root /usr/bin/coder", "-rw-r--r-- root/root /usr/share/doc/codermesh/NOTICES.txt",
+		"-rw-r--r-- root/root /usr/share/doc/codermesh/copyright",
+	}
 	all := append([]string{
 		"drwxr-xr-x root/root /etc/codermesh",
 		"-rw------- root/root /etc/codermesh/provisionerd.env",

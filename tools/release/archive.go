@@ -19,14 +19,17 @@ type member struct {
 	mode       int64
 }
 
-// archives packs each program with its license; the full program also with what a service needs.
+// archives packs each program with its license and those of what it contains; the full program also with what a service needs.
 func (r *release) archives() error {
 	programs, err := r.list()
 	if err != nil {
 		return err
 	}
 	for _, p := range programs {
-		members := []member{{"LICENSE", filepath.Join(r.root, "LICENSE"), 0o644}, {"coder", p.path, 0o755}}
+		members := []member{
+			{"coder", p.path, 0o755}, {"LICENSE", filepath.Join(r.root, "LICENSE"), 0o644},
+			{"NOTICES.txt", filepath.Join(r.root, "build", "NOTICES.txt"), 0o644},
+		}
 		if p.full {
 			for _, name := range []string{"codermesh.service", "codermesh-provisionerd.service", "codermesh-provisionerd-rootless.service", "server.env", "provisionerd.env"} {
 				members = append(members, member{name, filepath.Join(r.root, "packaging", name), 0o644})
@@ -34,7 +37,7 @@ func (r *release) archives() error {
 		}
 		write, ending := r.tarball, ".tar.gz"
 		if p.os == "windows" {
-			members[1].name = "coder.exe"
+			members[0].name = "coder.exe"
 			write, ending = r.zip, ".zip"
 		}
 		if err := r.create(p.name+ending, func(w io.Writer) error { return write(w, p.name, members) }); err != nil {

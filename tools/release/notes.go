@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
-// notes writes the changes since the tag before, by area: commit subjects are "area: change".
+// notes writes what users notice, from the changelog, and the commits since the tag before, by area: their subjects are "area: change".
 func (r *release) notes() error {
 	own := "v" + r.version + "+codermesh"
 	head, err := r.git("rev-parse", "HEAD")
@@ -26,14 +28,33 @@ func (r *release) notes() error {
 	if err != nil {
 		return err
 	}
+	text, err := os.ReadFile(filepath.Join(r.root, changelogName))
+	if err != nil {
+		return fmt.Errorf("read the changelog: %w", err)
+	}
+	summary := section(string(text), r.version)
+	if summary == "" {
+		return fmt.Errorf("%s tells users nothing about %s: write the section \"## %[2]s\"", changelogName, r.version)
+	}
 	return r.create("RELEASE_NOTES.md", func(w io.Writer) error {
-		_, err := io.WriteString(w, changes(r.version, since, strings.Split(log, "\n")))
+		_, err := fmt.Fprintf(w, "# codermesh %s\n\n%s\n\nVerify downloads with `sha256sum --check --ignore-missing %s`.\n\n## Commits since %s\n%s",
+			r.version, summary, sumsName, since, changes(strings.Split(log, "\n")))
 		return err
 	})
 }
 
+// changelogName is the file with what users notice, a section for each release.
+const changelogName = "CHANGELOG.md"
+
+// section returns the text below a version's heading, without blank lines around it; "" if there is none.
+func section(changelog, version string) string {
+	_, after, _ := strings.Cut("\n"+changelog, "\n## "+version+"\n")
+	text, _, _ := strings.Cut(after, "\n## ")
+	return strings.TrimSpace(text)
+}
+
 // changes groups subjects by area, in the order in which the areas first appear.
-func changes(version, since string, subjects []string) string {
+func changes(subjects []string) string {
 	var areas []string
 	by := map[string][]string{}
 	for _, subject := range subjects {
@@ -49,9 +70,8 @@ func changes(version, since string, subjects []string) string {
 		by[area] = append(by[area], change)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "# codermesh %s\n\nChanges since %s. Verify downloads with `sha256sum --check --ignore-missing %s`.\n", version, since, sumsName)
 	for _, area := range areas {
-		fmt.Fprintf(&text, "\n## %s\n\n", area)
+		fmt.Fprintf(&text, "\n### %s\n\n", area)
 		for _, change := range by[area] {
 			fmt.Fprintf(&text, "- %s\n", change)
 		}

@@ -20,7 +20,7 @@ func repository(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range map[string]string{
-		"LICENSE": "license", "packaging/codermesh.service": "unit", "packaging/codermesh-provisionerd.service": "unit",
+		"LICENSE": "license", "build/NOTICES.txt": "notices", "CHANGELOG.md": "# Changelog\n\n## 2.31.10001\n\nThe first release.\n", "packaging/codermesh.service": "unit", "packaging/codermesh-provisionerd.service": "unit",
 		"packaging/codermesh-provisionerd-rootless.service": "unit",
 		"packaging/server.env":                              "settings", "packaging/provisionerd.env": "settings",
 		"site/package-lock.json": `{"packages": {
@@ -195,6 +195,13 @@ func TestNotes(t *testing.T) {
 		git(t, root, "commit", "--quiet", "--allow-empty", "--message="+subject)
 	}
 	git(t, root, "tag", "v2.31.10001+codermesh")
+	if err := r.notes(); err == nil || !strings.Contains(err.Error(), `write the section "## 2.31.10002"`) {
+		t.Errorf("a release that users are told nothing about: %v", err)
+	}
+	text := "# Changelog\n\n## 2.31.10002\n\nLists are fast.\n\n## 2.31.10001\n\nThe first release.\n"
+	if err := os.WriteFile(filepath.Join(root, changelogName), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	commit("coderd/jobs: add a queue")
 	commit("agent, docs: report the load")
 	commit("coderd: speed lists up")
@@ -202,8 +209,8 @@ func TestNotes(t *testing.T) {
 	if err := r.notes(); err != nil {
 		t.Fatal(err)
 	}
-	want := "\n## coderd\n\n- add a queue\n- speed lists up\n\n## agent\n\n- report the load\n\n## other\n\n- mend the build\n"
-	if got := contents(t, r.out)["RELEASE_NOTES.md"]; !strings.HasSuffix(got, want) || !strings.Contains(got, "since v2.31.10001+codermesh.") {
+	want := "\n## Commits since v2.31.10001+codermesh\n\n### coderd\n\n- add a queue\n- speed lists up\n\n### agent\n\n- report the load\n\n### other\n\n- mend the build\n"
+	if got := contents(t, r.out)["RELEASE_NOTES.md"]; !strings.HasSuffix(got, want) || !strings.HasPrefix(got, "# codermesh 2.31.10002\n\nLists are fast.\n\n") {
 		t.Errorf("got:\n%s\nwant the end:\n%s", got, want)
 	}
 

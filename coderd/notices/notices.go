@@ -1,0 +1,43 @@
+// Package notices serves the licenses of the third parties whose code the programs contain, as these ask for. The build writes them into
+// dist/ (tools/notices). It must not know the services.
+package notices
+
+import (
+	"compress/gzip"
+	"embed"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+
+	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/internal/fault"
+)
+
+//go:embed all:dist
+var dist embed.FS
+
+// Routes registers the page. It is public, as the programs are that a server offers for download.
+func Routes(mux *httpapi.Mux) { routes(mux, dist) }
+
+func routes(mux *httpapi.Mux, files fs.FS) {
+	mux.Handle("GET /licenses", rbac.Public, func(w http.ResponseWriter, _ *http.Request) error {
+		file, err := files.Open("dist/NOTICES.txt.gz")
+		if errors.Is(err, fs.ErrNotExist) {
+			return fault.New(fault.NotFound, "this server was built without its notices: build it with make build")
+		}
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		text, err := gzip.NewReader(file)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-cache")
+		_, err = io.Copy(w, text)
+		return err
+	})
+}
