@@ -1,16 +1,23 @@
+import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
-import { productIcons } from "./icons";
+import { productIcons } from "./icons.ts";
 
 // What the list of workspaces, the first page, needs beside the frame of every page.
 const first = [
-  "src/lib/(columns|links|sort)\\.",
-  "src/components/(input|menu|path-mark|row-apps|status|workspace-actions)\\.",
-  "src/api/(actions|follow)\\.",
-  "icons/(boxes|plus|refresh-cw|trash-2)\\.",
+  ...["columns.ts", "links.ts"].map((name) => `src/lib/${name}`),
+  ...["input", "menu", "path-mark", "row-apps", "status", "workspace-actions"].map(
+    (name) => `src/components/${name}.tsx`,
+  ),
+  ...["actions.ts", "follow.ts"].map((name) => `src/api/${name}`),
+  ...["boxes", "plus", "refresh-cw", "trash-2"].map((name) => `node_modules/lucide-react/dist/esm/icons/${name}.mjs`),
 ];
+for (const file of first) {
+  if (!existsSync(new URL(file, import.meta.url)))
+    throw new Error(`vite.config.ts names ${file}, which does not exist`);
+}
 
 // Where `npm run dev` sends API calls: a server that was started by hand.
 const server = process.env["CODER_URL"] ?? "http://127.0.0.1:3000";
@@ -31,7 +38,7 @@ export default defineConfig({
           groups: [
             {
               name: "list",
-              test: new RegExp(first.join("|")),
+              test: (id) => first.some((file) => id.endsWith(`/${file}`)),
             },
           ],
         },

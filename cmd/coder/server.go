@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/cmd/coder/cli"
@@ -36,7 +36,6 @@ import (
 	"github.com/codermesh/codermesh/internal/certs/acme"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/shell"
 	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
 )
 
@@ -190,6 +189,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 
 func runServer(ctx context.Context, opts serverOptions) (err error) {
 	log := opts.logs.Logger(os.Stderr)
+	terminal := term.IsTerminal(int(os.Stderr.Fd()))
 	defer daemon.BoundMemory().Stop()
 	second, forget := secondSignal()
 	defer forget()
@@ -323,7 +323,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	if err != nil {
 		return errors.Join(err, server.Stop(ctx))
 	}
-	keep, err := keepSetupCode(opts.configDir, code, log)
+	keep, err := keepSetupCode(opts.configDir, code, terminal, log)
 	if err != nil {
 		return errors.Join(err, server.Stop(ctx))
 	}
@@ -342,7 +342,12 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		defer stopWatching()
 	}
 	log.Info("server started", "addr", listeners.String(), "url", accessURL.String())
-	fmt.Fprintf(os.Stderr, "The server answers on %s. In another terminal, run: coder login %s\n", accessURL, shell.Word(accessURL.String()))
+	if err := (greeting{url: accessURL, setupCode: code, warnings: executors.concerns}).write(os.Stderr, terminal); err != nil {
+		return errors.Join(err, server.Stop(ctx))
+	}
+	if terminal {
+		opts.logs.Quiet()
+	}
 
 	var failed error
 	select {

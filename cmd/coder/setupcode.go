@@ -26,8 +26,8 @@ func checkSetupCode(code string) error {
 type keptCode string
 
 // keepSetupCode prints the setup code and stores it for the command line of the same account: only that account reads the file. Without a
-// code it removes the file of an earlier start. A server that cannot write to its folder only prints it.
-func keepSetupCode(dir string, code secret.Token, log *slog.Logger) (keptCode, error) {
+// code it removes the file of an earlier start. A server that cannot write to its folder only prints it; if greeted is set, the greeting does.
+func keepSetupCode(dir string, code secret.Token, greeted bool, log *slog.Logger) (keptCode, error) {
 	kept := keptCode(filepath.Join(dir, config.FileSetupCode))
 	if code == "" {
 		if dir == "" {
@@ -35,7 +35,9 @@ func keepSetupCode(dir string, code secret.Token, log *slog.Logger) (keptCode, e
 		}
 		return "", kept.delete()
 	}
-	fmt.Fprintf(os.Stderr, "The server has no users yet. Creating the first one requires this setup code: %s\n", code.Reveal())
+	if !greeted {
+		fmt.Fprintf(os.Stderr, "The server has no users yet. Creating the first one requires this setup code: %s\n", code.Reveal())
+	}
 	if dir == "" {
 		return "", nil
 	}
