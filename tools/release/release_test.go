@@ -152,7 +152,7 @@ func TestArchive(t *testing.T) {
 		modes[header.Name] = header.Mode
 	}
 	folder := "codermesh_2.31.10001_linux_amd64/"
-	if len(modes) != 7 || modes[folder+"coder"] != 0o755 || modes[folder+"codermesh-provisionerd-rootless.service"] != 0o644 {
+	if len(modes) != 8 || modes[folder+"NOTICES.txt"] != 0o644 || modes[folder+"coder"] != 0o755 || modes[folder+"codermesh-provisionerd-rootless.service"] != 0o644 {
 		t.Errorf("members: %v", modes)
 	}
 }
