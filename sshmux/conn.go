@@ -275,6 +275,9 @@ func (c *Conn) sendLocked(f frame) error {
 	}
 	c.greeted = true
 	if _, err := c.raw.Write(b); err != nil {
+		if reason := c.failure(); reason != nil {
+			return reason // this end has closed the stream, for a reason that the write does not know
+		}
 		select {
 		case <-c.ready:
 			return fmt.Errorf("send: %w", err)

@@ -270,18 +270,23 @@ func TestRunEarlyEnd(t *testing.T) {
 // TestRunVersion checks that a version that was read, and no other end, suggests a restart.
 func TestRunVersion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "", nil)
-	near, far := net.Pipe()
-	go func() {
-		go io.Copy(io.Discard, far)
-		io.WriteString(far, "SMX\x7f")
-	}()
-	t.Cleanup(func() { far.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	err := w.Run(ctx, near, []string{"true"}, session.Options{})
-	if hint, _ := exit.Hint(err); !errors.Is(err, sshmux.ErrVersion) || !strings.Contains(hint, "coder restart ann/dev") {
-		t.Errorf("got %v, hint %q", err, hint)
+	for name, options := range map[string]session.Options{"plain": {}, "environment": {Env: []string{"A=1", "B=2", "C=3"}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "", nil)
+			near, far := net.Pipe()
+			go func() {
+				go io.Copy(io.Discard, far)
+				io.WriteString(far, "SMX\x7f")
+			}()
+			t.Cleanup(func() { far.Close() })
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err := w.Run(ctx, near, []string{"true"}, options)
+			if hint, _ := exit.Hint(err); !errors.Is(err, sshmux.ErrVersion) || !strings.Contains(hint, "coder restart ann/dev") {
+				t.Errorf("got %v, hint %q", err, hint)
+			}
+		})
 	}
 }
 

@@ -91,14 +91,14 @@ func (s *Session) try(ctx context.Context, conn net.Conn, in *input, command []s
 	s.Logger.Debug("ssh connected")
 	session, err := client.NewSession()
 	if err != nil {
-		return false, t.WhyLost(ctx, fault.New(fault.Unavailable, "cannot open a session in the workspace: %w", err))
+		return false, t.WhyLost(ctx, whyEnded(t, client, fault.New(fault.Unavailable, "cannot open a session in the workspace: %w", err)))
 	}
 	defer session.Close()
 	var forwards sync.WaitGroup
 	defer forwards.Wait()
 	defer client.Close()
 	if err := s.prepare(ctx, client, session, opts, &forwards); err != nil {
-		return false, err
+		return false, whyEnded(t, client, err)
 	}
 	watch, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -125,10 +125,7 @@ func (s *Session) try(ctx context.Context, conn net.Conn, in *input, command []s
 	case explained(err):
 		return sent, err
 	}
-	client.Close()
-	if ended := client.Wait(); errors.Is(ended, sshmux.ErrVersion) || errors.Is(ended, sshmux.ErrEarly) {
-		err = broken(t, ended)
-	}
+	err = whyEnded(t, client, err)
 	if sent && errors.Is(err, sshmux.ErrEarly) {
 		err = fault.New(fault.Unavailable, "%w. The command may have started", err)
 	}
@@ -275,6 +272,15 @@ func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore f
 		wg.Wait()
 		_ = term.Restore(int(in.Fd()), state) // fails only if the terminal is gone
 	}, nil
+}
+
+// whyEnded closes a connection and explains why it ended, if that was before the agent answered. Otherwise it returns err, which is what the caller met.
+func whyEnded(t *target.Target, client *ssh.Client, err error) error {
+	client.Close()
+	if reason := client.Wait(); errors.Is(reason, sshmux.ErrVersion) || errors.Is(reason, sshmux.ErrEarly) {
+		return broken(t, reason)
+	}
+	return err
 }
 
 // broken explains the error that a connection to the target's agent ended with.
