@@ -50,5 +50,5 @@ export default defineConfig({
       ["/api", "/bin", "/healthz"].map((path) => [path, { target: server, ws: true, changeOrigin: true }]),
     ),
   },
-  test: { include: ["src/**/*.test.{ts,tsx}"] },
+  test: { include: ["src/**/*.test.{ts,tsx}"], testTimeout: 60_000 }, // the limit is for a test that hangs
 });
