@@ -59,12 +59,16 @@ NOTICES := coderd/notices/dist/NOTICES.txt.gz
 $(NOTICES): go.mod site/package-lock.json tools/notices/main.go | site
 	@echo "collect the licenses of what the programs contain"
 	$(GO) run -C tools ./notices -root .. -platforms '$(if $(filter all,$(SLIM)),$(ALL),$(SLIM))' -tags '$(FULL_TAGS)' -o ../$@ ./cmd/coder ./cmd/coder-slim $(CALM)
-	mkdir -p build && gzip -dc $@ > build/NOTICES.txt
+
+# What archives, packages and images contain.
+build/NOTICES.txt: $(NOTICES)
+	@mkdir -p build
+	gzip -dc $(NOTICES) > $@
 
 run: build ## build and start the server on http://127.0.0.1:3000 with its own PostgreSQL
 	@build/coder server --fetch-postgres --install-terraform
 
-build: slim site $(NOTICES) ## build the program (build/coder) and the slim binary (build/coder-slim)
+build: slim site build/NOTICES.txt ## build the program (build/coder) and the slim binary (build/coder-slim)
 	@echo "compile the server (build/coder)"
 	CGO_ENABLED=0 $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder $(CALM)
 
@@ -159,7 +163,7 @@ release: ## make a release for all platforms in build/release: archives, package
 	@command -v npm >/dev/null || { echo "a release contains the dashboard: install npm" >&2; exit 1; }
 	$(VULN) -standard ./...
 	rm -f $(NOTICES)
-	$(MAKE) slim site $(NOTICES) SLIM=all
+	$(MAKE) slim site build/NOTICES.txt SLIM=all
 	$(GO) run -C tools/release . -root ../.. -cli ../../build/slim -programs ../../coderd/slim/dist $(SIGN)
 	$(pack)
 	rm -rf build/release build/full

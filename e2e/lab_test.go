@@ -368,8 +368,8 @@ func (l *lab) session(t *testing.T, host string, to int) *labSession {
 	return s
 }
 
-// until reads until the workspace has counted to n. It fails the test when a number is missing, or does not come: how fast a busy machine counts does not
-// matter.
+// until reads until the workspace has counted to n. It fails the test when a number is missing, or does not come: how
+// fast a busy machine counts does not matter.
 func (s *labSession) until(n int) {
 	s.t.Helper()
 	silence := time.NewTimer(settle)

@@ -9,8 +9,8 @@ import (
 	"github.com/codermesh/codermesh/sshmux"
 )
 
-// TestSendAfterVersion checks that what is sent after the other end has shown another version fails with that reason, and not with that of the write
-// to a stream that this end has closed.
+// TestSendAfterVersion checks that what is sent after the other end has shown another version fails with that reason,
+// and not with that of the write to a stream that this end has closed.
 func TestSendAfterVersion(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()

@@ -22,8 +22,9 @@ import (
 // removed lists the tables and columns that migrations have removed. Everything else must survive every upgrade.
 var removed = map[string]bool{"workspace_host_keys": true, "workspace_agents.ssh_host_key": true}
 
-// TestUpgradeFromEverySchema migrates an empty database from schema to schema, stores after each step what a release with this schema stored, and checks
-// that the next step keeps every value. So an upgrade from any schema to the newest keeps them too.
+// TestUpgradeFromEverySchema migrates an empty database from schema to schema, stores after each step what a release
+// with this schema stored, and checks that the next step keeps every value. So an upgrade from any schema to the newest
+// keeps them too.
 func TestUpgradeFromEverySchema(t *testing.T) {
 	t.Parallel()
 	url, files := dbtest.EmptyURL(t), fstest.MapFS{}
@@ -62,7 +63,8 @@ func TestUpgradeFromEverySchema(t *testing.T) {
 	open(t, url)
 }
 
-// TestUpgradeAtOnce migrates from some schemas to the newest in one go, as a server of a new release does, and checks that every value is still there.
+// TestUpgradeAtOnce migrates from some schemas to the newest in one go, as a server of a new release does, and checks
+// that every value is still there.
 func TestUpgradeAtOnce(t *testing.T) {
 	t.Parallel()
 	for version, name := range schemas(t) {

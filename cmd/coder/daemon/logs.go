@@ -33,7 +33,8 @@ func (opts *Logs) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Quiet is for use after Logger. It keeps all but warnings and errors from the log, unless it is verbose: for a person at a terminal who has seen how a daemon starts.
+// Quiet is for use after Logger. It keeps all but warnings and errors from the log, unless it is verbose: for a person
+// at a terminal who has seen how a daemon starts.
 func (opts *Logs) Quiet() {
 	if !opts.Verbose {
 		opts.level.Set(slog.LevelWarn)

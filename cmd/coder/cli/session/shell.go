@@ -274,7 +274,8 @@ func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore f
 	}, nil
 }
 
-// whyEnded closes a connection and explains why it ended, if that was before the agent answered. Otherwise it returns err, which is what the caller met.
+// whyEnded closes a connection and explains why it ended, if that was before the agent answered. Otherwise it returns
+// err, which is what the caller met.
 func whyEnded(t *target.Target, client *ssh.Client, err error) error {
 	client.Close()
 	if reason := client.Wait(); errors.Is(reason, sshmux.ErrVersion) || errors.Is(reason, sshmux.ErrEarly) {
