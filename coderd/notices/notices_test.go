@@ -33,7 +33,7 @@ func TestLicenses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			mux := httpapi.NewMux(httpapi.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-			routes(mux, c.files)
+			notices{c.files}.routes(mux)
 			got := httptest.NewRecorder()
 			mux.ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/licenses", nil))
 			if got.Code != c.status || !bytes.Contains(got.Body.Bytes(), []byte(c.text)) {
