@@ -43,8 +43,10 @@ type Answer struct {
 }
 
 const (
-	// evaluateTimeout bounds one evaluation, including the wait for others: a person types meanwhile.
-	evaluateTimeout = 10 * time.Second
+	// evaluateTimeout bounds one evaluation, including the wait for others. A busy machine answers late rather than never:
+	// commands cannot go on without the form, and the page shows the last one meanwhile. Clients and proxies give up after
+	// a minute.
+	evaluateTimeout = 45 * time.Second
 	// maxEvaluating bounds the evaluations that run or wait. More are refused.
 	maxEvaluating = 32
 	// maxInputs bounds the answers of a question, and maxInputBytes all of them together.
