@@ -82,6 +82,7 @@ type PatchGroupRequest struct {
 type GroupsQuery struct {
 	Organization string // id or name
 	HasMember    string // id or name of a user
+	Search       string // in names
 }
 
 // ACLAvailable lists with whom a template can be shared.
@@ -117,7 +118,7 @@ type UpdateWorkspaceACLRequest struct {
 // Groups lists the groups that the caller may see.
 func (c *Client) Groups(ctx context.Context, query GroupsQuery) ([]Group, error) {
 	q := url.Values{}
-	for key, value := range map[string]string{"organization": query.Organization, "has_member": query.HasMember} {
+	for key, value := range map[string]string{"organization": query.Organization, "has_member": query.HasMember, "q": query.Search} {
 		if value != "" {
 			q.Set(key, value)
 		}

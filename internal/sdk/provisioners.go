@@ -144,8 +144,8 @@ type CreateProvisionerKeyResponse struct {
 
 // JobsQuery selects provisioner jobs, newest first. The zero value means all.
 type JobsQuery struct {
-	Limit    int
-	Statuses []JobStatus
+	Limit, Offset int // 0: the server's own limit
+	Statuses      []JobStatus
 }
 
 func (c *Client) ProvisionerDaemons(ctx context.Context, organization string) ([]ProvisionerDaemon, error) {
@@ -177,6 +177,9 @@ func (c *Client) ProvisionerJobs(ctx context.Context, organization string, q Job
 	v := url.Values{}
 	if q.Limit > 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	if q.Offset > 0 {
+		v.Set("offset", strconv.Itoa(q.Offset))
 	}
 	if len(q.Statuses) > 0 {
 		names := make([]string, len(q.Statuses))

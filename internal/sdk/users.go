@@ -266,7 +266,18 @@ func (c *Client) UpdateUserPassword(ctx context.Context, user string, req Update
 
 // Tokens lists a user's long-lived tokens; with all, those of every user (owners only), and with expired also those that have ended.
 func (c *Client) Tokens(ctx context.Context, user string, all, expired bool) ([]APIKey, error) {
-	return get[[]APIKey](ctx, c, "users/"+seg(user)+"/keys/tokens?include_all="+strconv.FormatBool(all)+"&include_expired="+strconv.FormatBool(expired))
+	const page = 1000
+	path := "users/" + seg(user) + "/keys/tokens?include_all=" + strconv.FormatBool(all) + "&include_expired=" + strconv.FormatBool(expired)
+	var keys []APIKey
+	for {
+		more, err := get[[]APIKey](ctx, c, path+"&limit="+strconv.Itoa(page)+"&offset="+strconv.Itoa(len(keys)))
+		if err != nil || len(keys) > 0 && len(more) > 0 && more[0].ID == keys[0].ID { // of a server that knows no pages
+			return keys, err
+		}
+		if keys = append(keys, more...); len(more) < page {
+			return keys, nil
+		}
+	}
 }
 
 func (c *Client) CreateToken(ctx context.Context, user string, req CreateTokenRequest) (CreateTokenResponse, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -139,17 +140,11 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 			if cmd.Flags().Changed("github-user-id") {
 				search = strings.TrimSpace(fmt.Sprintf("%s github_com_user_id:%d", search, github))
 			}
-			var users []sdk.User
-			for {
-				page, err := client.Users(cmd.Context(), sdk.UsersQuery{Q: search, Sort: sdk.UserOrder(sort), Limit: 100, Offset: len(users)})
-				if err != nil {
-					return err
-				}
-				users = append(users, page.Users...)
-				if len(page.Users) == 0 || len(users) >= page.Count {
-					return out.Print(g.Streams().Out, users)
-				}
+			users, err := listUsers(cmd.Context(), client, sdk.UsersQuery{Q: search, Sort: sdk.UserOrder(sort)}, math.MaxInt)
+			if err != nil {
+				return err
 			}
+			return out.Print(g.Streams().Out, users)
 		},
 	}
 	out.Flags(cmd)
@@ -159,6 +154,23 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
+// listUsers reads pages of users until it has all, or most of them.
+func listUsers(ctx context.Context, client *sdk.Client, query sdk.UsersQuery, most int) ([]sdk.User, error) {
+	query.Limit = 100 // the server's own bound
+	var users []sdk.User
+	for {
+		query.Offset = len(users)
+		page, err := client.Users(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		users = append(users, page.Users...)
+		if len(page.Users) == 0 || len(users) >= min(page.Count, most) {
+			return users, nil
+		}
+	}
+}
+
 // findUser returns the named user. The error for an unknown one names the user that is spelled almost like that.
 func findUser(ctx context.Context, client *sdk.Client, name string) (sdk.User, error) {
 	user, err := client.User(ctx, name)
@@ -166,12 +178,12 @@ func findUser(ctx context.Context, client *sdk.Client, name string) (sdk.User, e
 		return user, err
 	}
 	const most = 1000 // among more users, a name spelled alike means little
-	list, listErr := client.Users(ctx, sdk.UsersQuery{Limit: most})
+	list, listErr := listUsers(ctx, client, sdk.UsersQuery{}, most)
 	if listErr != nil {
 		return user, err
 	}
 	var names []string
-	for _, u := range list.Users {
+	for _, u := range list {
 		names = append(names, u.Username)
 	}
 	if near := nearest.To(name, names); near != "" {

@@ -55,7 +55,7 @@ same tags, "waiting for" the reason why it has not started.`,
 	}
 	opts.out.Flags(cmd)
 	opts.org.Add(cmd)
-	cmd.Flags().IntVarP(&opts.limit, "limit", "l", 50, "maximum number of jobs")
+	cmd.Flags().IntVarP(&opts.limit, "limit", "l", 50, "maximum number of jobs, 0 for all")
 	cmd.Flags().StringSliceVarP(&opts.statuses, "status", "s", nil, "statuses to list, of: pending, running, succeeded, canceling, canceled, failed (default all)")
 	return cmd
 }
@@ -65,7 +65,10 @@ func runJobsList(ctx context.Context, g *global.Flags, opts *jobsOptions) error 
 	if err != nil {
 		return err
 	}
-	q := sdk.JobsQuery{Limit: opts.limit}
+	if opts.limit < 0 {
+		return fault.New(fault.Invalid, "--limit cannot be %d: use a number of jobs, or 0 for all", opts.limit)
+	}
+	var q sdk.JobsQuery
 	for _, s := range opts.statuses {
 		q.Statuses = append(q.Statuses, sdk.JobStatus(s))
 	}
@@ -73,11 +76,40 @@ func runJobsList(ctx context.Context, g *global.Flags, opts *jobsOptions) error 
 	if err != nil {
 		return err
 	}
-	jobs, err := client.ProvisionerJobs(ctx, org.ID.String(), q)
+	jobs, more, err := newestJobs(ctx, client, org.ID.String(), q, opts.limit)
 	if err != nil {
 		return err
 	}
-	return opts.out.Print(g.Streams().Out, jobs)
+	if err := opts.out.Print(g.Streams().Out, jobs); err != nil || !more {
+		return err
+	}
+	fmt.Fprintf(g.Streams().Err, "These are the newest %d jobs. List all with --limit 0.\n", len(jobs))
+	return nil
+}
+
+// newestJobs reads pages of jobs until it has as many as wanted, 0 for all, and reports whether there are more.
+func newestJobs(ctx context.Context, client *sdk.Client, org string, q sdk.JobsQuery, wanted int) (jobs []sdk.ProvisionerJob, more bool, err error) {
+	const most = 1000 // in one answer
+	for {
+		q.Limit, q.Offset = most, len(jobs)
+		if wanted > 0 {
+			q.Limit = min(most, wanted+1-len(jobs))
+		}
+		page, err := client.ProvisionerJobs(ctx, org, q)
+		if err != nil {
+			return nil, false, err
+		}
+		if len(jobs) > 0 && len(page) > 0 && page[0].ID == jobs[0].ID { // of a server that knows no pages
+			return jobs, true, nil
+		}
+		jobs = append(jobs, page...)
+		if wanted > 0 && len(jobs) > wanted {
+			return jobs[:wanted], true, nil
+		}
+		if len(page) < q.Limit {
+			return jobs, false, nil
+		}
+	}
 }
 
 func jobsCancelCmd(g *global.Flags) *cobra.Command {

@@ -78,11 +78,11 @@ func listSchedules(ctx context.Context, g *global.Flags, out output.List[sdk.Wor
 	if err != nil {
 		return err
 	}
-	list, err := client.Workspaces(ctx, sdk.WorkspacesQuery{Q: search})
+	list, err := client.AllWorkspaces(ctx, search, "")
 	if err != nil {
 		return err
 	}
-	return out.Print(g.Streams().Out, list.Workspaces)
+	return out.Print(g.Streams().Out, list)
 }
 
 // printConsequences lists what happens to the workspace if nothing changes, and why its last automatic build was made.
