@@ -182,6 +182,8 @@ var planned = []struct {
 	{"olga", "templates?sort=updated", mostCounted, false},
 	{"olga", "organizations/default/provisionerjobs?limit=100", mostPage, false},
 	{"olga", "organizations/default/provisionerjobs?status=pending&limit=100", 10, false},
+	{"olga", "organizations/default/provisionerjobs?status=running,canceling&limit=1000", 10, false},
+	{"olga", "organizations/default/provisionerjobs?limit=51&offset=200", mostPage, false},
 	{"olga", "organizations/default/provisionerjobs?status=failed&limit=100", 10, false},
 	{"olga", "organizations/default/provisionerjobs?initiator=user7&limit=100", mostPage, false},
 	{"olga", "audit?limit=25", mostCounted, false},

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -143,7 +144,7 @@ func list(ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, p dbsqlc.Li
 	return out, nil
 }
 
-// list serves the groups that the actor may see, of the organization in the path or all: GET …/groups?organization=&has_member=.
+// list serves the groups that the actor may see, of the organization in the path or all: GET …/groups?organization=&has_member=&q=.
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	p := extent(actor)
@@ -155,6 +156,11 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		p.OrganizationID = &org.ID
 	}
 	query := r.URL.Query()
+	terms, err := httpapi.ParseSearch(query.Get("q"), "name", "search")
+	if err != nil {
+		return err
+	}
+	p.Search = cmp.Or(terms["name"], terms["search"], terms[""])
 	if name := query.Get("organization"); name != "" {
 		org, err := s.db.GetOrganizationByReference(ctx, name)
 		if database.IsNotFound(err) {

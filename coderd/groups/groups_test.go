@@ -59,11 +59,15 @@ func TestGroups(t *testing.T) {
 		t.Errorf("list: %+v, %v", all, err)
 	}
 	for query, want := range map[sdk.GroupsQuery]int{
+		{Search: "PEOP"}: 1, {Search: `search:"everyone"`}: 1, {Search: "nosuch"}: 0,
 		{HasMember: "bob"}: 2, {HasMember: "olga"}: 1, {HasMember: "nosuch"}: 0, {Organization: sdk.DefaultOrganization}: 2, {Organization: "nosuch"}: 0,
 	} {
 		if found, err := ann.Groups(t.Context(), query); err != nil || len(found) != want {
 			t.Errorf("%+v: %d groups, %v; want %d", query, len(found), err, want)
 		}
+	}
+	if _, err := ann.Groups(t.Context(), sdk.GroupsQuery{Search: "color:red"}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("unknown search: %v, want invalid", err)
 	}
 	if g, err = olga.PatchGroup(t.Context(), g.ID, sdk.PatchGroupRequest{RemoveUsers: []string{bobID.String()}}); err != nil || names(g.Members) != "ann" {
 		t.Errorf("removed: %+v, %v", g, err)

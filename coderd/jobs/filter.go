@@ -25,7 +25,7 @@ type daemonFilter struct {
 	statuses []string
 	seen     time.Time // not before this
 	online   bool      // online daemons only
-	limit    int
+	limit    int       // 0: none
 }
 
 func readDaemonFilter(r *http.Request) (f daemonFilter, err error) {
@@ -35,11 +35,8 @@ func readDaemonFilter(r *http.Request) (f daemonFilter, err error) {
 	if f.tags, err = queryTags(r); err != nil {
 		return f, err
 	}
-	if f.limit, err = httpapi.QueryInt(r, "limit", maxListed, maxListed); err != nil {
+	if f.limit, err = httpapi.QueryInt(r, "limit", 0, maxListed); err != nil {
 		return f, err
-	}
-	if f.limit == 0 {
-		f.limit = maxListed
 	}
 	f.statuses = queryList(r, "status")
 	if r.URL.Query().Has("offline") {

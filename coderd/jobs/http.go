@@ -20,7 +20,7 @@ import (
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
-// maxListed bounds a list of jobs.
+// maxListed bounds one page of a list.
 const maxListed = 1000
 
 // Routes registers the queue's routes.
@@ -45,7 +45,10 @@ func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, out[:min(len(out), filter.limit)])
+	if filter.limit > 0 {
+		out = out[:min(len(out), filter.limit)]
+	}
+	return httpapi.Write(w, http.StatusOK, out)
 }
 
 // listKeyDaemons lists an organization's keys, each with the daemons that joined with it.
@@ -159,7 +162,13 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := dbsqlc.ListJobsParams{OrganizationID: org.ID, Statuses: queryList(r, "status"), MaxRows: int32(limit)}
+	offset, err := httpapi.QueryInt(r, "offset", 0, 1<<30)
+	if err != nil {
+		return err
+	}
+	p := dbsqlc.ListJobsParams{
+		OrganizationID: org.ID, Statuses: queryList(r, "status"), PageLimit: int32(limit), PageOffset: int32(offset),
+	}
 	if p.Ids, err = queryIDs(r, "ids"); err != nil {
 		return err
 	}

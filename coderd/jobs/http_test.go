@@ -111,11 +111,17 @@ func TestListsOfJobs(t *testing.T) {
 		"initiator=ann": 2, "initiator=" + w.user.String(): 2, "initiator=eve": 0, "initiator=me": 0,
 		"ids=" + waiting.String(): 1, "ids=" + waiting.String() + "," + running.String(): 2, "ids=" + uuid.NewString(): 0,
 		"tags=" + url.QueryEscape(`{"scope":"organization"}`): 2, "tags=" + url.QueryEscape(`{"region":"eu"}`): 0,
-		"ids=" + waiting.String() + "&status=running": 0,
+		"ids=" + waiting.String() + "&status=running": 0, "limit=1": 1, "offset=2": 0,
 	} {
 		if status := s.call("olga", "GET", org+"/provisionerjobs?"+query, &listed); status != 200 || len(listed) != want {
 			t.Errorf("jobs with %s: status %d, %d jobs, want %d", query, status, len(listed), want)
 		}
+	}
+	if s.call("olga", "GET", org+"/provisionerjobs?limit=1&offset=1", &listed); len(listed) != 1 || listed[0].ID != running {
+		t.Errorf("the second page has %+v, want the older job", listed)
+	}
+	if status := s.call("olga", "GET", org+"/provisionerjobs?offset=-1", nil); status != 400 {
+		t.Errorf("offset -1: status %d, want 400", status)
 	}
 	if s.call("eve", "GET", org+"/provisionerjobs?initiator=ann", &listed); len(listed) != 0 {
 		t.Errorf("eve sees ann's jobs: %+v", listed)

@@ -181,6 +181,14 @@ func TestMembers(t *testing.T) {
 	if all := call[[]sdk.MinimalUser](w.mia, 200, "GET", "organizations/east/members/me/workspaces/available-users", nil); len(all) != 1 || all[0].Username != "mia" {
 		t.Errorf("a member may create workspaces for %+v", all)
 	}
+	// A short list of those whom a search finds has the one with that name.
+	w.una.want(201, "POST", "users", sdk.CreateUserRequest{Email: "a@example.com", Username: "a-mia", LoginType: "none", OrganizationIDs: []uuid.UUID{w.east.ID}})
+	if found := call[[]sdk.MinimalUser](w.ada, 200, "GET", "organizations/east/members/me/workspaces/available-users?q=mia&limit=1", nil); len(found) != 1 || found[0].Username != "mia" {
+		t.Errorf("owners named mia: %+v", found)
+	}
+	if found := call[sdk.PaginatedMembers](w.ada, 200, "GET", "organizations/east/paginated-members?q=MIA&limit=1", nil); found.Count != 2 || len(found.Members) != 1 || found.Members[0].Username != "mia" {
+		t.Errorf("members named mia: %+v", found)
+	}
 	// Users are created in the organizations that the request names.
 	made := call[sdk.User](w.una, 201, "POST", "users", sdk.CreateUserRequest{Email: "n@example.com", Username: "new-one", LoginType: "none", OrganizationIDs: []uuid.UUID{w.west.ID}})
 	if !slices.Equal(made.OrganizationIDs, []uuid.UUID{w.west.ID}) {

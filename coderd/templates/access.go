@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -140,11 +141,11 @@ func (s *Service) listAvailable(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	terms, err := httpapi.ParseSearch(r.URL.Query().Get("q"), "name")
+	terms, err := httpapi.ParseSearch(r.URL.Query().Get("q"), "name", "search")
 	if err != nil {
 		return err
 	}
-	out, err := groups.Available(r.Context(), s.opts.DB.Queries, httpapi.ActorFrom(r.Context()), t.OrganizationID, terms["name"]+terms[""])
+	out, err := groups.Available(r.Context(), s.opts.DB.Queries, httpapi.ActorFrom(r.Context()), t.OrganizationID, cmp.Or(terms["name"], terms["search"], terms[""]))
 	if err != nil {
 		return err
 	}

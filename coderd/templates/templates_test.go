@@ -3,6 +3,7 @@ package templates_test
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -430,5 +431,59 @@ func TestOrderOfTemplates(t *testing.T) {
 	}
 	if _, err := ann.Templates(t.Context(), "", "icon"); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "icon") {
 		t.Errorf("by icon: %v", err)
+	}
+}
+
+// TestListOfVersions checks the pages of a list, its orders and its search.
+func TestListOfVersions(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	template := w.Template("process", nil)
+	for i, name := range []string{"one", "two", "one-two"} {
+		v := template.ActiveVersionID
+		if i > 0 {
+			v = w.Version(&template.ID, nil).ID
+		}
+		if _, err := w.As("tom").UpdateTemplateVersion(t.Context(), v, sdk.UpdateTemplateVersionRequest{Name: name, Message: ptr("message " + name)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(query string) (status int, names string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.URL.String()+"/api/v2/templates/"+template.ID.String()+"/versions?"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(sdk.SessionHeader, w.Token("ann"))
+		res, err := w.As("ann").HTTP().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			return res.StatusCode, ""
+		}
+		var versions []sdk.TemplateVersion
+		if err := json.NewDecoder(res.Body).Decode(&versions); err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, v := range versions {
+			all = append(all, v.Name)
+		}
+		return res.StatusCode, strings.Join(all, " ")
+	}
+	for query, want := range map[string]string{
+		"": "one two one-two", "sort=created": "one-two two one", "sort=created&limit=1&offset=1": "two", "offset=3": "",
+		"q=TWO": "two one-two", "q=name:one": "one one-two", "q=one&sort=created&limit=1": "one", `q=search:"message+two"`: "two", "q=nosuch": "",
+	} {
+		if status, got := list(query); status != http.StatusOK || got != want {
+			t.Errorf("versions?%s: status %d, %q, want %q", query, status, got, want)
+		}
+	}
+	for _, query := range []string{"sort=name", "q=color:red", "offset=-1"} {
+		if status, _ := list(query); status != http.StatusBadRequest {
+			t.Errorf("versions?%s: status %d, want 400", query, status)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -363,8 +364,17 @@ func (s *Service) listVersions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	terms, err := httpapi.ParseSearch(r.URL.Query().Get("q"), "name", "search")
+	if err != nil {
+		return err
+	}
+	sort := r.URL.Query().Get("sort")
+	if sort != "" && sort != "created" {
+		return fault.New(fault.Invalid, "Versions cannot be sorted by %q.", sort).WithField("sort", "must be created, or absent")
+	}
 	rows, err := s.opts.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{
-		TemplateID: &t.ID, IncludeArchived: archived, PageLimit: int32(limit), PageOffset: int32(offset),
+		TemplateID: &t.ID, IncludeArchived: archived, Search: cmp.Or(terms["name"], terms["search"], terms[""]), NewestFirst: sort != "",
+		PageLimit: int32(limit), PageOffset: int32(offset),
 	})
 	if err != nil {
 		return fmt.Errorf("list template versions: %w", err)

@@ -253,4 +253,16 @@ func TestOrderOfUsers(t *testing.T) {
 		}
 	}
 	owner.want(400, "GET", "users?sort=email", nil)
+	// A short list of those whom a search finds has the one with that name.
+	owner.add("a-mia")
+	for query, want := range map[string]string{"name:MIA&limit=1": "mia", "name:mia": "mia a-mia", "name:mia&sort=created": "a-mia mia"} {
+		page := call[sdk.UsersResponse](owner, 200, "GET", "users?q="+query, nil)
+		var names []string
+		for _, u := range page.Users {
+			names = append(names, u.Username)
+		}
+		if got := strings.Join(names, " "); got != want || page.Count != 2 {
+			t.Errorf("%s: got %q of %d, want %q of 2", query, got, page.Count, want)
+		}
+	}
 }

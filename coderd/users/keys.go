@@ -1,6 +1,7 @@
 package users
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -22,6 +23,9 @@ import (
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
+// maxTokens is the most tokens that one page of a list contains.
+const maxTokens = 1000
+
 var tokenNameForm = regexp.MustCompile(`^[a-zA-Z0-9]+([ ._-][a-zA-Z0-9]+)*$`)
 
 func (s *Service) listTokens(w http.ResponseWriter, r *http.Request) error {
@@ -41,7 +45,17 @@ func (s *Service) listTokens(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.db.ListTokens(r.Context(), dbsqlc.ListTokensParams{UserID: only, IncludeExpired: expired})
+	limit, err := httpapi.QueryInt(r, "limit", maxTokens, maxTokens)
+	if err != nil {
+		return err
+	}
+	offset, err := httpapi.QueryInt(r, "offset", 0, 1<<30)
+	if err != nil {
+		return err
+	}
+	rows, err := s.db.ListTokens(r.Context(), dbsqlc.ListTokensParams{
+		UserID: only, IncludeExpired: expired, PageLimit: int32(cmp.Or(limit, maxTokens)), PageOffset: int32(offset),
+	})
 	if err != nil {
 		return fmt.Errorf("list tokens: %w", err)
 	}

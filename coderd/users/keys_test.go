@@ -120,6 +120,10 @@ func TestTokens(t *testing.T) {
 	if good := call[[]sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens", nil); len(good) != 2 {
 		t.Errorf("without: %+v", good)
 	}
+	if second := call[[]sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens?limit=1&offset=1", nil); len(second) != 1 || second[0].ID != list[1].ID {
+		t.Errorf("the second page: %+v", second)
+	}
+	alice.want(400, "GET", "users/me/keys/tokens?limit=1001", nil)
 	call[sdk.APIKey](alice, 200, "GET", "users/me/keys/tokens/ci", nil)
 	session := person{a, "new session", alice.id, call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys", nil).Key}
 	session.want(200, "GET", "users/me", nil)

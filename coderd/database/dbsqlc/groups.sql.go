@@ -389,7 +389,7 @@ const listSharingUsers = `-- name: ListSharingUsers :many
 SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account FROM organization_members m JOIN users u ON u.id = m.user_id AND u.deleted_at IS NULL
 WHERE m.organization_id = $1 AND ($2::uuid[] IS NULL OR u.id = ANY ($2::uuid[]))
 	AND ($3::text = '' OR strpos(lower(u.username), lower($3::text)) > 0 OR strpos(lower(u.name), lower($3::text)) > 0)
-ORDER BY lower(u.username) LIMIT NULLIF($4::int, 0)
+ORDER BY lower(u.username) = lower($3::text) DESC, lower(u.username) LIMIT NULLIF($4::int, 0)
 `
 
 type ListSharingUsersParams struct {
@@ -399,7 +399,7 @@ type ListSharingUsersParams struct {
 	PageLimit      int32
 }
 
-// Returns the members of the organization that have one of the ids, or all of them.
+// Returns the members of the organization that have one of the ids, or all of them. A username that is the search comes first.
 func (q *Queries) ListSharingUsers(ctx context.Context, arg ListSharingUsersParams) ([]User, error) {
 	rows, err := q.db.Query(ctx, listSharingUsers,
 		arg.OrganizationID,

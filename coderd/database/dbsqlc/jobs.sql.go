@@ -630,7 +630,7 @@ SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, 
 WHERE organization_id = $1 AND (cardinality($2::text[]) = 0 OR status = ANY ($2::text[]))
 	AND (cardinality($3::uuid[]) = 0 OR id = ANY ($3::uuid[])) AND tags @> $4::jsonb
 	AND ($5::uuid IS NULL OR initiator_id = $5)
-ORDER BY created_at DESC, id LIMIT $6
+ORDER BY created_at DESC, id LIMIT $7 OFFSET $6
 `
 
 type ListJobsParams struct {
@@ -639,7 +639,8 @@ type ListJobsParams struct {
 	Ids            []uuid.UUID
 	Tags           []byte
 	InitiatorID    *uuid.UUID
-	MaxRows        int32
+	PageOffset     int32
+	PageLimit      int32
 }
 
 // Lists the organization's jobs, newest first. Empty and null filters match all jobs; tags match jobs that have at least those.
@@ -650,7 +651,8 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Provision
 		arg.Ids,
 		arg.Tags,
 		arg.InitiatorID,
-		arg.MaxRows,
+		arg.PageOffset,
+		arg.PageLimit,
 	)
 	if err != nil {
 		return nil, err

@@ -284,12 +284,14 @@ func (q *Queries) InsertGitSSHKeyOnce(ctx context.Context, arg InsertGitSSHKeyOn
 const listTokens = `-- name: ListTokens :many
 SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
 WHERE k.kind = 'token' AND ($1::boolean OR k.expires_at > now()) AND ($2::uuid IS NULL OR k.user_id = $2)
-ORDER BY k.created_at, k.id LIMIT 1000
+ORDER BY k.created_at, k.id LIMIT $4 OFFSET $3
 `
 
 type ListTokensParams struct {
 	IncludeExpired bool
 	UserID         *uuid.UUID
+	PageOffset     int32
+	PageLimit      int32
 }
 
 type ListTokensRow struct {
@@ -299,7 +301,12 @@ type ListTokensRow struct {
 
 // Lists long-lived tokens, of one user or, for null, of all: the valid ones, or also the expired ones.
 func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListTokensRow, error) {
-	rows, err := q.db.Query(ctx, listTokens, arg.IncludeExpired, arg.UserID)
+	rows, err := q.db.Query(ctx, listTokens,
+		arg.IncludeExpired,
+		arg.UserID,
+		arg.PageOffset,
+		arg.PageLimit,
+	)
 	if err != nil {
 		return nil, err
 	}

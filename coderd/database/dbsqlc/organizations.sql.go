@@ -605,7 +605,7 @@ SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.statu
 WHERE m.organization_id = $1 AND u.deleted_at IS NULL
 	AND ($2::boolean = false OR u.status <> 'suspended')
 	AND ($3::text = '' OR strpos(lower(u.username), lower($3::text)) > 0 OR strpos(lower(u.name), lower($3::text)) > 0)
-ORDER BY lower(u.username) LIMIT $5 OFFSET $4
+ORDER BY lower(u.username) = lower($3::text) DESC, lower(u.username) LIMIT $5 OFFSET $4
 `
 
 type ListOrganizationMembersParams struct {
@@ -622,7 +622,7 @@ type ListOrganizationMembersRow struct {
 	Total              int64
 }
 
-// One page by name, with the number of all that match.
+// One page by name, with the number of all that match. A username that is the search comes first.
 func (q *Queries) ListOrganizationMembers(ctx context.Context, arg ListOrganizationMembersParams) ([]ListOrganizationMembersRow, error) {
 	rows, err := q.db.Query(ctx, listOrganizationMembers,
 		arg.OrganizationID,

@@ -879,14 +879,18 @@ JOIN provisioner_jobs j ON j.id = v.job_id
 WHERE ($1::uuid[] IS NULL OR v.id = ANY ($1::uuid[]))
 	AND ($2::uuid IS NULL OR v.template_id = $2)
 	AND ($3::boolean OR NOT v.archived)
-ORDER BY v.created_at, v.id
-LIMIT NULLIF($5::int, 0) OFFSET $4::int
+	AND ($4::text = '' OR strpos(lower(v.name), lower($4::text)) > 0 OR strpos(lower(v.message), lower($4::text)) > 0)
+ORDER BY lower(v.name) = lower($4::text) DESC, CASE WHEN $5::boolean THEN v.created_at END DESC,
+	CASE WHEN $5::boolean THEN v.id END DESC, v.created_at, v.id
+LIMIT NULLIF($7::int, 0) OFFSET $6::int
 `
 
 type ListTemplateVersionRowsParams struct {
 	Ids             []uuid.UUID
 	TemplateID      *uuid.UUID
 	IncludeArchived bool
+	Search          string
+	NewestFirst     bool
 	PageOffset      int32
 	PageLimit       int32
 }
@@ -899,12 +903,15 @@ type ListTemplateVersionRowsRow struct {
 	ExternalAgent   bool
 }
 
-// Lists versions, oldest first. Give either ids or template_id. A page_limit of 0 means all.
+// Lists versions, oldest or newest first. A version whose name is the search comes before all others. Give either ids or template_id. A
+// page_limit of 0 means all.
 func (q *Queries) ListTemplateVersionRows(ctx context.Context, arg ListTemplateVersionRowsParams) ([]ListTemplateVersionRowsRow, error) {
 	rows, err := q.db.Query(ctx, listTemplateVersionRows,
 		arg.Ids,
 		arg.TemplateID,
 		arg.IncludeArchived,
+		arg.Search,
+		arg.NewestFirst,
 		arg.PageOffset,
 		arg.PageLimit,
 	)

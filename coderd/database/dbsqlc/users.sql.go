@@ -265,7 +265,7 @@ WHERE deleted_at IS NULL
 		OR strpos(lower(email), lower($10::text)) > 0 OR strpos(lower(name), lower($10::text)) > 0)
 ORDER BY CASE WHEN $11::text = 'seen' THEN last_seen_at END DESC NULLS LAST,
 	CASE WHEN $11::text = 'created' THEN created_at END DESC,
-	lower(username), id LIMIT $13 OFFSET $12
+	lower(username) = lower($10::text) DESC, lower(username), id LIMIT $13 OFFSET $12
 `
 
 type ListUsersParams struct {
@@ -289,7 +289,8 @@ type ListUsersRow struct {
 	Total int64
 }
 
-// Lists one page of users by name or in another order, with the number of all that match. Null filters match all users. The number takes
+// Lists one page of users by name or in another order, with the number of all that match. By name, a username that is the search comes
+// first, so that a short list of suggestions has it. Null filters match all users. The number takes
 // reading all that match, so an order needs no index: last_seen_at changes too often for one.
 func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUsersRow, error) {
 	rows, err := q.db.Query(ctx, listUsers,

@@ -66,11 +66,11 @@ FOR SHARE OF m;
 SELECT id FROM groups WHERE organization_id = $1 AND id = ANY (sqlc.arg(ids)::uuid[]) FOR SHARE;
 
 -- name: ListSharingUsers :many
--- Returns the members of the organization that have one of the ids, or all of them.
+-- Returns the members of the organization that have one of the ids, or all of them. A username that is the search comes first.
 SELECT u.* FROM organization_members m JOIN users u ON u.id = m.user_id AND u.deleted_at IS NULL
 WHERE m.organization_id = $1 AND (sqlc.narg(ids)::uuid[] IS NULL OR u.id = ANY (sqlc.narg(ids)::uuid[]))
 	AND (sqlc.arg(search)::text = '' OR strpos(lower(u.username), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(u.name), lower(sqlc.arg(search)::text)) > 0)
-ORDER BY lower(u.username) LIMIT NULLIF(sqlc.arg(page_limit)::int, 0);
+ORDER BY lower(u.username) = lower(sqlc.arg(search)::text) DESC, lower(u.username) LIMIT NULLIF(sqlc.arg(page_limit)::int, 0);
 
 -- name: ListUserPrincipals :many
 -- Returns the ids by which objects can be shared with a user; see rbac.Actor.Principals.

@@ -20,7 +20,7 @@ SELECT * FROM provisioner_jobs
 WHERE organization_id = $1 AND (cardinality(sqlc.arg(statuses)::text[]) = 0 OR status = ANY (sqlc.arg(statuses)::text[]))
 	AND (cardinality(sqlc.arg(ids)::uuid[]) = 0 OR id = ANY (sqlc.arg(ids)::uuid[])) AND tags @> sqlc.arg(tags)::jsonb
 	AND (sqlc.narg(initiator_id)::uuid IS NULL OR initiator_id = sqlc.narg(initiator_id))
-ORDER BY created_at DESC, id LIMIT sqlc.arg(max_rows);
+ORDER BY created_at DESC, id LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
 
 -- name: ClaimJob :one
 -- Leases the next job that a daemon with these tags may take, of an organization between two ids: a daemon serves one, a built-in daemon

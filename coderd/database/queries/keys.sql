@@ -27,7 +27,7 @@ SELECT * FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token';
 -- Lists long-lived tokens, of one user or, for null, of all: the valid ones, or also the expired ones.
 SELECT sqlc.embed(k), u.username FROM api_keys k JOIN users u ON u.id = k.user_id
 WHERE k.kind = 'token' AND (sqlc.arg(include_expired)::boolean OR k.expires_at > now()) AND (sqlc.narg(user_id)::uuid IS NULL OR k.user_id = sqlc.narg(user_id))
-ORDER BY k.created_at, k.id LIMIT 1000;
+ORDER BY k.created_at, k.id LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
 
 -- name: DeleteAPIKey :execrows
 DELETE FROM api_keys WHERE id = $1 AND user_id = $2;

@@ -55,12 +55,12 @@ WHERE m.user_id = $1 AND o.deleted_at IS NULL AND (sqlc.arg(all_of_them)::boolea
 ORDER BY o.is_default DESC, o.name;
 
 -- name: ListOrganizationMembers :many
--- One page by name, with the number of all that match.
+-- One page by name, with the number of all that match. A username that is the search comes first.
 SELECT sqlc.embed(u), sqlc.embed(m), count(*) OVER () AS total FROM organization_members m JOIN users u ON u.id = m.user_id
 WHERE m.organization_id = $1 AND u.deleted_at IS NULL
 	AND (sqlc.arg(active)::boolean = false OR u.status <> 'suspended')
 	AND (sqlc.arg(search)::text = '' OR strpos(lower(u.username), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(u.name), lower(sqlc.arg(search)::text)) > 0)
-ORDER BY lower(u.username) LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
+ORDER BY lower(u.username) = lower(sqlc.arg(search)::text) DESC, lower(u.username) LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
 
 -- name: GetOrganizationMember :one
 SELECT * FROM organization_members WHERE organization_id = $1 AND user_id = $2;

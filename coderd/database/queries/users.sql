@@ -27,7 +27,8 @@ SELECT * FROM users WHERE lower(username) = lower(sqlc.arg(username)::text) AND 
 SELECT * FROM users WHERE lower(email) = lower(sqlc.arg(email)::text) AND deleted_at IS NULL;
 
 -- name: ListUsers :many
--- Lists one page of users by name or in another order, with the number of all that match. Null filters match all users. The number takes
+-- Lists one page of users by name or in another order, with the number of all that match. By name, a username that is the search comes
+-- first, so that a short list of suggestions has it. Null filters match all users. The number takes
 -- reading all that match, so an order needs no index: last_seen_at changes too often for one.
 SELECT sqlc.embed(users), count(*) OVER () AS total FROM users
 WHERE deleted_at IS NULL
@@ -45,7 +46,7 @@ WHERE deleted_at IS NULL
 		OR strpos(lower(email), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(name), lower(sqlc.arg(search)::text)) > 0)
 ORDER BY CASE WHEN sqlc.arg(sort)::text = 'seen' THEN last_seen_at END DESC NULLS LAST,
 	CASE WHEN sqlc.arg(sort)::text = 'created' THEN created_at END DESC,
-	lower(username), id LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
+	lower(username) = lower(sqlc.arg(search)::text) DESC, lower(username), id LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
 
 -- name: CountOtherOwners :one
 -- Counts the owners other than this one who can sign in.
