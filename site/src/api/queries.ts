@@ -34,7 +34,7 @@ export const gone = (err: unknown) => err instanceof ApiError && (err.status ===
 const isID = (text: string) => /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(text);
 
 // containing is the search for rows whose names contain a text as it is: it may have spaces and colons.
-const containing = (text: string) => {
+export const containing = (text: string) => {
   const plain = text.replaceAll('"', "").trim();
   return plain && segment(`search:"${plain}"`);
 };
@@ -120,8 +120,6 @@ export const queries = {
     ),
   workspace: (owner: string, name: string) =>
     ask<t.Workspace>(["workspaces", "one", owner, name], `users/${segment(owner)}/workspace/${segment(name)}`),
-  builds: (workspace: string) =>
-    ask<t.WorkspaceBuild[]>(["workspaces", "builds", workspace], `workspaces/${workspace}/builds`),
   build: (owner: string, name: string, number: number) =>
     ask<t.WorkspaceBuild>(
       ["workspaces", "build", owner, name, number],
@@ -155,11 +153,6 @@ export const queries = {
     ask<t.Template>(["templates", "one", ref], isID(ref) ? `templates/${ref}` : `${org}/templates/${segment(ref)}`),
   versionByName: (template: string, name: string) =>
     ask<t.TemplateVersion>(["templates", "version", template, name], `templates/${template}/versions/${segment(name)}`),
-  versions: (template: string, archived = false) =>
-    ask<t.TemplateVersion[]>(
-      ["templates", "versions", template, archived],
-      `templates/${template}/versions${archived ? "?include_archived=true" : ""}`,
-    ),
   version: (id: string) => ask<t.TemplateVersion>(["templates", "version", id], `templateversions/${id}`),
   versionResources: (id: string) =>
     ask<t.WorkspaceResource[]>(["templates", "resources", id], `templateversions/${id}/resources`),
@@ -206,8 +199,6 @@ export const queries = {
   provisionerKeys: (name?: string) =>
     ask<t.ProvisionerKey[]>(["provisioners", "keys", name], `${orgPath(name)}/provisionerkeys`),
   workspaceProxies: () => ask<{ regions: t.WorkspaceProxy[] }>(["regions", "proxies"], "workspaceproxies"),
-  jobs: (name?: string) =>
-    ask<t.ProvisionerJob[]>(["jobs", "list", name], `${orgPath(name)}/provisionerjobs?limit=100`),
 
   organizations: () => followed(ask<t.Organization[]>(["organizations", "list"], "organizations")),
   organization: (name: string) => followed(ask<t.Organization>(["organizations", "one", name], orgPath(name))),
@@ -249,12 +240,8 @@ export const queries = {
       ),
     ),
 
-  users: (sort: t.UserOrder = "username") =>
-    ask<t.UsersResponse>(["users", "list", sort], `users?limit=1000&sort=${sort}`),
   invitations: () => ask<t.OrganizationInvitation[]>(["invitations"], "users/me/invitations"),
   siteRoles: () => ask<t.AssignableRole[]>(["users", "roles"], "users/roles"),
-  tokens: (expired: boolean) =>
-    ask<t.APIKey[]>(["tokens", expired], `users/me/keys/tokens${expired ? "?include_expired=true" : ""}`),
   connectionTypes: () => ask<t.ConnectionTypes>(["connection-types"], "users/me/connection-types"),
   preferences: () => ask<t.UserPreferences>(["preferences"], "users/me/preferences"),
   userAppearance: () => ask<t.UserAppearance>(["user-appearance"], "users/me/appearance"),

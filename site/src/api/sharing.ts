@@ -1,5 +1,6 @@
 // With whom templates and workspaces can be shared.
-import { get, segment } from "./client";
+import { get } from "./client";
+import { containing } from "./queries";
 import type { ACLAvailable, Group, MinimalUser, PaginatedMembers } from "./types";
 
 export interface Candidates {
@@ -13,7 +14,7 @@ export type FindCandidates = (search: string, signal: AbortSignal) => Promise<Ca
 export const candidatesOfTemplate =
   (template: string): FindCandidates =>
   (search, signal) =>
-    get<ACLAvailable>(`templates/${template}/acl/available?q=${segment(search)}`, signal);
+    get<ACLAvailable>(`templates/${template}/acl/available?q=${containing(search)}`, signal);
 
 // candidatesOfWorkspace leaves out the owner, who has access anyway.
 export const candidatesOfWorkspace =
@@ -21,14 +22,13 @@ export const candidatesOfWorkspace =
   async (search, signal) => {
     const at = `organizations/${organization}`;
     const [page, groups] = await Promise.all([
-      get<PaginatedMembers>(`${at}/paginated-members?limit=50&q=${segment(search)}`, signal),
-      get<Group[]>(`${at}/groups`, signal),
+      get<PaginatedMembers>(`${at}/paginated-members?limit=50&q=${containing(search)}`, signal),
+      get<Group[]>(`${at}/groups?q=${containing(search)}`, signal),
     ]);
-    const wanted = search.toLowerCase();
     return {
       users: page.members
         .filter((m) => m.user_id !== owner)
         .map((m) => ({ id: m.user_id, username: m.username, name: m.name ?? "" })),
-      groups: groups.filter((g) => `${g.name} ${g.display_name}`.toLowerCase().includes(wanted)),
+      groups,
     };
   };

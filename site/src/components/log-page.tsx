@@ -92,7 +92,8 @@ export function LogPage({ title, what, whats, example, exportPath, search, query
           page={search.page}
           size={logPageSize}
           rows={rows}
-          count={data.count}
+          // Rows beyond the cap are not counted: there may be more as long as pages are full.
+          count={data.count < data.count_cap || rows < logPageSize ? data.count : Infinity}
           back="Newer"
           forth="Older"
           onPage={(page) => search.set(search.q, page)}

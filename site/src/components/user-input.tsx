@@ -1,8 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
-import { useId } from "react";
 import { queries } from "~/api/queries";
 import { useDebounced } from "~/lib/hooks";
-import { TextField } from "./form";
+import { Suggesting } from "./suggesting";
 
 interface UserInputProps {
   label: string;
@@ -15,7 +14,6 @@ interface UserInputProps {
 
 // UserInput takes a username and suggests those that the user may see.
 export function UserInput({ organization, value, ...rest }: UserInputProps) {
-  const id = useId();
   const rested = useDebounced(value.trim(), 200);
   const members = useQuery({
     ...queries.suggestedMembers(organization ?? "", rested),
@@ -24,16 +22,13 @@ export function UserInput({ organization, value, ...rest }: UserInputProps) {
   const users = useQuery({ ...queries.suggestedUsers(rested), enabled: organization === undefined });
   const found = organization === undefined ? users.data?.users : members.data?.members;
   return (
-    <>
-      <TextField value={value} list={id} required autoFocus autoComplete="off" spellCheck={false} {...rest} />
-      <datalist id={id}>
-        {found?.map((u) => (
-          <option key={u.username} value={u.username}>
-            {u.name}
-          </option>
-        ))}
-      </datalist>
-    </>
+    <Suggesting
+      value={value}
+      required
+      autoFocus
+      offers={(found ?? []).map((u) => ({ value: u.username, about: u.name }))}
+      {...rest}
+    />
   );
 }
 

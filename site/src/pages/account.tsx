@@ -1,7 +1,8 @@
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { Ban, KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
+import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
 import type {
   APIKey,
@@ -21,6 +22,7 @@ import { Look } from "~/components/look";
 import { QuietHours } from "~/components/quiet-hours";
 import { AccountQuota } from "~/components/quota";
 import { NotificationPreferences } from "~/components/notification-preferences";
+import { Pager } from "~/components/pager";
 import { mono, Table } from "~/components/table";
 import {
   Ago,
@@ -199,91 +201,103 @@ function LinkedAccounts() {
 
 const over = (t: APIKey) => Date.parse(t.expires_at) <= Date.now();
 
-function Tokens() {
+export function Tokens() {
   const [expired, showExpired] = useState(false);
-  const tokens = useQuery(queries.tokens(expired));
+  const [page, setPage] = useState(0);
+  const tokens = useQuery({ ...lists.tokens(expired, page), placeholderData: keepPreviousData });
+  const { rows, count } = pageOf(tokens.data, page);
   const [adding, add] = useState(false);
   const [expiring, expire] = useState<APIKey | null>(null);
   const [removing, remove] = useState<APIKey | null>(null);
   return (
-    <Card
-      flush
-      title="Tokens"
-      actions={
-        <span className="flex flex-wrap items-center gap-4">
-          <DocsLink to="tokens">Tokens and scopes</DocsLink>
-          <Checkbox label="Show expired" checked={expired} onChange={showExpired} />
-          <Button small onClick={() => add(true)}>
-            <Plus /> New token
-          </Button>
-        </span>
-      }
-    >
-      <Pending query={tokens} what="tokens" />
-      {tokens.data?.length === 0 && (
-        <Empty icon={<KeyRound />} title="No tokens">
-          Scripts use tokens to act as you. <code>coder login</code> needs none: it creates a session of its own.
-        </Empty>
-      )}
-      {tokens.data && tokens.data.length > 0 && (
-        <Table
-          label="Tokens"
-          rows={tokens.data}
-          id={(t) => t.id}
-          columns={[
-            { name: "Name", cell: (t) => t.token_name, className: "font-medium" },
-            { name: "ID", cell: (t) => t.id, className: mono },
-            { name: "Scopes", cell: (t) => [...t.scopes, ...t.allow_list.filter((a) => a !== "*:*")].join(", ") },
-            { name: "Last used", className: "whitespace-nowrap", cell: (t) => <Ago at={t.last_used} /> },
-            {
-              name: "Expires",
-              className: "whitespace-nowrap",
-              cell: (t) => (over(t) ? <Badge>Expired</Badge> : <Ago at={t.expires_at} />),
-            },
-            {
-              name: "Actions",
-              action: true,
-              cell: (t) => (
-                <span className="inline-flex gap-1">
-                  {!over(t) && (
-                    <IconButton label={`Expire token ${t.token_name}`} onClick={() => expire(t)}>
-                      <Ban />
+    <>
+      <Card
+        flush
+        title="Tokens"
+        actions={
+          <span className="flex flex-wrap items-center gap-4">
+            <DocsLink to="tokens">Tokens and scopes</DocsLink>
+            <Checkbox
+              label="Show expired"
+              checked={expired}
+              onChange={(on) => {
+                showExpired(on);
+                setPage(0);
+              }}
+            />
+            <Button small onClick={() => add(true)}>
+              <Plus /> New token
+            </Button>
+          </span>
+        }
+      >
+        <Pending query={tokens} what="tokens" />
+        {tokens.data && count === 0 && (
+          <Empty icon={<KeyRound />} title="No tokens">
+            Scripts use tokens to act as you. <code>coder login</code> needs none: it creates a session of its own.
+          </Empty>
+        )}
+        {rows.length > 0 && (
+          <Table
+            label="Tokens"
+            rows={rows}
+            id={(t) => t.id}
+            columns={[
+              { name: "Name", cell: (t) => t.token_name, className: "font-medium" },
+              { name: "ID", cell: (t) => t.id, className: mono },
+              { name: "Scopes", cell: (t) => [...t.scopes, ...t.allow_list.filter((a) => a !== "*:*")].join(", ") },
+              { name: "Last used", className: "whitespace-nowrap", cell: (t) => <Ago at={t.last_used} /> },
+              {
+                name: "Expires",
+                className: "whitespace-nowrap",
+                cell: (t) => (over(t) ? <Badge>Expired</Badge> : <Ago at={t.expires_at} />),
+              },
+              {
+                name: "Actions",
+                action: true,
+                cell: (t) => (
+                  <span className="inline-flex gap-1">
+                    {!over(t) && (
+                      <IconButton label={`Expire token ${t.token_name}`} onClick={() => expire(t)}>
+                        <Ban />
+                      </IconButton>
+                    )}
+                    <IconButton label={`Delete token ${t.token_name}`} onClick={() => remove(t)}>
+                      <X />
                     </IconButton>
-                  )}
-                  <IconButton label={`Delete token ${t.token_name}`} onClick={() => remove(t)}>
-                    <X />
-                  </IconButton>
-                </span>
-              ),
-            },
-          ]}
-        />
-      )}
-      {adding && <NewToken onClose={() => add(false)} />}
-      {expiring && (
-        <Confirm
-          title={`Expire token ${expiring.token_name}?`}
-          action="Expire"
-          onConfirm={() => send("PUT", `users/me/keys/${expiring.id}/expire`)}
-          onClose={() => expire(null)}
-        >
-          Programs that use this token lose access immediately. It stays in the list of expired tokens.
-        </Confirm>
-      )}
-      {removing && (
-        <Confirm
-          title={`Delete token ${removing.token_name}?`}
-          action="Delete"
-          danger
-          onConfirm={() => send("DELETE", `users/me/keys/${removing.id}`)}
-          onClose={() => remove(null)}
-        >
-          {over(removing)
-            ? "It vanishes from the list of expired tokens."
-            : "Programs that use this token lose access immediately."}
-        </Confirm>
-      )}
-    </Card>
+                  </span>
+                ),
+              },
+            ]}
+          />
+        )}
+        {adding && <NewToken onClose={() => add(false)} />}
+        {expiring && (
+          <Confirm
+            title={`Expire token ${expiring.token_name}?`}
+            action="Expire"
+            onConfirm={() => send("PUT", `users/me/keys/${expiring.id}/expire`)}
+            onClose={() => expire(null)}
+          >
+            Programs that use this token lose access immediately. It stays in the list of expired tokens.
+          </Confirm>
+        )}
+        {removing && (
+          <Confirm
+            title={`Delete token ${removing.token_name}?`}
+            action="Delete"
+            danger
+            onConfirm={() => send("DELETE", `users/me/keys/${removing.id}`)}
+            onClose={() => remove(null)}
+          >
+            {over(removing)
+              ? "It vanishes from the list of expired tokens."
+              : "Programs that use this token lose access immediately."}
+          </Confirm>
+        )}
+      </Card>
+      <Pager page={page} size={rowsPerPage} rows={rows.length} count={count} onPage={setPage} />
+    </>
   );
 }
 

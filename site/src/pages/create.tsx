@@ -1,17 +1,19 @@
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
 import { followBuild } from "~/api/follow";
+import { lists } from "~/api/lists";
 import { gone, putWorkspace, queries } from "~/api/queries";
 import type { CreateWorkspaceRequest, Preset, Template, Workspace } from "~/api/types";
 import { Field, Form, Select, TextField } from "~/components/form";
 import { Logins, useLogins } from "~/components/logins";
 import { ParameterForm, useParameters, useSubmit } from "~/components/parameters";
 import { Cost } from "~/components/quota";
+import { Suggesting } from "~/components/suggesting";
 import { Button, Card, Empty, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
-import { isOwner, useMe } from "~/components/user";
-import { useTitle } from "~/lib/hooks";
+import { useMe } from "~/components/user";
+import { useDebounced, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
@@ -24,7 +26,32 @@ export default function Create({ template: name }: { template: string }) {
   return <NewWorkspace key={template.data.active_version_id} template={template.data} />;
 }
 
-function NewWorkspace({ template }: { template: Template }) {
+// useOwner is whose workspace it will be: the user's own, unless they may create workspaces for other members of the
+// organization and name one. id stays the last one while a name is typed; known reports whether it is the named one's.
+function useOwner(organization: string) {
+  const me = useMe();
+  const [name, setName] = useState(me.username);
+  const [id, setID] = useState(me.id);
+  const rested = useDebounced(name.trim(), 200);
+  const others = useQuery(lists.owners(organization, ""));
+  const found = useQuery({ ...lists.owners(organization, rested), placeholderData: keepPreviousData });
+  const is = (username: string) => username.toLowerCase() === rested.toLowerCase();
+  const named = is(me.username) ? me.id : found.data?.find((u) => is(u.username))?.id;
+  if (named && named !== id) setID(named);
+  return {
+    id,
+    known: named !== undefined && rested === name.trim(),
+    missing: !named && found.isSuccess && !found.isPlaceholderData && rested === name.trim(),
+    several: others.data?.some((u) => u.id !== me.id) ?? false,
+    field: {
+      value: name,
+      onChange: setName,
+      offers: (found.data ?? []).map((u) => ({ value: u.username, about: u.name })),
+    },
+  };
+}
+
+export function NewWorkspace({ template }: { template: Template }) {
   const me = useMe();
   const ref = useTemplateRef();
   const client = useQueryClient();
@@ -32,9 +59,9 @@ function NewWorkspace({ template }: { template: Template }) {
   const params = new URLSearchParams(useSearch());
   const version = template.active_version_id;
   const presets = useQuery(queries.presets(version));
-  const users = useQuery({ ...queries.users(), enabled: isOwner(me) });
   const [name, setName] = useState(params.get("name") ?? "");
-  const [owner, setOwner] = useState(me.id);
+  const whose = useOwner(template.organization_id);
+  const owner = whose.id;
   const [preset, setPreset] = useState("");
   const chosen = presets.data?.find((p) => p.ID === preset);
   const earlier = useQuery(queries.autofill(owner, template.id)).data ?? [];
@@ -78,7 +105,7 @@ function NewWorkspace({ template }: { template: Template }) {
       <Form
         request={{ ...create, mutate: submit, isPending: create.isPending || waiting }}
         submit="Create workspace"
-        disabled={!form.parameters || name === "" || logins.missing}
+        disabled={!form.parameters || name === "" || logins.missing || !whose.known}
         cancel={<LinkButton href={paths.template(ref(template))}>Cancel</LinkButton>}
         noValidate
       >
@@ -96,20 +123,17 @@ function NewWorkspace({ template }: { template: Template }) {
               onChange={setName}
               hint="Letters, digits and hyphens. Part of the workspace's address."
             />
-            {isOwner(me) && (users.data?.users.length ?? 0) > 1 && (
-              <Field label="Owner">
-                {(props) => (
-                  <Select {...props} value={owner} onChange={(e) => setOwner(e.target.value)}>
-                    {users
-                      .data!.users.filter((u) => u.status !== "suspended")
-                      .map((u) => (
-                        <option key={u.id} value={u.id}>
-                          {u.username}
-                        </option>
-                      ))}
-                  </Select>
-                )}
-              </Field>
+            {whose.several && (
+              <Suggesting
+                label="Owner"
+                required
+                hint={
+                  whose.missing
+                    ? "No active member of the organization has this username."
+                    : "A username, of a member of the organization."
+                }
+                {...whose.field}
+              />
             )}
             {(presets.data?.length ?? 0) > 0 && (
               <Field label="Preset" hint={chosen?.Description || "Fills in the parameters below. You can change them."}>

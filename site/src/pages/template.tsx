@@ -1,15 +1,17 @@
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { Plus, Trash2, Upload } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send } from "~/api/client";
+import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { gone, queries } from "~/api/queries";
 import { activateVersion } from "~/api/templates";
 import type { Template, TemplateVersion } from "~/api/types";
 import { Confirm } from "~/components/dialog";
 import { Files } from "~/components/files";
-import { Checkbox } from "~/components/form";
+import { Checkbox, SearchInput } from "~/components/form";
 import { Item, MoreMenu } from "~/components/menu";
+import { Pager } from "~/components/pager";
 import { jobTone } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
 import { TemplateAccess } from "~/components/template-access";
@@ -34,7 +36,7 @@ import {
 import { useTemplatePermissions } from "~/components/user";
 import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
 import { duration, plural } from "~/lib/format";
-import { useTitle } from "~/lib/hooks";
+import { useDebounced, useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
@@ -210,66 +212,104 @@ function Rights({ template }: { template: string }) {
     .join(", ");
 }
 
-function Versions({ template: t }: { template: Template }) {
+export function Versions({ template: t }: { template: Template }) {
   const ref = useTemplateRef()(t);
   const editor = useTemplatePermissions(t.id).update;
   const [archived, showArchived] = useState(false);
-  const versions = useQuery(queries.versions(t.id, archived));
+  const [search, setSearch] = useState("");
+  const [page, setPage] = useState(0);
+  const rested = useDebounced(search.trim(), 200);
+  const versions = useQuery({
+    ...lists.versions(t.id, rested, archived, page),
+    placeholderData: keepPreviousData,
+  });
+  const { rows, count } = pageOf(versions.data, page);
   const promote = useMutation({
     mutationFn: (version: string) => activateVersion(t.id, version),
   });
   if (!versions.data) return <Pending query={versions} what="versions" />;
   return (
-    <Card
-      flush
-      title="Versions"
-      actions={<Checkbox label="Show archived" checked={archived} onChange={showArchived} className="text-[13px]" />}
-    >
-      <ErrorNote error={promote.error} />
-      <Table
-        label="Versions"
-        rows={versions.data.toReversed()}
-        id={(v) => v.id}
-        columns={[
-          {
-            name: "Version",
-            cell: (v) => (
-              <>
-                <Link className="font-mono font-medium hover:underline" href={paths.version(ref, v.name)}>
-                  {v.name}
-                </Link>{" "}
-                {v.id === t.active_version_id && <Badge tone="ok">active</Badge>}
-                {v.archived && <Badge>archived</Badge>}
-              </>
-            ),
-          },
-          {
-            name: "Import",
-            cell: (v) => <Badge tone={jobTone[v.job.status] ?? "plain"}>{v.job.status}</Badge>,
-          },
-          {
-            name: "Message",
-            cell: (v) => v.message && <span title={v.message}>{v.message}</span>,
-            className: "max-w-xs truncate",
-          },
-          { name: "By", cell: (v) => v.created_by.username },
-          { name: "When", cell: (v) => <Ago at={v.created_at} /> },
-          {
-            name: "Actions",
-            action: true,
-            cell: (v) =>
-              editor &&
-              v.id !== t.active_version_id &&
-              !v.archived &&
-              v.job.status === "succeeded" && (
-                <button type="button" className="text-accent hover:underline" onClick={() => promote.mutate(v.id)}>
-                  Activate
-                </button>
-              ),
-          },
-        ]}
+    <>
+      <SearchInput
+        label="Search versions"
+        placeholder="Search by name or message"
+        value={search}
+        onChange={(text) => {
+          setSearch(text);
+          setPage(0);
+        }}
       />
-    </Card>
+      <Card
+        flush
+        title="Versions"
+        actions={
+          <Checkbox
+            label="Show archived"
+            checked={archived}
+            onChange={(on) => {
+              showArchived(on);
+              setPage(0);
+            }}
+            className="text-[13px]"
+          />
+        }
+      >
+        {rows.length === 0 && <Empty title="No versions found" />}
+        <ErrorNote error={promote.error} />
+        <Table
+          label="Versions"
+          rows={rows}
+          id={(v) => v.id}
+          columns={[
+            {
+              name: "Version",
+              cell: (v) => (
+                <>
+                  <Link className="font-mono font-medium hover:underline" href={paths.version(ref, v.name)}>
+                    {v.name}
+                  </Link>{" "}
+                  {v.id === t.active_version_id && <Badge tone="ok">active</Badge>}
+                  {v.archived && <Badge>archived</Badge>}
+                </>
+              ),
+            },
+            {
+              name: "Import",
+              cell: (v) => <Badge tone={jobTone[v.job.status] ?? "plain"}>{v.job.status}</Badge>,
+            },
+            {
+              name: "Message",
+              cell: (v) => v.message && <span title={v.message}>{v.message}</span>,
+              className: "max-w-xs truncate",
+            },
+            { name: "By", cell: (v) => v.created_by.username },
+            { name: "When", cell: (v) => <Ago at={v.created_at} /> },
+            {
+              name: "Actions",
+              action: true,
+              cell: (v) =>
+                editor &&
+                v.id !== t.active_version_id &&
+                !v.archived &&
+                v.job.status === "succeeded" && (
+                  <button type="button" className="text-accent hover:underline" onClick={() => promote.mutate(v.id)}>
+                    Activate
+                  </button>
+                ),
+            },
+          ]}
+        />
+      </Card>
+      <Pager
+        page={page}
+        size={rowsPerPage}
+        rows={rows.length}
+        count={count}
+        back="Newer"
+        forth="Older"
+        onPage={setPage}
+      />
+    </>
   );
 }
 

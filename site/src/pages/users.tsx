@@ -3,6 +3,7 @@ import { Plus } from "lucide-react";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
+import { lists, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
 import type {
   CreateUserRequest,
@@ -15,11 +16,12 @@ import type {
 import { Confirm, FormDialog } from "~/components/dialog";
 import { Checkbox, Field, SearchInput, Select, TextField, useFields } from "~/components/form";
 import { Item, MoreMenu, Separator } from "~/components/menu";
+import { Pager } from "~/components/pager";
 import { Table } from "~/components/table";
 import { Ago, Avatar, Badge, Button, Card, Empty, Page, Pending } from "~/components/ui";
 import { mayCreateUsers, mayManage, useMe } from "~/components/user";
 import { plural } from "~/lib/format";
-import { useTitle } from "~/lib/hooks";
+import { useDebounced, useTitle } from "~/lib/hooks";
 
 const aboutRoles: Record<string, string> = {
   owner: "Full access, except connecting to other users' workspaces",
@@ -39,16 +41,18 @@ export default function Users() {
   const [, navigate] = useLocation();
   const wanted = new URLSearchParams(useSearch()).get("sort");
   const sort = orders.find((o) => o === wanted) ?? "username";
-  const users = useQuery({ ...queries.users(sort), placeholderData: keepPreviousData });
+  const [search, setSearch] = useState("");
+  const [page, setPage] = useState(0);
+  const rested = useDebounced(search.trim(), 200);
+  const users = useQuery({ ...lists.users(rested, sort, page), placeholderData: keepPreviousData });
   const sorted = (by: UserOrder) => ({
     on: sort === by,
-    by: () => navigate(by === "username" ? "/users" : `/users?sort=${by}`, { replace: true }),
+    by: () => {
+      setPage(0);
+      navigate(by === "username" ? "/users" : `/users?sort=${by}`, { replace: true });
+    },
   });
-  const [search, setSearch] = useState("");
   const [asking, ask] = useState<Asking>(null);
-  const shown = (users.data?.users ?? []).filter((u) =>
-    `${u.username} ${u.name} ${u.email}`.toLowerCase().includes(search.toLowerCase()),
-  );
   const close = () => ask(null);
   return (
     <Page
@@ -62,16 +66,24 @@ export default function Users() {
         )
       }
     >
-      <SearchInput label="Search users" placeholder="Search by name or email" value={search} onChange={setSearch} />
+      <SearchInput
+        label="Search users"
+        placeholder="Search by name or email"
+        value={search}
+        onChange={(text) => {
+          setSearch(text);
+          setPage(0);
+        }}
+      />
       <Pending query={users} what="users" />
       {users.data && (
         <Card flush>
-          {shown.length === 0 ? (
+          {users.data.users.length === 0 ? (
             <Empty title="No users found" />
           ) : (
             <Table
               label="Users"
-              rows={shown}
+              rows={users.data.users}
               id={(u) => u.id}
               columns={[
                 {
@@ -113,6 +125,15 @@ export default function Users() {
             />
           )}
         </Card>
+      )}
+      {users.data && (
+        <Pager
+          page={page}
+          size={rowsPerPage}
+          rows={users.data.users.length}
+          count={users.data.count}
+          onPage={setPage}
+        />
       )}
       {asking?.what === "create" && <NewUser onClose={close} />}
       {asking?.what === "roles" && <Roles user={asking.user} onClose={close} />}

@@ -1,13 +1,14 @@
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { segment } from "~/api/client";
+import { lists, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
 import { activateVersion, archiveVersion, reimport } from "~/api/templates";
 import type { Template, TemplateVersion, VariableValue } from "~/api/types";
 import { Diff } from "~/components/diff";
 import { Files, useFiles } from "~/components/files";
-import { Select } from "~/components/form";
+import { Suggesting } from "~/components/suggesting";
 import { ImportResult } from "~/components/import-result";
 import { TabsNav } from "~/components/tabs-nav";
 import { Ago, Badge, Button, Card, ErrorNote, LinkButton, Page, Pending, PendingPage } from "~/components/ui";
@@ -15,7 +16,7 @@ import { useTemplatePermissions } from "~/components/user";
 import { VariablesForm } from "~/components/variables-form";
 import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
 import { positionOf } from "~/lib/diagnostic";
-import { useTitle } from "~/lib/hooks";
+import { useDebounced, useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
 export default function VersionPage({ template: name, version: versionName }: { template: string; version: string }) {
@@ -120,34 +121,59 @@ export default function VersionPage({ template: name, version: versionName }: { 
   );
 }
 
-// Compare shows what changed in a version's files since another one: the active one, or for that the one before.
-function Compare({ template, version }: { template: Template; version: TemplateVersion }) {
-  const versions = useQuery(queries.versions(template.id, true));
-  const others = versions.data?.filter((v) => v.id !== version.id).toReversed() ?? [];
-  const [picked, pick] = useState("");
-  const other =
-    others.find((v) => v.id === picked) ??
-    others.find((v) => v.id === template.active_version_id) ??
-    others.find((v) => v.created_at < version.created_at) ??
-    others[0];
+// useOther is the version to compare one with: the one that the user names, and until then the active one, or for that
+// the one before.
+function useOther(template: Template, version: TemplateVersion) {
+  const [name, setName] = useState<string>();
+  const rested = useDebounced(name?.trim() ?? "", 200);
+  const newest = useQuery(lists.versions(template.id, "", true, 0));
+  const found = useQuery({ ...lists.versions(template.id, rested, true, 0), placeholderData: keepPreviousData });
+  const isActive = version.id === template.active_version_id;
+  const active = useQuery({ ...queries.version(template.active_version_id), enabled: !isActive });
+  const older = newest.data?.find((v) => v.created_at < version.created_at);
+  const whole = newest.data && newest.data.length <= rowsPerPage;
+  const before = useQuery({
+    ...lists.versionBefore(version, template),
+    enabled: isActive && !older && whole === false,
+  });
+  const others = (list: TemplateVersion[] = []) => list.filter((v) => v.id !== version.id);
+  const usual = isActive ? (older ?? before.data ?? others(newest.data)[0]) : active.data;
+  const named = others(found.data).find((v) => v.name.toLowerCase() === rested.toLowerCase());
+  return {
+    newest,
+    name: name ?? usual?.name ?? "",
+    setName,
+    suggestions: others(found.data),
+    other: name === undefined ? usual : name.trim() === rested ? named : undefined,
+    only: newest.data !== undefined && others(newest.data).length === 0,
+  };
+}
+
+// Compare shows what changed in a version's files since another one.
+export function Compare({ template, version }: { template: Template; version: TemplateVersion }) {
+  const { newest, name, setName, suggestions, other, only } = useOther(template, version);
   const before = useFiles(other?.job.file_id);
   const after = useFiles(version.job.file_id);
-  if (!versions.data) return <Pending query={versions} what="versions" />;
-  if (!other) return <p className="text-muted">This is the only version.</p>;
+  if (!newest.data) return <Pending query={newest} what="versions" />;
+  if (only) return <p className="text-muted">This is the only version.</p>;
   return (
     <>
-      <label className="flex items-center gap-2">
-        Compare with
-        <Select className="w-auto!" value={other.id} onChange={(e) => pick(e.target.value)}>
-          {others.map((v) => (
-            <option key={v.id} value={v.id}>
-              {v.name}
-              {v.id === template.active_version_id && " (active)"}
-            </option>
-          ))}
-        </Select>
-      </label>
-      {before.data && after.data ? (
+      <div className="max-w-sm">
+        <Suggesting
+          label="Compare with"
+          hint={
+            !other
+              ? "No other version has this name."
+              : other.id === template.active_version_id
+                ? "The active version."
+                : "Another version of the template."
+          }
+          value={name}
+          onChange={setName}
+          offers={suggestions.map((v) => ({ value: v.name, about: v.message }))}
+        />
+      </div>
+      {!other ? null : before.data && after.data ? (
         <Diff before={before.data.files} after={after.data.files} than={other.name} />
       ) : (
         <Pending query={before.data ? after : before} what="files" />

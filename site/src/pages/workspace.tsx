@@ -1,7 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { ArrowRightLeft, Trash2 } from "lucide-react";
 import { Fragment, lazy, type ReactNode, Suspense, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
+import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { useBuildLog } from "~/api/logs";
 import { ask, gone, queries } from "~/api/queries";
 import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
@@ -9,6 +10,7 @@ import { AgentCard } from "~/components/agent-card";
 import { Consequences, Dormancy } from "~/components/consequences";
 import { Withheld } from "~/components/template-consents";
 import { JobLogView, linkedLine } from "~/components/job-log";
+import { Pager } from "~/components/pager";
 import { Quota } from "~/components/quota";
 import { agentsIn, agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
 import { TabsNav } from "~/components/tabs-nav";
@@ -288,10 +290,13 @@ function Value({ of: p }: { of: BuildParameter }) {
   );
 }
 
-function Builds({ workspace: w, number }: { workspace: Workspace; number: number }) {
+export function Builds({ workspace: w, number }: { workspace: Workspace; number: number }) {
   const latest = number === w.latest_build.build_number;
   const other = useQuery({ ...queries.build(w.owner_name, w.name, number), enabled: !latest });
-  const builds = useQuery(queries.builds(w.id));
+  // The page that has the build.
+  const [page, setPage] = useState(() => Math.max(0, Math.floor((w.latest_build.build_number - number) / rowsPerPage)));
+  const builds = useQuery({ ...lists.builds(w.id, page), placeholderData: keepPreviousData });
+  const { rows, count } = pageOf(builds.data, page);
   const [, navigate] = useLocation();
   const build = latest ? w.latest_build : other.data;
   return (
@@ -301,7 +306,7 @@ function Builds({ workspace: w, number }: { workspace: Workspace; number: number
       <Card title="Builds" flush>
         <Table
           label="Builds"
-          rows={builds.data ?? []}
+          rows={rows}
           id={(b) => b.id}
           row={(b) => ({
             className: "cursor-pointer hover:bg-raised aria-[current=true]:bg-accent-soft",
@@ -337,6 +342,15 @@ function Builds({ workspace: w, number }: { workspace: Workspace; number: number
           ]}
         />
       </Card>
+      <Pager
+        page={page}
+        size={rowsPerPage}
+        rows={rows.length}
+        count={count}
+        back="Newer"
+        forth="Older"
+        onPage={setPage}
+      />
     </>
   );
 }

@@ -1,0 +1,69 @@
+// Queries of long lists, one page each. Only the pages that show them load this.
+import { segment } from "./client";
+import { ask, containing, orgPath } from "./queries";
+import type * as t from "./types";
+
+// Rows of one page.
+export const rowsPerPage = 50;
+
+// How many owners an input offers.
+const suggestions = 10;
+
+const wholePage = (page: number) => `limit=${rowsPerPage}&offset=${page * rowsPerPage}`;
+
+// Some answers have no count. Requests for those ask for one row more than a page shows: it tells that there is a next
+// page.
+const oneMore = (page: number) => `limit=${rowsPerPage + 1}&offset=${page * rowsPerPage}`;
+
+// pageOf returns the rows of such a page, and how many rows there are as far as this page knows.
+export const pageOf = <T>(rows: T[] = [], page: number) => ({
+  rows: rows.slice(0, rowsPerPage),
+  count: page * rowsPerPage + rows.length,
+});
+
+export const lists = {
+  users: (search: string, sort: t.UserOrder, page: number) =>
+    ask<t.UsersResponse>(
+      ["users", "list", search, sort, page],
+      `users?q=${containing(search)}&sort=${sort}&${wholePage(page)}`,
+    ),
+  // The members of an organization for whom the user may create workspaces.
+  owners: (organization: string, search: string) =>
+    ask<t.MinimalUser[]>(
+      ["users", "owners", organization, search],
+      `${orgPath(organization)}/members/me/workspaces/available-users?q=${containing(search)}&limit=${suggestions}`,
+    ),
+  // Jobs that run. They are as few as the provisioners.
+  runningJobs: (organization: string | undefined) =>
+    ask<t.ProvisionerJob[]>(
+      ["jobs", "running", organization],
+      `${orgPath(organization)}/provisionerjobs?status=running,canceling&limit=1000`,
+    ),
+  // Jobs that wait, or all.
+  jobs: (organization: string | undefined, status: "pending" | "", page: number) =>
+    ask<t.ProvisionerJob[]>(
+      ["jobs", "list", organization, status, page],
+      `${orgPath(organization)}/provisionerjobs?status=${status}&${oneMore(page)}`,
+    ),
+  builds: (workspace: string, page: number) =>
+    ask<t.WorkspaceBuild[]>(
+      ["workspaces", "builds", workspace, page],
+      `workspaces/${workspace}/builds?${oneMore(page)}`,
+    ),
+  // Newest first. archived: also the archived ones.
+  versions: (template: string, search: string, archived: boolean, page: number) => {
+    const which = `q=${containing(search)}&include_archived=${archived}&sort=created`;
+    return ask<t.TemplateVersion[]>(
+      ["templates", "versions", template, search, archived, page],
+      `templates/${template}/versions?${which}&${oneMore(page)}`,
+    );
+  },
+  // The version that was made before another one. It is an error if there is none.
+  versionBefore: (v: t.TemplateVersion, template: t.Template) =>
+    ask<t.TemplateVersion>(
+      ["templates", "version-before", v.id],
+      `${orgPath(template.organization_id)}/templates/${segment(template.name)}/versions/${segment(v.name)}/previous`,
+    ),
+  tokens: (expired: boolean, page: number) =>
+    ask<t.APIKey[]>(["tokens", expired, page], `users/me/keys/tokens?include_expired=${expired}&${oneMore(page)}`),
+};
