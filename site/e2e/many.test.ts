@@ -1,10 +1,10 @@
-// A thousand workspaces, in a deployment of their own.
+// A thousand workspaces and more users than one answer has, in a deployment of their own.
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { axe, open, picture, withBrowser } from "./browser";
-import { run, Server } from "./server";
+import { api, run, Server } from "./server";
 import { pushProcess, signUp } from "./setup";
 
 withBrowser();
@@ -103,4 +103,51 @@ it("sorts a thousand workspaces, beyond the first page", async () => {
   await page.goto("/workspaces?q=owner:me&sort=constructor");
   await page.getByText("1,000 workspaces").waitFor();
   expect(await page.getByLabel("Sort").inputValue()).toBe("");
+});
+
+it("finds the last of many users, makes a workspace for them and suspends them", async () => {
+  const last = "person-110";
+  for (let n = 1; n <= 110; n++)
+    await api(server.place, token, "POST", "users", {
+      username: `person-${n}`,
+      email: `person-${n}@example.com`,
+      login_type: "none",
+    });
+  const { page } = await open(server.place, token);
+  const row = page.getByRole("row").filter({ hasText: `${last}@example.com` });
+
+  // Newest first, so that the oldest are on the third page.
+  await page.goto("/users?sort=created");
+  await page.getByText("111 users").waitFor();
+  await row.waitFor();
+  await page.getByRole("button", { name: "Next" }).click();
+  await page.getByText("51–100").waitFor();
+  expect(await row.count()).toBe(0);
+  await page.getByRole("button", { name: "Next" }).click();
+  await page.getByRole("row").filter({ hasText: "ada@example.com" }).waitFor();
+  await axe(page, "the last page of users");
+
+  await page.goto("/templates/process/workspace");
+  await page.getByLabel("Name").fill("theirs");
+  await page.getByLabel("Owner").fill(last);
+  await page.getByRole("button", { name: "Create workspace" }).click();
+  await page.waitForURL(`**/@${last}/theirs`);
+  await page.getByRole("heading", { name: "theirs" }).waitFor();
+
+  await page.goto("/users");
+  await page.getByText("111 users").waitFor();
+  await page.getByLabel("Search users").fill(last);
+  await page.getByText("1 user", { exact: true }).waitFor();
+  await row.getByRole("button", { name: `More for ${last}` }).click();
+  await page.getByRole("menuitem", { name: "Suspend…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Suspend" }).click();
+  await row.getByText("suspended").waitFor();
+
+  // No workspace can be made for them now.
+  await page.goto("/templates/process/workspace");
+  await page.getByLabel("Name").fill("more");
+  await page.getByLabel("Owner").fill(last);
+  await page.getByText("No active member of the organization has this username.").waitFor();
+  expect(await page.getByRole("button", { name: "Create workspace" }).isDisabled()).toBe(true);
+  await axe(page, "an unknown owner");
 });
