@@ -43,8 +43,8 @@ it("returns to the page where a session ended", async () => {
   await page.goto("/templates/process/files?x=1#here");
   await page.getByText("main.tf").waitFor();
   // The session ends elsewhere, in the moment in which the page asks for the users.
-  await page.route("**/api/v2/users?limit=*", async (route) => {
-    await page.unroute("**/api/v2/users?limit=*");
+  await page.route("**/api/v2/users?q=*", async (route) => {
+    await page.unroute("**/api/v2/users?q=*");
     await api(place, session, "POST", "users/logout");
     await route.continue();
   });
