@@ -83,7 +83,7 @@ func runJobsList(ctx context.Context, g *global.Flags, opts *jobsOptions) error 
 	if err := opts.out.Print(g.Streams().Out, jobs); err != nil || !more {
 		return err
 	}
-	fmt.Fprintf(g.Streams().Err, "These are the newest %d jobs. List all with --limit 0.\n", len(jobs))
+	fmt.Fprintln(g.Streams().Err, "There are older jobs. List all with --limit 0.")
 	return nil
 }
 
