@@ -1,6 +1,7 @@
 package coderd_test
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,7 +17,9 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/internal/secret"
 	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/echo"
 	"github.com/codermesh/codermesh/provisionerd/job"
@@ -80,6 +83,78 @@ func TestOutage(t *testing.T) {
 			if err != nil || jobs != 2 || epochs != 2 {
 				t.Errorf("%d jobs ran %d times, %v; want each once", jobs, epochs, err)
 			}
+		})
+	}
+}
+
+// TestHealthDuringOutage checks that the health report is answered while the database is away, with what it said last, and attacks that: only a
+// token that this server has lately seen to be allowed gets it.
+func TestHealthDuringOutage(t *testing.T) {
+	t.Parallel()
+	for _, held := range []bool{false, true} {
+		t.Run(fmt.Sprintf("held=%t", held), func(t *testing.T) {
+			t.Parallel()
+			proxy := dbtest.NewProxy(t, dbtest.URL(t)) // with the usual timeouts
+			out := outage{proxy.URL, proxy.Cut, proxy.Release}
+			if held {
+				out.begin = proxy.Hold
+			}
+			w := serveOn(t, out.url)
+			testwait.Until(t, "the provisioner", w.Counts(1, `SELECT count(*) FROM provisioner_daemons WHERE online`))
+			health := func(client *sdk.Client, want fault.Code) sdk.HealthReport {
+				t.Helper()
+				report, err := client.Health(t.Context())
+				if fault.CodeOf(err) != want {
+					t.Errorf("health: got %v, want %q", err, want)
+				}
+				return report
+			}
+			token := func() (client *sdk.Client, id string) {
+				t.Helper()
+				created, err := w.As("olga").CreateToken(t.Context(), sdk.Me, sdk.CreateTokenRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				key := secret.Token(created.Key)
+				id, _, _ = strings.Cut(created.Key, "-")
+				return w.As("olga").WithToken(key), id
+			}
+			unused, _ := token()
+			revoked, id := token()
+			health(revoked, "")
+			if err := w.As("olga").DeleteAPIKey(t.Context(), sdk.Me, id); err != nil {
+				t.Fatal(err)
+			}
+			health(revoked, fault.Unauthenticated)
+			health(w.As("ann"), fault.Forbidden)
+			before := health(w.As("olga"), "")
+
+			out.begin()
+			if !held {
+				w.refuses(t)
+			}
+			var report sdk.HealthReport
+			testwait.Until(t, "the report says that the database is away", func() error {
+				report = health(w.As("olga"), "")
+				return testwait.Unless(!report.Healthy, "it is healthy: %+v", report)
+			})
+			for _, client := range []*sdk.Client{unused, revoked, w.As("ann"), w.As("olga").WithToken("aaaaaaaaaa-bbbbbbbbbbbbbbbbbbbbbb")} {
+				if !held { // they would wait for the database for 37 s, see TestSilentDatabase in httpapi
+					health(client, fault.Unavailable)
+				}
+			}
+			for _, s := range report.Sections {
+				if s.Name == "database" && s.Code != fault.DatabaseUnreachable {
+					t.Errorf("database: %+v", s)
+				}
+				if s.Name == "provisioners" && (s.Code != fault.DatabaseUnreachable || !strings.Contains(s.Message, "Provisioners connected: 1.") || len(s.Details) == 0) {
+					t.Errorf("provisioners: %+v; want what was known", s)
+				}
+			}
+			if len(report.Servers) != len(before.Servers) || len(report.Servers) == 0 || report.Servers[0].ID != before.Servers[0].ID {
+				t.Errorf("servers %+v, want those that were known: %+v", report.Servers, before.Servers)
+			}
+			out.end()
 		})
 	}
 }

@@ -12,12 +12,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/testwait"
 )
 
@@ -104,8 +108,77 @@ func externalDatabase(t *testing.T) (start func() *embedded.Server) {
 	}
 }
 
-// TestExternalDatabaseGoesAway: while an external database is away, the API reports that with status 503, sessions continue, and a
-// build that was running succeeds after it comes back.
+// report returns the health report as the first user.
+func (d *deployment) report() sdk.HealthReport {
+	d.t.Helper()
+	report, err := d.client().Health(d.t.Context())
+	if err != nil {
+		d.t.Errorf("health report: %v", err)
+	}
+	return report
+}
+
+// waiter is a command that waits for the database.
+type waiter struct {
+	t         *testing.T
+	cmd       *exec.Cmd
+	want      string // its output
+	out, said bytes.Buffer
+	ended     chan error
+}
+
+const waitingLine = "The database is not reachable. Waiting up to 30s for it.\n"
+
+// startDuringOutage starts sessions and other commands while the database is away, and returns when each has said that it waits.
+func (d *deployment) startDuringOutage() (all []*waiter) {
+	d.t.Helper()
+	for range 3 {
+		all = append(all,
+			&waiter{want: "here\n", cmd: d.command(d.t.Context(), "ssh", "dev", "--", "echo here")},
+			&waiter{want: "dev", cmd: d.command(d.t.Context(), "list")})
+	}
+	all = append(all, &waiter{want: "-", cmd: d.command(d.t.Context(), "tokens", "create")}) // a change
+	for _, s := range all {
+		s.t, s.ended = d.t, make(chan error, 1)
+		told := make(chan struct{})
+		s.cmd.Stdout, s.cmd.Stderr = &s.out, io.MultiWriter(&s.said, &firstWrite{told: told})
+		if err := s.cmd.Start(); err != nil {
+			d.t.Fatal(err)
+		}
+		go func() { s.ended <- s.cmd.Wait() }()
+		select {
+		case <-told:
+		case err := <-s.ended:
+			d.t.Fatalf("%q ended without the database: %v, %q", s.cmd.Args, err, &s.said)
+		case <-d.t.Context().Done():
+		}
+	}
+	return all
+}
+
+// ends checks that a command succeeds, and has said once that it waited.
+func (s *waiter) ends(back time.Time) {
+	s.t.Helper()
+	err := <-s.ended
+	s.t.Logf("%q ended %s after the database was back", s.cmd.Args[1:], time.Since(back).Round(10*time.Millisecond))
+	if err != nil || !strings.Contains(s.out.String(), s.want) || strings.Count(s.said.String(), waitingLine) != 1 {
+		s.t.Errorf("%q: %v, %q, said %q", s.cmd.Args, err, &s.out, &s.said)
+	}
+}
+
+// firstWrite tells when something was written.
+type firstWrite struct {
+	once sync.Once
+	told chan struct{}
+}
+
+func (f *firstWrite) Write(p []byte) (int, error) {
+	f.once.Do(func() { close(f.told) })
+	return len(p), nil
+}
+
+// TestExternalDatabaseGoesAway: while an external database is away, the API reports that with status 503, and so does the health report; sessions
+// continue. Sessions and commands that start meanwhile wait for it, and a build that was running succeeds after it comes back.
 func TestExternalDatabaseGoesAway(t *testing.T) {
 	t.Parallel()
 	start := externalDatabase(t)
@@ -144,9 +217,10 @@ func TestExternalDatabaseGoesAway(t *testing.T) {
 	if err := d.healthy(); err != nil {
 		t.Errorf("without a database: %v", err)
 	}
-	if _, stderr, err := d.try("list"); err == nil || !strings.Contains(stderr, "database") {
-		t.Errorf("coder list: got %v, %q; want an error about the database", err, stderr)
+	if report := d.report(); report.Healthy || !slices.ContainsFunc(report.Sections, func(s sdk.HealthSection) bool { return s.Code == "database_unreachable" }) {
+		t.Errorf("the health report says %+v", report)
 	}
+	starting := d.startDuringOutage()
 	talk.echo(1)
 	if err := os.WriteFile(filepath.Join(d.dir, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -154,6 +228,10 @@ func TestExternalDatabaseGoesAway(t *testing.T) {
 	talk.echo(2)
 
 	db = start()
+	back := time.Now()
+	for _, s := range starting {
+		s.ends(back)
+	}
 	testwait.Until(t, "the API answers", d.answers("/api/v2/users/me", http.StatusOK))
 	if err := create.Wait(); err != nil {
 		t.Errorf("coder create: %v\n%s", err, &said)

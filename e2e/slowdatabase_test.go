@@ -182,9 +182,6 @@ func TestSlowDatabase(t *testing.T) {
 				t.Errorf("a balancer would use no server: %v", err)
 			}
 		}
-		if _, stderr, err := f.try("list"); err == nil || !strings.Contains(stderr, "The database is not reachable.") {
-			t.Errorf("coder list: %v, %q; want the reason", err, stderr)
-		}
 	}
 
 	l.during("slow", func() {
@@ -211,7 +208,10 @@ func TestSlowDatabase(t *testing.T) {
 		w.refuse(true)
 		lost := time.Now()
 		refused()
-		l.release()                                                                     // the build goes on, and its end waits in the provisioner's journal
+		l.release() // the build goes on, and its end waits in the provisioner's journal
+		if _, stderr, err := f.try("list"); err == nil || !strings.Contains(stderr, "error: The database is not reachable.") {
+			t.Errorf("coder list: %v, %q; want the reason, after it has waited", err, stderr)
+		}
 		for tick := time.Tick(time.Second); time.Since(lost) < 30*time.Second; <-tick { // the test is about these seconds
 			l.direct.quiet()
 			l.relayed.quiet()

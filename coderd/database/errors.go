@@ -79,12 +79,12 @@ func translate(ctx context.Context, err error) error {
 		case pg.Code == codeReadOnly:
 			return unavailable(err, "The database is read-only.", "The server may be connected to a standby.")
 		case passing(pg.Code):
-			return unavailable(err, "The database cannot accept connections now.", "It may be restarting. Try again in a moment.")
+			return unreachable(err, "The database cannot accept connections now.", "It may be restarting. Try again in a moment.")
 		}
 		return err
 	}
 	if lost(err) {
-		return unavailable(err, "The database is not reachable.", "Try again in a moment. If the problem persists, check the server's log.")
+		return unreachable(err, "The database is not reachable.", "Try again in a moment. If the problem persists, check the server's log.")
 	}
 	return err
 }
@@ -109,4 +109,9 @@ func lost(err error) bool {
 
 func unavailable(cause error, message, detail string) error {
 	return &fault.Error{Code: fault.Unavailable, Message: message, Detail: detail, Cause: cause}
+}
+
+// unreachable is unavailable for a database that does not answer at all, or answers nothing that was asked.
+func unreachable(cause error, message, detail string) error {
+	return &fault.Error{Code: fault.Unavailable, Message: message, Detail: detail, Cause: cause, Reason: fault.DatabaseUnreachable}
 }

@@ -5,6 +5,7 @@ package health
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -15,9 +16,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/webdial"
 	"github.com/codermesh/codermesh/tailnet"
@@ -25,7 +28,7 @@ import (
 
 // Codes of findings. They are documented in docs/operating.md and do not change.
 const (
-	CodeDatabaseUnreachable  = "database_unreachable"
+	CodeDatabaseUnreachable  = fault.DatabaseUnreachable
 	CodeDatabaseSlow         = "database_slow"
 	CodeDatabaseNoWrite      = "database_cannot_write"
 	CodeAccessURLUnreachable = "access_url_unreachable"
@@ -81,6 +84,16 @@ type Service struct {
 	mu     sync.Mutex // held while a report is created, so that only one is created at a time
 	last   sdk.HealthReport
 	listed []sdk.ServerHealth // of the report that is being created
+	// What the database last said, for when it does not answer.
+	known map[string]remembered // sections, by name
+	rows  []dbsqlc.ListServersRow
+	now   time.Time // the database's time when it listed them
+}
+
+// remembered is a section that was made with the database.
+type remembered struct {
+	sdk.HealthSection
+	at time.Time
 }
 
 // New returns the service.
@@ -94,14 +107,14 @@ func New(opts Options) *Service {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 	}
-	return &Service{opts: opts}
+	return &Service{opts: opts, known: make(map[string]remembered)}
 }
 
 // Routes registers the report, and the echo with which the server checks that websockets get through.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get)
-	mux.Handle("GET /api/v2/debug/health/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.settings)
-	mux.Handle("GET /api/v2/replicas", rbac.Needs(rbac.Read, rbac.Deployment), s.replicas)
+	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get, httpapi.DuringOutage())
+	mux.Handle("GET /api/v2/debug/health/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.settings, httpapi.DuringOutage())
+	mux.Handle("GET /api/v2/replicas", rbac.Needs(rbac.Read, rbac.Deployment), s.replicas, httpapi.DuringOutage())
 	uncounted := httpapi.Uncounted("servers ask each other")
 	mux.Handle("GET "+selfPath, rbac.Public, s.answer, uncounted) // requires a token from a server of this deployment
 	mux.Handle("GET "+echoPath, rbac.Public, s.echo, uncounted)   // requires a token from a server of this deployment
@@ -120,7 +133,8 @@ func (s *Service) settings(w http.ResponseWriter, _ *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, sdk.HealthSettings{})
 }
 
-// Report returns the latest report, or a new one if that is too old or force is set. It blocks for the slowest section.
+// Report returns the latest report, or a new one if that is too old or force is set. It blocks for the slowest section. While the database does
+// not answer, sections that need it contain what it last said.
 func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +157,8 @@ func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 		})
 	}
 	all.Wait()
-	for _, section := range report.Sections {
+	for i, section := range report.Sections {
+		report.Sections[i] = s.fromMemory(section)
 		if worse(section.Severity, report.Severity) {
 			report.Severity = section.Severity
 		}
@@ -152,6 +167,19 @@ func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 	report.Healthy, report.CheckedAt = report.Severity != sdk.HealthError, time.Now()
 	s.last = report
 	return report
+}
+
+// fromMemory adds to a section that the database did not answer for what it said last.
+func (s *Service) fromMemory(section sdk.HealthSection) sdk.HealthSection {
+	if section.Code != CodeDatabaseUnreachable {
+		s.known[section.Name] = remembered{section, time.Now()}
+		return section
+	}
+	if last, ok := s.known[section.Name]; ok && len(section.Details) == 0 {
+		section.Message += fmt.Sprintf(" At %s: %s", last.at.UTC().Format(time.DateTime+" UTC"), last.Message)
+		section.Details = last.Details
+	}
+	return section
 }
 
 func worse(a, b sdk.HealthSeverity) bool {

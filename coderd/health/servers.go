@@ -48,6 +48,8 @@ const (
 	// database's.
 	selfLifetime = 3 * time.Minute
 	selfTimeout  = 3 * time.Second
+	// clockTimeout bounds a server's questions to the database about itself. It leaves the others time to answer before the section's time ends.
+	clockTimeout = time.Second
 	maxAnswer    = 1 << 20 // bytes
 
 	// listedFor is how long a server that has stopped without a goodbye stays in the report.
@@ -93,6 +95,8 @@ type selfReport struct {
 
 // self measures this server.
 func (s *Service) self(ctx context.Context) selfReport {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
 	r := selfReport{Version: buildinfo.Version(), Links: s.opts.Links()}
 	for range 2 { // the second one uses an open connection
 		begin := time.Now()
@@ -210,14 +214,14 @@ type asked struct {
 func (s *Service) servers(ctx context.Context) (sdk.HealthSection, []sdk.ServerHealth) {
 	section := good("servers", "Servers", "", sdk.Map[any]{})
 	own := s.self(ctx)
-	rows, err := s.opts.DB.ListServers(ctx, listedFor.Seconds())
-	if err != nil || own.DatabaseProblem != "" {
+	rows, now, err := s.listServers(ctx, own)
+	if err != nil {
 		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Servers cannot be listed: the database does not answer.", "See the section on the database."), nil
 	}
 	all := make([]*asked, 0, len(rows))
 	var wait sync.WaitGroup
 	for _, row := range rows {
-		a := &asked{row: row, alive: own.databaseNow.Sub(row.BeatAt) < database.ServerLifetime, age: own.databaseNow.Sub(row.StartedAt)}
+		a := &asked{row: row, alive: now.Sub(row.BeatAt) < database.ServerLifetime, age: now.Sub(row.StartedAt)}
 		a.ServerHealth = sdk.ServerHealth{
 			ID: row.ID, Name: host(row.Url), ReplicaURL: row.Url, Version: row.Version, Region: row.Region, StartedAt: row.StartedAt, LastSeen: row.BeatAt,
 			Reporter: row.ID == s.opts.ID,
@@ -261,6 +265,21 @@ func (s *Service) servers(ctx context.Context) (sdk.HealthSection, []sdk.ServerH
 		list[i] = a.ServerHealth
 	}
 	return summarize(section, list), list
+}
+
+// listServers returns the servers of the deployment and the database's time. If it does not answer, they are those that it last listed.
+func (s *Service) listServers(ctx context.Context, own selfReport) ([]dbsqlc.ListServersRow, time.Time, error) {
+	err := errors.New(own.DatabaseProblem)
+	if own.DatabaseProblem == "" {
+		var rows []dbsqlc.ListServersRow
+		if rows, err = s.opts.DB.ListServers(ctx, listedFor.Seconds()); err == nil {
+			s.rows, s.now = rows, own.databaseNow
+		}
+	}
+	if s.rows == nil {
+		return nil, time.Time{}, err
+	}
+	return s.rows, s.now, nil
 }
 
 // summarize adds the worst finding to the section.

@@ -49,7 +49,7 @@ const retryAfter = "2"
 
 // writeError answers with a fault. It ignores that a client may have disconnected.
 func writeError(w http.ResponseWriter, f *fault.Error) {
-	body := sdk.Response{Message: f.Message, Detail: f.Detail}
+	body := sdk.Response{Message: f.Message, Detail: f.Detail, Reason: f.Reason, Unchanged: f.Unchanged}
 	for _, field := range f.Fields {
 		body.Validations = append(body.Validations, sdk.Validation{Field: field.Field, Detail: field.Detail})
 	}

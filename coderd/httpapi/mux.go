@@ -72,6 +72,8 @@ type Route struct {
 	Permission rbac.Permission
 	Audit      Audit
 	Uncounted  string // why the limit on requests does not apply, if so
+	// DuringOutage says that the route is answered while the database is away.
+	DuringOutage bool
 }
 
 // Mux routes requests. Register everything before the first request; serving is safe for concurrent use.
@@ -87,6 +89,7 @@ type Mux struct {
 	limits       *limits
 	mux          *http.ServeMux
 	routes       []Route
+	duringOutage []rbac.Permission // of the routes that are answered during an outage
 }
 
 // NewMux returns a mux without routes. It panics if the access URL is invalid.
@@ -125,6 +128,9 @@ func (m *Mux) Handle(pattern string, perm rbac.Permission, h HandlerFunc, opts .
 		opt(&route)
 	}
 	m.routes = append(m.routes, route)
+	if route.DuringOutage && !slices.Contains(m.duringOutage, perm) {
+		m.duringOutage = append(m.duringOutage, perm)
+	}
 	if route.Mutates() && !route.Audit.Declared() {
 		route.Audit = guess(route)
 	}
@@ -166,7 +172,10 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h Handl
 		}
 	}
 	generation := m.sessions.now()
-	actor, err := m.authenticate(r)
+	actor, err := m.signIn(r, route, generation)
+	if databaseAway(err) {
+		return err // not counted: those who wait for the database behind one address must not use up its limit
+	}
 	if err != nil {
 		return cmp.Or(m.limits.take(w, route, network(ClientAddr(r.Context()))), err)
 	}

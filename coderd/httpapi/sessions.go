@@ -19,14 +19,17 @@ import (
 const politeTime = 2 * time.Second
 
 // Sessions tracks which requests are being served for which session, and ends them with it: mainly websockets and event
-// streams, each of which is one request for as long as it is open. Safe for concurrent use.
+// streams, each of which is one request for as long as it is open. It also remembers, for a quarter of an hour and in memory only, tokens that may
+// read about the server, by their hashes: while the database does not answer, nothing else says who asks (see DuringOutage). A revocation
+// that this server learns of ends that at once. Safe for concurrent use.
 type Sessions struct {
 	log *slog.Logger
 	ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
 
 	mu         sync.Mutex
-	generation uint64               // guarded by mu: grows with every Recheck
-	open       map[*served]struct{} // guarded by mu
+	generation uint64                       // guarded by mu: grows with every Recheck
+	open       map[*served]struct{}         // guarded by mu
+	recalled   map[fingerprint]recollection // guarded by mu: at most maxRecalled
 }
 
 // served is a request that is being served.
@@ -85,7 +88,7 @@ func isRefusal(err error) bool {
 // NewSessions returns a registry. ask returns a session's user with their current rights, by the session's id; its fault is
 // Unauthenticated if the session has ended.
 func NewSessions(log *slog.Logger, ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)) *Sessions {
-	return &Sessions{log: log, ask: ask, open: make(map[*served]struct{})}
+	return &Sessions{log: log, ask: ask, open: make(map[*served]struct{}), recalled: make(map[fingerprint]recollection)}
 }
 
 // now returns the generation to authenticate at. A nil registry has none.
@@ -138,6 +141,7 @@ func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, ac
 func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
 	s.mu.Lock()
 	s.generation++
+	s.forget(userID)
 	bySession := make(map[string][]*served)
 	for x := range s.open {
 		if userID == uuid.Nil || x.actor.UserID == userID {

@@ -25,6 +25,10 @@ const (
 	Internal        Code = "internal"
 )
 
+// DatabaseUnreachable is the reason of a fault for a database that does not answer, or accepts no connections. It is also a code of the health
+// report.
+const DatabaseUnreachable = "database_unreachable"
+
 // Field names one rejected input.
 type Field struct {
 	Field  string `json:"field"`
@@ -38,6 +42,9 @@ type Error struct {
 	Detail  string  // optional: the circumstances or the remedy
 	Fields  []Field // optional: the rejected inputs
 	Cause   error   // optional: for the log
+
+	Reason    string // optional: what programs decide by, such as DatabaseUnreachable
+	Unchanged bool   // the request was refused before it could change anything, so that it may be repeated, whatever its method
 }
 
 // New returns an error with a formatted message. A %w verb sets the cause.

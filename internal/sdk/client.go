@@ -38,6 +38,9 @@ type Options struct {
 	Header http.Header  // added to every request
 	TLS    *tls.Config  // nil: the system's roots, no client certificate
 	Logger *slog.Logger // nil: silent. One debug line per request.
+	// Waiting is called when requests begin to wait for the server's database, with the server's words for why, and again only after a request
+	// has succeeded. It must be safe for concurrent use. Nil: requests do not wait for it, but fail at once.
+	Waiting func(reason string)
 }
 
 // Client calls one server's API. It is safe for concurrent use. Its errors are *fault.Error, or the context's error once that has ended.
@@ -49,6 +52,7 @@ type Client struct {
 	http    *http.Client
 	log     *slog.Logger
 	version atomic.Pointer[string]
+	waiting *waiting
 }
 
 // New returns a client of the server at base, an http or https URL. It does not connect yet. With an empty token, requests have no
@@ -65,7 +69,11 @@ func New(base *url.URL, token secret.Token, opts Options) *Client {
 	trimmed := *base
 	trimmed.Path = strings.TrimRight(trimmed.Path, "/")
 	trimmed.RawQuery, trimmed.Fragment = "", ""
-	return &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport, CheckRedirect: stay}, log: opts.Logger}
+	c := &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport, CheckRedirect: stay}, log: opts.Logger}
+	if opts.Waiting != nil {
+		c.waiting = &waiting{tell: opts.Waiting}
+	}
+	return c
 }
 
 // redirected is a redirect to another server.
@@ -87,7 +95,16 @@ func stay(r *http.Request, via []*http.Request) error {
 
 // WithToken returns a client of the same server with another session. Both share their connections.
 func (c *Client) WithToken(token secret.Token) *Client {
-	return &Client{base: c.base, token: token, header: c.header, tls: c.tls, http: c.http, log: c.log}
+	return &Client{base: c.base, token: token, header: c.header, tls: c.tls, http: c.http, log: c.log, waiting: c.waiting}
+}
+
+// AtOnce returns a client of the same server and session whose requests do not wait for the server's database: for what runs beside a session,
+// and for callers that show what they wait for.
+func (c *Client) AtOnce() *Client {
+	other := c.WithToken(c.token)
+	other.version.Store(c.version.Load())
+	other.waiting = nil
+	return other
 }
 
 // URL returns the server's base URL without a trailing slash.
@@ -137,7 +154,7 @@ func send[T any](ctx context.Context, c *Client, method, path string, body any) 
 
 // do sends one JSON request below /api/v2. A nil into ignores the answer's body.
 func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, DatabasePatience+callTimeout) // the transport bounds the wait for each answer
 	defer cancel()
 	var reader io.Reader
 	if body != nil {
@@ -167,10 +184,21 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 	return nil
 }
 
-// roundTrip sends a request and turns every answer of 400 and above into a fault. It repeats reads while a proxy answers that it reached no
-// server. The caller closes the body.
+// roundTrip sends a request and turns every answer of 400 and above into a fault. It repeats requests that may be repeated, see attempts. The
+// caller closes the body.
 func (c *Client) roundTrip(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
-	return repeated(ctx, method, func() (*http.Response, error) { return c.once(ctx, method, path, contentType, body) })
+	once := func() (*http.Response, error) { return c.once(ctx, method, path, contentType, body) }
+	rewind := rewinder(body)
+	if rewind == nil {
+		return once()
+	}
+	harmless := method == http.MethodGet || method == http.MethodHead
+	return attempts{harmless: harmless, waiting: c.waiting, try: func() (*http.Response, error) {
+		if err := rewind(); err != nil {
+			return nil, fmt.Errorf("read the request again: %w", err)
+		}
+		return once()
+	}}.run(ctx)
 }
 
 func (c *Client) once(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
@@ -213,7 +241,7 @@ func DecodeError(status int, body []byte, server string) *fault.Error {
 	f := &fault.Error{Code: fault.FromHTTPStatus(status)}
 	var r Response
 	if json.Unmarshal(body, &r) == nil && r.Message != "" {
-		f.Message, f.Detail = r.Message, r.Detail
+		f.Message, f.Detail, f.Reason, f.Unchanged = r.Message, r.Detail, r.Reason, r.Unchanged
 		for _, v := range r.Validations {
 			f.Fields = append(f.Fields, fault.Field{Field: v.Field, Detail: v.Detail})
 		}

@@ -17,7 +17,8 @@ const (
 	ContentTypeZip = "application/zip"
 )
 
-// Upload stores an archive and returns its id. The same bytes get the same id. r is read once, to its end.
+// Upload stores an archive and returns its id. The same bytes get the same id. r is read to its end,
+// and again from its beginning if it is an io.Seeker and the server refused the request before it read it.
 func (c *Client) Upload(ctx context.Context, contentType string, r io.Reader) (uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()

@@ -72,6 +72,10 @@ type Response struct {
 	Message     string       `json:"message"`
 	Detail      string       `json:"detail,omitempty"`
 	Validations []Validation `json:"validations,omitempty"`
+	// Reason is what programs decide by: "database_unreachable" if the database does not answer. Most errors have none.
+	Reason string `json:"reason,omitempty"`
+	// Unchanged says that the request was refused before it could change anything: it may be repeated, whatever its method.
+	Unchanged bool `json:"unchanged,omitempty"`
 }
 
 // Validation names one input that was refused.

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,43 +12,110 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
-// TestRepeatedAtAGateway checks how requests meet the answers of a load balancer one of whose servers has just died.
-func TestRepeatedAtAGateway(t *testing.T) {
+// TestRepeated checks how requests meet the answers of a load balancer one of whose servers has just died, and of a server whose database is
+// away.
+func TestRepeated(t *testing.T) {
 	t.Parallel()
 	html := func(status int) error { return DecodeError(status, []byte("<html>"), "https://coder.example.com") }
-	ours := DecodeError(http.StatusServiceUnavailable, []byte(`{"message":"The database is not reachable."}`), "")
+	ours := func(body string) error { return DecodeError(http.StatusServiceUnavailable, []byte(body), "") }
+	words := ours(`{"message":"The database is not reachable."}`)
+	away := ours(`{"message":"The database is not reachable.","reason":"database_unreachable"}`)
+	unchanged := ours(`{"message":"The database is not reachable.","reason":"database_unreachable","unchanged":true}`)
+	const read, change = true, false
 	for name, c := range map[string]struct {
-		method  string
-		answers []error // the last one repeats
-		tries   int     // 0: until patience ends
-		ok      bool
+		harmless bool
+		answers  []error // the last one repeats
+		tries    int     // 0: until patience ends
+		patience time.Duration
+		ok       bool
+		told     int // how often the user is told
 	}{
-		"a read passes over dead servers":       {http.MethodGet, []error{html(502), html(503), html(504), nil}, 4, true},
-		"a change is not repeated":              {http.MethodPost, []error{html(502), nil}, 1, false},
-		"a server's own answer is the answer":   {http.MethodGet, []error{ours, nil}, 1, false},
-		"a read gives up":                       {http.MethodGet, []error{html(502)}, 0, false},
-		"other statuses of a proxy are answers": {http.MethodGet, []error{html(500), nil}, 1, false},
+		"a read passes over dead servers":       {read, []error{html(502), html(503), html(504), nil}, 4, 0, true, 0},
+		"a change is not repeated":              {change, []error{html(502), nil}, 1, 0, false, 0},
+		"a server's own answer is the answer":   {read, []error{words, nil}, 1, 0, false, 0},
+		"a read gives up":                       {read, []error{html(502)}, 0, gatewayPatience, false, 0},
+		"other statuses of a proxy are answers": {read, []error{html(500), nil}, 1, 0, false, 0},
+
+		"a read waits for the database":                 {read, []error{away, away, unchanged, nil}, 4, 0, true, 1},
+		"a change that was refused waits, too":          {change, []error{unchanged, unchanged, nil}, 3, 0, true, 1},
+		"a change that may have been made does not":     {change, []error{away, nil}, 1, 0, false, 0},
+		"nor one whose repetition may have been made":   {change, []error{unchanged, away, nil}, 2, 0, false, 1},
+		"the database stays away":                       {read, []error{away}, 0, DatabasePatience, false, 1},
+		"for a change, too":                             {change, []error{unchanged}, 0, DatabasePatience, false, 1},
+		"another failure while it waits is the answer":  {read, []error{away, html(500)}, 2, 0, false, 1},
+		"a dead server and then the database, in words": {read, []error{html(502), away, nil}, 3, 0, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tries, begin := 0, time.Now()
-				_, err := repeated(t.Context(), c.method, func() (*http.Response, error) {
-					tries++
-					return nil, c.answers[min(tries, len(c.answers))-1]
-				})
+				var told []string
+				_, err := attempts{
+					harmless: c.harmless,
+					waiting:  &waiting{tell: func(reason string) { told = append(told, reason) }},
+					try: func() (*http.Response, error) {
+						tries++
+						return nil, c.answers[min(tries, len(c.answers))-1]
+					},
+				}.run(t.Context())
 				if (err == nil) != c.ok || c.tries != 0 && tries != c.tries {
 					t.Errorf("%d tries: %v", tries, err)
 				}
-				if took := time.Since(begin); c.tries == 0 && (took < gatewayPatience || took > gatewayPatience+2*time.Second) {
+				if took := time.Since(begin); c.tries == 0 && (took < c.patience || took > c.patience+2*time.Second) {
 					t.Errorf("gave up after %s", took)
+				}
+				if len(told) != c.told || c.told > 0 && told[0] != "The database is not reachable." {
+					t.Errorf("told %q", told)
 				}
 			})
 		})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := repeated(ctx, http.MethodGet, func() (*http.Response, error) { return nil, html(502) })
+	_, err := attempts{harmless: read, try: func() (*http.Response, error) { return nil, html(502) }}.run(ctx)
 	if f := fault.As(err); f == nil || f.Code != fault.Unavailable || !strings.Contains(f.Detail, "a server behind it has probably just ended: try again") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestToldOncePerOutage checks that several requests that wait for one outage say so once, and those of the next outage once more.
+func TestToldOncePerOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		told, down := 0, true
+		w := &waiting{tell: func(string) { told++ }}
+		away := &fault.Error{Code: fault.Unavailable, Message: "The database is not reachable.", Reason: fault.DatabaseUnreachable}
+		request := func() error {
+			_, err := attempts{harmless: true, waiting: w, try: func() (*http.Response, error) {
+				if down {
+					return nil, away
+				}
+				return nil, nil
+			}}.run(t.Context())
+			return err
+		}
+		for want := 1; want <= 2; want++ {
+			down = true
+			ended := make(chan error, 3)
+			for range cap(ended) {
+				go func() { ended <- request() }()
+			}
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			down = false
+			for range cap(ended) {
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+			if told != want {
+				t.Errorf("after outage %d the user was told %d times", want, told)
+			}
+		}
+		down = true
+		alone := attempts{harmless: true, try: func() (*http.Response, error) { return nil, away }}
+		begin := time.Now()
+		if _, err := alone.run(t.Context()); !errors.Is(err, away) || time.Since(begin) > 0 {
+			t.Errorf("a client that does not wait got %v after %s", err, time.Since(begin))
+		}
+	})
 }

@@ -71,12 +71,16 @@ func refusal(u *url.URL, resp *http.Response, err error) error {
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
 		return refused.WithDetail("it points to %s: use that as the server's URL", to)
 	}
-	var body struct{ Message, Detail string }
+	var body struct {
+		Message, Detail, Reason string
+		Unchanged               bool
+	}
 	if resp.Body != nil {
 		data, readErr := io.ReadAll(io.LimitReader(resp.Body, 1024))
 		resp.Body.Close()
 		if readErr == nil && json.Unmarshal(data, &body) == nil && body.Message != "" {
 			refused.Code, refused.Message, refused.Detail = fault.FromHTTPStatus(resp.StatusCode), body.Message, body.Detail
+			refused.Reason, refused.Unchanged = body.Reason, body.Unchanged
 			return refused
 		}
 	}

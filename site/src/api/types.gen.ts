@@ -1026,6 +1026,8 @@ export interface Response {
   message: string;
   detail?: string;
   validations?: Validation[];
+  reason?: string;
+  unchanged?: boolean;
 }
 
 // Validation names one input that was refused.

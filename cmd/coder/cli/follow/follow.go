@@ -173,14 +173,15 @@ func (w Follower) showQueue(ctx context.Context, j Job, p *tty.Progress, begun <
 // Build shows a workspace build until it ends. The error of a failed build reports why it failed and where its log is.
 func (w Follower) Build(ctx context.Context, ws sdk.Workspace, build sdk.WorkspaceBuild) error {
 	what := "the " + string(build.Transition) + " of " + ws.FullName()
+	client := w.Client.AtOnce() // watchJob waits, and shows that
 	hint := fmt.Sprintf("coder logs %s -n %d", shell.Word(ws.FullName()), build.BuildNumber)
 	job, err := w.Job(ctx, Job{
 		What: what,
 		Logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
-			return w.Client.FollowBuildLogs(ctx, build.ID, after)
+			return client.FollowBuildLogs(ctx, build.ID, after)
 		},
 		Get: func(ctx context.Context) (sdk.ProvisionerJob, error) {
-			b, err := w.Client.Build(ctx, build.ID)
+			b, err := client.Build(ctx, build.ID)
 			return b.Job, err
 		},
 		Cancel: func(ctx context.Context) error { return w.Client.CancelBuild(ctx, build.ID) },
@@ -219,16 +220,16 @@ func (w Follower) Settle(ctx context.Context, ws sdk.Workspace) (sdk.Workspace, 
 
 // waitBuild follows a build that this program did not start: ctx does not cancel it, and its failure is not an error.
 func (w Follower) waitBuild(ctx context.Context, ws sdk.Workspace) error {
-	id := ws.LatestBuild.ID
+	id, client := ws.LatestBuild.ID, w.Client.AtOnce()
 	fmt.Fprintf(w.Streams.Err, "Waiting for the %s of %s to end first (build %d).\n", ws.LatestBuild.Transition, ws.FullName(), ws.LatestBuild.BuildNumber)
 	p := w.Streams.Progress()
 	_, err := w.watchJob(ctx, Job{
 		What: "the build",
 		Logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
-			return w.Client.FollowBuildLogs(ctx, id, after)
+			return client.FollowBuildLogs(ctx, id, after)
 		},
 		Get: func(ctx context.Context) (sdk.ProvisionerJob, error) {
-			b, err := w.Client.Build(ctx, id)
+			b, err := client.Build(ctx, id)
 			return b.Job, err
 		},
 	}, p)

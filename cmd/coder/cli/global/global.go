@@ -153,7 +153,12 @@ func (g *Flags) ClientFor(ctx context.Context, server *url.URL, token secret.Tok
 	if err != nil {
 		return nil, err
 	}
-	return sdk.New(server, token, sdk.Options{Header: header, TLS: tlsConfig, Logger: g.Logger()}), nil
+	return sdk.New(server, token, sdk.Options{Header: header, TLS: tlsConfig, Logger: g.Logger(), Waiting: g.waiting}), nil
+}
+
+// waiting tells the user that requests wait for the server's database.
+func (g *Flags) waiting(reason string) {
+	fmt.Fprintf(g.Streams().Err, "%s Waiting up to %s for it.\n", reason, sdk.DatabasePatience)
 }
 
 // Follower returns a follower of the server's jobs.

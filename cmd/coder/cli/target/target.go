@@ -31,7 +31,7 @@ const (
 type Target struct {
 	Workspace sdk.Workspace
 	Agent     sdk.WorkspaceAgent
-	Client    *sdk.Client
+	Client    *sdk.Client // does not wait for the database: what it is asked for runs beside the session, and shows what it waits for
 	Mesh      *meshclient.Client
 }
 
@@ -72,7 +72,7 @@ func Reach(ctx context.Context, opts Options) (_ *Target, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{Workspace: ws, Agent: agent, Client: opts.Client, Mesh: mesh}
+	t := &Target{Workspace: ws, Agent: agent, Client: opts.Client.AtOnce(), Mesh: mesh}
 	if err := introduce(ctx, t, opts.Streams); err != nil {
 		return nil, err
 	}

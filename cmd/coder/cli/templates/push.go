@@ -209,7 +209,7 @@ func upload(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.U
 		if err != nil {
 			return err
 		}
-		file, err = client.Upload(ctx, sdk.ContentTypeTar, &source)
+		file, err = client.Upload(ctx, sdk.ContentTypeTar, bytes.NewReader(source.Bytes()))
 		return err
 	})
 	err := group.Wait()
@@ -246,13 +246,14 @@ func importVersion(ctx context.Context, g *global.Flags, client *sdk.Client, org
 }
 
 func followImport(ctx context.Context, g *global.Flags, client *sdk.Client, id uuid.UUID) (sdk.ProvisionerJob, error) {
+	atOnce := client.AtOnce() // the follower waits
 	return g.Follower(client).Job(ctx, follow.Job{
 		What: "the import",
 		Logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
-			return client.FollowTemplateVersionLogs(ctx, id, after)
+			return atOnce.FollowTemplateVersionLogs(ctx, id, after)
 		},
 		Get: func(ctx context.Context) (sdk.ProvisionerJob, error) {
-			v, err := client.TemplateVersion(ctx, id)
+			v, err := atOnce.TemplateVersion(ctx, id)
 			return v.Job, err
 		},
 		Cancel: func(ctx context.Context) error { return client.CancelTemplateVersion(ctx, id) },

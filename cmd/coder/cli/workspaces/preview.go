@@ -22,13 +22,13 @@ func preview(ctx context.Context, g *global.Flags, client *sdk.Client, version u
 		return err
 	}
 	id := job.ID
-	what := "the plan of " + req.Name
+	what, atOnce := "the plan of "+req.Name, client.AtOnce() // the follower waits
 	job, err = g.Follower(client).Job(ctx, follow.Job{
 		What: what,
 		Logs: func(ctx context.Context, after int64) iter.Seq2[sdk.JobLog, error] {
-			return client.FollowDryRunLogs(ctx, version, id, after)
+			return atOnce.FollowDryRunLogs(ctx, version, id, after)
 		},
-		Get:    func(ctx context.Context) (sdk.ProvisionerJob, error) { return client.DryRun(ctx, version, id) },
+		Get:    func(ctx context.Context) (sdk.ProvisionerJob, error) { return atOnce.DryRun(ctx, version, id) },
 		Cancel: func(ctx context.Context) error { return client.CancelDryRun(ctx, version, id) },
 	})
 	if err != nil {
