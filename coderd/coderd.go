@@ -344,7 +344,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Mux = httpapi.NewMux(httpapi.Options{
 		Logger: opts.Logger, Authenticate: s.Users.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
 		Metrics: opts.Metrics, Tracer: opts.Tracer,
-		Record: audit.RecordGap(opts.DB), StrictAudit: opts.StrictAudit, RequestsPerMinute: opts.RequestsPerMinute,
+		Record: audit.RecordGap(opts.DB), Keys: audit.KeysOf(opts.DB), StrictAudit: opts.StrictAudit, RequestsPerMinute: opts.RequestsPerMinute,
 	})
 	counts := metrics.New(opts.DB, s.Agents.Uses, opts.Logger)
 	if opts.Metrics != nil {

@@ -140,9 +140,12 @@ type Entry struct {
 	BuildReason string
 	// Fields holds further facts for readers. It must not hold secrets.
 	Fields map[string]any
+	// Created is the id of what the request creates, if that is not ID: a build of the workspace.
+	Created uuid.UUID
 }
 
-// Record writes a row with q, in the caller's transaction.
+// Record writes a row with q, in the caller's transaction. If the row is that of a request with an Idempotency-Key, it also notes what the
+// request creates: the repetition of the request then creates nothing.
 func Record(ctx context.Context, q *dbsqlc.Queries, e Entry) error {
 	p, err := params(ctx, e)
 	if err != nil {
@@ -150,6 +153,9 @@ func Record(ctx context.Context, q *dbsqlc.Queries, e Entry) error {
 	}
 	if err := q.InsertAuditLog(ctx, p); err != nil {
 		return fmt.Errorf("write audit log: %w", err)
+	}
+	if err := useKey(ctx, q, p.ResourceType, e); err != nil {
+		return err
 	}
 	if trail := httpapi.TrailOf(ctx); trail != nil {
 		trail.Recorded()

@@ -58,7 +58,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("DELETE /api/v2/groups/{group}", rbac.Needs(rbac.Delete, rbac.Group), s.delete, audit.On(audit.Delete, audit.Group))
 	mux.Handle("GET /api/v2/groups/{group}/members", read, s.members)
 	mux.Handle("GET /api/v2/organizations/{organization}/groups", read, s.list)
-	mux.Handle("POST /api/v2/organizations/{organization}/groups", rbac.Needs(rbac.Create, rbac.Group), s.create, audit.On(audit.Create, audit.Group))
+	mux.Handle("POST /api/v2/organizations/{organization}/groups", rbac.Needs(rbac.Create, rbac.Group), s.create, audit.On(audit.Create, audit.Group), httpapi.Creates("groups/{created}"))
 	mux.Handle("GET /api/v2/organizations/{organization}/groups/{groupname}", read, s.getByName)
 }
 

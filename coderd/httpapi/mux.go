@@ -26,6 +26,7 @@ import (
 	"github.com/codermesh/codermesh/internal/credential"
 	"github.com/codermesh/codermesh/internal/disk"
 	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/tracing"
 )
 
@@ -62,6 +63,8 @@ type Options struct {
 	// StrictAudit fails requests that changed something without a row in the audit log. It is for tests: a server records
 	// and counts them.
 	StrictAudit bool
+	// Keys looks up keys of requests that create something. If nil, keys have no effect.
+	Keys Keys
 	// RequestsPerMinute limits the requests to the API of each user and, without a session, of each address. Zero means no limit.
 	RequestsPerMinute int
 }
@@ -74,6 +77,8 @@ type Route struct {
 	Uncounted  string // why the limit on requests does not apply, if so
 	// DuringOutage says that the route is answered while the database is away.
 	DuringOutage bool
+	// Creation says how a request that is repeated is answered. The zero value: like any other request.
+	Creation Creation
 }
 
 // Mux routes requests. Register everything before the first request; serving is safe for concurrent use.
@@ -87,6 +92,7 @@ type Mux struct {
 	record       Recorder
 	strictAudit  bool
 	limits       *limits
+	keys         Keys
 	mux          *http.ServeMux
 	routes       []Route
 	duringOutage []rbac.Permission // of the routes that are answered during an outage
@@ -104,6 +110,7 @@ func NewMux(opts Options) *Mux {
 		record:       opts.Record,
 		strictAudit:  opts.StrictAudit,
 		limits:       newLimits(opts.RequestsPerMinute),
+		keys:         opts.Keys,
 		mux:          http.NewServeMux(),
 	}
 	if m.authenticate == nil {
@@ -196,7 +203,7 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h Handl
 	}
 	defer leave()
 	r = r.WithContext(ctx)
-	err = h(w, r)
+	err = m.create(w, r, route, h)
 	m.refused(r, route, err)
 	if ended := SessionEnded(ctx); err != nil && ended != nil && fault.As(err) == nil {
 		return ended
@@ -228,6 +235,9 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Coder-Build-Version", buildinfo.Version())
 	w.Header().Set("X-Coder-Request-Id", req.id)
 	secure(w.Header())
+	if m.keys != nil {
+		w.Header().Set(sdk.KeysHeader, "true")
+	}
 	_, pattern := m.mux.Handler(r)
 	unmatched := strings.HasPrefix(r.URL.Path, "/api/") && !strings.Contains(pattern, "/api/")
 	if unmatched {

@@ -14,6 +14,7 @@ type response struct {
 	status   int // 0: nothing written yet
 	bytes    int64
 	hijacked bool
+	created  bool             // what is read answers a request that created it: 200 becomes 201
 	begins   func(status int) // called once, before the answer's status is sent; may be nil
 
 	mu   sync.Mutex // guards what follows
@@ -43,6 +44,9 @@ func (w *response) begin(status int) {
 }
 
 func (w *response) WriteHeader(status int) {
+	if w.created && status == http.StatusOK {
+		status = http.StatusCreated
+	}
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.begin(status)
 	}

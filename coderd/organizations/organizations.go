@@ -61,7 +61,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	)
 	needs := rbac.Needs
 	mux.Handle("GET "+all, needs(rbac.Read, rbac.Organization), s.list)
-	mux.Handle("POST "+all, needs(rbac.Create, rbac.Organization), s.create, audit.On(audit.Create, audit.Organization))
+	mux.Handle("POST "+all, needs(rbac.Create, rbac.Organization), s.create, audit.On(audit.Create, audit.Organization), httpapi.Creates("organizations/{created}"))
 	mux.Handle("GET "+one, needs(rbac.Read, rbac.Organization), s.get)
 	mux.Handle("PATCH "+one, needs(rbac.Update, rbac.Organization), s.update, audit.On(audit.Write, audit.Organization))
 	mux.Handle("DELETE "+one, needs(rbac.Delete, rbac.Organization), s.remove, audit.On(audit.Delete, audit.Organization))

@@ -129,7 +129,7 @@ func (s *Service) OnDeleted(fn func(id uuid.UUID)) (cancel func()) {
 // Routes registers the keys' routes.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Read, rbac.ProvisionerKey), s.list)
-	mux.Handle("POST /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Create, rbac.ProvisionerKey), s.create, audit.On(audit.Create, audit.ProvisionerKey))
+	mux.Handle("POST /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Create, rbac.ProvisionerKey), s.create, audit.On(audit.Create, audit.ProvisionerKey), httpapi.CreatesSecret("The key"))
 	mux.Handle("DELETE /api/v2/organizations/{organization}/provisionerkeys/{name}", rbac.Needs(rbac.Delete, rbac.ProvisionerKey), s.delete, audit.On(audit.Delete, audit.ProvisionerKey))
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/internal/sdk"
 )
 
 //go:embed api.gen.json
@@ -103,7 +104,7 @@ type Operation struct {
 
 type Parameter struct {
 	Name     string         `json:"name"`
-	In       string         `json:"in"` // path or query
+	In       string         `json:"in"` // path, query or header
 	Required bool           `json:"required,omitempty"`
 	Schema   map[string]any `json:"schema"`
 }
@@ -179,6 +180,11 @@ func Describe(routes []httpapi.Route) (Document, error) {
 		}
 		for _, name := range known.Query {
 			op.Parameters = append(op.Parameters, Parameter{Name: name, In: "query", Schema: map[string]any{"type": "string"}})
+		}
+		if route.Creation != (httpapi.Creation{}) {
+			op.Parameters = append(op.Parameters, Parameter{Name: sdk.KeyHeader, In: "header", Schema: map[string]any{
+				"type": "string", "minLength": sdk.MinKey, "maxLength": sdk.MaxKey,
+			}})
 		}
 		if len(known.Request) > 0 {
 			op.RequestBody = &Body{Required: true, Content: jsonContent(known.Request)}

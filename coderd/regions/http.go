@@ -45,7 +45,7 @@ func (s *Service) routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+region.LatencyPath, rbac.Public, httpapi.Serve(http.HandlerFunc(region.AnswerLatency)), httpapi.Uncounted("pages measure often"))
 	mux.Handle("GET "+sdk.ProxyPath, rbac.Public, s.coordinate, httpapi.Uncounted("region proxies stay connected")) // coordinate checks the token itself: proxies are not users
 	mux.Handle("GET /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.list)
-	mux.Handle("POST /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.create, audit.On(audit.Create, audit.WorkspaceProxy))
+	mux.Handle("POST /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.create, audit.On(audit.Create, audit.WorkspaceProxy), httpapi.CreatesSecret("The region proxy"))
 	mux.Handle("GET /api/v2/workspaceproxies/{workspaceproxy}", rbac.Needs(rbac.Update, rbac.Deployment), s.get)
 	mux.Handle("PATCH /api/v2/workspaceproxies/{workspaceproxy}", rbac.Needs(rbac.Update, rbac.Deployment), s.patch, audit.On(audit.Write, audit.WorkspaceProxy))
 	mux.Handle("DELETE /api/v2/workspaceproxies/{workspaceproxy}", rbac.Needs(rbac.Update, rbac.Deployment), s.delete, audit.On(audit.Delete, audit.WorkspaceProxy))

@@ -31,3 +31,17 @@ func TestNotifications(t *testing.T) {
 		t.Errorf("%d notifications are left, want the young and the unread one", n)
 	}
 }
+
+// TestKeysOfRequests checks that the keys of requests are removed after a day.
+func TestKeysOfRequests(t *testing.T) {
+	t.Parallel()
+	w, s, _ := newWorld(t)
+	for _, age := range []string{"25 hours", "23 hours", "0"} {
+		w.Exec(`INSERT INTO creation_keys (user_id, key_hash, request_id, request_hash, object_id, created_at)
+			VALUES ($1, sha256($2::text::bytea), $1, sha256(''), $1, now() - $2::text::interval)`, w.User("ann"), age)
+	}
+	run(t, s)
+	if n := count(t, w, `SELECT count(*) FROM creation_keys`); n != 2 {
+		t.Errorf("%d keys are left, want those of the last day", n)
+	}
+}

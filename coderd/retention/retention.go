@@ -1,6 +1,6 @@
 // Package retention removes old data: states of all but the newest builds and later the builds themselves; logs of jobs and of agents
 // that are gone; dry runs, imports that did not become a template version, and their archives; rows of the audit log and the
-// connection log; sessions and tokens that ended; notifications. It knows only ages and counts; the queries know what must stay.
+// connection log; sessions and tokens that ended; keys of requests; notifications. It knows only ages and counts; the queries know what must stay.
 //
 // It works in small transactions to hold locks only briefly, each under an advisory lock so that only one server works at a
 // time. What cannot be removed does not keep other data: it is logged and tried again an hour later.
@@ -41,6 +41,8 @@ const (
 	// keepDelivered is how long messages are kept after they were delivered or given up. It must be longer than the day in which equal events
 	// are announced once.
 	keepDelivered = 7 * 24 * time.Hour
+	// keepRequests is how long the keys of requests that created something are kept. The queries ignore older ones.
+	keepRequests = 24 * time.Hour
 	// keepRead is how long a notification stays in an inbox after it was read.
 	keepRead = 90 * 24 * time.Hour
 	// keepUnread is how long one stays that is never read.
@@ -164,6 +166,9 @@ func (s *Service) kinds() []kind {
 		}},
 		{"sessions and tokens", s.opts.Keys <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.DeleteOldKeys(ctx, dbsqlc.DeleteOldKeysParams{Before: ago(max(s.opts.Keys, MinKeys)), MaxRows: maxRead})
+		}},
+		{"keys of requests", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldCreationKeys(ctx, dbsqlc.DeleteOldCreationKeysParams{Before: ago(keepRequests), MaxRows: maxRead})
 		}},
 		{"notifications", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.DeleteOldNotifications(ctx, dbsqlc.DeleteOldNotificationsParams{Before: ago(keepDelivered), MaxRows: maxRead})

@@ -53,7 +53,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	read, readVersion, update := rbac.Needs(rbac.Read, rbac.Template), rbac.Needs(rbac.Read, rbac.TemplateVersion), rbac.Needs(rbac.Update, rbac.Template)
 	updateVersion := rbac.Needs(rbac.Update, rbac.TemplateVersion)
 
-	mux.Handle("POST /api/v2/organizations/{organization}/templates", rbac.Needs(rbac.Create, rbac.Template), s.createTemplate, audit.On(audit.Create, audit.Template))
+	mux.Handle("POST /api/v2/organizations/{organization}/templates", rbac.Needs(rbac.Create, rbac.Template), s.createTemplate, audit.On(audit.Create, audit.Template), httpapi.Creates("templates/{created}"))
 	mux.Handle("GET /api/v2/organizations/{organization}/templates", read, s.listTemplates)
 	mux.Handle("GET /api/v2/organizations/{organization}/templates/{templatename}", read, s.getTemplateByName)
 	mux.Handle("GET /api/v2/organizations/{organization}/templates/{templatename}/versions/{versionname}", readVersion, s.getVersionByNames)
@@ -76,7 +76,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/insights/templates", update, s.templateInsights)
 	mux.Handle("GET /api/v2/insights/user-activity", update, s.userActivity)
 
-	mux.Handle("POST /api/v2/organizations/{organization}/templateversions", rbac.Needs(rbac.Create, rbac.TemplateVersion), s.createVersion, audit.On(audit.Create, audit.TemplateVersion))
+	mux.Handle("POST /api/v2/organizations/{organization}/templateversions", rbac.Needs(rbac.Create, rbac.TemplateVersion), s.createVersion, audit.On(audit.Create, audit.TemplateVersion), httpapi.Creates("templateversions/{created}"))
 	mux.Handle("GET /api/v2/templateversions/{templateversion}", readVersion, s.getVersion)
 	mux.Handle("PATCH /api/v2/templateversions/{templateversion}", updateVersion, s.updateVersion, audit.On(audit.Write, audit.TemplateVersion))
 	mux.Handle("PATCH /api/v2/templateversions/{templateversion}/cancel", updateVersion, s.cancelVersion, audit.On(audit.Cancel, audit.TemplateVersion))
@@ -92,7 +92,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 
 	mux.Handle("POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate", readVersion, s.evaluate, audit.Exempt("evaluates a form and stores nothing"))
 
-	mux.Handle("POST /api/v2/templateversions/{templateversion}/dry-run", readVersion, s.createDryRun, audit.On(audit.Create, audit.ProvisionerJob))
+	mux.Handle("POST /api/v2/templateversions/{templateversion}/dry-run", readVersion, s.createDryRun, audit.On(audit.Create, audit.ProvisionerJob), httpapi.Creates("templateversions/{templateversion}/dry-run/{created}"))
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/dry-run/{job}", readVersion, s.getDryRun)
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/dry-run/{job}/logs", readVersion, s.dryRunLogs)
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/dry-run/{job}/resources", readVersion, s.dryRunResources)

@@ -118,7 +118,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST "+v2+"users/logout", rbac.SignedIn, s.logout, audit.On(audit.Logout, audit.APIKey))
 
 	mux.Handle("GET "+v2+"users", needs(rbac.Read, rbac.User), s.list)
-	mux.Handle("POST "+v2+"users", needs(rbac.Create, rbac.User), s.create, audit.On(audit.Create, audit.User))
+	mux.Handle("POST "+v2+"users", needs(rbac.Create, rbac.User), s.create, audit.On(audit.Create, audit.User), httpapi.Creates("users/{created}"))
 	mux.Handle("GET "+v2+"users/{user}", needs(rbac.Read, rbac.User), s.get)
 	mux.Handle("DELETE "+v2+"users/{user}", needs(rbac.Delete, rbac.User), s.remove, audit.On(audit.Delete, audit.User))
 	mux.Handle("PUT "+v2+"users/{user}/status/suspend", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserSuspended), audit.On(audit.Write, audit.User))
@@ -138,10 +138,10 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 
 	mux.Handle("GET "+v2+"auth/scopes", rbac.AnyToken, s.listScopes)
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens", needs(rbac.Read, rbac.APIKey), s.listTokens)
-	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken, audit.On(audit.Create, audit.APIKey))
+	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken, audit.On(audit.Create, audit.APIKey), httpapi.CreatesSecret("The token"))
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/tokenconfig", needs(rbac.Read, rbac.APIKey), s.tokenConfig)
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/{name}", needs(rbac.Read, rbac.APIKey), s.getToken)
-	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession, audit.On(audit.Create, audit.APIKey))
+	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession, audit.On(audit.Create, audit.APIKey), httpapi.CreatesSecret("The session"))
 	mux.Handle("GET "+v2+"users/{user}/keys/{key}", needs(rbac.Read, rbac.APIKey), s.getKey)
 	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey, audit.On(audit.Delete, audit.APIKey))
 	mux.Handle("PUT "+v2+"users/{user}/keys/{key}/expire", needs(rbac.Delete, rbac.APIKey), s.expireKey, audit.On(audit.Write, audit.APIKey))

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
@@ -43,12 +45,12 @@ var auditActions = map[sdk.Transition]audit.Action{
 
 // recordRequest records that a workspace was asked to start, stop or be deleted: by a user, or by a policy. The first start
 // belongs to the workspace's creation.
-func (s *Service) recordRequest(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, n next) error {
+func (s *Service) recordRequest(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, n next, build uuid.UUID) error {
 	if n.latest.BuildNumber == 0 {
 		return nil
 	}
 	e := audit.Entry{
-		Action: auditActions[n.req.transition], Kind: audit.Workspace, ID: w.ID, BuildReason: string(n.req.reason),
+		Action: auditActions[n.req.transition], Kind: audit.Workspace, ID: w.ID, BuildReason: string(n.req.reason), Created: build,
 		Fields: map[string]any{"build_number": n.latest.BuildNumber + 1, "build_reason": n.req.reason},
 	}
 	if n.req.state != nil {

@@ -182,7 +182,7 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	if err := storeValues(ctx, q, n.latest.ID, n.values.found); err != nil {
 		return uuid.Nil, err
 	}
-	if err := s.recordRequest(ctx, q, w, n); err != nil {
+	if err := s.recordRequest(ctx, q, w, n, id); err != nil {
 		return uuid.Nil, err
 	}
 	if req.priority == priorityPerson && w.LatestBuildID != nil { // the creation of a workspace is its first use

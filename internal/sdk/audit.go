@@ -77,7 +77,7 @@ func (c *Client) ExportAuditLogs(ctx context.Context, w io.Writer, query LogQuer
 }
 
 func (c *Client) export(ctx context.Context, w io.Writer, path string) error {
-	resp, err := c.roundTrip(ctx, http.MethodGet, path, "", nil)
+	resp, err := c.roundTrip(ctx, request{method: http.MethodGet, path: path}, nil)
 	if err != nil {
 		return err
 	}

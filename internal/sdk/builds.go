@@ -173,13 +173,13 @@ type ResourceMetadata struct {
 }
 
 func (c *Client) CreateBuild(ctx context.Context, workspace uuid.UUID, req CreateBuildRequest) (WorkspaceBuild, error) {
-	return send[WorkspaceBuild](ctx, c, http.MethodPost, "workspaces/"+workspace.String()+"/builds", req)
+	return create[WorkspaceBuild](ctx, c, "workspaces/"+workspace.String()+"/builds", req)
 }
 
 // Restart stops a running workspace and starts it again once the stop has succeeded. The server checks the start first, and the request's
 // transition is start or empty. It returns the build that runs now: the stop, or the start of a stopped workspace.
 func (c *Client) Restart(ctx context.Context, workspace uuid.UUID, req CreateBuildRequest) (WorkspaceBuild, error) {
-	return send[WorkspaceBuild](ctx, c, http.MethodPost, "workspaces/"+workspace.String()+"/restart", req)
+	return create[WorkspaceBuild](ctx, c, "workspaces/"+workspace.String()+"/restart", req)
 }
 
 // Builds lists a workspace's builds, newest first.
@@ -224,7 +224,7 @@ func (c *Client) States(ctx context.Context, workspace uuid.UUID) ([]StoredState
 }
 
 func (c *Client) RestoreState(ctx context.Context, build uuid.UUID, req RestoreStateRequest) (WorkspaceBuild, error) {
-	return send[WorkspaceBuild](ctx, c, http.MethodPost, "workspacebuilds/"+build.String()+"/restore", req)
+	return create[WorkspaceBuild](ctx, c, "workspacebuilds/"+build.String()+"/restore", req)
 }
 
 func (c *Client) UpdateBuildState(ctx context.Context, id uuid.UUID, req UpdateStateRequest) error {

@@ -3,6 +3,7 @@ package sdk
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -53,6 +54,7 @@ type Client struct {
 	log     *slog.Logger
 	version atomic.Pointer[string]
 	waiting *waiting
+	keys    *atomic.Bool // the server has said that it recognizes keys of requests
 }
 
 // New returns a client of the server at base, an http or https URL. It does not connect yet. With an empty token, requests have no
@@ -69,7 +71,7 @@ func New(base *url.URL, token secret.Token, opts Options) *Client {
 	trimmed := *base
 	trimmed.Path = strings.TrimRight(trimmed.Path, "/")
 	trimmed.RawQuery, trimmed.Fragment = "", ""
-	c := &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport, CheckRedirect: stay}, log: opts.Logger}
+	c := &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport, CheckRedirect: stay}, log: opts.Logger, keys: new(atomic.Bool)}
 	if opts.Waiting != nil {
 		c.waiting = &waiting{tell: opts.Waiting}
 	}
@@ -95,7 +97,7 @@ func stay(r *http.Request, via []*http.Request) error {
 
 // WithToken returns a client of the same server with another session. Both share their connections.
 func (c *Client) WithToken(token secret.Token) *Client {
-	return &Client{base: c.base, token: token, header: c.header, tls: c.tls, http: c.http, log: c.log, waiting: c.waiting}
+	return &Client{base: c.base, token: token, header: c.header, tls: c.tls, http: c.http, log: c.log, waiting: c.waiting, keys: c.keys}
 }
 
 // AtOnce returns a client of the same server and session whose requests do not wait for the server's database: for what runs beside a session,
@@ -152,8 +154,25 @@ func send[T any](ctx context.Context, c *Client, method, path string, body any) 
 	return out, err
 }
 
+// create is send for a POST that creates something. The request has a key, by which the server recognizes that it is repeated.
+func create[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
+	var out T
+	err := c.call(ctx, request{method: http.MethodPost, path: path, contentType: jsonType, key: rand.Text()}, body, &out)
+	return out, err
+}
+
+const jsonType = "application/json"
+
+// request is one request below /api/v2.
+type request struct{ method, path, contentType, key string }
+
 // do sends one JSON request below /api/v2. A nil into ignores the answer's body.
 func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
+	return c.call(ctx, request{method: method, path: path, contentType: jsonType}, body, into)
+}
+
+// call is do for any request.
+func (c *Client) call(ctx context.Context, req request, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, DatabasePatience+callTimeout) // the transport bounds the wait for each answer
 	defer cancel()
 	var reader io.Reader
@@ -164,7 +183,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 		}
 		reader = bytes.NewReader(data)
 	}
-	resp, err := c.roundTrip(ctx, method, path, "application/json", reader)
+	resp, err := c.roundTrip(ctx, req, reader)
 	if err != nil {
 		return err
 	}
@@ -179,46 +198,53 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 			return c.unreachable(ctx, err)
 		}
 		return fault.New(fault.Internal, "the server at %s gave an answer that is not this API's", c.base).
-			WithDetail("%s %s: %v; is there a proxy or another program at this URL?", method, path, err)
+			WithDetail("%s %s: %v; is there a proxy or another program at this URL?", req.method, req.path, err)
 	}
 	return nil
 }
 
 // roundTrip sends a request and turns every answer of 400 and above into a fault. It repeats requests that may be repeated, see attempts. The
 // caller closes the body.
-func (c *Client) roundTrip(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
-	once := func() (*http.Response, error) { return c.once(ctx, method, path, contentType, body) }
+func (c *Client) roundTrip(ctx context.Context, req request, body io.Reader) (*http.Response, error) {
 	rewind := rewinder(body)
 	if rewind == nil {
-		return once()
+		return c.once(ctx, req, body)
 	}
-	harmless := method == http.MethodGet || method == http.MethodHead
-	return attempts{harmless: harmless, waiting: c.waiting, try: func() (*http.Response, error) {
+	// Without the server's word that it recognizes keys there is none: net/http, too, repeats a request that has one.
+	if !c.keys.Load() {
+		req.key = ""
+	}
+	all := attempts{keyed: req.key != "", harmless: req.method == http.MethodGet || req.method == http.MethodHead, waiting: c.waiting, try: func() (*http.Response, error) {
 		if err := rewind(); err != nil {
 			return nil, fmt.Errorf("read the request again: %w", err)
 		}
-		return once()
-	}}.run(ctx)
+		return c.once(ctx, req, body)
+	}}
+	return all.run(ctx)
 }
 
-func (c *Client) once(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
-	target := c.base.String() + "/api/v2/" + path
-	req, err := http.NewRequestWithContext(ctx, method, target, body)
+func (c *Client) once(ctx context.Context, r request, body io.Reader) (*http.Response, error) {
+	target := c.base.String() + "/api/v2/" + r.path
+	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "the server URL %q cannot be used", c.base.String()).WithDetail("%v", err)
 	}
 	req.Header = c.Header()
 	if body != nil {
-		req.Header.Set("Content-Type", contentType)
+		req.Header.Set("Content-Type", r.contentType)
+	}
+	if r.key != "" {
+		req.Header.Set(KeyHeader, r.key)
 	}
 	start := time.Now()
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
 	}
-	c.log.Debug("api call", "method", method, "path", path, "status", resp.StatusCode, "duration", time.Since(start))
+	c.log.Debug("api call", "method", r.method, "path", r.path, "status", resp.StatusCode, "duration", time.Since(start))
 	if v := resp.Header.Get(VersionHeader); v != "" {
 		c.version.Store(&v)
+		c.keys.Store(resp.Header.Get(KeysHeader) != "")
 	}
 	if resp.StatusCode >= 400 {
 		defer resp.Body.Close()
@@ -270,7 +296,7 @@ func Unreachable(ctx context.Context, server string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // without the method and the URL, which are in the message
 	}
-	f := &fault.Error{Code: fault.Unavailable, Cause: err}
+	f := &fault.Error{Code: fault.Unavailable, Cause: fmt.Errorf("%w: %w", errUnreachable, err)}
 	if elsewhere, ok := errors.AsType[redirected](err); ok {
 		f.Message = fmt.Sprintf("%s redirects to %s", server, elsewhere.to)
 		f.Detail = "that server would get your session or password; if you trust it, sign in with its URL"

@@ -22,7 +22,7 @@ const (
 func (c *Client) Upload(ctx context.Context, contentType string, r io.Reader) (uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	resp, err := c.roundTrip(ctx, http.MethodPost, "files", contentType, r)
+	resp, err := c.roundTrip(ctx, request{method: http.MethodPost, path: "files", contentType: contentType}, r)
 	if err != nil {
 		return uuid.Nil, err
 	}
@@ -47,7 +47,7 @@ func (c *Client) Download(ctx context.Context, id uuid.UUID, format string, w io
 func (c *Client) download(ctx context.Context, path string, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	resp, err := c.roundTrip(ctx, http.MethodGet, path, "", nil)
+	resp, err := c.roundTrip(ctx, request{method: http.MethodGet, path: path}, nil)
 	if err != nil {
 		return err
 	}

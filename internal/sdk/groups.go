@@ -143,7 +143,7 @@ func (c *Client) GroupMembers(ctx context.Context, id uuid.UUID, limit, offset i
 
 // CreateGroup creates a group in an organization.
 func (c *Client) CreateGroup(ctx context.Context, organization string, req CreateGroupRequest) (Group, error) {
-	return send[Group](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/groups", req)
+	return create[Group](ctx, c, "organizations/"+seg(organization)+"/groups", req)
 }
 
 // PatchGroup changes a group.

@@ -13,3 +13,12 @@ const (
 	// ProvisionerInstanceHeader distinguishes a restarted daemon from another one that was given the same name.
 	ProvisionerInstanceHeader = "Coder-Provisioner-Daemon-Instance"
 )
+
+// KeyHeader carries a random key of a request that creates something. A server that answers with KeysHeader recognizes by it that the same user
+// repeats the request, and creates nothing again. See docs/servers.md.
+const (
+	KeyHeader  = "Idempotency-Key"
+	KeysHeader = "X-Coder-Idempotency-Keys"
+	// MinKey and MaxKey bound a key, in bytes of visible ASCII.
+	MinKey, MaxKey = 16, 255
+)

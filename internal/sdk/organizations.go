@@ -141,7 +141,7 @@ func (c *Client) Organization(ctx context.Context, organization string) (Organiz
 
 // CreateOrganization creates an organization.
 func (c *Client) CreateOrganization(ctx context.Context, req CreateOrganizationRequest) (Organization, error) {
-	return send[Organization](ctx, c, http.MethodPost, "organizations", req)
+	return create[Organization](ctx, c, "organizations", req)
 }
 
 // UpdateOrganization changes an organization.

@@ -201,7 +201,7 @@ func (c *Client) ProvisionerKeys(ctx context.Context, organization string) ([]Pr
 
 // CreateProvisionerKey creates a key. The response is the only place that shows it.
 func (c *Client) CreateProvisionerKey(ctx context.Context, organization string, req CreateProvisionerKeyRequest) (CreateProvisionerKeyResponse, error) {
-	return send[CreateProvisionerKeyResponse](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/provisionerkeys", req)
+	return create[CreateProvisionerKeyResponse](ctx, c, "organizations/"+seg(organization)+"/provisionerkeys", req)
 }
 
 // DeleteProvisionerKey deletes the key and disconnects its provisioners.

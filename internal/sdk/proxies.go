@@ -98,7 +98,7 @@ func (c *Client) WorkspaceProxy(ctx context.Context, reference string) (Workspac
 
 // CreateWorkspaceProxy creates a region proxy. The response is the only place that shows its token.
 func (c *Client) CreateWorkspaceProxy(ctx context.Context, req CreateWorkspaceProxyRequest) (WorkspaceProxyResponse, error) {
-	return send[WorkspaceProxyResponse](ctx, c, http.MethodPost, "workspaceproxies", req)
+	return create[WorkspaceProxyResponse](ctx, c, "workspaceproxies", req)
 }
 
 // PatchWorkspaceProxy changes a region proxy.

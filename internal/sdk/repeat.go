@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/codermesh/codermesh/internal/backoff"
@@ -24,6 +25,9 @@ const (
 // errGateway is the cause of faults for answers of 502, 503 and 504 that a proxy gave in a server's place.
 var errGateway = errors.New("a proxy reached no server")
 
+// errUnreachable is a cause of faults for requests without an answer.
+var errUnreachable = errors.New("no answer")
+
 // waiting tells the user that requests wait for the database, once until one of them succeeds. A nil *waiting means that requests do not wait.
 type waiting struct {
 	tell func(reason string)
@@ -33,35 +37,45 @@ type waiting struct {
 // attempts is one request, and how often it may be made.
 type attempts struct {
 	harmless bool // the request changes nothing
+	keyed    bool // the server recognizes by a key that the request is repeated
 	waiting  *waiting
 	try      func() (*http.Response, error)
 }
 
-// patience returns how long the request is repeated after it failed with err.
-func (a attempts) patience(err error) time.Duration {
+// patience returns how long the request is repeated after it failed with err. cut says that an earlier attempt ended without an answer.
+func (a attempts) patience(err error, cut bool) time.Duration {
 	f := fault.As(err)
-	switch {
-	case f == nil:
+	if f == nil {
 		return 0
-	case f.Reason == fault.DatabaseUnreachable && a.waiting != nil && (a.harmless || f.Unchanged):
+	}
+	again := a.harmless || a.keyed
+	switch {
+	case f.Reason == fault.DatabaseUnreachable && a.waiting != nil && (again || f.Unchanged):
 		return DatabasePatience
-	case errors.Is(err, errGateway) && a.harmless:
+	case again && (errors.Is(err, errGateway) || cut && errors.Is(err, errUnreachable)):
 		return gatewayPatience
 	}
 	return 0
 }
 
-// run makes the request, and repeats it while that may help: while a proxy answers that it reached no server, or while the server says that
-// its database is not reachable. A request that changes something is repeated only if the server says that it did not. run returns
-// the last answer.
+// isCut reports whether a connection ended before the answer, so that the request may have been carried out.
+func isCut(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// run makes the request, and repeats it while that may help: while a proxy answers that it reached no server, after a connection was cut, or while
+// the server says that its database is not reachable. A request that changes something is repeated only if it has a key by which the server
+// recognizes it, or if the server says that it changed nothing. run returns the last answer.
 func (a attempts) run(ctx context.Context) (*http.Response, error) {
 	again := backoff.Backoff{Min: 200 * time.Millisecond, Max: 2 * time.Second}
+	cut := false
 	for begin := time.Now(); ; {
 		resp, err := a.try()
 		if err == nil && a.waiting != nil {
 			a.waiting.told.Store(false)
 		}
-		if err == nil || time.Since(begin) >= a.patience(err) {
+		cut = cut || isCut(err)
+		if err == nil || time.Since(begin) >= a.patience(err, cut) {
 			return resp, err
 		}
 		if f := fault.As(err); f.Reason == fault.DatabaseUnreachable && !a.waiting.told.Swap(true) {

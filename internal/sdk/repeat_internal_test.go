@@ -3,8 +3,11 @@ package sdk
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +24,11 @@ func TestRepeated(t *testing.T) {
 	words := ours(`{"message":"The database is not reachable."}`)
 	away := ours(`{"message":"The database is not reachable.","reason":"database_unreachable"}`)
 	unchanged := ours(`{"message":"The database is not reachable.","reason":"database_unreachable","unchanged":true}`)
-	const read, change = true, false
+	cut := Unreachable(t.Context(), "https://coder.example.com", io.EOF)
+	refused := Unreachable(t.Context(), "https://coder.example.com", syscall.ECONNREFUSED)
+	const read, change, create = 0, 1, 2
 	for name, c := range map[string]struct {
-		harmless bool
+		kind     int
 		answers  []error // the last one repeats
 		tries    int     // 0: until patience ends
 		patience time.Duration
@@ -44,13 +49,23 @@ func TestRepeated(t *testing.T) {
 		"for a change, too":                             {change, []error{unchanged}, 0, DatabasePatience, false, 1},
 		"another failure while it waits is the answer":  {read, []error{away, html(500)}, 2, 0, false, 1},
 		"a dead server and then the database, in words": {read, []error{html(502), away, nil}, 3, 0, true, 1},
+
+		"a creation passes over dead servers":             {create, []error{html(502), html(504), nil}, 3, 0, true, 0},
+		"a creation whose connection was cut":             {create, []error{cut, refused, html(503), nil}, 4, 0, true, 0},
+		"a read, too":                                     {read, []error{cut, refused, nil}, 3, 0, true, 0},
+		"a change, not":                                   {change, []error{cut, nil}, 1, 0, false, 0},
+		"a creation gives up":                             {create, []error{cut, refused}, 0, gatewayPatience, false, 0},
+		"nothing is there":                                {create, []error{refused, nil}, 1, 0, false, 0},
+		"a creation that may have been made is made once": {create, []error{away, unchanged, nil}, 3, 0, true, 1},
+		"a creation that was refused":                     {create, []error{ours(`{"message":"taken"}`), nil}, 1, 0, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tries, begin := 0, time.Now()
 				var told []string
 				_, err := attempts{
-					harmless: c.harmless,
+					harmless: c.kind == read,
+					keyed:    c.kind == create,
 					waiting:  &waiting{tell: func(reason string) { told = append(told, reason) }},
 					try: func() (*http.Response, error) {
 						tries++
@@ -71,7 +86,7 @@ func TestRepeated(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := attempts{harmless: read, try: func() (*http.Response, error) { return nil, html(502) }}.run(ctx)
+	_, err := attempts{harmless: true, try: func() (*http.Response, error) { return nil, html(502) }}.run(ctx)
 	if f := fault.As(err); f == nil || f.Code != fault.Unavailable || !strings.Contains(f.Detail, "a server behind it has probably just ended: try again") {
 		t.Errorf("got %v", err)
 	}
@@ -81,12 +96,13 @@ func TestRepeated(t *testing.T) {
 func TestToldOncePerOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		told, down := 0, true
+		told := 0
+		var down atomic.Bool
 		w := &waiting{tell: func(string) { told++ }}
 		away := &fault.Error{Code: fault.Unavailable, Message: "The database is not reachable.", Reason: fault.DatabaseUnreachable}
 		request := func() error {
 			_, err := attempts{harmless: true, waiting: w, try: func() (*http.Response, error) {
-				if down {
+				if down.Load() {
 					return nil, away
 				}
 				return nil, nil
@@ -94,14 +110,14 @@ func TestToldOncePerOutage(t *testing.T) {
 			return err
 		}
 		for want := 1; want <= 2; want++ {
-			down = true
+			down.Store(true)
 			ended := make(chan error, 3)
 			for range cap(ended) {
 				go func() { ended <- request() }()
 			}
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
-			down = false
+			down.Store(false)
 			for range cap(ended) {
 				if err := <-ended; err != nil {
 					t.Error(err)
@@ -111,7 +127,6 @@ func TestToldOncePerOutage(t *testing.T) {
 				t.Errorf("after outage %d the user was told %d times", want, told)
 			}
 		}
-		down = true
 		alone := attempts{harmless: true, try: func() (*http.Response, error) { return nil, away }}
 		begin := time.Now()
 		if _, err := alone.run(t.Context()); !errors.Is(err, away) || time.Since(begin) > 0 {

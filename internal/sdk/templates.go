@@ -155,7 +155,7 @@ type UploadResponse struct {
 }
 
 func (c *Client) CreateTemplate(ctx context.Context, organization string, req CreateTemplateRequest) (Template, error) {
-	return send[Template](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/templates", req)
+	return create[Template](ctx, c, "organizations/"+seg(organization)+"/templates", req)
 }
 
 // Templates lists the templates that the caller may see. q is a search, "" for all.

@@ -233,7 +233,7 @@ func (c *Client) Users(ctx context.Context, q UsersQuery) (UsersResponse, error)
 }
 
 func (c *Client) CreateUser(ctx context.Context, req CreateUserRequest) (User, error) {
-	return send[User](ctx, c, http.MethodPost, "users", req)
+	return create[User](ctx, c, "users", req)
 }
 
 func (c *Client) DeleteUser(ctx context.Context, user string) error {
@@ -281,7 +281,7 @@ func (c *Client) Tokens(ctx context.Context, user string, all, expired bool) ([]
 }
 
 func (c *Client) CreateToken(ctx context.Context, user string, req CreateTokenRequest) (CreateTokenResponse, error) {
-	return send[CreateTokenResponse](ctx, c, http.MethodPost, "users/"+seg(user)+"/keys/tokens", req)
+	return create[CreateTokenResponse](ctx, c, "users/"+seg(user)+"/keys/tokens", req)
 }
 
 // Scopes lists the scopes that a token can have.
@@ -295,7 +295,7 @@ func (c *Client) TokenConfig(ctx context.Context, user string) (TokenConfig, err
 
 // CreateAPIKey creates another session of the user, as long-lived as one from a sign-in.
 func (c *Client) CreateAPIKey(ctx context.Context, user string) (CreateTokenResponse, error) {
-	return send[CreateTokenResponse](ctx, c, http.MethodPost, "users/"+seg(user)+"/keys", nil)
+	return create[CreateTokenResponse](ctx, c, "users/"+seg(user)+"/keys", nil)
 }
 
 // APIKey returns a session or token by the public half of its token.

@@ -217,7 +217,7 @@ func (c *Client) TemplateExamples(ctx context.Context) ([]TemplateExample, error
 }
 
 func (c *Client) CreateTemplateVersion(ctx context.Context, organization string, req CreateTemplateVersionRequest) (TemplateVersion, error) {
-	return send[TemplateVersion](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/templateversions", req)
+	return create[TemplateVersion](ctx, c, "organizations/"+seg(organization)+"/templateversions", req)
 }
 
 func (c *Client) TemplateVersion(ctx context.Context, id uuid.UUID) (TemplateVersion, error) {
@@ -258,7 +258,7 @@ func (c *Client) TemplateVersionLogs(ctx context.Context, id uuid.UUID, after in
 }
 
 func (c *Client) CreateDryRun(ctx context.Context, version uuid.UUID, req CreateDryRunRequest) (ProvisionerJob, error) {
-	return send[ProvisionerJob](ctx, c, http.MethodPost, "templateversions/"+version.String()+"/dry-run", req)
+	return create[ProvisionerJob](ctx, c, "templateversions/"+version.String()+"/dry-run", req)
 }
 
 func (c *Client) DryRun(ctx context.Context, version, job uuid.UUID) (ProvisionerJob, error) {

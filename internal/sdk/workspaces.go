@@ -167,7 +167,7 @@ type WatchEvent struct {
 }
 
 func (c *Client) CreateWorkspace(ctx context.Context, user string, req CreateWorkspaceRequest) (Workspace, error) {
-	return send[Workspace](ctx, c, http.MethodPost, "users/"+seg(user)+"/workspaces", req)
+	return create[Workspace](ctx, c, "users/"+seg(user)+"/workspaces", req)
 }
 
 func (c *Client) Workspaces(ctx context.Context, q WorkspacesQuery) (WorkspacesResponse, error) {

@@ -84,6 +84,15 @@ type ConnectionLog struct {
 	Region           string
 }
 
+type CreationKey struct {
+	UserID      uuid.UUID
+	KeyHash     []byte
+	RequestID   uuid.UUID
+	RequestHash []byte
+	ObjectID    uuid.UUID
+	CreatedAt   time.Time
+}
+
 type ExternalAuthLink struct {
 	UserID      uuid.UUID
 	ProviderID  string

@@ -1,7 +1,10 @@
 import { afterEach, expect, it, vi } from "vitest";
-import { type ApiError, get } from "./client";
+import { type ApiError, create, get } from "./client";
 
-afterEach(() => vi.unstubAllGlobals());
+afterEach(() => {
+  vi.unstubAllGlobals();
+  vi.useRealTimers();
+});
 
 // failure is how a request fails on an answer of the server, or of what stands before it.
 async function failure(body: string, status: number): Promise<ApiError> {
@@ -22,4 +25,49 @@ it("says what to do about an answer without a message", async () => {
   const err = await failure("<html>", 500);
   expect([err.status, err.message]).toEqual([500, "The server returned status 500."]);
   expect(err.detail).toBe("Ask your admin to read the server's log.");
+});
+
+// creations creates something, and answers one request after the other; the last answer repeats. It returns the result
+// and the keys of the requests.
+async function creations(keys: boolean, ...answers: (() => Response)[]) {
+  vi.useFakeTimers();
+  const sent: (string | null)[] = [];
+  const known = new Headers({ "X-Coder-Build-Version": "v2", ...(keys && { "X-Coder-Idempotency-Keys": "true" }) });
+  vi.stubGlobal("fetch", (_: string, init: RequestInit) => {
+    if (init.method === "GET") return Promise.resolve(new Response("{}", { headers: known }));
+    sent.push(new Headers(init.headers).get("Idempotency-Key"));
+    return Promise.resolve().then(() => answers[Math.min(sent.length, answers.length) - 1]!());
+  });
+  await get("users/me");
+  const result = create<{ id: string }>("organizations", { name: "ops" }).catch((err: ApiError) => err);
+  await vi.runAllTimersAsync();
+  return { result: await result, sent };
+}
+
+const html = () => new Response("<html>", { status: 502 });
+const cut = () => {
+  throw new TypeError("network error");
+};
+const made = () => new Response('{"id":"1"}', { status: 201 });
+const taken = () => new Response('{"message":"This name is taken."}', { status: 409 });
+
+it("repeats a creation with its key until it has an answer", async () => {
+  const { result, sent } = await creations(true, html, cut, made);
+  expect(result).toEqual({ id: "1" });
+  expect(sent.length).toBe(3);
+  expect(new Set(sent).size).toBe(1);
+  expect(sent[0]).toMatch(/^[0-9a-f]{32}$/);
+  expect((await creations(true, made)).sent[0]).not.toBe(sent[0]);
+});
+
+it("gives up repeating a creation", async () => {
+  const { result, sent } = await creations(true, html);
+  expect(result).toMatchObject({ status: 502, lost: true });
+  expect(sent.length).toBeGreaterThan(4);
+});
+
+it("does not repeat a creation that was answered, or at a server that does not know keys", async () => {
+  expect((await creations(true, taken, made)).sent.length).toBe(1);
+  expect((await creations(false, html, made)).sent.length).toBe(1);
+  expect((await creations(false, cut, made)).sent.length).toBe(1);
 });

@@ -5,6 +5,7 @@ export class ApiError extends Error {
   readonly status: number; // 0: no answer
   readonly detail: string;
   readonly validations: { field: string; detail: string }[];
+  lost = false; // whether the server got the request is unknown
 
   constructor(status: number, message: string, detail = "", validations: { field: string; detail: string }[] = []) {
     super(message);
@@ -51,44 +52,60 @@ const transferTimeout = 15 * 60_000; // ms, one file
 interface Call {
   method?: string;
   body?: unknown;
+  key?: string; // by which the server recognizes that the request is repeated
   signal?: AbortSignal;
 }
 
-async function call(path: string, { method = "GET", body, signal }: Call = {}): Promise<Response> {
+let knowsKeys = false; // the server has said that it recognizes keys
+
+// lost is an error after which the server may have done what the request asked for.
+function lost(status: number, message: string, detail: string): ApiError {
+  const err = new ApiError(status, message, detail);
+  err.lost = true;
+  setLink({ server: "lost" });
+  return err;
+}
+
+async function call(path: string, { method = "GET", body, key, signal }: Call = {}): Promise<Response> {
   const raw = body instanceof Blob;
+  const headers: Record<string, string> = {};
+  if (body !== undefined) headers["Content-Type"] = raw ? body.type : "application/json";
+  if (key !== undefined) headers["Idempotency-Key"] = key;
   const deadline = AbortSignal.timeout(raw ? transferTimeout : timeout);
   let response: Response;
   try {
     response = await fetch(`/api/v2/${path}`, {
       method,
       signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
-      headers: body === undefined ? {} : { "Content-Type": raw ? body.type : "application/json" },
+      headers,
       body: body === undefined ? null : raw ? body : JSON.stringify(body),
       cache: "no-store",
     });
   } catch (err) {
     if (signal?.aborted) throw err;
-    setLink({ server: "lost" });
-    throw new ApiError(
+    throw lost(
       0,
       "Cannot reach the server.",
       "It may be restarting, or you are offline. This page reconnects.",
     );
   }
+  if (response.headers.has("X-Coder-Build-Version")) knowsKeys = response.headers.has("X-Coder-Idempotency-Keys");
   if (response.ok) return response;
   const answer = await response.json().catch(() => null);
-  if (response.status >= 502 && response.status <= 504 && !answer?.message) setLink({ server: "lost" }); // from a proxy
   if (response.status === 401 && path !== "users/login") {
     const message = String(answer?.message ?? "");
     setLink({ session: "ended", ...(message.startsWith(endedBecause) && { why: message }) });
   }
   if (answer?.message) throw new ApiError(response.status, answer.message, answer.detail, answer.validations);
-  throw new ApiError(
+  const proxy = response.status >= 502 && response.status <= 504; // a server gives a message
+  throw (proxy ? lost : failed)(
     response.status,
     `The server returned status ${response.status}.`,
     "Ask your admin to read the server's log.",
   );
 }
+
+const failed = (status: number, message: string, detail: string) => new ApiError(status, message, detail);
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await (await call(path, signal ? { signal } : {})).json()) as T;
@@ -105,6 +122,25 @@ export async function send<T = void>(
 ): Promise<T> {
   const text = await (await call(path, { method, body })).text();
   return (text === "" ? undefined : JSON.parse(text)) as T;
+}
+
+const patience = 10_000; // ms, as the command line has
+
+// create sends a POST that creates something. If its answer is lost it repeats the request, with a key by which the
+// server recognizes that, if it does.
+export async function create<T = void>(path: string, body?: unknown): Promise<T> {
+  const bytes = crypto.getRandomValues(new Uint8Array(16)); // pages without HTTPS have no randomUUID
+  const hex = Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+  const key = knowsKeys ? { key: hex } : {};
+  for (let begin = Date.now(), n = 0; ; n++) {
+    try {
+      return (await (await call(path, { method: "POST", body, ...key })).json()) as T;
+    } catch (err) {
+      const again = err instanceof ApiError && err.lost && key.key && Date.now() - begin < patience;
+      if (!again) throw err;
+    }
+    await new Promise((resolve) => setTimeout(resolve, Math.min(2_000, retryDelay(n))));
+  }
 }
 
 // socket opens a websocket of the API.
