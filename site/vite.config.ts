@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
+import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 import { productIcons } from "./icons.ts";
 
@@ -12,7 +13,7 @@ const first = [
     (name) => `src/components/${name}.tsx`,
   ),
   ...["actions.ts", "follow.ts"].map((name) => `src/api/${name}`),
-  ...["boxes", "plus", "refresh-cw", "trash-2"].map((name) => `node_modules/lucide-react/dist/esm/icons/${name}.mjs`),
+  ...["boxes", "plus", "refresh-cw", "trash-2", "users"].map((name) => `node_modules/lucide-react/dist/esm/icons/${name}.mjs`),
 ];
 for (const file of first) {
   if (!existsSync(new URL(file, import.meta.url)))
@@ -22,8 +23,21 @@ for (const file of first) {
 // Where `npm run dev` sends API calls: a server that was started by hand.
 const server = process.env["CODER_URL"] ?? "http://127.0.0.1:3000";
 
+// bareIcons removes from Lucide's drawings what only React's development build looks at: the keys of lists that never
+// change, 700 bytes of the first load.
+function bareIcons(): Plugin {
+  return {
+    name: "bare-icons",
+    apply: "build",
+    transform: {
+      filter: { id: /lucide-react\/dist\/esm\/icons\// },
+      handler: (code) => ({ code: code.replace(/, key: "\w+"/g, "").replace("__iconData.node;\n", ""), map: null }),
+    },
+  };
+}
+
 export default defineConfig({
-  plugins: [react(), tailwindcss(), productIcons()],
+  plugins: [react(), tailwindcss(), productIcons(), bareIcons()],
   resolve: { alias: { "~": fileURLToPath(new URL("src", import.meta.url)) } },
   build: {
     outDir: "build", // scripts/pack.mjs compresses it into dist

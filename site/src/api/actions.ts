@@ -1,7 +1,7 @@
 // What can be done to a workspace.
 import { type QueryClient, useMutation, useMutationState, useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { create, get, send } from "./client";
+import { get, post, send } from "./client";
 import { followBuild } from "./follow";
 import { putWorkspace } from "./queries";
 import type {
@@ -21,7 +21,7 @@ export const orders: Record<string, CreateBuildRequest> = {};
 // the stop then, unless the workspace is stopped.
 export function createBuild(workspace: string, request: CreateBuildRequest, route: "builds" | "restart" = "builds") {
   orders[workspace] = request;
-  return create<WorkspaceBuild>(`workspaces/${workspace}/${route}`, { ...request, reason: "dashboard" });
+  return post<WorkspaceBuild>(`workspaces/${workspace}/${route}`, { ...request, reason: "dashboard" });
 }
 
 // asked has builds refused that would replace what the workspace keeps, so that the user can be asked. Without it, the

@@ -52,14 +52,14 @@ const transferTimeout = 15 * 60_000; // ms, one file
 interface Call {
   method?: string;
   body?: unknown;
-  key?: string; // by which the server recognizes that the request is repeated
+  key?: string | undefined; // by which the server recognizes that the request is repeated
   signal?: AbortSignal;
 }
 
 let knowsKeys = false; // the server has said that it recognizes keys
 
-// lost is an error after which the server may have done what the request asked for.
-function lost(status: number, message: string, detail: string): ApiError {
+// unanswered is the error of a request that got no answer from the server, which may have done what it asked for.
+function unanswered(status: number, message: string, detail: string): ApiError {
   const err = new ApiError(status, message, detail);
   err.lost = true;
   setLink({ server: "lost" });
@@ -70,7 +70,7 @@ async function call(path: string, { method = "GET", body, key, signal }: Call = 
   const raw = body instanceof Blob;
   const headers: Record<string, string> = {};
   if (body !== undefined) headers["Content-Type"] = raw ? body.type : "application/json";
-  if (key !== undefined) headers["Idempotency-Key"] = key;
+  if (key) headers["Idempotency-Key"] = key;
   const deadline = AbortSignal.timeout(raw ? transferTimeout : timeout);
   let response: Response;
   try {
@@ -83,10 +83,10 @@ async function call(path: string, { method = "GET", body, key, signal }: Call = 
     });
   } catch (err) {
     if (signal?.aborted) throw err;
-    throw lost(
+    throw unanswered(
       0,
       "Cannot reach the server.",
-      "It may be restarting, or you are offline. This page reconnects.",
+      "It may be restarting, or you may be offline. This page reconnects automatically.",
     );
   }
   if (response.headers.has("X-Coder-Build-Version")) knowsKeys = response.headers.has("X-Coder-Idempotency-Keys");
@@ -97,15 +97,14 @@ async function call(path: string, { method = "GET", body, key, signal }: Call = 
     setLink({ session: "ended", ...(message.startsWith(endedBecause) && { why: message }) });
   }
   if (answer?.message) throw new ApiError(response.status, answer.message, answer.detail, answer.validations);
-  const proxy = response.status >= 502 && response.status <= 504; // a server gives a message
-  throw (proxy ? lost : failed)(
-    response.status,
-    `The server returned status ${response.status}.`,
-    "Ask your admin to read the server's log.",
-  );
+  const message = `The server returned status ${response.status}.`;
+  if (response.status >= 502 && response.status <= 504) {
+    // From a proxy: a server gives a reason.
+    throw unanswered(response.status, message, "A server behind the proxy may have just ended. Try again in a moment.");
+  }
+  const remedy = "Try again. If it happens again, ask your admin to check the server's log.";
+  throw new ApiError(response.status, message, remedy);
 }
-
-const failed = (status: number, message: string, detail: string) => new ApiError(status, message, detail);
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await (await call(path, signal ? { signal } : {})).json()) as T;
@@ -126,20 +125,19 @@ export async function send<T = void>(
 
 const patience = 10_000; // ms, as the command line has
 
-// create sends a POST that creates something. If its answer is lost it repeats the request, with a key by which the
+// post sends a POST that creates something. If its answer is lost it repeats the request, with a key by which the
 // server recognizes that, if it does.
-export async function create<T = void>(path: string, body?: unknown): Promise<T> {
-  const bytes = crypto.getRandomValues(new Uint8Array(16)); // pages without HTTPS have no randomUUID
-  const hex = Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
-  const key = knowsKeys ? { key: hex } : {};
-  for (let begin = Date.now(), n = 0; ; n++) {
+export async function post<T = void>(path: string, body?: unknown): Promise<T> {
+  // Pages without HTTPS have no randomUUID.
+  const key = knowsKeys ? crypto.getRandomValues(new Uint32Array(4)).join("-") : undefined;
+  const end = Date.now() + patience;
+  for (let n = 0; ; n++) {
     try {
-      return (await (await call(path, { method: "POST", body, ...key })).json()) as T;
+      return (await (await call(path, { method: "POST", body, key })).json()) as T;
     } catch (err) {
-      const again = err instanceof ApiError && err.lost && key.key && Date.now() - begin < patience;
-      if (!again) throw err;
+      if (!key || !(err as ApiError).lost || Date.now() > end) throw err;
     }
-    await new Promise((resolve) => setTimeout(resolve, Math.min(2_000, retryDelay(n))));
+    await new Promise((resolve) => setTimeout(resolve, Math.min(2000, retryDelay(n))));
   }
 }
 

@@ -1,5 +1,5 @@
 // What can be done to a template's versions.
-import { create, send } from "./client";
+import { post, send } from "./client";
 import { orgPath } from "./queries";
 import type {
   CreateTemplateVersionRequest,
@@ -13,7 +13,7 @@ type Version = Omit<CreateTemplateVersionRequest, "storage_method" | "provisione
 
 // createVersion imports a version in an organization: the default one without its name.
 export const createVersion = (version: Version, organization?: string) =>
-  create<TemplateVersion>(`${orgPath(organization)}/templateversions`, {
+  post<TemplateVersion>(`${orgPath(organization)}/templateversions`, {
     ...version,
     storage_method: "file",
     provisioner: "terraform",

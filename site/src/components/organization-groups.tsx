@@ -2,7 +2,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { Plus, UserPlus, X } from "lucide-react";
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
-import { create, get, segment, send } from "~/api/client";
+import { get, post, segment, send } from "~/api/client";
 import { gone, memberPageSize, orgPath, queries } from "~/api/queries";
 import type {
   CreateGroupRequest,
@@ -115,7 +115,7 @@ function NewGroup({ organization: o, onClose }: { organization: Organization; on
   const { values, field } = useFields({ name: "", display_name: "", avatar_url: "", quota_allowance: "0" });
   const create = useMutation({
     mutationFn: () =>
-      create<Group>(`${orgPath(o.name)}/groups`, {
+      post<Group>(`${orgPath(o.name)}/groups`, {
         ...values,
         quota_allowance: Number(values.quota_allowance),
       } satisfies CreateGroupRequest),

@@ -2,7 +2,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
-import { create, segment, send } from "~/api/client";
+import { post, segment, send } from "~/api/client";
 import { orgPath, queries } from "~/api/queries";
 import type { CreateProvisionerKeyRequest, CreateProvisionerKeyResponse, ProvisionerKey } from "~/api/types";
 import { sh } from "~/lib/shell";
@@ -80,7 +80,7 @@ function NewKey({ organization, onClose }: { organization: string | undefined; o
   const [tags, setTags] = useState("");
   const create = useMutation({
     mutationFn: () =>
-      create<CreateProvisionerKeyResponse>(`${orgPath(organization)}/provisionerkeys`, {
+      post<CreateProvisionerKeyResponse>(`${orgPath(organization)}/provisionerkeys`, {
         name,
         tags: parseTags(tags),
       } satisfies CreateProvisionerKeyRequest),

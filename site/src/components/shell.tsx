@@ -181,7 +181,7 @@ function usePalette() {
   const open = useCallback(() => {
     loadPalette().then(
       ({ default: Palette }) => setShown(() => Palette),
-      () => toast({ tone: "bad", text: "Reload the page." }),
+      () => toast({ tone: "bad", text: "The command palette could not be loaded. Try again, or reload the page." }),
     );
   }, []);
   const close = useCallback(() => setShown(null), []);

@@ -3,7 +3,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { reread } from "~/api/actions";
-import { create } from "~/api/client";
+import { post } from "~/api/client";
 import { followBuild } from "~/api/follow";
 import { queries } from "~/api/queries";
 import type { RestoreStateRequest, StoredState, Workspace, WorkspaceBuild } from "~/api/types";
@@ -81,7 +81,7 @@ function Restore({
   const client = useQueryClient();
   const [, navigate] = useLocation();
   const restore = async () => {
-    const build = await create<WorkspaceBuild>(`workspacebuilds/${s.build_id}/restore`, {
+    const build = await post<WorkspaceBuild>(`workspacebuilds/${s.build_id}/restore`, {
       reason: "dashboard",
     } satisfies RestoreStateRequest);
     followBuild(client, build);

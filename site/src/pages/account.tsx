@@ -1,7 +1,7 @@
 import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { Ban, KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
-import { create, send } from "~/api/client";
+import { post, send } from "~/api/client";
 import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
 import type {
@@ -313,7 +313,7 @@ function NewToken({ onClose }: { onClose: () => void }) {
   const days = Math.min(chosen, Math.max(longest, 1));
   const create = useMutation({
     mutationFn: () =>
-      create<CreateTokenResponse>("users/me/keys/tokens", {
+      post<CreateTokenResponse>("users/me/keys/tokens", {
         token_name: name,
         lifetime: Math.min(days * day, config.data?.max_token_lifetime ?? days * day),
         scopes: scopes.split(/[\s,]+/).filter(Boolean),

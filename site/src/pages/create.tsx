@@ -1,7 +1,7 @@
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { create } from "~/api/client";
+import { post } from "~/api/client";
 import { followBuild } from "~/api/follow";
 import { lists } from "~/api/lists";
 import { gone, putWorkspace, queries } from "~/api/queries";
@@ -82,7 +82,7 @@ export function NewWorkspace({ template }: { template: Template }) {
   useEffect(() => choose(presets.data?.find((p) => p.Default)), [presets.data]);
   const create = useMutation({
     mutationFn: () =>
-      create<Workspace>(`users/${owner}/workspaces`, {
+      post<Workspace>(`users/${owner}/workspaces`, {
         name,
         template_id: template.id,
         rich_parameter_values: form.values(),

@@ -1,7 +1,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { create, send } from "~/api/client";
+import { post, send } from "~/api/client";
 import { orgPath, queries } from "~/api/queries";
 import { activateVersion, createVersion, reimport } from "~/api/templates";
 import type { CreateTemplateRequest, Template, UploadResponse, VariableValue } from "~/api/types";
@@ -177,7 +177,7 @@ function Import({
         await activateVersion(template.id, id);
         return template;
       }
-      return create<Template>(`${orgPath(version.data!.organization_id)}/templates`, {
+      return post<Template>(`${orgPath(version.data!.organization_id)}/templates`, {
         name,
         template_version_id: id,
       } satisfies CreateTemplateRequest);

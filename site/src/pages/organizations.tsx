@@ -2,7 +2,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { Building2, Plus } from "lucide-react";
 import { lazy } from "react";
 import { Link, Redirect, useLocation } from "wouter";
-import { create } from "~/api/client";
+import { post } from "~/api/client";
 import { queries } from "~/api/queries";
 import { syncQueries } from "~/api/sync";
 import type { CreateOrganizationRequest, Organization } from "~/api/types";
@@ -92,7 +92,7 @@ function NewOrganization() {
   const [, navigate] = useLocation();
   const { values, field } = useFields({ name: "", display_name: "", description: "", icon: "" });
   const create = useMutation({
-    mutationFn: () => create<Organization>("organizations", values satisfies CreateOrganizationRequest),
+    mutationFn: () => post<Organization>("organizations", values satisfies CreateOrganizationRequest),
     onSuccess: (made) => navigate(paths.organization(made.name, "members")),
   });
   return (

@@ -3,7 +3,7 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
-import { create, segment, send } from "~/api/client";
+import { post, segment, send } from "~/api/client";
 import { measured, queries } from "~/api/queries";
 import type {
   CreateWorkspaceProxyRequest,
@@ -125,7 +125,7 @@ function NewProxy({ onClose }: { onClose: () => void }) {
   const [display, setDisplay] = useState("");
   const create = useMutation({
     mutationFn: () =>
-      create<WorkspaceProxyResponse>("workspaceproxies", {
+      post<WorkspaceProxyResponse>("workspaceproxies", {
         name,
         display_name: display,
         icon: "",

@@ -2,7 +2,7 @@ import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { Plus } from "lucide-react";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { create, send } from "~/api/client";
+import { post, send } from "~/api/client";
 import { lists, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
 import type {
@@ -240,7 +240,7 @@ function NewUser({ onClose }: { onClose: () => void }) {
   const types = loginTypes.filter((t) => (t.type !== "oidc" && t.type !== "github") || methods.data?.[t.type].enabled);
   const create = useMutation({
     mutationFn: () =>
-      create("users", {
+      post("users", {
         ...values,
         email: type === "service" ? "" : values.email,
         password: type === "password" ? values.password : "",
