@@ -39,9 +39,10 @@ type Options struct {
 	Header http.Header  // added to every request
 	TLS    *tls.Config  // nil: the system's roots, no client certificate
 	Logger *slog.Logger // nil: silent. One debug line per request.
-	// Waiting is called when requests begin to wait for the server's database, with the server's words for why, and again only after a request
-	// has succeeded. It must be safe for concurrent use. Nil: requests do not wait for it, but fail at once.
-	Waiting func(reason string)
+	// Waiting is called when requests begin to wait for the server's database, with the server's words for why, and when the server is slow to
+	// answer; again only after a request has succeeded. It must be safe for concurrent use. Nil: requests do not wait for the database, but
+	// fail at once.
+	Waiting func(Wait)
 }
 
 // Client calls one server's API. It is safe for concurrent use. Its errors are *fault.Error, or the context's error once that has ended.
@@ -214,12 +215,15 @@ func (c *Client) roundTrip(ctx context.Context, req request, body io.Reader) (*h
 	if !c.keys.Load() {
 		req.key = ""
 	}
-	all := attempts{keyed: req.key != "", harmless: req.method == http.MethodGet || req.method == http.MethodHead, waiting: c.waiting, try: func() (*http.Response, error) {
+	all := attempts{keyed: req.key != "", waiting: c.waiting}
+	all.harmless = req.method == http.MethodGet || req.method == http.MethodHead
+	all.upload = body != nil && req.contentType != jsonType
+	all.try = func() (*http.Response, error) {
 		if err := rewind(); err != nil {
 			return nil, fmt.Errorf("read the request again: %w", err)
 		}
 		return c.once(ctx, req, body)
-	}}
+	}
 	return all.run(ctx)
 }
 

@@ -153,12 +153,17 @@ func (g *Flags) ClientFor(ctx context.Context, server *url.URL, token secret.Tok
 	if err != nil {
 		return nil, err
 	}
-	return sdk.New(server, token, sdk.Options{Header: header, TLS: tlsConfig, Logger: g.Logger(), Waiting: g.waiting}), nil
+	streams := g.Streams()
+	return sdk.New(server, token, sdk.Options{
+		Header: header, TLS: tlsConfig, Logger: g.Logger(), Waiting: func(w sdk.Wait) { sayWait(streams, w) },
+	}), nil
 }
 
-// waiting tells the user that requests wait for the server's database.
-func (g *Flags) waiting(reason string) {
-	fmt.Fprintf(g.Streams().Err, "%s Waiting up to %s for it.\n", reason, sdk.DatabasePatience)
+// sayWait tells the user what requests wait for. That the server is merely slow is for a person at a terminal, not for a script's log.
+func sayWait(s *tty.Streams, w sdk.Wait) {
+	if !w.Slow || s.ErrTTY {
+		fmt.Fprintf(s.Err, "%s Waiting up to %.0fs for it.\n", w.Reason, w.Limit.Seconds())
+	}
 }
 
 // Follower returns a follower of the server's jobs.
