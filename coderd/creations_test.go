@@ -10,18 +10,23 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/internal/testwait"
 	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
 )
 
@@ -37,23 +42,35 @@ var unkeyed = map[string]string{
 	"POST /api/v2/organizations/{organization}/members/roles":  "the name is unique",
 }
 
-// TestCreatingRoutesRecognizeRepetitions holds that a route that creates something says how it answers a request that is repeated.
+// TestCreatingRoutesRecognizeRepetitions holds that a route that creates something says how it answers a request that is repeated, and that
+// docs/servers.md lists these routes.
 func TestCreatingRoutesRecognizeRepetitions(t *testing.T) {
 	t.Parallel()
 	s := coderdtest.New(t)
-	keyed := 0
+	keyed := map[string]string{} // the status of a repetition, by route
 	for _, route := range s.Mux.Routes() {
-		declared := route.Creation.Reads != "" || route.Creation.Secret != ""
-		creates := strings.HasPrefix(route.Pattern, "POST ") && route.Audit.Action == string(audit.Create)
-		if declared {
-			keyed++
+		switch {
+		case route.Creation.Reads != "":
+			keyed[route.Pattern] = "201"
+		case route.Creation.Secret != "":
+			keyed[route.Pattern] = "409"
 		}
+		creates := strings.HasPrefix(route.Pattern, "POST ") && route.Audit.Action == string(audit.Create)
+		_, declared := keyed[route.Pattern]
 		if _, exempt := unkeyed[route.Pattern]; creates && declared == exempt {
 			t.Errorf("%s: declares how repetitions are answered: %t; exempt: %t", route.Pattern, declared, exempt)
 		}
 	}
-	if keyed < 14 {
-		t.Errorf("only %d routes recognize repetitions", keyed)
+	page, err := os.ReadFile("../docs/servers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(POST [^`]+)` \\| (201|409) \\|").FindAllStringSubmatch(string(page), -1) {
+		listed[row[1]] = row[2]
+	}
+	if diff := cmp.Diff(keyed, listed); diff != "" {
+		t.Errorf("docs/servers.md (-routes +listed):\n%s", diff)
 	}
 }
 
@@ -73,11 +90,16 @@ func newCreations(t *testing.T) *creations {
 // post sends a request with a key, and returns the answer's status, id and text.
 func (c *creations) post(user, key, path string, body any) (status int, id, text string) {
 	c.T.Helper()
+	return c.postTo(c.URL, user, key, path, body)
+}
+
+func (c *creations) postTo(server *url.URL, user, key, path string, body any) (status int, id, text string) {
+	c.T.Helper()
 	data, err := json.Marshal(body)
 	if err != nil {
 		c.T.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(c.T.Context(), http.MethodPost, c.URL.String()+"/api/v2/"+path, bytes.NewReader(data))
+	r, err := http.NewRequestWithContext(c.T.Context(), http.MethodPost, server.String()+"/api/v2/"+path, bytes.NewReader(data))
 	if err != nil {
 		c.T.Fatal(err)
 	}
@@ -114,8 +136,11 @@ func newKey() string { return secret.Text(32) }
 func TestRepetitions(t *testing.T) {
 	t.Parallel()
 	c := newCreations(t)
-	ws := c.Workspace("ann", "built", c.template.ID)
-	c.Daemon().Next().Finish(coderdtest.Built("state"))
+	ws, _ := c.Running("ann", "built", c.template.ID)
+	again, _ := c.Running("ann", "again", c.template.ID)
+	restored := c.Workspace("ann", "restored", c.template.ID)
+	c.Daemon().Next().Finish(coderdtest.Built(`{"version":4,"serial":1,"lineage":"own","resources":[]}`))
+	version := c.Version(nil, &provisionerpb.ImportResult{})
 	org := "organizations/" + sdk.DefaultOrganization
 	for _, row := range []struct {
 		user, path, table string
@@ -124,6 +149,9 @@ func TestRepetitions(t *testing.T) {
 		{"ann", "users/me/workspaces", "workspaces", sdk.CreateWorkspaceRequest{Name: "one", TemplateID: c.template.ID}},
 		{"ann", org + "/members/me/workspaces", "workspaces", sdk.CreateWorkspaceRequest{Name: "two", TemplateID: c.template.ID}},
 		{"ann", "workspaces/" + ws.ID.String() + "/builds", "workspace_builds", sdk.CreateBuildRequest{Transition: sdk.TransitionStop}},
+		{"ann", "workspaces/" + again.ID.String() + "/restart", "workspace_builds", sdk.CreateBuildRequest{}},
+		{"olga", "workspacebuilds/" + restored.LatestBuild.ID.String() + "/restore", "workspace_builds", sdk.RestoreStateRequest{}},
+		{"tom", org + "/templates", "templates", sdk.CreateTemplateRequest{Name: "second", VersionID: version.ID}},
 		{"tom", org + "/templateversions", "template_versions", sdk.CreateTemplateVersionRequest{StorageMethod: sdk.StorageFile, FileID: c.File("tom"), Provisioner: sdk.ProvisionerTerraform}},
 		{"ann", "templateversions/" + c.template.ActiveVersionID.String() + "/dry-run", "provisioner_jobs", sdk.CreateDryRunRequest{WorkspaceName: "x"}},
 		{"olga", "users", "users", sdk.CreateUserRequest{Username: "zoe", Email: "zoe@example.com", Password: "correct horse battery", LoginType: sdk.LoginPassword}},
@@ -132,11 +160,12 @@ func TestRepetitions(t *testing.T) {
 	} {
 		t.Run(row.path, func(t *testing.T) {
 			c.Token(row.user) // exists before users are counted
-			key, before := newKey(), c.count(row.table)
+			key, before, recorded := newKey(), c.count(row.table), c.count("audit_logs")
 			status, id, text := c.post(row.user, key, row.path, row.body)
 			if status != http.StatusCreated || id == "" {
 				t.Fatalf("created with %d %s", status, text)
 			}
+			once := c.count("audit_logs")
 			for range 2 {
 				if again, same, text := c.post(row.user, key, row.path, row.body); again != http.StatusCreated || same != id {
 					t.Errorf("repeated: got %d %s, want what was created, %s", again, text, id)
@@ -144,6 +173,9 @@ func TestRepetitions(t *testing.T) {
 			}
 			if n := c.count(row.table) - before; n != 1 {
 				t.Errorf("%d rows of %s were added", n, row.table)
+			}
+			if n := c.count("audit_logs"); once == recorded || n != once {
+				t.Errorf("the audit log has %d rows more, and %d after the repetitions", once-recorded, n-recorded)
 			}
 		})
 	}
@@ -247,17 +279,21 @@ func TestKeysAtRest(t *testing.T) {
 	}
 }
 
-// TestSimultaneousRepetitions checks that a request that is repeated before the first one has ended waits for it, and creates nothing.
+// TestSimultaneousRepetitions checks that a request that is repeated before the first one has ended, at the same server or at another one, waits
+// for it, and creates nothing.
 func TestSimultaneousRepetitions(t *testing.T) {
 	t.Parallel()
 	c := newCreations(t)
+	other := coderdtest.New(t, func(o *coderd.Options) { o.DB, o.States = c.DB, c.States })
 	c.Token("ann")
+	recorded := c.count("audit_logs")
 	key := newKey()
 	ids := make([]string, 8)
 	var all sync.WaitGroup
 	for i := range ids {
 		all.Go(func() {
-			status, id, text := c.post("ann", key, "users/me/workspaces", sdk.CreateWorkspaceRequest{Name: "dev", TemplateID: c.template.ID})
+			server := []*url.URL{c.URL, other.URL}[i%2]
+			status, id, text := c.postTo(server, "ann", key, "users/me/workspaces", sdk.CreateWorkspaceRequest{Name: "dev", TemplateID: c.template.ID})
 			if ids[i] = id; status != http.StatusCreated {
 				t.Errorf("got %d %s", status, text)
 			}
@@ -272,6 +308,62 @@ func TestSimultaneousRepetitions(t *testing.T) {
 	}
 	if n := c.count("workspaces"); n != 1 {
 		t.Errorf("there are %d workspaces", n)
+	}
+	if n := c.count("audit_logs") - recorded; n != 1 {
+		t.Errorf("the audit log has %d rows more", n)
+	}
+}
+
+// TestRepetitionWaits checks, for creations that no unique name keeps apart, that a repetition at another server waits for the end of the first
+// request, and gets what it created, or creates it if the first one failed.
+func TestRepetitionWaits(t *testing.T) {
+	t.Parallel()
+	c := newCreations(t)
+	other := coderdtest.New(t, func(o *coderd.Options) { o.DB, o.States = c.DB, c.States })
+	path := "templateversions/" + c.template.ActiveVersionID.String() + "/dry-run"
+	for _, commits := range []bool{true, false} {
+		key, before := newKey(), c.count("provisioner_jobs")
+		c.Token("ann")
+		tx, err := c.DB.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `LOCK TABLE creation_keys IN SHARE MODE`); err != nil { // the first request stops where it notes its key
+			t.Fatal(err)
+		}
+		type answer struct {
+			status int
+			id     string
+		}
+		answers := make(chan answer, 2)
+		for _, server := range []*url.URL{c.URL, other.URL} {
+			go func() {
+				status, id, _ := c.postTo(server, "ann", key, path, sdk.CreateDryRunRequest{WorkspaceName: "x"})
+				answers <- answer{status, id}
+			}()
+		}
+		testwait.Until(t, "both requests are in their transactions", c.Counts(2, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`))
+		if !commits {
+			c.Exec(`SELECT pg_cancel_backend(min(pid)) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+			if a := <-answers; a.status != http.StatusServiceUnavailable {
+				t.Errorf("the request that was canceled: %+v", a)
+			}
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first := <-answers
+		if first.status != http.StatusCreated || first.id == "" {
+			t.Errorf("got %+v", first)
+		}
+		if commits {
+			if second := <-answers; second != first {
+				t.Errorf("got %+v and %+v", first, second)
+			}
+		}
+		if n := c.count("provisioner_jobs") - before; n != 1 {
+			t.Errorf("%d jobs were created", n)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"net/http"
 
 	"github.com/google/uuid"
 
@@ -19,7 +20,7 @@ const maxKeys = 1000
 // kind that the route declares.
 func useKey(ctx context.Context, q *dbsqlc.Queries, kind string, e Entry) error {
 	key, trail := httpapi.KeyOf(ctx), httpapi.TrailOf(ctx)
-	if key == nil || trail == nil || trail.Declared().Kind != kind {
+	if key == nil || trail == nil || trail.Declared().Kind != kind || e.Status >= http.StatusBadRequest {
 		return nil
 	}
 	created := e.Created

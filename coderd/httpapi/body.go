@@ -72,7 +72,11 @@ func (b *boundBody) Read(p []byte) (int, error) {
 
 // bodyOf returns the bounded body of a request, or nil if there is none.
 func bodyOf(r *http.Request) *boundBody {
-	b, _ := r.Body.(*boundBody)
+	body := r.Body
+	if s, ok := body.(*summed); ok {
+		body = s.ReadCloser
+	}
+	b, _ := body.(*boundBody)
 	return b
 }
 

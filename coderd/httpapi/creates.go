@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -16,9 +18,6 @@ import (
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
-
-// maxKeyedBody bounds the body of a repeated request, in bytes, which is read only to compare it with the first one.
-const maxKeyedBody = 64 << 20
 
 // Creation declares how a route that creates something answers a request that is repeated with its key.
 type Creation struct {
@@ -63,8 +62,14 @@ func KeyOf(ctx context.Context) *Key {
 	return key
 }
 
-// Sum is an HMAC of the request's method, path and body with the key. It reads what the handler has not read of the body.
-func (k *Key) Sum() ([sha256.Size]byte, error) { return k.body.sum() }
+// Sum is an HMAC of the request's method, path, query and body with the key, for a handler that has read the body. It does not read what is left of
+// it: a transaction must not wait for the client.
+func (k *Key) Sum() ([sha256.Size]byte, error) {
+	if !k.body.ended {
+		return [sha256.Size]byte{}, fault.New(fault.Invalid, "The request's body is not what this route reads.").WithDetail("Send no body, or no Idempotency-Key.")
+	}
+	return [sha256.Size]byte(k.body.hash.Sum(nil)), nil
+}
 
 // KeyUsed is the error of a creation whose key another request has used meanwhile.
 func KeyUsed() error {
@@ -74,40 +79,65 @@ func KeyUsed() error {
 // summed is a request's body that is hashed while it is read.
 type summed struct {
 	io.ReadCloser
-	hash hash.Hash
-	read int64
+	hash  hash.Hash
+	ended bool // it was read to its end
 }
 
 func (b *summed) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.hash.Write(p[:n])
-	b.read += int64(n)
+	b.ended = b.ended || errors.Is(err, io.EOF)
 	return n, err
 }
 
-func (b *summed) sum() (sum [sha256.Size]byte, err error) {
-	if _, err := io.Copy(io.Discard, io.LimitReader(b, maxKeyedBody-b.read)); err != nil {
-		return sum, bodyFault(err)
+// readAhead reads a body of a usual size before the handler does, so that it is complete also if the handler does not read it.
+func (b *summed) readAhead(w http.ResponseWriter, r *http.Request) error {
+	if r.ContentLength < 0 || r.ContentLength > maxBody {
+		return nil
 	}
-	b.hash.Sum(sum[:0])
-	return sum, nil
+	data, err := io.ReadAll(http.MaxBytesReader(w, b, maxBody))
+	if err != nil {
+		return bodyFault(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	return nil
 }
 
-// newKey returns the key of a request. It is nil if the request has none.
-func newKey(r *http.Request) (*Key, error) {
-	values := r.Header.Values(sdk.KeyHeader)
-	if len(values) == 0 {
-		return nil, nil
+// drain reads what is left of the body.
+func (b *summed) drain(r *http.Request) error {
+	AllowUpload(r)
+	if _, err := io.Copy(io.Discard, b); err != nil {
+		return bodyFault(err)
 	}
-	text := values[0]
-	visible := strings.IndexFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) < 0
-	if len(values) > 1 || len(text) < sdk.MinKey || len(text) > sdk.MaxKey || !visible {
-		return nil, fault.New(fault.Invalid, "The Idempotency-Key cannot be used.").
-			WithDetail("There must be one, of %d to %d visible ASCII characters.", sdk.MinKey, sdk.MaxKey)
+	return nil
+}
+
+// parseKey returns the key that the values of the header contain, or "" if there are none.
+func parseKey(values []string) (string, error) {
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := values[0]
+	visible := strings.IndexFunc(key, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
+	if len(values) > 1 || len(key) < sdk.MinKey || len(key) > sdk.MaxKey || !visible {
+		return "", fault.New(fault.Invalid, "The Idempotency-Key cannot be used.").
+			WithDetail("Send one key of %d to %d visible ASCII characters, such as a UUID.", sdk.MinKey, sdk.MaxKey)
+	}
+	return key, nil
+}
+
+// newKey returns the key of a request, which hashes the request's body from now on. It is nil if the request has none.
+func newKey(r *http.Request) (*Key, error) {
+	text, err := parseKey(r.Header.Values(sdk.KeyHeader))
+	if err != nil || text == "" {
+		return nil, err
 	}
 	// A body may contain a password, so its hash must not help to guess it: only the client knows the key.
 	body := &summed{ReadCloser: r.Body, hash: hmac.New(sha256.New, []byte(text))}
-	fmt.Fprintf(body.hash, "%s %s\n", r.Method, r.URL.EscapedPath())
+	if r.Body == nil {
+		body.ReadCloser = http.NoBody
+	}
+	fmt.Fprintf(body.hash, "%s %s?%s\n", r.Method, r.URL.EscapedPath(), r.URL.RawQuery)
 	return &Key{Hash: sha256.Sum256([]byte(text)), Request: uuid.New(), body: body}, nil
 }
 
@@ -126,38 +156,44 @@ func (m *Mux) create(w http.ResponseWriter, r *http.Request, route Route, h Hand
 	}
 	r = r.WithContext(context.WithValue(r.Context(), keyKey{}, key))
 	r.Body = key.body
-	if done, err := m.repeat(res, r, route, key); done {
+	if err := key.body.readAhead(w, r); err != nil {
 		return err
+	}
+	used, err := m.keys(r.Context(), ActorFrom(r.Context()).UserID, key.Hash)
+	if err != nil {
+		return err
+	}
+	if used != nil {
+		return m.repeat(res, r, route, key, used)
 	}
 	failed := h(w, r)
 	if failed == nil || res.started() {
 		return failed
 	}
 	// The same request may have succeeded meanwhile; or this one did, and the answer to its commit was lost.
-	if done, err := m.repeat(res, r, route, key); done && err == nil {
-		return nil
+	if used, err = m.keys(r.Context(), ActorFrom(r.Context()).UserID, key.Hash); err != nil || used == nil {
+		return failed
 	}
-	return failed
+	return m.repeat(res, r, route, key, used)
 }
 
-// repeat answers a request whose key was used. done is false if it was not.
-func (m *Mux) repeat(w *response, r *http.Request, route Route, key *Key) (done bool, err error) {
-	used, err := m.keys(r.Context(), ActorFrom(r.Context()).UserID, key.Hash)
-	if err != nil || used == nil {
-		return err != nil, err
+// repeat answers a request whose key was used.
+func (m *Mux) repeat(w *response, r *http.Request, route Route, key *Key, used *Used) error {
+	w.begins = nil // it changes nothing, so it leaves nothing in the audit log
+	if err := key.body.drain(r); err != nil {
+		return err
 	}
 	sum, err := key.Sum()
 	if err != nil {
-		return true, err
+		return err
 	}
-	w.begins = nil // it changes nothing, so it leaves nothing in the audit log
 	switch {
 	case sum != used.Request:
-		return true, Write(w, http.StatusUnprocessableEntity, sdk.Response{
+		return Write(w, http.StatusUnprocessableEntity, sdk.Response{
 			Message: "This Idempotency-Key belongs to another request.", Detail: "Send each request with a key of its own, and repeat it unchanged.",
 		})
 	case route.Creation.Secret != "":
-		return true, fault.New(fault.Conflict, "%s was created by this request before, and is shown only once.", route.Creation.Secret).
+		return fault.New(fault.Conflict, "%s was created by this request before, and is shown only once.", route.Creation.Secret).
 			WithDetail("If you did not get it, delete it and create another.")
 	}
 	path := strings.ReplaceAll(route.Creation.Reads, "{created}", used.Created.String())
@@ -165,9 +201,10 @@ func (m *Mux) repeat(w *response, r *http.Request, route Route, key *Key) (done 
 		path = strings.ReplaceAll(path, "{"+name+"}", r.PathValue(name))
 	}
 	read := r.Clone(context.WithValue(r.Context(), keyKey{}, (*Key)(nil)))
-	read.Method, read.URL, read.Body, read.ContentLength = http.MethodGet, &url.URL{Path: "/api/v2/" + path}, http.NoBody, 0
+	read.Method, read.Body, read.ContentLength = http.MethodGet, http.NoBody, 0
+	read.URL = &url.URL{Path: "/api/v2/" + path, RawQuery: r.URL.RawQuery} // the query may contain the session
 	w.created = true
 	w.Header().Set("Idempotency-Replayed", "true")
 	m.mux.ServeHTTP(w, read)
-	return true, nil
+	return nil
 }

@@ -55,8 +55,10 @@ func (q *Queries) GetCreationKey(ctx context.Context, arg GetCreationKeyParams) 
 }
 
 const trimCreationKeys = `-- name: TrimCreationKeys :exec
-DELETE FROM creation_keys WHERE user_id = $1 AND created_at <= (
-	SELECT o.created_at FROM creation_keys o WHERE o.user_id = $1 ORDER BY o.created_at DESC OFFSET $2::int LIMIT 1
+DELETE FROM creation_keys WHERE (user_id, key_hash) IN (
+	SELECT o.user_id, o.key_hash FROM creation_keys o WHERE o.user_id = $1 AND o.created_at <= (
+		SELECT n.created_at FROM creation_keys n WHERE n.user_id = $1 ORDER BY n.created_at DESC OFFSET $2::int LIMIT 1
+	) FOR UPDATE SKIP LOCKED
 )
 `
 
@@ -65,7 +67,7 @@ type TrimCreationKeysParams struct {
 	Kept   int32
 }
 
-// Removes all but a user's newest keys.
+// Removes all but a user's newest keys, without those that another transaction is removing: two creations must not wait for each other here.
 func (q *Queries) TrimCreationKeys(ctx context.Context, arg TrimCreationKeysParams) error {
 	_, err := q.db.Exec(ctx, trimCreationKeys, arg.UserID, arg.Kept)
 	return err

@@ -13,9 +13,11 @@ ON CONFLICT (user_id, key_hash) DO UPDATE SET
 WHERE creation_keys.request_id = excluded.request_id OR creation_keys.created_at <= now() - interval '24 hours';
 
 -- name: TrimCreationKeys :exec
--- Removes all but a user's newest keys.
-DELETE FROM creation_keys WHERE user_id = sqlc.arg(user_id) AND created_at <= (
-	SELECT o.created_at FROM creation_keys o WHERE o.user_id = sqlc.arg(user_id) ORDER BY o.created_at DESC OFFSET sqlc.arg(kept)::int LIMIT 1
+-- Removes all but a user's newest keys, without those that another transaction is removing: two creations must not wait for each other here.
+DELETE FROM creation_keys WHERE (user_id, key_hash) IN (
+	SELECT o.user_id, o.key_hash FROM creation_keys o WHERE o.user_id = sqlc.arg(user_id) AND o.created_at <= (
+		SELECT n.created_at FROM creation_keys n WHERE n.user_id = sqlc.arg(user_id) ORDER BY n.created_at DESC OFFSET sqlc.arg(kept)::int LIMIT 1
+	) FOR UPDATE SKIP LOCKED
 );
 
 -- name: DeleteOldCreationKeys :execrows

@@ -90,7 +90,11 @@ func (w Follower) watchJob(ctx context.Context, j Job, p *tty.Progress) (sdk.Pro
 			if time.Since(lost) > awayLimit {
 				return job, err
 			}
-			p.Note("the server is unreachable; " + j.What + " continues, waiting for the server")
+			away := "the server"
+			if fault.As(err).Reason == fault.DatabaseUnreachable {
+				away = "the server's database"
+			}
+			p.Note(away + " is unreachable; " + j.What + " continues, waiting for " + away)
 		}
 		if err := retry.Wait(ctx); err != nil {
 			return job, err
