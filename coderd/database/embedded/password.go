@@ -15,7 +15,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 
@@ -29,7 +28,11 @@ import (
 // account that PostgreSQL runs as. PostgreSQL stores only a verifier.
 const passwordFile = "password"
 
-var passwordForm = regexp.MustCompile(`^[A-Za-z0-9]{20,200}$`)
+// A file with anything but one line of minPassword to maxPassword of these characters is not ours.
+const (
+	passwordAlphabet         = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	minPassword, maxPassword = 20, 200
+)
 
 // readPassword returns the password of the PostgreSQL below dir, the folder "postgres", or "" if there is none.
 func readPassword(dir string) (string, error) {
@@ -43,7 +46,7 @@ func readPassword(dir string) (string, error) {
 			WithDetail("Run the command as the server's user.")
 	}
 	password := strings.TrimSpace(string(text))
-	if !passwordForm.MatchString(password) {
+	if len(password) < minPassword || len(password) > maxPassword || strings.Trim(password, passwordAlphabet) != "" {
 		return "", fault.New(fault.Unavailable, "The file %s contains no password.", name).
 			WithDetail("Remove it: the next start of the server sets a new one.")
 	}
