@@ -49,7 +49,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan clean
+.PHONY: cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -106,6 +106,11 @@ site/dist/index.html.br: site/node_modules/.package-lock.json $(SITE)
 
 # pack PROGRAM ARCH FOLDER: make a deb, an rpm and an apk package. The commit's time is the only one in them.
 define pack
+manual() { # PROGRAM...: writes the manual pages that packages have
+	rm -rf build/man
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) "$$@" docs gen-man build/man
+	gzip -9n build/man/*.1
+}
 pack() {
 	mkdir -p "$$3"
 	for kind in deb rpm apk; do
@@ -118,6 +123,7 @@ endef
 packages: build ## make deb, rpm and apk packages of build/coder in build/packages
 	$(pack)
 	rm -rf build/packages
+	manual build/coder
 	pack build/coder $$($(GO) env GOARCH) build/packages
 
 image-context: build # what packaging/Dockerfile copies
@@ -148,13 +154,15 @@ test-rules: ## check the alert rules and the Grafana dashboard with Prometheus' 
 
 # Two commands: a shell with -e goes on after a failure on the left of "&&".
 define PACKAGE_TESTS
+$(pack)
+manual build/coder
 $(GO) test -C tools/release ./...
 $(GO) test -count=1 -tags packages -timeout 15m ./packaging
 endef
 
 # test-packages and test-image for the program that is there.
 test-installs:
-	$(PACKAGE_TESTS)
+	@$(PACKAGE_TESTS)
 	if [ "$$(id -u)" = 0 ]; then scripts/test-image; else echo "the images are not tested: that requires root"; fi
 
 release: export GOTOOLCHAIN := $(RELEASE_GO)
@@ -168,6 +176,8 @@ release: ## make a release for all platforms in build/release: archives, package
 	$(pack)
 	rm -rf build/release build/full
 	mkdir -p build/release build/full
+	export CGO_ENABLED=0
+	manual $(GO) run -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' ./cmd/coder
 	for target in $(FULL); do
 		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/full/coder-$$target ./cmd/coder
 		pack build/full/coder-$$target $${target#*-} build/release
@@ -227,6 +237,12 @@ test-browser:
 test-site: build ## run the dashboard's unit tests and the browser suite against build/coder
 	@scripts/test-prerequisites
 	$(SITE_TESTS)
+
+docs: site/node_modules/.package-lock.json ## build the documentation as static pages in build/docs
+	@cd site
+	npm exec -- vite build --config vite.docs.ts --mode browser --logLevel warn
+	npm exec -- vite build --config vite.docs.ts --logLevel warn
+	node build/docs/main.js ../docs ../build/docs
 
 screenshots: build ## update docs/screenshots with the browser suite
 	cd site && SCREENSHOTS=1 npm run e2e

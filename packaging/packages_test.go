@@ -83,7 +83,7 @@ func TestContents(t *testing.T) {
 	t.Parallel()
 	program := []string{
 		"-rwxr-xr-x root/root /usr/bin/coder", "-rw-r--r-- root/root /usr/share/doc/codermesh/NOTICES.txt",
-		"-rw-r--r-- root/root /usr/share/doc/codermesh/copyright",
+		"-rw-r--r-- root/root /usr/share/doc/codermesh/copyright", "-rw-r--r-- root/root /usr/share/man/man1/coder.1.gz",
 	}
 	all := append([]string{
 		"drwxr-xr-x root/root /etc/codermesh",
@@ -101,7 +101,11 @@ func TestContents(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "package")
 			pack(t, kind, "LICENSE", "2.31.10001", path)
-			got := c.list(t, path)
+			files := c.list(t, path)
+			got := slices.DeleteFunc(slices.Clone(files), func(f string) bool { return strings.Contains(f, "/man1/coder-") })
+			if len(files) < len(got)+50 {
+				t.Errorf("%d manual pages of commands", len(files)-len(got))
+			}
 			slices.Sort(got)
 			slices.Sort(c.want)
 			if diff := cmp.Diff(c.want, got); diff != "" {

@@ -24,9 +24,10 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-// asset is one file in its encodings.
+// asset is one file in its encodings, or as it is.
 type asset struct {
 	brotli, gzip []byte
+	plain        []byte // of a file that is compressed already; then the others are nil
 	etag         string
 	contentType  string
 }
@@ -45,22 +46,25 @@ func New() (*Handler, error) {
 	return NewFrom(files)
 }
 
-// NewFrom is like New for other files: each must exist with the suffixes .br and .gz.
+// NewFrom is like New for other files. Each must exist with the suffixes .br and .gz, or without one if it is compressed already.
 func NewFrom(files fs.FS) (*Handler, error) {
 	h := &Handler{assets: map[string]asset{}}
 	err := fs.WalkDir(files, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(file) == ".br" || strings.HasPrefix(entry.Name(), ".") {
+			return err
+		}
+		content, err := fs.ReadFile(files, file)
+		if err != nil {
+			return err
+		}
 		name, packed := strings.CutSuffix(file, ".gz")
-		if err != nil || entry.IsDir() || !packed {
+		a := asset{contentType: contentType(name), gzip: content}
+		if !packed {
+			a.gzip, a.plain = nil, content
+		} else if a.brotli, err = fs.ReadFile(files, name+".br"); err != nil {
 			return err
 		}
-		a := asset{contentType: contentType(name)}
-		if a.gzip, err = fs.ReadFile(files, file); err != nil {
-			return err
-		}
-		if a.brotli, err = fs.ReadFile(files, name+".br"); err != nil {
-			return err
-		}
-		sum := sha256.Sum256(a.gzip)
+		sum := sha256.Sum256(content)
 		a.etag = `"` + hex.EncodeToString(sum[:12]) + `"`
 		h.assets[name] = a
 		return nil
@@ -87,6 +91,8 @@ func contentType(name string) string {
 		return "text/html; charset=utf-8"
 	case ".svg":
 		return "image/svg+xml"
+	case ".webp":
+		return "image/webp"
 	}
 	if known := mime.TypeByExtension(path.Ext(name)); known != "" {
 		return known
@@ -153,6 +159,8 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, a as
 	header.Add("Vary", "Accept-Encoding")
 	body, encoding := a.gzip, "gzip"
 	switch accepted := r.Header.Get("Accept-Encoding"); {
+	case a.plain != nil:
+		body, encoding = a.plain, ""
 	case accepts(accepted, "br"):
 		body, encoding = a.brotli, "br"
 	case !accepts(accepted, "gzip"):

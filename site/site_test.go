@@ -37,6 +37,7 @@ func handler(t *testing.T) *site.Handler {
 		"theme.js.br":         {Data: []byte("theme in brotli")},
 		"assets/a-123.css.gz": packed(t, "css"),
 		"assets/a-123.css.br": {Data: []byte("css in brotli")},
+		"assets/p-123.webp":   {Data: []byte("a picture")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +68,7 @@ func TestServes(t *testing.T) {
 		{"brotli refused", "/", "br;q=0, identity", "the page", "text/html; charset=utf-8", "no-cache", "", 200},
 		{"file", "/theme.js", "br", "theme in brotli", "text/javascript; charset=utf-8", "no-cache", "br", 200},
 		{"named by content", "/assets/a-123.css", "br", "css in brotli", "text/css; charset=utf-8", "public, max-age=31536000, immutable", "br", 200},
+		{"picture", "/assets/p-123.webp", "gzip, br", "a picture", "image/webp", "public, max-age=31536000, immutable", "", 200},
 		{"of an older build", "/assets/b-1.js", "br", "404 page not found\n", "text/plain; charset=utf-8", "", "", 404},
 		{"no such picture", "/icon/none.svg", "br", "404 page not found\n", "text/plain; charset=utf-8", "", "", 404},
 		{"outside", "/assets/../../site.go", "br", "page in brotli", "text/html; charset=utf-8", "no-cache", "br", 404},

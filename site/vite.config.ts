@@ -13,7 +13,9 @@ const first = [
     (name) => `src/components/${name}.tsx`,
   ),
   ...["actions.ts", "follow.ts"].map((name) => `src/api/${name}`),
-  ...["boxes", "plus", "refresh-cw", "trash-2", "users"].map((name) => `node_modules/lucide-react/dist/esm/icons/${name}.mjs`),
+  ...["boxes", "plus", "refresh-cw", "trash-2", "users"].map(
+    (name) => `node_modules/lucide-react/dist/esm/icons/${name}.mjs`,
+  ),
 ];
 for (const file of first) {
   if (!existsSync(new URL(file, import.meta.url)))

@@ -46,7 +46,7 @@ var (
 func readManual(t *testing.T) manual {
 	t.Helper()
 	m := manual{
-		root: cli.New(append(provisionerCmds(), serverCmd(), templatesCmd(), wsproxy.Command())...), flags: map[string]struct{}{}, variables: map[string]struct{}{},
+		root: cli.New(append(provisionerCmds(), serverCmd(), templatesCmd(), docsCmd(), wsproxy.Command())...), flags: map[string]struct{}{}, variables: map[string]struct{}{},
 	}
 	commands(func(cmd *cobra.Command) {
 		cmd.InheritedFlags()

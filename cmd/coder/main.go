@@ -24,5 +24,5 @@ func main() {
 	}
 	reset := resetPasswordCmd() // also below server; scripts know it by this name
 	reset.Hidden = true
-	os.Exit(cli.Main(append(provisionerCmds(), serverCmd(), reset, templatesCmd(), wsproxy.Command())...))
+	os.Exit(cli.Main(append(provisionerCmds(), serverCmd(), reset, templatesCmd(), docsCmd(), wsproxy.Command())...))
 }

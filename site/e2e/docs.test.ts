@@ -34,9 +34,42 @@ it("serves the documentation, with links that work", async () => {
   await page.getByText("The documentation has no page no-such-page.").waitFor();
 });
 
+it("searches the documentation, shows its pictures and leads from page to page", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/docs/install");
+  const box = page.getByRole("searchbox", { name: "Search the documentation" });
+  await box.fill("quiet hours");
+  await page.waitForURL("**/docs?q=quiet+hours");
+  const results = page.getByRole("list", { name: "Results" });
+  await results
+    .getByRole("link", { name: /Quiet hours$/ })
+    .first()
+    .waitFor();
+  await axe(page, "results of a search");
+  await box.fill("quiet no-page-has-this-word");
+  await page.getByText("No results").waitFor();
+  await box.fill("quiet hours");
+  await results.getByRole("link", { name: "Schedules, lifetimes and dormancy: Quiet hours" }).click();
+  await page.waitForURL("**/docs/schedules#quiet-hours");
+  const image = page.getByRole("img", { name: "Quiet hours on the account page" });
+  await image.scrollIntoViewIfNeeded();
+  await expect.poll(() => image.evaluate((e) => (e as HTMLImageElement).naturalWidth)).toBeGreaterThan(100);
+  await axe(page, "a page with pictures");
+  const around = page.getByRole("navigation", { name: "Previous and next page" });
+  await around.getByRole("link").last().click();
+  await page.waitForURL("**/docs/prebuilds");
+  await around.getByRole("link").first().click();
+  await page.waitForURL("**/docs/schedules");
+  // Headings are in the palette.
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("quiet hours");
+  await page.getByRole("option", { name: /^Quiet hours/ }).click();
+  await page.waitForURL("**/docs/schedules#quiet-hours");
+});
+
 it("shows the documentation at 390 px, and in dark mode", async () => {
   const { page } = await open(place, token, { width: 390, dark: true });
-  for (const name of ["", "/operating", "/docs-are-missing", "/routes", "/decisions"]) {
+  for (const name of ["", "?q=database", "/operating", "/docs-are-missing", "/routes", "/decisions"]) {
     await page.goto(`/docs${name}`);
     await page.getByRole("heading", { level: 1 }).or(page.getByText("Page not found")).first().waitFor();
     await fits(page, `/docs${name}`);

@@ -1,5 +1,5 @@
 // Compresses what Vite has built into dist, which the server embeds: every file as brotli and gzip, so that serving one
-// is a copy. Pictures and fonts that are compressed already would be stored as they are; there are none.
+// is a copy. Pictures are compressed already, and stored as they are.
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
@@ -20,6 +20,10 @@ for (const entry of readdirSync(from, { recursive: true, withFileTypes: true }))
   const content = readFileSync(path);
   const target = join(to, name);
   mkdirSync(dirname(target), { recursive: true });
+  if (name.endsWith(".webp")) {
+    writeFileSync(target, content);
+    continue;
+  }
   const quality = {
     params: { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_SIZE_HINT]: content.length },
   };

@@ -3,19 +3,26 @@
 import { lexer, type Token, type Tokens } from "marked";
 import { createContext, Fragment, type ReactNode, useContext } from "react";
 import { Link } from "wouter";
-import { slug } from "~/lib/docs";
+import { slug } from "~/lib/slug";
 
-// Resolve returns the dashboard's page that a link leads to, if there is one.
+// Resolve returns the dashboard's page that a link leads to, or the address of a picture, if there is one.
 type Resolve = (href: string) => string | undefined;
 
-// Of a page of the documentation: how its links are resolved. Its headings have anchors. Null for other texts.
-const Links = createContext<Resolve | null>(null);
+// Of a page of the documentation: how its links and pictures are resolved. Its headings have anchors. Null for other
+// texts.
+const Links = createContext<{ resolve: Resolve; picture: Resolve } | null>(null);
 
-export default function Markdown({ text, resolve }: { text: string; resolve?: Resolve }) {
+interface MarkdownProps {
+  text: string;
+  resolve?: Resolve;
+  picture?: Resolve;
+}
+
+export default function Markdown({ text, resolve, picture = () => undefined }: MarkdownProps) {
   // Some READMEs begin with front matter.
   const body = text.replace(/^---\n[\s\S]*?\n---\n/, "");
   return (
-    <Links value={resolve ?? null}>
+    <Links value={resolve ? { resolve, picture } : null}>
       <div className="prose">{blocks(lexer(body))}</div>
     </Links>
   );
@@ -145,7 +152,7 @@ const unescape = (text: string) =>
 
 // Out links to another site, or in the documentation to another page of it.
 function Out({ href, children }: { href: string; children: ReactNode }) {
-  const inside = useContext(Links)?.(href);
+  const inside = useContext(Links)?.resolve(href);
   if (/^https?:\/\//i.test(href))
     return (
       <a href={href} target="_blank" rel="noopener noreferrer">
@@ -157,7 +164,10 @@ function Out({ href, children }: { href: string; children: ReactNode }) {
   return <span title={href}>{children}</span>;
 }
 
-// Picture links to a picture elsewhere. The documentation's own are left out: the dashboard itself is at hand.
+// Picture shows a picture of the documentation. Of other texts, it links to where the picture is.
 function Picture({ of: t }: { of: Tokens.Image }) {
-  return useContext(Links) ? null : <Out href={t.href}>{t.text || "picture"}</Out>;
+  const links = useContext(Links);
+  const src = links?.picture(t.href);
+  if (src) return <img src={src} alt={t.text} loading="lazy" className="rounded border border-line" />;
+  return links ? null : <Out href={t.href}>{t.text || "picture"}</Out>;
 }

@@ -1,5 +1,5 @@
-// The command palette: workspaces, templates, pages and actions by name, with the keyboard only. It follows the pattern
-// of a combobox with a list: the focus stays in the input, which names the active option.
+// The command palette: workspaces, templates, pages, actions and documentation by name, with the keyboard only. It
+// follows the pattern of a combobox with a list: the focus stays in the input, which names the active option.
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
 import { useLocation } from "wouter";
@@ -90,7 +90,7 @@ function Finder({ pages, actions, onClose }: PaletteProps & { actions: ReturnTyp
     >
       <input
         role="combobox"
-        aria-label="Search workspaces, templates, pages and actions"
+        aria-label="Search workspaces, templates, actions and documentation"
         aria-expanded="true"
         aria-controls={id}
         aria-autocomplete="list"
@@ -98,7 +98,7 @@ function Finder({ pages, actions, onClose }: PaletteProps & { actions: ReturnTyp
         autoFocus
         autoComplete="off"
         spellCheck={false}
-        placeholder="Search workspaces, templates, pages and actions"
+        placeholder="Search workspaces, templates, actions and documentation"
         value={search}
         onChange={(e) => {
           setSearch(e.target.value);
@@ -158,6 +158,12 @@ function useEntries(
     placeholderData: keepPreviousData,
   });
   const templates = useQuery(queries.templates());
+  const docs = useQuery({
+    queryKey: ["docs"],
+    queryFn: async () => (await import("~/lib/docs")).places(),
+    enabled: word.length > 1,
+    staleTime: Infinity,
+  });
   const shown = new Map<string, Workspace>();
   for (const w of [...(mine.data?.workspaces ?? []), ...((word && others.data?.workspaces) || [])]) shown.set(w.id, w);
   const workspaces = [...shown.values()];
@@ -195,6 +201,13 @@ function useEntries(
       group: "Actions",
       label: `Use the ${theme} theme`,
       run: () => setTheme(theme),
+    })),
+    ...((word.length > 1 && docs.data) || []).map((p) => ({
+      key: p.to,
+      group: "Documentation",
+      label: p.heading || p.title,
+      hint: p.heading ? p.title : "documentation",
+      run: () => navigate(p.to),
     })),
   ];
 }

@@ -1,37 +1,35 @@
 import { describe, expect, it } from "vitest";
 import { headings } from "~/components/markdown";
-import { contents, docsPath, pages, readPage, slug } from "./docs";
+import { contents, docsPath, neighbors, order, pages, places, search, titleOf } from "./docs";
+import { picture } from "./docs-pictures";
+import { slug } from "./slug";
 
-const texts = new Map(
-  await Promise.all(["", "decisions", ...pages].map(async (p) => [p, (await readPage(p))!] as const)),
-);
-
-const anchors = new Map([...texts].map(([p, text]) => [p, [2, 3, 4].flatMap((d) => headings(text, d)).map(slug)]));
+const anchors = new Map([...pages].map(([p, text]) => [p, [2, 3, 4].flatMap((d) => headings(text, d)).map(slug)]));
 
 // reaches reports whether an address of the documentation exists, with its section.
 const reaches = (address: string) => {
   const [, page = "", , hash] = /^\/docs\/?([^#]*)(#(.*))?$/.exec(address) ?? [];
-  return texts.has(page) && (hash === undefined || anchors.get(page)!.includes(hash));
+  return pages.has(page) && (hash === undefined || anchors.get(page)!.includes(hash));
 };
 
 const links = (text: string) => [...text.replace(/```[\s\S]*?```/g, "").matchAll(/\]\(([^)\s]+)\)/g)].map((m) => m[1]!);
 
 describe("the documentation", () => {
   it("has a title on every page, and leads to every page", () => {
-    for (const [page, text] of texts) expect(text, page).toMatch(/^# \S/);
+    for (const [page, text] of pages) expect(text, page).toMatch(/^# \S/);
     const found = new Set([""]);
     for (const page of found)
-      for (const href of links(texts.get(page)!)) {
+      for (const href of links(pages.get(page)!)) {
         const to = docsPath(href, page)
           ?.slice("/docs".length + 1)
           .split("#")[0];
         if (to !== undefined) found.add(to);
       }
-    expect([...texts.keys()].filter((page) => !found.has(page))).toEqual([]);
+    expect([...pages.keys()].filter((page) => !found.has(page))).toEqual([]);
   });
 
   it("has no broken link between its pages", () => {
-    const broken = [...texts].flatMap(([page, text]) =>
+    const broken = [...pages].flatMap(([page, text]) =>
       links(text)
         .map((href) => (href.startsWith("#") ? `/docs${page && `/${page}`}${href}` : docsPath(href, page)))
         .filter((address) => address !== undefined && !reaches(address))
@@ -45,6 +43,38 @@ describe("the documentation", () => {
     const used = Object.values(sources).flatMap((s) => [...s.matchAll(/<DocsLink\s+to="([^"]+)"/g)].map((m) => m[1]!));
     expect(used.length).toBeGreaterThan(5);
     for (const to of used) expect(reaches(`/docs/${to}`), to).toBe(true);
+  });
+
+  it("has an order, in which each page but the first leads to the one before it", () => {
+    expect([...pages.keys()].filter((page) => page !== "" && !order.includes(page))).toEqual([]);
+    expect(neighbors("")).toEqual({ after: order[0] });
+    expect(neighbors(order[0]!).before).toBeUndefined();
+    expect(neighbors(order.at(-1)!).after).toBeUndefined();
+    for (const page of order.slice(1)) expect(neighbors(neighbors(page).before!).after).toBe(page);
+    for (const page of order) expect(titleOf(page), page).not.toBe("");
+  });
+
+  it("has the pictures that its pages show", () => {
+    const shown = [...pages].flatMap(([page, text]) =>
+      [...text.matchAll(/!\[[^\]]*\]\(([^)\s]+)\)/g)].map(([, href = ""]) => [page, href] as const),
+    );
+    expect(shown.length).toBeGreaterThan(1);
+    for (const [page, href] of shown) expect(picture(href, page), `${page}: ${href}`).toMatch(/\.webp/);
+    expect(picture("https://example.com/docs/screenshots/mesh.webp", "dashboard")).toBeUndefined();
+    expect(picture("screenshots/nothing.webp", "dashboard")).toBeUndefined();
+  });
+
+  it("is searched by all words of a search, titles first", () => {
+    const first = (text: string) => search(text)[0]?.to;
+    expect(first("sign-in")).toBe("/docs/sign-in");
+    expect(first("QUIET hours")).toMatch(/^\/docs\/schedules#/);
+    expect(first("  ")).toBeUndefined();
+    expect(search("no-page-has-this-word")).toEqual([]);
+    expect(search("database no-page-has-this-word")).toEqual([]);
+    const hit = search("pg_hba.conf database password")[0] ?? search("advisory locks pooler")[0]!;
+    expect(hit.excerpt).not.toMatch(/[`*]|\]\(|\n/);
+    for (const { to } of places()) expect(reaches(to), to).toBe(true);
+    for (const { excerpt } of search("the")) expect(excerpt.length).toBeLessThan(170);
   });
 
   it("leaves what is not part of it alone", () => {

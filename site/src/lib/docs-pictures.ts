@@ -1,0 +1,12 @@
+// The pictures of the documentation, which the dashboard carries.
+import { fileOf } from "./docs";
+
+const images = import.meta.glob<string>("../../../docs/screenshots/*.webp", {
+  query: "?url",
+  import: "default",
+  eager: true,
+});
+
+// picture is the address of a picture in a page, undefined if it is not part of the documentation.
+export const picture = (href: string, from: string): string | undefined =>
+  images[`../../..${fileOf(href, from)?.pathname ?? ""}`];
