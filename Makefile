@@ -247,8 +247,9 @@ docs: site/node_modules/.package-lock.json ## build the documentation as static 
 screenshots: build ## update docs/screenshots with the browser suite
 	cd site && SCREENSHOTS=1 npm run e2e
 
-recordings: build ## update docs/recordings, terminal sessions that asciinema plays
+recordings: build ## update docs/recordings, terminal sessions that asciinema plays, and the README's film of one
 	$(TEST) -count=1 -run TestRecordings ./e2e -record
+	node site/scripts/film.mjs first
 
 # These are tested with the race detector here, the rest by `make test-race`: the mesh, what runs in workspaces, and the tables and
 # queues that everything depends on.

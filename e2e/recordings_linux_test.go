@@ -187,7 +187,7 @@ func (r *recording) cut() {
 	}
 }
 
-// TestRecordings plays what docs/recordings shows: signing in, creating a workspace, and a failed import.
+// TestRecordings plays what docs/recordings shows: signing in, creating a workspace, the first one as the README shows it, and a failed import.
 func TestRecordings(t *testing.T) {
 	t.Parallel()
 	d := prepare(t)
@@ -255,6 +255,21 @@ func TestRecordings(t *testing.T) {
 	k.sees("Create the workspace dev from forms?")
 	k.answer("\r")
 	k.sees("Connect: coder ssh dev") // before it: that the workspace is ready, or that its start scripts are still running
+	k.end(0)
+	r.cut()
+
+	r = newRecording(t, d, "first")
+	k = r.run("create", "web", "-t", "process", "-y")
+	k.sees("Connect: coder ssh web")
+	k.end(0)
+	k = r.run("ssh", "web")
+	k.expect("$ ")
+	k.answer("echo in $CODER_WORKSPACE_NAME on $(uname -s)\r")
+	k.sees("in web on Linux")
+	k.answer("exit\r")
+	k.end(0)
+	k = r.run("ping", "web", "-n", "2")
+	k.sees("pong from web")
 	k.end(0)
 	r.cut()
 

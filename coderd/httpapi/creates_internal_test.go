@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -46,7 +47,7 @@ func FuzzKey(f *testing.F) {
 func TestUploadWithKey(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest("POST", "/", strings.NewReader("state"))
-	bounded := &boundBody{ReadCloser: r.Body}
+	bounded := &boundBody{ReadCloser: r.Body, control: http.NewResponseController(httptest.NewRecorder()), timeout: BodyTimeout}
 	r.Body = bounded
 	r.Header.Set(sdk.KeyHeader, strings.Repeat("k", 20))
 	key, err := newKey(r)
@@ -60,7 +61,10 @@ func TestUploadWithKey(t *testing.T) {
 	if _, err := key.Sum(); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("the sum of a body that was not read: %v, want a refusal", err)
 	}
-	if _, err := io.ReadAll(key.body.ReadCloser); err != nil {
+	if _, err := io.ReadAll(r.Body); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := key.Sum(); err != nil {
+		t.Errorf("the sum of a body that was read: %v", err)
 	}
 }

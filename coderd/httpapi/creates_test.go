@@ -129,7 +129,7 @@ func TestKeyedRequests(t *testing.T) {
 			t.Errorf("got %d %s, %d created", got.Code, got.Body, k.created)
 		}
 		k.fails = fmt.Errorf("commit: %w", io.ErrUnexpectedEOF)
-		if got := k.post("secrets", "another key of a request", ""); got.Code != http.StatusConflict || !strings.Contains(got.Body.String(), "The secret was created by this request before") {
+		if got := k.post("secrets", "another-key-of-a-request", ""); got.Code != http.StatusConflict || !strings.Contains(got.Body.String(), "The secret was created by this request before") {
 			t.Errorf("a secret: %d %s", got.Code, got.Body)
 		}
 	})
