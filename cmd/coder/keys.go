@@ -26,7 +26,7 @@ import (
 func keysCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "List, rotate and give up the keys that encrypt data in the database",
+		Short: "Manage the keys that encrypt data in the database",
 		Long: `List, rotate and give up the state keys, with which the server encrypts Terraform states, external logins, users' secrets, SSH keys and
 ACME's data in its database.`,
 		Args: cobra.NoArgs,

@@ -40,7 +40,7 @@ func health(status sdk.AgentStatus, a dbsqlc.WorkspaceAgent, scripts []dbsqlc.Wo
 		reason = "agent has not been started on its machine"
 		remedy = "Run the command from coder external-workspaces agent-instructions there."
 	case status == sdk.AgentTimeout:
-		reason = fmt.Sprintf("agent has not connected within %d s, and its start script has not reported anything", a.ConnectionTimeoutSeconds)
+		reason = fmt.Sprintf("agent has not connected within %d s, and its start script has reported nothing", a.ConnectionTimeoutSeconds)
 		remedy = "Check that the image has curl, wget or busybox, trusts the server's certificate, has the right time, and can reach " + accessURL +
 			" (DNS, firewall, proxy)."
 	case contested:

@@ -40,7 +40,7 @@ func TestHealth(t *testing.T) {
 		{name: "interrupted", status: sdk.AgentConnected, lifecycle: sdk.LifecycleStartError, scripts: []dbsqlc.WorkspaceAgentScript{running},
 			reason: "a startup script failed or was interrupted", remedy: "Read the startup log"},
 		{name: "never connected", status: sdk.AgentTimeout, lifecycle: sdk.LifecycleCreated,
-			reason: "agent has not connected within 120 s, and its start script has not reported anything", remedy: "Check that the image has curl"},
+			reason: "agent has not connected within 120 s, and its start script has reported nothing", remedy: "Check that the image has curl"},
 		{name: "reported", status: sdk.AgentTimeout, lifecycle: sdk.LifecycleCreated, problem: "install curl in this workspace", reason: "install curl in this workspace"},
 		{name: "gone", status: sdk.AgentDisconnected, lifecycle: sdk.LifecycleReady, reason: "agent has lost connection", remedy: "It reconnects on its own"},
 		{name: "contested", status: sdk.AgentConnected, lifecycle: sdk.LifecycleReady, contested: true,

@@ -216,7 +216,7 @@ func (s *Service) regions(ctx context.Context) sdk.HealthSection {
 	section.Message = fmt.Sprintf("Region proxies connected: %d.", connected)
 	switch {
 	case len(rows) == 0:
-		section.Message = "There are no region proxies: the servers relay for all regions."
+		section.Message = "There are no region proxies. The servers relay all traffic."
 	case len(unreachable) > 0:
 		return bad(section, sdk.HealthWarning, CodeRegionUnreachable, "Region proxies are not connected: "+strings.Join(unreachable, ", ")+". Nodes use other relays.",
 			"Start them again, and check that they reach the server and that the server reaches their access URLs. Delete those that are no longer used: coder wsproxy delete NAME.")

@@ -20,7 +20,7 @@ const (
 
 // websocket opens a websocket to the access URL, as agents and browsers do.
 func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
-	section := good("websocket", "Websockets", "Websockets come through.", sdk.Map[any]{})
+	section := good("websocket", "WebSockets", "WebSockets work.", sdk.Map[any]{})
 	refused := func(err error) sdk.HealthSection {
 		return bad(section, sdk.HealthError, CodeWebsocketRefused, "A websocket to the access URL fails: "+cause(err)+".",
 			"A proxy in front of the server must pass the Upgrade and Connection headers and keep such connections open.")

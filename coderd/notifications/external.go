@@ -34,7 +34,7 @@ func (s *Service) sendMail(ctx context.Context, m message) error {
 		text.WriteString("\n" + link.Label + ": " + link.URL + "\n")
 		markup.WriteString(`<p><a href="` + html.EscapeString(link.URL) + `">` + html.EscapeString(link.Label) + "</a></p>\n")
 	}
-	footer := "Change what you are told about: "
+	footer := "Notification settings: "
 	preferences := strings.TrimSuffix(s.opts.AccessURL.String(), "/") + "/account"
 	text.WriteString("\n-- \n" + footer + preferences + "\n")
 	markup.WriteString("<hr>\n<p><small>" + footer + `<a href="` + html.EscapeString(preferences) + `">` + html.EscapeString(preferences) + "</a></small></p>\n")

@@ -25,7 +25,7 @@ type Template struct {
 
 	AutostartDays  Days // on which schedules start workspaces
 	AutostopDays   Days // on which running workspaces must stop at their owner's quiet hours
-	AutostopWeeks  int  // in every which week; at least 1
+	AutostopWeeks  int  // every how many weeks; at least 1
 	AllowAutostart bool // whether users may set a schedule
 	AllowAutostop  bool // whether users may set their own time to live
 }

@@ -121,7 +121,7 @@ func checkAppearance(req *sdk.UpdateAppearanceRequest) error {
 		return refuse("application_name", fmt.Sprintf("must be one line of at most %d bytes", maxApplicationName))
 	}
 	if req.LogoURL != "" && (len(req.LogoURL) > maxLogoURL || !logoPath.MatchString(req.LogoURL)) {
-		return refuse("logo_url", "must be a path on this server, such as /icon/docker.svg or /emojis/1f680.png: pages load no images from other hosts")
+		return refuse("logo_url", "must be a path on this server, such as /icon/docker.svg or /emojis/1f680.png; images of other hosts are blocked")
 	}
 	// The one banner of older clients takes the place of all.
 	if req.ServiceBanner != nil && req.AnnouncementBanners == nil {

@@ -68,7 +68,7 @@ type BuildTimeStat struct {
 // AutostopRequirement names the days on which a running workspace must stop when its owner's quiet hours begin. No day: none.
 type AutostopRequirement struct {
 	DaysOfWeek List[string] `json:"days_of_week"`
-	Weeks      int64        `json:"weeks"` // in every which week, 1 to 16; 0 means 1
+	Weeks      int64        `json:"weeks"` // every how many weeks, 1 to 16; 0 means 1
 }
 
 // AutostartRequirement names the days on which schedules start workspaces.

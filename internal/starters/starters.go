@@ -30,7 +30,7 @@ var all = []Starter{
 	},
 	{
 		Name: "external", DisplayName: "Your own machine", Icon: "/icon/desktop.svg", Tags: []string{"external"},
-		Description: "Workspaces are Linux machines that exist already: their owners start the agent there with a command.",
+		Description: "Uses a Linux machine that you already have: run one command on it.",
 	},
 	{
 		Name: "kubernetes", DisplayName: "Kubernetes pods", Icon: "/icon/kubernetes.svg", Tags: []string{"kubernetes", "container"},
@@ -38,7 +38,7 @@ var all = []Starter{
 	},
 	{
 		Name: "process", DisplayName: "Processes on the provisioner's host", Icon: "/icon/terminal.svg", Tags: []string{"local"},
-		Description: "Workspaces are plain processes beside the provisioner: nothing to install or download, for trying things out.",
+		Description: "Runs workspaces as sandboxed processes on the provisioner's machine. There is nothing to install: best for a first try.",
 	},
 }
 

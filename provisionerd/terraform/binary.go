@@ -55,7 +55,7 @@ func (b binary) concern() string {
 	if b.product != "terraform" || err != nil || found.Core().GreaterThanOrEqual(registryVersion) {
 		return ""
 	}
-	return "Terraform " + b.version + " runs here: many modules of the public registry need 1.12 or newer"
+	return "Terraform " + b.version + " is older than 1.12, which many modules of the public registry need"
 }
 
 // findBinary returns the program at path, else in PATH, else installed earlier in dir, else downloads it there if allowed.

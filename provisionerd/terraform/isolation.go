@@ -115,7 +115,7 @@ func (e *Executor) chooseIsolation(ctx context.Context, cli cliConfig) (isolatio
 			concern(errors.New("templates share /tmp and the unix sockets that everyone may use with this machine"))
 			return i, nil
 		}
-		concern(fmt.Errorf("accounts for jobs do not work here: %w", err))
+		concern(fmt.Errorf("jobs cannot run under accounts of their own: %w", err))
 		err = i.accounts.close()
 		i.accounts = nil
 		if err != nil {

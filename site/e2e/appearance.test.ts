@@ -19,7 +19,7 @@ it("shows the deployment's name, logo and announcements", async () => {
   await page.getByLabel("Message").fill(message);
   await page.getByLabel("Color").fill("#ffd166");
   await page.getByRole("button", { name: "Save" }).click();
-  await page.getByText("pages load no images from other hosts").last().waitFor();
+  await page.getByText("images of other hosts are blocked", { exact: false }).last().waitFor();
   await page.getByLabel("Logo").fill("/icon/docker.svg");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByText("Saved").waitFor();

@@ -103,7 +103,7 @@ resource "terraform_data" "x" {
   const failed = await run(place, ["create", "silent", "-t", "silent", "-y", "--wait"]).catch(
     (err: Error) => err.message,
   );
-  const why = "agent has not connected within 1 s, and its start script has not reported anything";
+  const why = "agent has not connected within 1 s, and its start script has reported nothing";
   const remedy = "Check that the image has curl, wget or busybox";
   expect(failed).toContain(`${why}. ${remedy}`);
   const { page } = await open(place, token, { width: 390 });

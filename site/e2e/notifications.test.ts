@@ -62,7 +62,7 @@ it("lets owners pause and test deliveries", async () => {
   const { page } = await open(place, token);
   await page.goto("/notifications");
   await page.getByRole("link", { name: "Deployment" }).click();
-  await page.getByText("Users are notified in their inboxes only.").waitFor();
+  await page.getByText("Email and webhooks are not set up: users see notifications only here.").waitFor();
   await page.getByRole("button", { name: "Pause deliveries" }).click();
   await page.getByText("Deliveries are paused.").waitFor();
   await page.getByRole("button", { name: "Send me a test" }).click();

@@ -213,7 +213,7 @@ it("shares a port up to the template's ceiling", async () => {
   await expect.poll(() => who.inputValue()).toBe("owner");
   expect(await who.getByRole("option", { disabled: true }).allInnerTexts()).toEqual([
     "All signed-in users",
-    "Everyone who reaches the server",
+    "Anyone with the link, without signing in",
   ]);
   expect(await shares()).toEqual([]);
   await expect

@@ -1711,7 +1711,7 @@ export interface BuildTimeStat {
 // AutostopRequirement names the days on which a running workspace must stop when its owner's quiet hours begin. No day: none.
 export interface AutostopRequirement {
   days_of_week: string[];
-  weeks: number; // in every which week, 1 to 16; 0 means 1
+  weeks: number; // every how many weeks, 1 to 16; 0 means 1
 }
 
 // AutostartRequirement names the days on which schedules start workspaces.

@@ -61,8 +61,8 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
         <CopyLine label="ping command" text={sh`coder ping ${name}`} />
       </Labelled>
       <p className="text-[13px] text-muted lg:col-span-2">
-        OpenSSH and Zed also need <code>coder config-ssh</code>. VS Code and editors that derive from it need the
-        extension <b>Coder Remote</b>, JetBrains Toolbox the plugin <b>Coder</b>:{" "}
+        OpenSSH and Zed also need <code>coder config-ssh</code>. VS Code and its forks need the extension{" "}
+        <b>Coder Remote</b>, JetBrains Toolbox the plugin <b>Coder</b>:{" "}
         <DocsLink to="connecting#ides">Editors</DocsLink>. There are{" "}
         <Link className="underline" href={paths.downloads}>
           downloads

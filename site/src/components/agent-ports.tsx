@@ -25,7 +25,7 @@ export const levels: { level: AppShare; who: string }[] = [
   { level: "owner", who: "Users who can connect" },
   { level: "organization", who: "Members of the organization" },
   { level: "authenticated", who: "All signed-in users" },
-  { level: "public", who: "Everyone who reaches the server" },
+  { level: "public", who: "Anyone with the link, without signing in" },
 ];
 
 const rank = (level: AppShare) => levels.findIndex((l) => l.level === level);

@@ -7,7 +7,7 @@ import { Field, Form, Select } from "./form";
 import { setTheme, type Theme, useTheme } from "./theme";
 import { Card, Pending } from "./ui";
 
-const themes: Record<Theme, string> = { system: "As the computer's", light: "Light", dark: "Dark" };
+const themes: Record<Theme, string> = { system: "System", light: "Light", dark: "Dark" };
 const fonts: Record<TerminalFont, string> = {
   "": "Default",
   "fira-code": "Fira Code",

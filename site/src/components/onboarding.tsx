@@ -129,7 +129,7 @@ function stepsOf({ workspaces, templates = 0, editor }: Facts, used: string[]): 
           <Link className="underline" href={paths.downloads}>
             Downloads for all systems
           </Link>
-          . Done when you connect with it for the first time.
+          . This step is done once you have connected.
         </p>
       </>
     ),
@@ -140,10 +140,7 @@ function stepsOf({ workspaces, templates = 0, editor }: Facts, used: string[]): 
     done: outside.some((type) => type !== "port_forwarding"),
     children: (
       <>
-        <p>
-          Run this once. Then open the workspace in any editor that knows SSH, or with the buttons on the workspace's
-          page.
-        </p>
+        <p>Run this once. Then open the workspace in any editor with SSH support, or from the workspace page.</p>
         <div className="w-full max-w-xl">
           <CopyLine label="SSH setup command" text="coder config-ssh" />
         </div>

@@ -55,7 +55,7 @@ function Edit({ hours }: { hours: Hours }) {
     >
       <p className="text-muted">
         Workspaces whose template requires a stop on some days stop when your quiet hours begin.
-        {!hours.user_set && " Until you set yours, the deployment's apply."}
+        {!hours.user_set && " These are the deployment's; you can set your own."}
       </p>
       <div className="grid grid-cols-[9.5rem_1fr] gap-3">
         <TextField label="Begin at" type="time" name="schedule" required value={time} onChange={setTime} />

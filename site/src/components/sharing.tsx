@@ -117,7 +117,7 @@ export function Sharing({ id, of, query, find, roles, empty, removed, narrow, on
                 </Select>
               ),
             },
-            { name: "May", cell: (r) => roles[r.role as keyof Roles], className: "text-muted" },
+            { name: "Access", cell: (r) => roles[r.role as keyof Roles], className: "text-muted" },
             {
               name: "Actions",
               action: true,

@@ -136,7 +136,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
               {...number}
               {...time("activity_bump_ms")}
             />
-            <TextField label="Announce stops before (minutes)" {...number} {...time("time_til_autostop_notify_ms")} />
+            <TextField label="Notify before autostop (minutes)" {...number} {...time("time_til_autostop_notify_ms")} />
             {rule("allow_user_autostop", "Let users change autostop")}
             {rule("allow_user_autostart", "Let users change autostart")}
             <Days label="Allow autostart on" days={starts} onChange={setStarts} />
@@ -155,7 +155,7 @@ export function TemplateSettings({ template: t }: { template: Template }) {
           <div className="flex flex-col gap-4">
             <TextField
               label="Stop after a failed start (hours)"
-              hint="Leave empty to leave what a failed start began."
+              hint="Leave empty to keep what a failed start has created."
               {...number}
               {...time("failure_ttl_ms")}
             />

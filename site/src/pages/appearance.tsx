@@ -21,14 +21,14 @@ export default function AppearancePage() {
   if (!isOwner(me))
     return (
       <Page title="Appearance">
-        <Note tone="warn" title="Only owners of the deployment change its appearance." />
+        <Note tone="warn" title="Only owners can change the appearance." />
       </Page>
     );
   if (!look.data) return <PendingPage query={look} what="appearance" title="Appearance" />;
   return (
     <Page
       title="Appearance"
-      subtitle="What everybody sees, on the sign-in page too"
+      subtitle="Shown to everyone, including on the sign-in page"
       actions={<DocsLink to="operating#appearance">Appearance</DocsLink>}
     >
       <Settings look={look.data} />
@@ -66,7 +66,7 @@ function Settings({ look }: { look: Appearance }) {
           label="Logo"
           name="logo_url"
           placeholder="/icon/docker.svg"
-          hint="A path on this server: pages load no images from other hosts."
+          hint="Enter a path on this server, such as /icon/docker.svg. Images of other hosts are blocked."
           value={logo}
           onChange={setLogo}
           autoComplete="off"

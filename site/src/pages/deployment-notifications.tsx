@@ -15,7 +15,7 @@ import { useTitle } from "~/lib/hooks";
 const methodNames: Record<string, string> = { smtp: "Mail", webhook: "Webhook" };
 
 export default function DeploymentNotifications() {
-  useTitle("Notifications of the deployment");
+  useTitle("Notification settings");
   const me = useMe();
   const client = useQueryClient();
   const settings = useQuery(queries.notificationSettings());
@@ -39,7 +39,7 @@ export default function DeploymentNotifications() {
   if (!isOwner(me))
     return (
       <Page title="Notifications">
-        <Note tone="warn" title="Only owners of the deployment change how it notifies users." />
+        <Note tone="warn" title="Only owners can change how users are notified." />
       </Page>
     );
   return (
@@ -66,7 +66,7 @@ export default function DeploymentNotifications() {
       )}
       {test.isSuccess && !paused && <Note tone="ok" title="A test is on its way to you." />}
       {methods.data && available.length === 0 && (
-        <Note tone="warn" title="Users are notified in their inboxes only.">
+        <Note tone="warn" title="Email and webhooks are not set up: users see notifications only here.">
           To send mail, start the server with --email-smarthost and --email-from; for a webhook, with
           --notifications-webhook-endpoint.
         </Note>

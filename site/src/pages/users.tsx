@@ -227,8 +227,8 @@ const loginTypes: { type: AccountType; label: string }[] = [
   { type: "password", label: "A password" },
   { type: "oidc", label: "OpenID Connect" },
   { type: "github", label: "GitHub" },
-  { type: "none", label: "Nothing: the account acts with tokens" },
-  { type: "service", label: "Nothing: it is a service account, without email" },
+  { type: "none", label: "API tokens only" },
+  { type: "service", label: "Service account, without email" },
 ];
 
 function NewUser({ onClose }: { onClose: () => void }) {

@@ -181,7 +181,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
         <Note tone="accent" title="Update available">
           {w.template_require_active_version
             ? "The next start uses the template's new version."
-            : "The template has a new version. To use it, choose Update in the menu above."}
+            : "The template has a new version. Choose Update in the menu above to use it."}
         </Note>
       )}
       <TabsNav

@@ -44,7 +44,7 @@ func auditListCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List who did what, the newest first",
+		Short:   "List who did what, newest first",
 		Example: `  coder audit list --search "username:ada date_from:2030-01-01"
   coder audit list --search resource_type:template -o json`,
 		Args: cobra.NoArgs,
@@ -94,7 +94,7 @@ func auditExportCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Export the whole log, one JSON object per line",
-		Long:  "Export the audit log, or the connection log, as one JSON object per line, the newest first. An export that fails exits with an error, so that a part is not mistaken for the whole.",
+		Long:  "Export the audit log, or the connection log, as one JSON object per line, newest first. An export that fails exits with an error, so that a part is not mistaken for the whole.",
 		Example: `  coder audit export --search "date_from:2030-01-01 date_to:2030-01-31" > january.jsonl
   coder audit export --connections --output-file connections.jsonl`,
 		Args: cobra.NoArgs,
@@ -159,7 +159,7 @@ func connectionsCmd(g *global.Flags) *cobra.Command {
 	var query sdk.LogQuery
 	cmd := &cobra.Command{
 		Use:     "connections",
-		Short:   "List who reached which workspace, the newest first",
+		Short:   "List connections, newest first",
 		Example: `  coder audit connections --search "workspace_owner:ada type:ssh status:ongoing"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -79,7 +79,7 @@ func oidcClaimsCmd(g *global.Flags) *cobra.Command {
 	}}
 	cmd := &cobra.Command{
 		Use:     "oidc-claims",
-		Short:   "Show what the identity provider said of you at your last sign-in",
+		Short:   "Show your claims at the identity provider, as of your last sign-in",
 		Example: `  coder users oidc-claims -o json`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

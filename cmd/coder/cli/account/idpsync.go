@@ -68,7 +68,7 @@ var syncKinds = []syncKind{
 
 func orgSettingsCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "settings", Aliases: []string{"setting"}, Short: "Show and set what follows from the identity provider's claims",
+		Use: "settings", Aliases: []string{"setting"}, Short: "Show and set how claims of the identity provider are applied",
 		Long: `Show and set which organizations, groups and roles follow from the claims of the OpenID Connect provider. Memberships change at the next
 sign-in of a user, or within ten minutes while the user has sessions.`,
 		Example: "  coder organizations settings show group-sync --org east",

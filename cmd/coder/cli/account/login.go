@@ -179,8 +179,8 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 		q     tty.Question
 	}{
 		{&opts.first.SetupCode, "setup-code", tty.Question{Text: "Setup code that the server printed when it started"}},
-		{&opts.first.Username, "first-user-username", tty.Question{Text: "User name", Default: os.Getenv("USER"), Check: checkUsername}},
-		{&opts.first.Email, "first-user-email", tty.Question{Text: "E-mail address", Check: checkEmail}},
+		{&opts.first.Username, "first-user-username", tty.Question{Text: "Username", Default: os.Getenv("USER"), Check: checkUsername}},
+		{&opts.first.Email, "first-user-email", tty.Question{Text: "Email", Check: checkEmail}},
 		{&opts.first.Password, "first-user-password", tty.Question{Text: "Password", Secret: true}},
 	}
 	if err := findSetupCode(g, client.URL(), &opts.first); err != nil {
@@ -262,7 +262,7 @@ func askCredentials(ctx context.Context, g *global.Flags, server *url.URL, opts 
 		value *string
 		q     tty.Question
 	}{
-		{&opts.email, tty.Question{Text: "E-mail address", Check: checkEmail}},
+		{&opts.email, tty.Question{Text: "Email", Check: checkEmail}},
 		{&opts.password, tty.Question{Text: "Password", Secret: true}},
 	} {
 		if *field.value != "" {
@@ -285,7 +285,7 @@ var userName = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
 
 func checkUsername(name string) error {
 	if len(name) > 32 || !userName.MatchString(name) {
-		return errors.New("a user name has at most 32 letters, digits and single dashes")
+		return errors.New("use up to 32 letters, digits and single hyphens")
 	}
 	return nil
 }

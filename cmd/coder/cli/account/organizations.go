@@ -163,7 +163,7 @@ func orgEditCmd(g *global.Flags) *cobra.Command {
 	var description, icon string
 	cmd := &cobra.Command{
 		Use:     "edit NAME",
-		Short:   "Change an organization's name and texts",
+		Short:   "Edit an organization",
 		Example: `  coder organizations edit east --name orient --description "Teams east of the river"`,
 		Args:    flags.Argument("organization"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -55,8 +55,8 @@ func usersCreateCmd(g *global.Flags) *cobra.Command {
 				flag  string
 				q     tty.Question
 			}{
-				{&req.Username, "username", tty.Question{Text: "User name", Check: checkUsername}},
-				{&req.Email, "email", tty.Question{Text: "E-mail address", Check: checkEmail}},
+				{&req.Username, "username", tty.Question{Text: "Username", Check: checkUsername}},
+				{&req.Email, "email", tty.Question{Text: "Email", Check: checkEmail}},
 				{&req.Password, "password", tty.Question{Text: "Password", Secret: true}},
 			} {
 				if *field.value != "" || field.flag == "password" && req.LoginType == sdk.LoginNone || field.flag != "username" && req.ServiceAccount {

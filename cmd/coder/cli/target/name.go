@@ -49,7 +49,7 @@ func ParseName(text string) (Name, error) {
 	marks := separator.FindAllString(text, -1)
 	for _, p := range parts {
 		if !validPart.MatchString(p) {
-			return bad("names consist of letters, digits and single dashes")
+			return bad("names consist of letters, digits and single hyphens")
 		}
 	}
 	switch {

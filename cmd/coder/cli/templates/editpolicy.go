@@ -37,7 +37,7 @@ func (o *policyOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.allowAutostop, "allow-user-autostop", true, "let users change when workspaces stop")
 	f.BoolVar(&o.allowCancel, "allow-user-cancel-workspace-jobs", true, "let users cancel builds")
 	f.BoolVar(&o.allowReplacing, "allow-replacing-resources", false, "let starts and stops without a question, such as automatic ones, replace disks and other resources that workspaces keep while they are stopped; their data is lost")
-	f.BoolVar(&o.restartUse, "update-workspace-last-used-at", false, "count all workspaces as used now, to spare them from a new dormancy threshold")
+	f.BoolVar(&o.restartUse, "update-workspace-last-used-at", false, "reset last-used times, so that a new dormancy threshold counts from now")
 	f.BoolVar(&o.restartDormancy, "update-workspace-dormant-at", false, "count dormant workspaces as dormant since now, to spare them from a new deletion time")
 }
 

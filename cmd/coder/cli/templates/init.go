@@ -56,7 +56,7 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 		}
 		var err error
 		if id, err = g.Streams().Ask(cmd.Context(), q); errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "no starter given: --id is missing"), "coder templates init %s", shell.Word(starters.List()[0].Name))
+			return exit.Try(fault.New(fault.Invalid, "no starter is given: add --id NAME"), "coder templates init %s", shell.Word(starters.List()[0].Name))
 		} else if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func templatesPushCmd(g *global.Flags, verb string) *cobra.Command {
 	var opts pushOptions
 	cmd := &cobra.Command{
 		Use:   verb + " [template]",
-		Short: "Upload a folder as a template, or as a new version of one",
+		Short: "Create or update a template from a folder",
 		Long: `Upload a folder as a new version of a template and follow its import. A template that does not exist is created. Version control folders, .terraform
 and state files are left out. "-d -" reads a tar archive from standard input. An interrupt cancels the import.
 

@@ -136,7 +136,7 @@ func sharingStatusCmd(g *global.Flags) *cobra.Command {
 	}}
 	cmd := &cobra.Command{
 		Use:     "status WORKSPACE",
-		Short:   "List with whom a workspace is shared",
+		Short:   "Show who a workspace is shared with",
 		Example: "  coder sharing status dev",
 		Args:    flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
