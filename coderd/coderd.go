@@ -12,7 +12,7 @@
 //	users  extauth  groups  secrets  provisioners  events  health  replicas  regions  retention  metrics
 //	notifications                         services record what users are told
 //	audit                                 every service that changes something writes to it
-//	httpapi  certs  lookup  mail  policy  pubsub  redirect  states  seal  rbac  jobtags
+//	httpapi  certs  lookup  mail  policy  pubsub  redirect  states  signed  rbac  jobtags
 //	database
 //
 // A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know as an
@@ -67,8 +67,8 @@ import (
 	"github.com/codermesh/codermesh/coderd/replicas"
 	"github.com/codermesh/codermesh/coderd/retention"
 	"github.com/codermesh/codermesh/coderd/scim"
-	"github.com/codermesh/codermesh/coderd/seal"
 	"github.com/codermesh/codermesh/coderd/secrets"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/coderd/slim"
 	"github.com/codermesh/codermesh/coderd/states"
@@ -253,15 +253,15 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	told := opts.Notifications.Recorder()
-	sealer, err := seal.Load(ctx, opts.DB)
+	signer, err := signed.Load(ctx, opts.DB)
 	if err != nil {
 		return nil, err
 	}
 	if s.opts.SetupCode == "" {
-		s.opts.SetupCode = users.SetupCode(sealer.Derive("setup code"))
+		s.opts.SetupCode = users.SetupCode(signer.Derive("setup code"))
 	}
 	s.Users = users.New(users.Options{Notifications: told, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes, SetupCode: s.opts.SetupCode})
-	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Sealer: sealer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
+	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: signer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
 	s.SCIM = scim.New(scim.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken})
 	s.Claims = claims.New(claims.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
@@ -273,14 +273,14 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		opts.Announcer = announcer{told}
 	}
 	s.SignIn = signin.New(signin.Options{
-		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, Claims: s.Claims, Sealer: sealer, AccessURL: opts.AccessURL,
+		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, Claims: s.Claims, Signer: signer, AccessURL: opts.AccessURL,
 		OIDC: opts.OIDC, GitHub: opts.GitHub, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, Mailer: opts.Mailer,
 	})
 	s.Groups = groups.New(opts.DB, s.Users)
 	s.Keys = provisioners.New(provisioners.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger})
 	id := uuid.New()
 	s.Mesh, err = mesh.New(mesh.Options{
-		Logger: opts.Logger, ID: id, Accounts: s.Users, Keys: meshKeys{s.Keys}, Sealer: sealer, Organization: org.ID,
+		Logger: opts.Logger, ID: id, Accounts: s.Users, Keys: meshKeys{s.Keys}, Signer: signer, Organization: org.ID,
 		ProvisionerPSK: opts.ProvisionerPSK, STUNAddress: opts.STUNAddress, LocalURL: localURL(opts.HTTP),
 	})
 	if err != nil {
@@ -317,12 +317,12 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.Apps = apps.New(apps.Options{
-		DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
+		DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
 		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections, Regions: s.Regions,
 	})
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs, meshRegions{s.Regions})
 	s.Audit = audit.New(opts.DB)
-	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Sealer: sealer, AccessURL: opts.AccessURL, Organization: org.ID, ID: id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns})
+	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, Organization: org.ID, ID: id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns})
 	s.Events = events.New(events.Options{PubSub: s.PubSub, Logger: opts.Logger, Authenticate: s.Users.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, s.Users.Session)
 	s.activity = activity{log: opts.Logger, sessions: s.Mesh.Sessions, note: s.Users.Used}

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/extauth"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
@@ -23,7 +23,7 @@ import (
 func TestExternalAuth(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
-	sealer, err := seal.Load(t.Context(), w.DB)
+	signer, err := signed.Load(t.Context(), w.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestExternalAuth(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.opts.ExternalAuth = extauth.New(extauth.Options{
-		DB: w.DB, Logger: w.log, Keys: keys, Sealer: sealer, Providers: providers, AccessURL: &url.URL{Scheme: "http", Host: "server"},
+		DB: w.DB, Logger: w.log, Keys: keys, Signer: signer, Providers: providers, AccessURL: &url.URL{Scheme: "http", Host: "server"},
 	})
 	t.Cleanup(w.opts.ExternalAuth.Close)
 	var suspended error

@@ -21,7 +21,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/regions"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/memo"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -33,7 +33,7 @@ import (
 type Options struct {
 	DB        *database.DB
 	Logger    *slog.Logger
-	Sealer    *seal.Sealer
+	Signer    *signed.Signer
 	AccessURL *url.URL
 	// WildcardHost is the pattern of the apps' hosts: "*.apps.example.com", with a port if it is not the scheme's default.
 	// Empty means none.

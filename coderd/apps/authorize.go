@@ -41,7 +41,7 @@ func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 		s.proxy.NotFound(w, r)
 		return nil
 	}
-	code, err := s.opts.Sealer.Seal(purposeCode, claims{
+	code, err := s.opts.Signer.Sign(purposeCode, claims{
 		User: actor.UserID, Key: actor.KeyID, Scope: at.scope(p, byPath, to), State: state, Issued: time.Now().Unix(), Nonce: secret.Text(8),
 	}, codeLifetime)
 	if err != nil {

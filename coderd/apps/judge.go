@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/appproxy"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -24,9 +24,9 @@ import (
 const (
 	// A code is part of an address, and expires before it could be used elsewhere.
 	codeLifetime = time.Minute
-	// spentLifetime is how long a used code is remembered. Servers accept a code for seal.Leeway after its end by their clocks, and the clocks of the
+	// spentLifetime is how long a used code is remembered. Servers accept a code for signed.Leeway after its end by their clocks, and the clocks of the
 	// server that made it and of the one that is asked may differ by that much again.
-	spentLifetime = codeLifetime + 2*seal.Leeway
+	spentLifetime = codeLifetime + 2*signed.Leeway
 	renewAfter    = appproxy.TokenLifetime / 2
 	// A token in a path cannot be renewed, because the page's address cannot change.
 	pathLifetime = 12 * time.Hour
@@ -218,7 +218,7 @@ func (s *Service) spend(ctx context.Context, code secret.Token) (bool, error) {
 // claimsIn opens a token of this server. ok is false if the token is malformed, has expired, or is for something other than
 // scope.
 func (s *Service) claimsIn(purpose string, token secret.Token, scope string) (c claims, ok bool) {
-	err := s.opts.Sealer.Open(purpose, token, &c)
+	err := s.opts.Signer.Verify(purpose, token, &c)
 	return c, err == nil && c.Scope == scope
 }
 
@@ -226,7 +226,7 @@ func (s *Service) claimsIn(purpose string, token secret.Token, scope string) (c 
 func (s *Service) token(c claims, byPath bool) (secret.Token, error) {
 	c.State, c.Nonce, c.Issued = "", "", time.Now().Unix()
 	if byPath {
-		return s.opts.Sealer.Seal(purposePath, c, pathLifetime)
+		return s.opts.Signer.Sign(purposePath, c, pathLifetime)
 	}
-	return s.opts.Sealer.Seal(purposeHost, c, appproxy.TokenLifetime)
+	return s.opts.Signer.Sign(purposeHost, c, appproxy.TokenLifetime)
 }

@@ -44,7 +44,7 @@ func (s *Service) visitRegion(w http.ResponseWriter, r *http.Request) error {
 	var v verdict
 	if req.Visit != "" {
 		var c continued
-		if err := s.opts.Sealer.Open(purposeVisit, req.Visit, &c); err != nil || c.Scope != string(at)+req.Node.String() {
+		if err := s.opts.Signer.Verify(purposeVisit, req.Visit, &c); err != nil || c.Scope != string(at)+req.Node.String() {
 			return fault.New(fault.Forbidden, "The visit has ended.")
 		}
 		req.Question = appproxy.Question{Place: c.Place, ByPath: c.ByPath}
@@ -85,7 +85,7 @@ func (s *Service) grant(r *http.Request, proxy regions.Proxy, req region.VisitRe
 	if err != nil {
 		return err
 	}
-	resp.Visit, err = s.opts.Sealer.Seal(purposeVisit, continued{
+	resp.Visit, err = s.opts.Signer.Sign(purposeVisit, continued{
 		claims{User: v.who.actor.UserID, Key: v.who.actor.KeyID, Scope: string(siteOf(proxy.ID)) + req.Node.String()}, req.Question.Place, req.Question.ByPath,
 	}, 2*visa.Lifetime)
 	if err != nil {

@@ -52,7 +52,7 @@ func (s *Service) terminalToken(w http.ResponseWriter, r *http.Request) error {
 		if !isTerminal(req.URL, at.URL, req.AgentID) {
 			continue
 		}
-		token, err := s.opts.Sealer.Seal(purposeTerminal, claims{
+		token, err := s.opts.Signer.Sign(purposeTerminal, claims{
 			User: actor.UserID, Key: actor.KeyID, Scope: terminalScope(siteOf(at.Proxy), req.AgentID), State: r.Header.Get("Origin"), Issued: time.Now().Unix(),
 			Nonce: secret.Text(8),
 		}, codeLifetime)
@@ -86,7 +86,7 @@ func (s *Service) visitTerminal(w http.ResponseWriter, r *http.Request, proxy re
 	var v terminalVisit
 	if req.Visit != "" {
 		scope += " " + req.Node.String()
-		if err := s.opts.Sealer.Open(purposeTerminalVisit, req.Visit, &v); err != nil || v.Scope != scope {
+		if err := s.opts.Signer.Verify(purposeTerminalVisit, req.Visit, &v); err != nil || v.Scope != scope {
 			return fault.New(fault.Forbidden, "The terminal has ended.")
 		}
 		if asked.Ended != "" {
@@ -136,7 +136,7 @@ func (s *Service) grantTerminal(w http.ResponseWriter, r *http.Request, proxy re
 	if err != nil {
 		return err
 	}
-	if resp.Visit, err = s.opts.Sealer.Seal(purposeTerminalVisit, v, 2*visa.Lifetime); err != nil {
+	if resp.Visit, err = s.opts.Signer.Sign(purposeTerminalVisit, v, 2*visa.Lifetime); err != nil {
 		return err
 	}
 	if err := s.opts.Regions.Grant(ctx, proxy, req.Node, agent, visa.Lifetime); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -81,22 +81,22 @@ func TestExpiredState(t *testing.T) {
 		lifetime      time.Duration
 		good          bool
 	}{
-		{"expired", "external auth", -seal.Leeway - time.Second, false},
+		{"expired", "external auth", -signed.Leeway - time.Second, false},
 		{"a token of the server's for something else", "app", time.Minute, false},
 		{"the same, but for that", "external auth", time.Minute, true},
 	} {
 		b := w.browser("ann")
 		answer := mustParse(t, b.stop(callback, 2))
 		var begun map[string]any
-		if err := w.sealer.Open("external auth", secret.Token(answer.Query().Get("state")), &begun); err != nil {
+		if err := w.signer.Verify("external auth", secret.Token(answer.Query().Get("state")), &begun); err != nil {
 			t.Fatal(err)
 		}
-		sealed, err := w.sealer.Seal(tc.purpose, begun, tc.lifetime)
+		state, err := w.signer.Sign(tc.purpose, begun, tc.lifetime)
 		if err != nil {
 			t.Fatal(err)
 		}
 		q := answer.Query()
-		q.Set("state", sealed.Reveal())
+		q.Set("state", state.Reveal())
 		answer.RawQuery = q.Encode()
 		at, _, _ := b.open(answer.String())
 		if refused := at.Query().Get("failed") == "state"; refused == tc.good || tc.good != (w.token("ann") != "") {

@@ -5,7 +5,7 @@
 //	browser ── GET /external-auth/{id}/callback ──▶ provider's sign-in page
 //	        ◀─ the same with ?code&state ── provider;  server ── code, PKCE verifier ──▶ provider: tokens
 //
-// The state is sealed and names the user, the session and the provider; the PKCE verifier stays in the browser's cookie. A code
+// The state is signed and names the user, the session and the provider; the PKCE verifier stays in the browser's cookie. A code
 // is therefore valid only in the browser and session that requested it.
 package extauth
 
@@ -26,7 +26,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 )
@@ -50,8 +50,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Keys encrypt tokens at rest.
 	Keys *states.Keyring
-	// Sealer signs the state of a sign-in.
-	Sealer *seal.Sealer
+	// Signer signs the state of a sign-in.
+	Signer *signed.Signer
 	// AccessURL is the URL at which browsers reach the server.
 	AccessURL *url.URL
 	// Providers are those that ParseEnv returned.

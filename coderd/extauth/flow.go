@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	purpose = "external auth" // of the sealed state
+	purpose = "external auth" // of the signed state
 	// verifierCookie keeps the PKCE verifier in the browser that began the sign-in, under the provider's own path.
 	verifierCookie = "coder_external_auth_verifier"
 )
@@ -64,19 +64,19 @@ func (s *Service) begin(w http.ResponseWriter, r *http.Request, p *Provider) err
 		return fault.New(fault.Invalid, "A sign-in can redirect only to this server.").WithField("redirect", "must be a path of this server")
 	}
 	actor := httpapi.ActorFrom(r.Context())
-	sealed, verifier, err := s.flow(p).Begin(w, func(hash string) any {
+	signedState, verifier, err := s.flow(p).Begin(w, func(hash string) any {
 		return state{User: actor.UserID, Session: actor.KeyID, Provider: p.ID, Verifier: hash, Back: back}
 	})
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, s.config(p).AuthCodeURL(sealed.Reveal(), oauth2.S256ChallengeOption(verifier)), http.StatusSeeOther)
+	http.Redirect(w, r, s.config(p).AuthCodeURL(signedState.Reveal(), oauth2.S256ChallengeOption(verifier)), http.StatusSeeOther)
 	return nil
 }
 
 func (s *Service) flow(p *Provider) redirect.Flow {
 	return redirect.Flow{
-		Sealer: s.opts.Sealer, Purpose: purpose, Cookie: verifierCookie, Path: s.callbackURL(p).Path, Secure: s.opts.AccessURL.Scheme == "https",
+		Signer: s.opts.Signer, Purpose: purpose, Cookie: verifierCookie, Path: s.callbackURL(p).Path, Secure: s.opts.AccessURL.Scheme == "https",
 	}
 }
 

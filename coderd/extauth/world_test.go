@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/extauth/extauthtest"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -32,7 +32,7 @@ type world struct {
 	*extauth.Service
 	t        *testing.T
 	opts     extauth.Options // for a second server
-	sealer   *seal.Sealer
+	signer   *signed.Signer
 	provider *extauthtest.Provider
 	tokens   map[string]secret.Token // of sessions, by name
 }
@@ -61,10 +61,10 @@ func newWorld(t *testing.T, more ...string) *world {
 	w.tokens = map[string]secret.Token{"ann": w.Session("ann"), "ann2": w.Session("ann"), "bob": w.Session("bob"), "inside": w.Session("ann")}
 	w.Exec(`UPDATE api_keys SET kind = 'workspace' WHERE id = $1`, w.tokens["inside"].Reveal()[:10])
 	var err error
-	if w.sealer, err = seal.Load(t.Context(), w.DB); err != nil {
+	if w.signer, err = signed.Load(t.Context(), w.DB); err != nil {
 		t.Fatal(err)
 	}
-	w.opts = extauth.Options{DB: w.DB, Logger: w.Log, Keys: keys(t, key("k")), Sealer: w.sealer, AccessURL: w.URL, Providers: providers}
+	w.opts = extauth.Options{DB: w.DB, Logger: w.Log, Keys: keys(t, key("k")), Signer: w.signer, AccessURL: w.URL, Providers: providers}
 	return w
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/webdial"
@@ -59,7 +59,7 @@ type Options struct {
 	ID        uuid.UUID
 	DB        *database.DB
 	Logger    *slog.Logger
-	Sealer    *seal.Sealer
+	Signer    *signed.Signer
 	AccessURL *url.URL
 	// Organization is the organization whose provisioners are checked.
 	Organization uuid.UUID

@@ -16,7 +16,7 @@ import (
 	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/health"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/internal/buildinfo"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/testwait"
@@ -47,12 +47,12 @@ func newWorld(t *testing.T) *world {
 	if w.url, err = url.Parse(between.URL); err != nil {
 		t.Fatal(err)
 	}
-	sealer, err := seal.Load(t.Context(), w.DB)
+	signer, err := signed.Load(t.Context(), w.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.health = health.New(health.Options{
-		DB: w.DB, Logger: slog.New(slog.DiscardHandler), Sealer: sealer, AccessURL: w.url, Organization: w.Org,
+		DB: w.DB, Logger: slog.New(slog.DiscardHandler), Signer: signer, AccessURL: w.url, Organization: w.Org,
 		Relays: func() ([]tailnet.RelayLink, bool) { return w.links, w.stun }, Links: func() []sdk.ServerLink { return nil }, ID: uuid.New(),
 	})
 	daemon(w.Server, "rack-1", buildinfo.Version())

@@ -122,7 +122,7 @@ func (s *Service) self(ctx context.Context) selfReport {
 // answer tells another server of the deployment about this one. For other clients the route does not exist.
 func (s *Service) answer(w http.ResponseWriter, r *http.Request) error {
 	var q question
-	if err := s.opts.Sealer.Open(selfAsked, secret.Token(r.Header.Get(selfHeader)), &q); err != nil {
+	if err := s.opts.Signer.Verify(selfAsked, secret.Token(r.Header.Get(selfHeader)), &q); err != nil {
 		return rbac.NotFound(rbac.Deployment)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), selfTimeout)
@@ -139,7 +139,7 @@ func (s *Service) encodeAnswer(own selfReport, to question) (answered, error) {
 	if err != nil {
 		return answered{}, fmt.Errorf("encode report: %w", err)
 	}
-	token, err := s.opts.Sealer.Seal(selfAnswered, proof{to, sha256.Sum256(report)}, selfLifetime)
+	token, err := s.opts.Signer.Sign(selfAnswered, proof{to, sha256.Sum256(report)}, selfLifetime)
 	if err != nil {
 		return answered{}, err
 	}
@@ -156,7 +156,7 @@ func (s *Service) ask(ctx context.Context, to uuid.UUID, base string) (selfRepor
 		return selfReport{}, err
 	}
 	q := question{s.opts.ID, to, secret.Text(16)}
-	token, err := s.opts.Sealer.Seal(selfAsked, q, selfLifetime)
+	token, err := s.opts.Signer.Sign(selfAsked, q, selfLifetime)
 	if err != nil {
 		return selfReport{}, err
 	}
@@ -184,7 +184,7 @@ func (s *Service) ask(ctx context.Context, to uuid.UUID, base string) (selfRepor
 func (s *Service) decodeAnswer(body []byte, q question) (selfReport, error) {
 	var a answered
 	var p proof
-	if json.Unmarshal(body, &a) != nil || s.opts.Sealer.Open(selfAnswered, secret.Token(a.Proof), &p) != nil || p.Sum != sha256.Sum256([]byte(a.Report)) {
+	if json.Unmarshal(body, &a) != nil || s.opts.Signer.Verify(selfAnswered, secret.Token(a.Proof), &p) != nil || p.Sum != sha256.Sum256([]byte(a.Report)) {
 		return selfReport{}, errors.New("its answer is not from a server of this deployment")
 	}
 	switch got := p.Question; {

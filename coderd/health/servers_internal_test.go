@@ -7,16 +7,16 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 )
 
 // FuzzDecodeAnswer checks that only the answer to the question passes.
 func FuzzDecodeAnswer(f *testing.F) {
-	sealer, err := seal.New([]byte("0123456789abcdef0123456789abcdef"))
+	signer, err := signed.New([]byte("0123456789abcdef0123456789abcdef"))
 	if err != nil {
 		f.Fatal(err)
 	}
-	s := &Service{opts: Options{Sealer: sealer}}
+	s := &Service{opts: Options{Signer: signer}}
 	q := question{uuid.UUID{1}, uuid.UUID{2}, "nonce"}
 	good, err := s.encodeAnswer(selfReport{Version: "v1"}, q)
 	if err != nil {
@@ -45,11 +45,11 @@ func FuzzDecodeAnswer(f *testing.F) {
 
 func TestDecodeAnswer(t *testing.T) {
 	t.Parallel()
-	sealer, err := seal.New([]byte("0123456789abcdef0123456789abcdef"))
+	signer, err := signed.New([]byte("0123456789abcdef0123456789abcdef"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Service{opts: Options{Sealer: sealer}}
+	s := &Service{opts: Options{Signer: signer}}
 	q := question{uuid.UUID{1}, uuid.UUID{2}, "nonce"}
 	answer, err := s.encodeAnswer(selfReport{Version: "v1"}, q)
 	if err != nil {

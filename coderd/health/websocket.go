@@ -25,7 +25,7 @@ func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
 		return bad(section, sdk.HealthError, CodeWebsocketRefused, "A websocket to the access URL fails: "+cause(err)+".",
 			"A proxy in front of the server must pass the Upgrade and Connection headers and keep such connections open.")
 	}
-	token, err := s.opts.Sealer.Seal(echoPurpose, echoText, time.Minute)
+	token, err := s.opts.Signer.Sign(echoPurpose, echoText, time.Minute)
 	if err != nil {
 		return refused(err)
 	}
@@ -50,7 +50,7 @@ func (s *Service) websocket(ctx context.Context) sdk.HealthSection {
 // echo sends one message back to a client with a token of this deployment. For other clients the route does not exist.
 func (s *Service) echo(w http.ResponseWriter, r *http.Request) error {
 	var text string
-	if err := s.opts.Sealer.Open(echoPurpose, secret.Token(r.Header.Get(echoHeader)), &text); err != nil {
+	if err := s.opts.Signer.Verify(echoPurpose, secret.Token(r.Header.Get(echoHeader)), &text); err != nil {
 		return rbac.NotFound(rbac.Deployment)
 	}
 	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: 1 << 10})

@@ -24,9 +24,9 @@ import (
 // one does if there is none for dialBackAfter, so a firewall or a wrong replica URL must stop both. Both ends of a link prove that they have the deployment's key, by answering what the other end chose just now:
 //
 //	dialer                                                  acceptor
-//	GET LinkPath, token sealed{from, to, nonce d}   ──▶     opens the token, which keeps strangers from the upgrade
-//	                                                ◀──     101, {nonce a, sealed{from, to, nonce d}}
-//	{sealed{from, to, nonce a}}                     ──▶
+//	GET LinkPath, token signed{from, to, nonce d}   ──▶     verifies the token, which keeps strangers from the upgrade
+//	                                                ◀──     101, {nonce a, signed{from, to, nonce d}}
+//	{signed{from, to, nonce a}}                     ──▶
 //
 // What follows is encrypted with keys that are derived from the deployment's secret and both nonces (cipherConn), so a replica URL may lead
 // through a network of others.
@@ -195,7 +195,7 @@ func (s *Service) dialLink(ctx context.Context, to Replica) (_ coordinator.Conn,
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
 	claim := linkClaim{s.opts.ID, to.ID, secret.Text(16)}
-	token, err := s.opts.Sealer.Seal(linkAsked, claim, linkLifetime)
+	token, err := s.opts.Signer.Sign(linkAsked, claim, linkLifetime)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (s *Service) dialLink(ctx context.Context, to Replica) (_ coordinator.Conn,
 	if err := s.checkProof(linkAccepted, g.Proof, claim); err != nil {
 		return nil, err
 	}
-	encrypted, err := newCipherConn(conn, s.opts.Sealer.Derive(linkSecret), s.opts.ID, claim, g.Nonce)
+	encrypted, err := newCipherConn(conn, s.opts.Signer.Derive(linkSecret), s.opts.ID, claim, g.Nonce)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +232,7 @@ func (s *Service) dialLink(ctx context.Context, to Replica) (_ coordinator.Conn,
 // acceptLink serves a link that another server dials.
 func (s *Service) acceptLink(w http.ResponseWriter, r *http.Request) error {
 	var claim linkClaim
-	if err := s.opts.Sealer.Open(linkAsked, secret.Token(r.Header.Get(linkHeader)), &claim); err != nil {
+	if err := s.opts.Signer.Verify(linkAsked, secret.Token(r.Header.Get(linkHeader)), &claim); err != nil {
 		return fault.New(fault.Unauthenticated, "Only servers of this deployment may link to this one")
 	}
 	if claim.To != s.opts.ID || claim.From == s.opts.ID || claim.From == uuid.Nil {
@@ -277,12 +277,12 @@ func (s *Service) greetDialer(ctx context.Context, conn *websock.Conn, claim lin
 	if err := s.checkProof(linkConfirmed, g.Proof, confirmed); err != nil {
 		return nil, err
 	}
-	return newCipherConn(conn, s.opts.Sealer.Derive(linkSecret), s.opts.ID, claim, nonce)
+	return newCipherConn(conn, s.opts.Signer.Derive(linkSecret), s.opts.ID, claim, nonce)
 }
 
-// prove sends a sealed claim, with the nonce that the other end must answer.
+// prove sends a signed claim, with the nonce that the other end must answer.
 func (s *Service) prove(ctx context.Context, conn *websock.Conn, purpose string, claim linkClaim, nonce string) error {
-	token, err := s.opts.Sealer.Seal(purpose, claim, linkLifetime)
+	token, err := s.opts.Signer.Sign(purpose, claim, linkLifetime)
 	if err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func (s *Service) prove(ctx context.Context, conn *websock.Conn, purpose string,
 
 func (s *Service) checkProof(purpose string, proof secret.Token, want linkClaim) error {
 	var got linkClaim
-	if err := s.opts.Sealer.Open(purpose, proof, &got); err != nil {
+	if err := s.opts.Signer.Verify(purpose, proof, &got); err != nil {
 		return fmt.Errorf("the other server's proof: %w", err)
 	}
 	if got != want {

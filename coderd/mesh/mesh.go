@@ -32,7 +32,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/meshport"
@@ -53,12 +53,12 @@ type Options struct {
 	Logger *slog.Logger
 	// ID identifies this process among the servers of the deployment. It is the id of its node. The zero value means a new one.
 	ID uuid.UUID
-	// Accounts authenticates users. Accounts, Keys and Sealer are required.
+	// Accounts authenticates users. Accounts, Keys and Signer are required.
 	Accounts Accounts
 	// Keys authenticates provisioners by named keys.
 	Keys Keys
-	// Sealer creates the passes by which agents tell a restarted server which clients they serve.
-	Sealer *seal.Sealer
+	// Signer creates the passes by which agents tell a restarted server which clients they serve.
+	Signer *signed.Signer
 	// Organization is the organization of provisioners that name none.
 	Organization uuid.UUID
 	// ProvisionerPSK lets external provisioners join. If empty, they cannot join with a shared key.
@@ -171,7 +171,7 @@ func New(opts Options) (*Service, error) {
 	if opts.ID == uuid.Nil {
 		opts.ID = uuid.New()
 	}
-	r, err := relay.New(relay.Options{Logger: opts.Logger, MeshKey: opts.Sealer.Derive("mesh of relays")})
+	r, err := relay.New(relay.Options{Logger: opts.Logger, MeshKey: opts.Signer.Derive("mesh of relays")})
 	if err != nil {
 		return nil, fmt.Errorf("start relay: %w", err)
 	}
@@ -197,7 +197,7 @@ func New(opts Options) (*Service, error) {
 		Resolve: func(ctx context.Context, from coordinator.Principal, name string) (uuid.UUID, error) {
 			return s.agents.ByName(ctx, from.Subject, name)
 		},
-		Passes: passes{opts.Sealer},
+		Passes: passes{opts.Signer},
 		StillAdmitted: func(ctx context.Context, p coordinator.Principal) error {
 			_, err := s.actor(ctx, p)
 			return err

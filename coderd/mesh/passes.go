@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/coordinator"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -18,7 +18,7 @@ const (
 )
 
 // passes seals which session a client joined with.
-type passes struct{ sealer *seal.Sealer }
+type passes struct{ signer *signed.Signer }
 
 // pass is the content of a pass. It identifies a client and grants no access.
 type pass struct {
@@ -29,13 +29,13 @@ type pass struct {
 }
 
 func (p passes) Issue(c coordinator.Principal) (string, error) {
-	text, err := p.sealer.Seal(passPurpose, pass{c.ID, c.Subject, c.Name, c.Session}, passLifetime)
+	text, err := p.signer.Sign(passPurpose, pass{c.ID, c.Subject, c.Name, c.Session}, passLifetime)
 	return text.Reveal(), err
 }
 
 func (p passes) Redeem(text string) (coordinator.Principal, error) {
 	var said pass
-	if err := p.sealer.Open(passPurpose, secret.Token(text), &said); err != nil {
+	if err := p.signer.Verify(passPurpose, secret.Token(text), &said); err != nil {
 		return coordinator.Principal{}, err
 	}
 	return coordinator.Principal{Kind: coordinator.KindClient, ID: said.Client, Name: said.Name, Subject: said.User, Session: said.Session}, nil

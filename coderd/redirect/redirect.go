@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -27,8 +27,8 @@ const maxBack = 1024
 
 // Flow is one kind of redirect. Safe for concurrent use.
 type Flow struct {
-	Sealer  *seal.Sealer
-	Purpose string // of the sealed state
+	Signer  *signed.Signer
+	Purpose string // of the signed state
 	Cookie  string // name
 	Path    string // of the cookie
 	Secure  bool   // the server is reached over HTTPS
@@ -38,7 +38,7 @@ type Flow struct {
 // contains; it must include the hash of the verifier.
 func (f Flow) Begin(w http.ResponseWriter, content func(verifierHash string) any) (state secret.Token, verifier string, err error) {
 	verifier = oauth2.GenerateVerifier()
-	state, err = f.Sealer.Seal(f.Purpose, content(Hash(verifier)), Lifetime)
+	state, err = f.Signer.Sign(f.Purpose, content(Hash(verifier)), Lifetime)
 	if err != nil {
 		return "", "", err
 	}
@@ -59,7 +59,7 @@ func (f Flow) End(w http.ResponseWriter) { http.SetCookie(w, f.cookie("", -1)) }
 // verifier's hash in the decoded content.
 func (f Flow) Check(r *http.Request, content any, hash func() string) (verifier string, ok bool) {
 	c, err := r.Cookie(f.Cookie)
-	if err != nil || c.Value == "" || f.Sealer.Open(f.Purpose, secret.Token(r.URL.Query().Get("state")), content) != nil {
+	if err != nil || c.Value == "" || f.Signer.Verify(f.Purpose, secret.Token(r.URL.Query().Get("state")), content) != nil {
 		return "", false
 	}
 	return c.Value, subtle.ConstantTimeCompare([]byte(hash()), []byte(Hash(c.Value))) == 1

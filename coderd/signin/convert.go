@@ -66,13 +66,13 @@ func (s *Service) convert(w http.ResponseWriter, r *http.Request) error {
 	if err := s.opts.Accounts.ProvePassword(w, r, user, req.Password); err != nil {
 		return err
 	}
-	sealed, err := s.opts.Sealer.Seal(convertPurpose, conversion{user.ID, req.ToType}, redirect.Lifetime)
+	token, err := s.opts.Signer.Sign(convertPurpose, conversion{user.ID, req.ToType}, redirect.Lifetime)
 	if err != nil {
 		return err
 	}
-	http.SetCookie(w, s.conversionCookie(redirect.Hash(sealed.Reveal()), int(redirect.Lifetime/time.Second)))
+	http.SetCookie(w, s.conversionCookie(redirect.Hash(token.Reveal()), int(redirect.Lifetime/time.Second)))
 	return httpapi.Write(w, http.StatusCreated, sdk.OAuthConversionResponse{
-		StateString: sealed.Reveal(), ExpiresAt: time.Now().Add(redirect.Lifetime), ToType: req.ToType, UserID: user.ID,
+		StateString: token.Reveal(), ExpiresAt: time.Now().Add(redirect.Lifetime), ToType: req.ToType, UserID: user.ID,
 	})
 }
 
@@ -91,7 +91,7 @@ func (s *Service) converting(w http.ResponseWriter, r *http.Request, t sdk.Login
 	}
 	var asked conversion
 	cookie, err := r.Cookie(s.cookieName(convertCookie))
-	if err != nil || cookie.Value != redirect.Hash(text) || s.opts.Sealer.Open(convertPurpose, secret.Token(text), &asked) != nil || asked.ToType != t {
+	if err != nil || cookie.Value != redirect.Hash(text) || s.opts.Signer.Verify(convertPurpose, secret.Token(text), &asked) != nil || asked.ToType != t {
 		return uuid.Nil, fault.New(fault.Unauthenticated, "This conversion was not started in this browser, or it took too long.").
 			WithDetail("Start it again on your account page.")
 	}

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	purpose        = "sign-in"             // of the sealed state
-	convertPurpose = "convert login"       // of the sealed conversion
+	purpose        = "sign-in"             // of the signed state
+	convertPurpose = "convert login"       // of the signed conversion
 	verifierCookie = "coder_sign_in"       // holds the PKCE verifier
 	convertCookie  = "coder_convert_login" // holds the hash of the conversion that this browser began
 	hostPrefix     = "__Host-"
@@ -59,7 +59,7 @@ func (s *Service) cookieName(name string) string {
 }
 
 func (s *Service) flow() redirect.Flow {
-	return redirect.Flow{Sealer: s.opts.Sealer, Purpose: purpose, Cookie: s.cookieName(verifierCookie), Path: "/", Secure: s.opts.AccessURL.Scheme == "https"}
+	return redirect.Flow{Signer: s.opts.Signer, Purpose: purpose, Cookie: s.cookieName(verifierCookie), Path: "/", Secure: s.opts.AccessURL.Scheme == "https"}
 }
 
 func (s *Service) oidcCallback(w http.ResponseWriter, r *http.Request) error {
@@ -117,19 +117,19 @@ func (s *Service) begin(w http.ResponseWriter, r *http.Request, t sdk.LoginType,
 		return err
 	}
 	device := t == sdk.LoginGitHub && s.opts.GitHub.cfg.DeviceFlow
-	sealed, verifier, err := s.flow().Begin(w, func(hash string) any {
+	signedState, verifier, err := s.flow().Begin(w, func(hash string) any {
 		return state{LoginType: t, Verifier: hash, Back: back, Convert: user, Device: device}
 	})
 	if err != nil {
 		return err
 	}
 	if device {
-		http.Redirect(w, r, s.devicePage(sealed.Reveal()), http.StatusSeeOther)
+		http.Redirect(w, r, s.devicePage(signedState.Reveal()), http.StatusSeeOther)
 		return nil
 	}
 	var page string
 	if err := s.opts.Tokens.Ask(r.Context(), func(ctx context.Context) error {
-		page, err = p.pageURL(ctx, sealed.Reveal(), verifier)
+		page, err = p.pageURL(ctx, signedState.Reveal(), verifier)
 		return err
 	}); err != nil {
 		return err

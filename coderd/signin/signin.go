@@ -33,7 +33,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -74,8 +74,8 @@ type Options struct {
 	Tokens *extauth.Service
 	// Claims syncs memberships with what the OpenID provider says.
 	Claims *claims.Service
-	// Sealer signs the state of a sign-in.
-	Sealer *seal.Sealer
+	// Signer signs the state of a sign-in.
+	Signer *signed.Signer
 	// AccessURL is the URL at which browsers reach the server.
 	AccessURL *url.URL
 	// OIDC and GitHub are the providers; nil means that users cannot sign in there.

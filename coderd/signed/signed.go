@@ -1,6 +1,6 @@
-// Package seal creates and verifies short-lived tokens. They are signed with the deployment's key, not encrypted, and every
+// Package signed creates and verifies short-lived tokens. They are signed with the deployment's key, not encrypted, and every
 // server of the deployment can verify them without the database. The package does not interpret their contents.
-package seal
+package signed
 
 import (
 	"context"
@@ -24,21 +24,21 @@ const setting = "signing_key"
 
 const keyLength = 32
 
-// Leeway is how much longer a token is accepted than its lifetime says: the clock of the server that sealed it may be a minute ahead of or
-// behind the database's (package replicas), and that of the server that opens it a minute the other way.
+// Leeway is how much longer a token is accepted than its lifetime says: the clock of the server that signed it may be a minute ahead of or
+// behind the database's (package replicas), and that of the server that verifies it a minute the other way.
 const Leeway = 2 * time.Minute
 
-// maxToken bounds the tokens that Open reads, in bytes.
+// maxToken bounds the tokens that Verify reads, in bytes.
 const maxToken = 4096
 
 // ErrInvalid reports that this deployment did not issue the token for this purpose, or that it has expired.
 var ErrInvalid = errors.New("the token is not valid")
 
-// Sealer holds the deployment's key. Safe for concurrent use.
-type Sealer struct{ key []byte }
+// Signer holds the deployment's key. Safe for concurrent use.
+type Signer struct{ key []byte }
 
 // Load reads the key, and creates one if there is none.
-func Load(ctx context.Context, db *database.DB) (*Sealer, error) {
+func Load(ctx context.Context, db *database.DB) (*Signer, error) {
 	key := make([]byte, keyLength)
 	rand.Read(key) // never fails
 	if err := db.InsertSettingOnce(ctx, dbsqlc.InsertSettingOnceParams{Key: setting, Value: key}); err != nil {
@@ -52,11 +52,11 @@ func Load(ctx context.Context, db *database.DB) (*Sealer, error) {
 }
 
 // New does what Load does with a key from the caller.
-func New(key []byte) (*Sealer, error) {
+func New(key []byte) (*Signer, error) {
 	if len(key) != keyLength {
 		return nil, fmt.Errorf("the signing key has %d bytes, want %d", len(key), keyLength)
 	}
-	return &Sealer{key}, nil
+	return &Signer{key}, nil
 }
 
 // envelope is the signed content.
@@ -65,22 +65,22 @@ type envelope struct {
 	Data    json.RawMessage `json:"d"`
 }
 
-// Seal returns a token that contains v, for one purpose and a lifetime, which Open prolongs by Leeway. It fails only if JSON cannot encode v.
-func (s *Sealer) Seal(purpose string, v any, lifetime time.Duration) (secret.Token, error) {
+// Sign returns a token that contains v, for one purpose and a lifetime, which Verify prolongs by Leeway. It fails only if JSON cannot encode v.
+func (s *Signer) Sign(purpose string, v any, lifetime time.Duration) (secret.Token, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return "", fmt.Errorf("seal: %w", err)
+		return "", fmt.Errorf("sign token: %w", err)
 	}
 	payload, err := json.Marshal(envelope{time.Now().Add(lifetime).Unix(), data})
 	if err != nil {
-		return "", fmt.Errorf("seal: %w", err)
+		return "", fmt.Errorf("sign token: %w", err)
 	}
 	encoding := base64.RawURLEncoding
 	return secret.Token(encoding.EncodeToString(payload) + "." + encoding.EncodeToString(s.sum(purpose, payload))), nil
 }
 
-// Open decodes a token's content into v. The error is ErrInvalid, whatever is wrong.
-func (s *Sealer) Open(purpose string, token secret.Token, v any) error {
+// Verify decodes a token's content into v. The error is ErrInvalid, whatever is wrong.
+func (s *Signer) Verify(purpose string, token secret.Token, v any) error {
 	text := token.Reveal()
 	if len(text) > maxToken {
 		return ErrInvalid
@@ -106,14 +106,14 @@ func (s *Sealer) Open(purpose string, token secret.Token, v any) error {
 }
 
 // Derive returns a secret for one purpose, the same at every server of the deployment. Tokens reveal nothing about it.
-func (s *Sealer) Derive(purpose string) [32]byte {
+func (s *Signer) Derive(purpose string) [32]byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte{0}) // no purpose of a token begins with it
 	mac.Write([]byte(purpose))
 	return [32]byte(mac.Sum(nil))
 }
 
-func (s *Sealer) sum(purpose string, payload []byte) []byte {
+func (s *Signer) sum(purpose string, payload []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte(purpose))
 	mac.Write([]byte{0})

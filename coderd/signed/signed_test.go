@@ -1,4 +1,4 @@
-package seal_test
+package signed_test
 
 import (
 	"bytes"
@@ -9,33 +9,33 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
-	"github.com/codermesh/codermesh/coderd/seal"
+	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
-func sealer(t testing.TB, fill byte) *seal.Sealer {
+func signer(t testing.TB, fill byte) *signed.Signer {
 	t.Helper()
-	s, err := seal.New(bytes.Repeat([]byte{fill}, 32))
+	s, err := signed.New(bytes.Repeat([]byte{fill}, 32))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func TestSeal(t *testing.T) {
+func TestSigned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := sealer(t, 1)
-		token, err := s.Seal("app", map[string]int{"a": 1}, time.Minute)
+		s := signer(t, 1)
+		token, err := s.Sign("app", map[string]int{"a": 1}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got map[string]int
-		if err := s.Open("app", token, &got); err != nil || got["a"] != 1 {
+		if err := s.Verify("app", token, &got); err != nil || got["a"] != 1 {
 			t.Fatalf("got %v, %v", got, err)
 		}
 		payload, sum, _ := strings.Cut(token.Reveal(), ".")
-		other, err := s.Seal("app", map[string]int{"a": 2}, time.Minute)
+		other, err := s.Sign("app", map[string]int{"a": 2}, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,26 +45,26 @@ func TestSeal(t *testing.T) {
 			"a cut signature": payload + "." + sum[:len(sum)-2], "long": strings.Repeat("a", 1<<16), "padding": token.Reveal() + "=",
 			"a bit more": token.Reveal() + "A",
 		} {
-			if err := s.Open("app", secret.Token(forged), &got); !errors.Is(err, seal.ErrInvalid) {
+			if err := s.Verify("app", secret.Token(forged), &got); !errors.Is(err, signed.ErrInvalid) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if err := s.Open("health", token, &got); !errors.Is(err, seal.ErrInvalid) {
+		if err := s.Verify("health", token, &got); !errors.Is(err, signed.ErrInvalid) {
 			t.Errorf("for another purpose: %v", err)
 		}
-		if err := sealer(t, 2).Open("app", token, &got); !errors.Is(err, seal.ErrInvalid) {
+		if err := signer(t, 2).Open("app", token, &got); !errors.Is(err, signed.ErrInvalid) {
 			t.Errorf("of another deployment: %v", err)
 		}
-		time.Sleep(time.Minute + seal.Leeway - time.Second) // the bubble's clock, as a server's whose clock differs
-		if err := s.Open("app", token, &got); err != nil {
+		time.Sleep(time.Minute + signed.Leeway - time.Second) // the bubble's clock, as a server's whose clock differs
+		if err := s.Verify("app", token, &got); err != nil {
 			t.Errorf("within the leeway: %v", err)
 		}
 		time.Sleep(time.Second)
-		if err := s.Open("app", token, &got); !errors.Is(err, seal.ErrInvalid) {
+		if err := s.Verify("app", token, &got); !errors.Is(err, signed.ErrInvalid) {
 			t.Errorf("after its time: %v", err)
 		}
 	})
-	if _, err := seal.New(nil); err == nil {
+	if _, err := signed.New(nil); err == nil {
 		t.Error("a key of no bytes is taken")
 	}
 }
@@ -73,11 +73,11 @@ func TestSeal(t *testing.T) {
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	one, err := seal.Load(t.Context(), db)
+	one, err := signed.Load(t.Context(), db)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := seal.Load(t.Context(), db)
+	two, err := signed.Load(t.Context(), db)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,8 +92,8 @@ func TestLoad(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	s := sealer(f, 1)
-	token, err := s.Seal("app", "x", time.Hour)
+	s := signer(f, 1)
+	token, err := s.Sign("app", "x", time.Hour)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(".")
 	f.Fuzz(func(t *testing.T, text string) {
 		var got any
-		if err := s.Open("app", secret.Token(text), &got); err == nil && text != token.Reveal() {
+		if err := s.Verify("app", secret.Token(text), &got); err == nil && text != token.Reveal() {
 			t.Errorf("%q is taken", text)
 		}
 	})
@@ -111,11 +111,11 @@ func FuzzOpen(f *testing.F) {
 // TestDerive checks that secrets differ by purpose and deployment, and not otherwise.
 func TestDerive(t *testing.T) {
 	t.Parallel()
-	one := sealer(t, 1).Derive("relays")
-	if one != sealer(t, 1).Derive("relays") {
+	one := signer(t, 1).Derive("relays")
+	if one != signer(t, 1).Derive("relays") {
 		t.Error("two servers of a deployment derive different secrets")
 	}
-	if one == sealer(t, 2).Derive("relays") || one == sealer(t, 1).Derive("other") || one == [32]byte{} {
+	if one == signer(t, 2).Derive("relays") || one == signer(t, 1).Derive("other") || one == [32]byte{} {
 		t.Error("a secret is not its own deployment's and purpose's")
 	}
 }
