@@ -12,7 +12,7 @@
 //	users  extauth  groups  secrets  provisioners  events  health  replicas  regions  retention  metrics
 //	notifications                         services record what users are told
 //	audit                                 every service that changes something writes to it
-//	httpapi  certs  lookup  mail  policy  pubsub  redirect  states  signed  rbac  jobtags
+//	httpapi  certs  lookup  mail  policy  pubsub  redirect  keyring  signed  rbac  jobtags
 //	database
 //
 // A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know as an
@@ -53,6 +53,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/health"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/mesh"
 	"github.com/codermesh/codermesh/coderd/metrics"
 	"github.com/codermesh/codermesh/coderd/notices"
@@ -71,7 +72,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/coderd/slim"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/coderd/workspaces"
@@ -128,7 +128,7 @@ type Options struct {
 	// AuditStream receives the audit log as JSON lines while the server runs. Nil: nothing does.
 	AuditStream io.Writer
 	// States holds the keys that Terraform's states, and users' tokens of other services, are encrypted with. Required.
-	States *states.Keyring
+	States *keyring.Ring
 	// Lifetimes are those of sessions and tokens. The zero value means the defaults.
 	Lifetimes users.Lifetimes
 	// SCIMToken is as Token in scim.Options.

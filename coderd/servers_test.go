@@ -17,7 +17,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/testwait"
 )
@@ -271,7 +271,7 @@ func TestRevocationReachesEveryServer(t *testing.T) {
 func TestRefusesToRunBeside(t *testing.T) {
 	servers := fleet(t, 1)
 	first := servers[0]
-	start := func(states *states.Keyring) error {
+	start := func(states *keyring.Ring) error {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

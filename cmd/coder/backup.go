@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli"
 	"github.com/codermesh/codermesh/coderd/backup"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -46,12 +46,12 @@ func (k *stateKeys) path(cmd *cobra.Command) (string, error) {
 }
 
 // read returns the keys and their text.
-func (k *stateKeys) read(cmd *cobra.Command) (string, *states.Keyring, error) {
+func (k *stateKeys) read(cmd *cobra.Command) (string, *keyring.Ring, error) {
 	if k.keys != "" && k.file != "" {
 		return "", nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file cannot be combined")
 	}
 	if k.keys != "" {
-		ring, err := states.Parse(k.keys)
+		ring, err := keyring.Parse(k.keys)
 		return k.keys, ring, err
 	}
 	path, err := k.path(cmd)
@@ -62,7 +62,7 @@ func (k *stateKeys) read(cmd *cobra.Command) (string, *states.Keyring, error) {
 }
 
 // readKeys returns the keys in a file and their text.
-func readKeys(path string) (string, *states.Keyring, error) {
+func readKeys(path string) (string, *keyring.Ring, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", nil, fault.New(fault.Invalid, "The file with the state keys cannot be read: %w", err).WithDetail("Name the right file. Nothing was changed.")
@@ -72,7 +72,7 @@ func readKeys(path string) (string, *states.Keyring, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("read state keys: %w", err)
 	}
-	ring, err := states.Parse(string(text))
+	ring, err := keyring.Parse(string(text))
 	if err != nil {
 		return "", nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -80,7 +80,7 @@ func readKeys(path string) (string, *states.Keyring, error) {
 }
 
 // lacking returns a fault if a ring lacks keys of a backup.
-func lacking(ring *states.Keyring, h backup.Header, detail string) error {
+func lacking(ring *keyring.Ring, h backup.Header, detail string) error {
 	if missing := ring.Missing(h.Keys); len(missing) > 0 {
 		return fault.New(fault.Invalid, "The state keys %s, which encrypt a part of the data, are missing.", strings.Join(missing, ", ")).WithDetail("%s", detail)
 	}
@@ -124,7 +124,7 @@ and keep it in another place.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			var text string
-			var ring *states.Keyring
+			var ring *keyring.Ring
 			if keyFile != "" {
 				if text, ring, err = keys.read(cmd); err != nil {
 					return err
@@ -260,5 +260,5 @@ func (k *stateKeys) restore(cmd *cobra.Command, keyFile string, h backup.Header)
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return states.Install(path, text) }, lacking(ring, h, detail)
+	return func() error { return keyring.Install(path, text) }, lacking(ring, h, detail)
 }

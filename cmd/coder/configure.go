@@ -15,12 +15,12 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/retention"
 	"github.com/codermesh/codermesh/coderd/scim"
 	"github.com/codermesh/codermesh/coderd/signin"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/clientaddr"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/hosts"
@@ -28,7 +28,7 @@ import (
 
 // configuration is what the settings of a server amount to: checked values and open addresses. Its owner closes it.
 type configuration struct {
-	keys     *states.Keyring
+	keys     *keyring.Ring
 	keepKeys func() error // as in serverOptions.keyring
 	proxies  clientaddr.Proxies
 	// trustedHosts are as in coderd.Options.

@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/tty"
 )
@@ -37,7 +37,7 @@ ACME's data in its database.`,
 }
 
 // optional returns the server's keys, or nil if none are given and the configuration folder has none.
-func (k *stateKeys) optional(cmd *cobra.Command) (*states.Keyring, error) {
+func (k *stateKeys) optional(cmd *cobra.Command) (*keyring.Ring, error) {
 	if !k.given() {
 		path, err := k.path(cmd)
 		if err != nil {
@@ -53,16 +53,16 @@ func (k *stateKeys) optional(cmd *cobra.Command) (*states.Keyring, error) {
 
 // listedKey is a state key as coder server keys list shows it.
 type listedKey struct {
-	ID      string                `json:"id"` // "" for values that are not encrypted
-	Status  string                `json:"status"`
-	Servers int                   `json:"servers"` // running ones that have it
-	Values  map[states.Kind]int64 `json:"values"`
+	ID      string                 `json:"id"` // "" for values that are not encrypted
+	Status  string                 `json:"status"`
+	Servers int                    `json:"servers"` // running ones that have it
+	Values  map[keyring.Kind]int64 `json:"values"`
 	summary string
 }
 
 // describeKeys lists the keys of a ring, which may be nil, in their order, and then the other keys that encrypt something in the database.
-func describeKeys(ctx context.Context, db *database.DB, ring *states.Keyring) ([]listedKey, error) {
-	all, err := states.Usages(ctx, db.Queries)
+func describeKeys(ctx context.Context, db *database.DB, ring *keyring.Ring) ([]listedKey, error) {
+	all, err := keyring.Usages(ctx, db.Queries)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,8 @@ func describeKeys(ctx context.Context, db *database.DB, ring *states.Keyring) ([
 	}
 	var keys []listedKey
 	add := func(id, status string) {
-		k := listedKey{ID: id, Status: status, Values: map[states.Kind]int64{}}
-		if i := slices.IndexFunc(all, func(u states.Usage) bool { return u.Key == id }); i >= 0 {
+		k := listedKey{ID: id, Status: status, Values: map[keyring.Kind]int64{}}
+		if i := slices.IndexFunc(all, func(u keyring.Usage) bool { return u.Key == id }); i >= 0 {
 			k.Values, k.summary = all[i].Values, all[i].String()
 		}
 		for _, s := range servers {
@@ -143,10 +143,10 @@ does not have, and "forgotten" for those that were given up. The keys themselves
 func rotateKeysCmd() *cobra.Command {
 	var db adminDatabase
 	var keys stateKeys
-	list := output.List[states.Rotated]{Columns: []output.Column[states.Rotated]{
-		output.Col("kind", func(r states.Rotated) string { return string(r.Kind) }),
-		output.Col("encrypted", func(r states.Rotated) string { return fmt.Sprint(r.Resealed) }),
-		output.Col("unreadable", func(r states.Rotated) string { return fmt.Sprint(r.Unreadable) }),
+	list := output.List[keyring.Rotated]{Columns: []output.Column[keyring.Rotated]{
+		output.Col("kind", func(r keyring.Rotated) string { return string(r.Kind) }),
+		output.Col("encrypted", func(r keyring.Rotated) string { return fmt.Sprint(r.Resealed) }),
+		output.Col("unreadable", func(r keyring.Rotated) string { return fmt.Sprint(r.Unreadable) }),
 	}}
 	cmd := &cobra.Command{
 		Use:   "rotate",
@@ -189,8 +189,8 @@ on each, and restart it; then rotate; then remove the old key.`,
 }
 
 // concludeRotation says which keys can be removed, or returns a fault if a key of the ring but the first is still in use.
-func concludeRotation(ctx context.Context, db *database.DB, ring *states.Keyring) error {
-	used, err := states.KeysInUse(ctx, db.Queries)
+func concludeRotation(ctx context.Context, db *database.DB, ring *keyring.Ring) error {
+	used, err := keyring.KeysInUse(ctx, db.Queries)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ Nothing is deleted that one of the server's keys opens.`,
 			}
 			ctx := audit.OnHost(cmd.Context())
 			return db.alone(cmd, func(db *database.DB) error {
-				loss, err := states.FindLoss(ctx, db.Queries, ring, ids)
+				loss, err := keyring.FindLoss(ctx, db.Queries, ring, ids)
 				if err != nil {
 					return err
 				}
@@ -242,7 +242,7 @@ Nothing is deleted that one of the server's keys opens.`,
 						return err
 					}
 				}
-				if _, err = states.Forget(ctx, db, ring, ids); err != nil {
+				if _, err = keyring.Forget(ctx, db, ring, ids); err != nil {
 					return err
 				}
 				fmt.Fprintf(os.Stderr, "The server now starts without %s.\n", strings.Join(ids, ", "))
@@ -257,14 +257,14 @@ Nothing is deleted that one of the server's keys opens.`,
 }
 
 // describeLoss says what is lost with some keys, and who has to do what about it.
-func describeLoss(w io.Writer, loss states.Loss, ids []string) {
-	fmt.Fprintf(w, "Lost with %s: %s.\n", strings.Join(ids, ", "), states.Usage{Values: loss.Values})
+func describeLoss(w io.Writer, loss keyring.Loss, ids []string) {
+	fmt.Fprintf(w, "Lost with %s: %s.\n", strings.Join(ids, ", "), keyring.Usage{Values: loss.Values})
 	say := func(what string, items []string) {
 		if len(items) > 0 {
 			fmt.Fprintf(w, "%s:\n  %s\n", what, strings.Join(items, "\n  "))
 		}
 	}
-	names := func(all []states.Property) (out []string) {
+	names := func(all []keyring.Property) (out []string) {
 		for _, p := range all {
 			out = append(out, p.String())
 		}

@@ -28,9 +28,9 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/embedded"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/retention"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/certs"
 	"github.com/codermesh/codermesh/internal/certs/acme"
@@ -373,20 +373,20 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 
 // keyring returns the keys for Terraform states: the given ones, or one that is kept with the server's data. keep stores a new key and must
 // be called before anything is encrypted.
-func (opts *serverOptions) keyring(log *slog.Logger) (keys *states.Keyring, keep func() error, err error) {
+func (opts *serverOptions) keyring(log *slog.Logger) (keys *keyring.Ring, keep func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
 	case opts.stateKeys != "" && opts.stateKeyFile != "":
 		return nil, nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file cannot be combined")
 	case opts.stateKeys != "":
-		keys, err = states.Parse(opts.stateKeys)
+		keys, err = keyring.Parse(opts.stateKeys)
 		return keys, nothing, err
 	case opts.stateKeyFile != "":
-		keys, err = states.Read(opts.stateKeyFile)
+		keys, err = keyring.Read(opts.stateKeyFile)
 		return keys, nothing, err
 	}
 	path := filepath.Join(opts.configDir, "state-encryption.key")
-	keys, write, err := states.ReadOrMake(path)
+	keys, write, err := keyring.ReadOrMake(path)
 	if err != nil || write == nil {
 		return keys, nothing, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -46,7 +46,7 @@ func Write(ctx context.Context, source database.Source, w io.Writer) (h Header, 
 	if err := database.CheckMigrations(h.Migrations); err != nil {
 		return h, fault.New(fault.Invalid, "The database belongs to a newer release than this program.").WithDetail("Make the backup with the release that the server runs.")
 	}
-	if h.Keys, err = states.KeysInUse(ctx, dbsqlc.New(tx)); err != nil {
+	if h.Keys, err = keyring.KeysInUse(ctx, dbsqlc.New(tx)); err != nil {
 		return h, err
 	}
 	tables, err := describe(ctx, tx, "")

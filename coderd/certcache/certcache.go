@@ -8,14 +8,14 @@ import (
 
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/certs/acme"
 )
 
 // Sealed keeps ACME's data in the database, for all servers of the deployment. The data is encrypted, since it contains keys.
 type Sealed struct {
 	DB     *database.DB
-	Keys   *states.Keyring
+	Keys   *keyring.Ring
 	Logger *slog.Logger
 }
 
@@ -28,7 +28,7 @@ func (c Sealed) Get(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read ACME data: %w", err)
 	}
-	value, err := c.Keys.OpenSecret(states.ACMEPlace(name), stored)
+	value, err := c.Keys.OpenSecret(keyring.ACMEPlace(name), stored)
 	if err != nil {
 		c.Logger.Warn("cannot decrypt ACME data, replacing it", "err", err)
 		return nil, acme.ErrCacheMiss
@@ -38,7 +38,7 @@ func (c Sealed) Get(ctx context.Context, name string) ([]byte, error) {
 
 // Put implements acme.Cache.
 func (c Sealed) Put(ctx context.Context, name string, value []byte) error {
-	if err := c.DB.PutACMEData(ctx, dbsqlc.PutACMEDataParams{Name: name, Value: c.Keys.SealSecret(states.ACMEPlace(name), value)}); err != nil {
+	if err := c.DB.PutACMEData(ctx, dbsqlc.PutACMEDataParams{Name: name, Value: c.Keys.SealSecret(keyring.ACMEPlace(name), value)}); err != nil {
 		return fmt.Errorf("store ACME data: %w", err)
 	}
 	return nil

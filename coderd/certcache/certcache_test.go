@@ -11,13 +11,13 @@ import (
 	"github.com/codermesh/codermesh/coderd/certcache"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/certs/acme"
 )
 
-func keyring(t *testing.T, n byte) *states.Keyring {
+func ring(t *testing.T, n byte) *keyring.Ring {
 	t.Helper()
-	ring, err := states.Parse(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32)))
+	ring, err := keyring.Parse(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func stored(t *testing.T, db *database.DB) map[string]string {
 func TestSealed(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	c := certcache.Sealed{DB: db, Keys: keyring(t, 1), Logger: slog.New(slog.DiscardHandler)}
+	c := certcache.Sealed{DB: db, Keys: ring(t, 1), Logger: slog.New(slog.DiscardHandler)}
 	if _, err := c.Get(t.Context(), "a"); !errors.Is(err, acme.ErrCacheMiss) {
 		t.Errorf("got %v", err)
 	}
@@ -65,7 +65,7 @@ func TestSealed(t *testing.T) {
 			t.Errorf("%q is stored as %q, want it encrypted", text, value)
 		}
 	}
-	if _, err := (certcache.Sealed{DB: db, Keys: keyring(t, 2), Logger: c.Logger}).Get(t.Context(), "a"); !errors.Is(err, acme.ErrCacheMiss) {
+	if _, err := (certcache.Sealed{DB: db, Keys: ring(t, 2), Logger: c.Logger}).Get(t.Context(), "a"); !errors.Is(err, acme.ErrCacheMiss) {
 		t.Errorf("with another key: got %v", err)
 	}
 	if _, err := db.Pool.Exec(t.Context(), "UPDATE settings SET key = 'acme:b' WHERE key = 'acme:a'"); err != nil {

@@ -38,8 +38,8 @@ import (
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/templates"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -94,7 +94,7 @@ type Server struct {
 	Log *slog.Logger
 	URL *url.URL
 	// States holds the keys that the server encrypts with.
-	States *states.Keyring
+	States *keyring.Ring
 	// Queries counts the database queries of requests.
 	Queries *Queries
 	// Evaluate returns the forms of templates. If nil, every form is unknown.
@@ -192,11 +192,11 @@ func (s *Server) stop() {
 }
 
 // Keyring returns a ring with its own key.
-func Keyring(t testing.TB) *states.Keyring {
+func Keyring(t testing.TB) *keyring.Ring {
 	t.Helper()
 	key := make([]byte, 32)
 	rand.Read(key)
-	ring, err := states.Parse(base64.StdEncoding.EncodeToString(key))
+	ring, err := keyring.Parse(base64.StdEncoding.EncodeToString(key))
 	if err != nil {
 		t.Fatal(err)
 	}

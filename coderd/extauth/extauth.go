@@ -25,9 +25,9 @@ import (
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/signed"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -49,7 +49,7 @@ type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
 	// Keys encrypt tokens at rest.
-	Keys *states.Keyring
+	Keys *keyring.Ring
 	// Signer signs the state of a sign-in.
 	Signer *signed.Signer
 	// AccessURL is the URL at which browsers reach the server.

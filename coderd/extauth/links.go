@@ -14,7 +14,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/audit"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/backoff"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -54,11 +54,11 @@ func (s *Service) seal(user uuid.UUID, p *Provider, got *oauth2.Token) (sealed [
 	if !got.Expiry.IsZero() {
 		expires = &got.Expiry
 	}
-	return s.opts.Keys.SealSecret(states.LoginPlace(user, p.ID), text), t.Refresh != "", expires, nil
+	return s.opts.Keys.SealSecret(keyring.LoginPlace(user, p.ID), text), t.Refresh != "", expires, nil
 }
 
 func (s *Service) open(link dbsqlc.ExternalAuthLink) (tokens, error) {
-	text, err := s.opts.Keys.OpenSecret(states.LoginPlace(link.UserID, link.ProviderID), link.Tokens)
+	text, err := s.opts.Keys.OpenSecret(keyring.LoginPlace(link.UserID, link.ProviderID), link.Tokens)
 	if err != nil {
 		return tokens{}, err
 	}

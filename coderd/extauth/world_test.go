@@ -17,8 +17,8 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/extauth/extauthtest"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/signed"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -42,9 +42,9 @@ func key(fill string) string {
 	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(fill, 32)))
 }
 
-func keys(t *testing.T, text string) *states.Keyring {
+func keys(t *testing.T, text string) *keyring.Ring {
 	t.Helper()
-	ring, err := states.Parse(text)
+	ring, err := keyring.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/usersecret"
@@ -157,7 +157,7 @@ func (s *Service) insert(ctx context.Context, user uuid.UUID, f *fault.Error, re
 			id := uuid.New()
 			row, err := q.InsertUserSecret(ctx, dbsqlc.InsertUserSecretParams{
 				ID: id, UserID: user, Name: req.Name, Description: req.Description, EnvName: req.EnvName, FilePath: req.FilePath,
-				Enabled: req.Enabled == nil || *req.Enabled, Sealed: s.opts.Keys.SealSecret(states.SecretPlace(user, id), []byte(req.Value)), Size: int32(len(req.Value)),
+				Enabled: req.Enabled == nil || *req.Enabled, Sealed: s.opts.Keys.SealSecret(keyring.SecretPlace(user, id), []byte(req.Value)), Size: int32(len(req.Value)),
 			})
 			if err != nil {
 				return taken(err, req.Name, req.EnvName, req.FilePath)

@@ -15,8 +15,8 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/secret"
 )
 
@@ -30,7 +30,7 @@ type Accounts interface {
 type Options struct {
 	DB       *database.DB
 	Logger   *slog.Logger
-	Keys     *states.Keyring // encrypts values
+	Keys     *keyring.Ring // encrypts values
 	Accounts Accounts
 }
 
@@ -83,4 +83,4 @@ func (s *Service) For(ctx context.Context, user uuid.UUID) ([]Secret, error) {
 }
 
 // place returns where a secret's value is kept: it cannot be opened in another row, nor as another user's.
-func place(row dbsqlc.UserSecret) states.Place { return states.SecretPlace(row.UserID, row.ID) }
+func place(row dbsqlc.UserSecret) keyring.Place { return keyring.SecretPlace(row.UserID, row.ID) }

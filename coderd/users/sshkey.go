@@ -15,8 +15,8 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -33,7 +33,7 @@ func (s *Service) SSHKey(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUI
 	if err != nil {
 		return SSHKey{}, err
 	}
-	private, err := s.keys.OpenSSHKey(states.GitKeyPlace(userID), row.PrivateKey, row.Sealed)
+	private, err := s.keys.OpenSSHKey(keyring.GitKeyPlace(userID), row.PrivateKey, row.Sealed)
 	return SSHKey{Public: row.PublicKey, Private: secret.Token(private)}, err
 }
 
@@ -44,7 +44,7 @@ func (s *Service) sshKey(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUI
 		if makeErr != nil {
 			return row, makeErr
 		}
-		if err := q.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: userID, Sealed: s.keys.SealSecret(states.GitKeyPlace(userID), []byte(private)), PublicKey: public}); err != nil {
+		if err := q.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: userID, Sealed: s.keys.SealSecret(keyring.GitKeyPlace(userID), []byte(private)), PublicKey: public}); err != nil {
 			return row, fmt.Errorf("store SSH key: %w", err)
 		}
 		row, err = q.GetGitSSHKey(ctx, userID)
@@ -98,7 +98,7 @@ func (s *Service) replaceSSHKey(w http.ResponseWriter, r *http.Request) error {
 		if err != nil && !database.IsNotFound(err) {
 			return err
 		}
-		if row, err = q.ReplaceGitSSHKey(r.Context(), dbsqlc.ReplaceGitSSHKeyParams{UserID: user.ID, Sealed: s.keys.SealSecret(states.GitKeyPlace(user.ID), []byte(private)), PublicKey: public}); err != nil {
+		if row, err = q.ReplaceGitSSHKey(r.Context(), dbsqlc.ReplaceGitSSHKeyParams{UserID: user.ID, Sealed: s.keys.SealSecret(keyring.GitKeyPlace(user.ID), []byte(private)), PublicKey: public}); err != nil {
 			return err
 		}
 		return audit.Record(r.Context(), q, audit.Entry{ID: user.ID, Name: user.Username, Diff: audit.Compare(before, row)})

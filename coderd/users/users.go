@@ -18,11 +18,11 @@ import (
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/lookup"
 	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
 )
@@ -32,7 +32,7 @@ type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
 	// Keys encrypt the users' private keys for Git. Required where those are read or created.
-	Keys *states.Keyring
+	Keys *keyring.Ring
 	// AccessURL is the address at which users reach the server. It decides whether cookies require TLS.
 	AccessURL *url.URL
 	// OnlyOwnersUsePasswords refuses passwords of users who are not owners of the deployment.
@@ -55,7 +55,7 @@ type Options struct {
 type Service struct {
 	db        *database.DB
 	log       *slog.Logger
-	keys      *states.Keyring
+	keys      *keyring.Ring
 	accessURL *url.URL
 	lifetimes Lifetimes
 	passwords *hasher

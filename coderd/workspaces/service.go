@@ -13,11 +13,11 @@ import (
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
 	"github.com/codermesh/codermesh/coderd/jobs"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/policy"
 	"github.com/codermesh/codermesh/coderd/pubsub"
 	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/coderd/states"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/notify"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -30,7 +30,7 @@ type Options struct {
 	Agents *agents.Service
 	Users  *users.Service
 	PubSub pubsub.PubSub
-	States *states.Keyring
+	States *keyring.Ring
 	// ExternalAuth has the logins that templates ask for.
 	ExternalAuth *extauth.Service
 	Logger       *slog.Logger

@@ -62,7 +62,7 @@ var law = map[string]rule{
 	"coderd/rbac":               {},
 	"coderd/jobtags":            {},
 	"coderd/policy":             {},
-	"coderd/certcache":          {imports: []string{"coderd/database", "coderd/states"}}, // ACME's shared certificates
+	"coderd/certcache":          {imports: []string{"coderd/database", "coderd/keyring"}}, // ACME's shared certificates
 	"coderd/slim":               {},
 	"coderd/templates/tagexpr":  {},
 	"coderd/templates/formdeps": {},
@@ -73,10 +73,10 @@ var law = map[string]rule{
 	"coderd/pubsub":             {imports: []string{"coderd/database"}},
 	"coderd/mail":               {},
 	"coderd/notifications":      {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/mail", "coderd/pubsub", "coderd/rbac"}},
-	"coderd/signed":               {imports: []string{"coderd/database"}},
-	"coderd/states":             {imports: []string{"coderd/audit", "coderd/database"}},
+	"coderd/signed":             {imports: []string{"coderd/database"}},
+	"coderd/keyring":            {imports: []string{"coderd/audit", "coderd/database"}},
 	"coderd/metrics":            {imports: []string{"coderd/database", "coderd/httpapi", "coderd/policy", "coderd/rbac"}},
-	"coderd/backup":             {imports: []string{"coderd/database", "coderd/states"}},
+	"coderd/backup":             {imports: []string{"coderd/database", "coderd/keyring"}},
 	"coderd/replicas":           {imports: []string{"coderd/database", "coderd/pubsub"}},
 	"coderd/regions":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/pubsub", "coderd/rbac", "region", "tailnet"}},
 	"coderd/notices":            {imports: []string{"coderd/httpapi", "coderd/rbac"}},
@@ -84,12 +84,12 @@ var law = map[string]rule{
 	"coderd/retention":          {imports: []string{"coderd/database"}},
 	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/health":             {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/signed", "tailnet"}},
-	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/policy", "coderd/rbac", "coderd/states"}},
+	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/policy", "coderd/rbac", "coderd/keyring"}},
 	"coderd/groups":             {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
 	"coderd/claims":             {imports: []string{"coderd/audit", "coderd/database", "coderd/groups", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
 	"coderd/redirect":           {imports: []string{"coderd/signed"}},
-	"coderd/extauth":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/signed", "coderd/states"}},
-	"coderd/secrets":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/states"}},
+	"coderd/extauth":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/signed", "coderd/keyring"}},
+	"coderd/secrets":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/keyring"}},
 	"coderd/consents": {
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac"},
 		tests:   []string{"agent/agentpb", "coderd/...", "provisionerd/provisionerpb"},
@@ -110,7 +110,7 @@ var law = map[string]rule{
 	},
 	"coderd/agents": {
 		imports: []string{
-			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/notifications", "coderd/pubsub", "coderd/rbac", "coderd/states",
+			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/notifications", "coderd/pubsub", "coderd/rbac", "coderd/keyring",
 			"agent/agentpb", "provisionerd/provisionerpb", "tailnet",
 		},
 		tests: []string{"coderd/signed"},
@@ -124,7 +124,7 @@ var law = map[string]rule{
 	"coderd/workspaces": {
 		imports: []string{
 			"coderd/agents", "coderd/audit", "coderd/consents", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/pubsub", "coderd/rbac",
-			"coderd/policy", "coderd/states", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
+			"coderd/policy", "coderd/keyring", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
 		},
 	},
 	"coderd/coderdtest": {imports: []string{"coderd/...", "coordinator", "provisionerd", "provisionerd/echo", "provisionerd/provisionerpb", "tailnet"}},

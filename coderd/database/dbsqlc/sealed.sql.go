@@ -28,7 +28,7 @@ type CountSealedRow struct {
 	Number int64
 }
 
-// Values that are encrypted with the state keys (coderd/states). The first 13 bytes of a value, its header, name its key.
+// Values that are encrypted with the state keys (coderd/keyring). The first 13 bytes of a value, its header, name its key.
 // Counts the values of each kind by their header. Values of older releases that are not encrypted have another one, or none.
 func (q *Queries) CountSealed(ctx context.Context) ([]CountSealedRow, error) {
 	rows, err := q.db.Query(ctx, countSealed)

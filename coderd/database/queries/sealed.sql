@@ -1,4 +1,4 @@
--- Values that are encrypted with the state keys (coderd/states). The first 13 bytes of a value, its header, name its key.
+-- Values that are encrypted with the state keys (coderd/keyring). The first 13 bytes of a value, its header, name its key.
 
 -- name: CountSealed :many
 -- Counts the values of each kind by their header. Values of older releases that are not encrypted have another one, or none.

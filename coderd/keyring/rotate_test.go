@@ -1,4 +1,4 @@
-package states_test
+package keyring_test
 
 import (
 	"bytes"
@@ -15,18 +15,18 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
 // rotate brings everything under a ring's first key, and returns the numbers of encrypted and unreadable values by kind.
-func rotate(t *testing.T, b *builds, r *states.Keyring) (encrypted, unreadable map[states.Kind]int64) {
+func rotate(t *testing.T, b *builds, r *keyring.Ring) (encrypted, unreadable map[keyring.Kind]int64) {
 	t.Helper()
 	report, err := r.Rotate(t.Context(), b.db, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	encrypted, unreadable = map[states.Kind]int64{}, map[states.Kind]int64{}
+	encrypted, unreadable = map[keyring.Kind]int64{}, map[keyring.Kind]int64{}
 	for _, k := range report {
 		encrypted[k.Kind], unreadable[k.Kind] = k.Resealed, k.Unreadable
 	}
@@ -42,56 +42,56 @@ type owner struct {
 func (o owner) acme() string { return o.name + ".example.com" }
 
 // fill stores values of every kind of a new user, encrypted with a ring. Each holds the name of its kind.
-func (b *builds) fill(r *states.Keyring) owner {
+func (b *builds) fill(r *keyring.Ring) owner {
 	b.t.Helper()
 	o := owner{workspace: uuid.New(), secret: uuid.New()}
-	build := b.add(o.workspace, r.Seal(o.workspace, []byte(states.WorkspaceStates)))
+	build := b.add(o.workspace, r.Seal(o.workspace, []byte(keyring.WorkspaceStates)))
 	if err := b.db.Pool.QueryRow(b.t.Context(), `SELECT u.id, u.username, b.job_id FROM workspace_builds b JOIN workspaces w ON w.id = b.workspace_id
 		JOIN users u ON u.id = w.owner_id WHERE b.id = $1`, build).Scan(&o.user, &o.name, &o.job); err != nil {
 		b.t.Fatal(err)
 	}
-	b.exec("INSERT INTO provisioner_job_state_pieces (job_id, first_byte, size, data) VALUES ($1, 0, 1, $2)", o.job, r.Seal(o.workspace, []byte(states.StatePieces)))
+	b.exec("INSERT INTO provisioner_job_state_pieces (job_id, first_byte, size, data) VALUES ($1, 0, 1, $2)", o.job, r.Seal(o.workspace, []byte(keyring.StatePieces)))
 	b.exec("INSERT INTO external_auth_links (user_id, provider_id, tokens, refreshable) VALUES ($1, 'forge', $2, true)", o.user,
-		r.SealSecret(states.LoginPlace(o.user, "forge"), []byte(states.ExternalLogins)))
+		r.SealSecret(keyring.LoginPlace(o.user, "forge"), []byte(keyring.ExternalLogins)))
 	b.exec("INSERT INTO user_secrets (id, user_id, name, sealed, size) VALUES ($1, $2, 'npm', $3, 1)", o.secret, o.user,
-		r.SealSecret(states.SecretPlace(o.user, o.secret), []byte(states.UserSecrets)))
-	b.exec("INSERT INTO git_ssh_keys (user_id, private_key, sealed, public_key) VALUES ($1, '', $2, 'y')", o.user, r.SealSecret(states.GitKeyPlace(o.user), []byte(states.SSHKeys)))
-	b.exec("INSERT INTO settings (key, value) VALUES ('acme:' || $1::text, $2)", o.acme(), r.SealSecret(states.ACMEPlace(o.acme()), []byte(states.ACMEData)))
+		r.SealSecret(keyring.SecretPlace(o.user, o.secret), []byte(keyring.UserSecrets)))
+	b.exec("INSERT INTO git_ssh_keys (user_id, private_key, sealed, public_key) VALUES ($1, '', $2, 'y')", o.user, r.SealSecret(keyring.GitKeyPlace(o.user), []byte(keyring.SSHKeys)))
+	b.exec("INSERT INTO settings (key, value) VALUES ('acme:' || $1::text, $2)", o.acme(), r.SealSecret(keyring.ACMEPlace(o.acme()), []byte(keyring.ACMEData)))
 	return o
 }
 
 // every has the query of each kind's value of an owner.
-var every = map[states.Kind]struct {
+var every = map[keyring.Kind]struct {
 	sql  string
 	arg  func(owner) any
-	open func(*states.Keyring, owner, []byte) ([]byte, error)
+	open func(*keyring.Ring, owner, []byte) ([]byte, error)
 }{
-	states.WorkspaceStates: {"SELECT state FROM workspace_builds WHERE workspace_id = $1", func(o owner) any { return o.workspace },
-		func(r *states.Keyring, o owner, stored []byte) ([]byte, error) { return r.Open(o.workspace, stored) }},
-	states.StatePieces: {"SELECT data FROM provisioner_job_state_pieces WHERE job_id = $1", func(o owner) any { return o.job },
-		func(r *states.Keyring, o owner, stored []byte) ([]byte, error) { return r.Open(o.workspace, stored) }},
-	states.ExternalLogins: {"SELECT tokens FROM external_auth_links WHERE user_id = $1 AND provider_id = 'forge'", func(o owner) any { return o.user },
-		func(r *states.Keyring, o owner, stored []byte) ([]byte, error) {
-			return r.OpenSecret(states.LoginPlace(o.user, "forge"), stored)
+	keyring.WorkspaceStates: {"SELECT state FROM workspace_builds WHERE workspace_id = $1", func(o owner) any { return o.workspace },
+		func(r *keyring.Ring, o owner, stored []byte) ([]byte, error) { return r.Open(o.workspace, stored) }},
+	keyring.StatePieces: {"SELECT data FROM provisioner_job_state_pieces WHERE job_id = $1", func(o owner) any { return o.job },
+		func(r *keyring.Ring, o owner, stored []byte) ([]byte, error) { return r.Open(o.workspace, stored) }},
+	keyring.ExternalLogins: {"SELECT tokens FROM external_auth_links WHERE user_id = $1 AND provider_id = 'forge'", func(o owner) any { return o.user },
+		func(r *keyring.Ring, o owner, stored []byte) ([]byte, error) {
+			return r.OpenSecret(keyring.LoginPlace(o.user, "forge"), stored)
 		}},
-	states.UserSecrets: {"SELECT sealed FROM user_secrets WHERE user_id = $1", func(o owner) any { return o.user },
-		func(r *states.Keyring, o owner, stored []byte) ([]byte, error) {
-			return r.OpenSecret(states.SecretPlace(o.user, o.secret), stored)
+	keyring.UserSecrets: {"SELECT sealed FROM user_secrets WHERE user_id = $1", func(o owner) any { return o.user },
+		func(r *keyring.Ring, o owner, stored []byte) ([]byte, error) {
+			return r.OpenSecret(keyring.SecretPlace(o.user, o.secret), stored)
 		}},
-	states.SSHKeys: {"SELECT sealed FROM git_ssh_keys WHERE user_id = $1", func(o owner) any { return o.user },
-		func(r *states.Keyring, o owner, stored []byte) ([]byte, error) {
-			return r.OpenSecret(states.GitKeyPlace(o.user), stored)
+	keyring.SSHKeys: {"SELECT sealed FROM git_ssh_keys WHERE user_id = $1", func(o owner) any { return o.user },
+		func(r *keyring.Ring, o owner, stored []byte) ([]byte, error) {
+			return r.OpenSecret(keyring.GitKeyPlace(o.user), stored)
 		}},
-	states.ACMEData: {"SELECT value FROM settings WHERE key = 'acme:' || $1::text", func(o owner) any { return o.acme() },
-		func(r *states.Keyring, o owner, stored []byte) ([]byte, error) {
-			return r.OpenSecret(states.ACMEPlace(o.acme()), stored)
+	keyring.ACMEData: {"SELECT value FROM settings WHERE key = 'acme:' || $1::text", func(o owner) any { return o.acme() },
+		func(r *keyring.Ring, o owner, stored []byte) ([]byte, error) {
+			return r.OpenSecret(keyring.ACMEPlace(o.acme()), stored)
 		}},
 }
 
 // stored returns the values of an owner by kind, without those that are not there.
-func (b *builds) stored(o owner) map[states.Kind][]byte {
+func (b *builds) stored(o owner) map[keyring.Kind][]byte {
 	b.t.Helper()
-	out := map[states.Kind][]byte{}
+	out := map[keyring.Kind][]byte{}
 	for kind, k := range every {
 		rows, err := b.db.Pool.Query(b.t.Context(), k.sql, k.arg(o))
 		if err != nil {
@@ -112,9 +112,9 @@ func (b *builds) stored(o owner) map[states.Kind][]byte {
 }
 
 // opens returns the kinds of an owner's values that a ring opens.
-func (b *builds) opens(r *states.Keyring, o owner) []states.Kind {
+func (b *builds) opens(r *keyring.Ring, o owner) []keyring.Kind {
 	b.t.Helper()
-	var kinds []states.Kind
+	var kinds []keyring.Kind
 	for kind, value := range b.stored(o) {
 		got, err := every[kind].open(r, o, value)
 		switch {
@@ -122,7 +122,7 @@ func (b *builds) opens(r *states.Keyring, o owner) []states.Kind {
 			kinds = append(kinds, kind)
 		case err == nil:
 			b.t.Errorf("%s: got %q", kind, got)
-		case fault.CodeOf(err) != fault.Conflict && !errors.Is(err, states.ErrUnreadable):
+		case fault.CodeOf(err) != fault.Conflict && !errors.Is(err, keyring.ErrUnreadable):
 			b.t.Errorf("%s: %v", kind, err)
 		}
 	}
@@ -131,7 +131,7 @@ func (b *builds) opens(r *states.Keyring, o owner) []states.Kind {
 }
 
 // allKinds are those that Rotate reports.
-func allKinds(t *testing.T, b *builds) (kinds []states.Kind) {
+func allKinds(t *testing.T, b *builds) (kinds []keyring.Kind) {
 	t.Helper()
 	encrypted, _ := rotate(t, b, ring(t, 9))
 	for kind := range encrypted {
@@ -147,7 +147,7 @@ func allKinds(t *testing.T, b *builds) (kinds []states.Kind) {
 // usages returns the counts by key as text.
 func (b *builds) usages() map[string]string {
 	b.t.Helper()
-	all, err := states.Usages(b.t.Context(), b.db.Queries)
+	all, err := keyring.Usages(b.t.Context(), b.db.Queries)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestEveryKindRotates(t *testing.T) {
 	if err := fresh.Check(t.Context(), b.db); err != nil {
 		t.Error(err)
 	}
-	if ids, err := states.KeysInUse(t.Context(), b.db.Queries); err != nil || !slices.Equal(ids, fresh.IDs()) {
+	if ids, err := keyring.KeysInUse(t.Context(), b.db.Queries); err != nil || !slices.Equal(ids, fresh.IDs()) {
 		t.Errorf("keys in use: %v, %v", ids, err)
 	}
 	rotate(t, b, both) // changes nothing
@@ -244,7 +244,7 @@ func TestRotationKeepsPlaces(t *testing.T) {
 		t.Errorf("exchanged after the rotation: %v can be read", got)
 	}
 	// A value under the old key that comes back, from a backup, is as readable as it was.
-	b.exec("UPDATE user_secrets SET sealed = $2 WHERE id = $1", one.secret, before[states.UserSecrets][:20])
+	b.exec("UPDATE user_secrets SET sealed = $2 WHERE id = $1", one.secret, before[keyring.UserSecrets][:20])
 	if got := b.opens(ring(t, 2, 1), one); len(got) != 0 {
 		t.Errorf("cut off: %v can be read", got)
 	}
@@ -254,7 +254,7 @@ func TestRotationKeepsPlaces(t *testing.T) {
 func TestRotationBesideWriters(t *testing.T) {
 	t.Parallel()
 	b := newBuilds(t)
-	rings := []*states.Keyring{ring(t, 1, 2), ring(t, 2, 1)}
+	rings := []*keyring.Ring{ring(t, 1, 2), ring(t, 2, 1)}
 	o := b.fill(rings[0])
 	ctx, stop := context.WithCancel(t.Context())
 	var rotating sync.WaitGroup
@@ -270,10 +270,10 @@ func TestRotationBesideWriters(t *testing.T) {
 	}
 	for i := range 100 {
 		value, r := fmt.Appendf(nil, "value %d", i), rings[i%2]
-		b.exec("UPDATE user_secrets SET sealed = $2 WHERE id = $1", o.secret, r.SealSecret(states.SecretPlace(o.user, o.secret), value))
+		b.exec("UPDATE user_secrets SET sealed = $2 WHERE id = $1", o.secret, r.SealSecret(keyring.SecretPlace(o.user, o.secret), value))
 		b.exec("UPDATE workspace_builds SET state = $2 WHERE workspace_id = $1", o.workspace, r.Seal(o.workspace, value))
 		now := b.stored(o)
-		for _, kind := range []states.Kind{states.UserSecrets, states.WorkspaceStates} {
+		for _, kind := range []keyring.Kind{keyring.UserSecrets, keyring.WorkspaceStates} {
 			if got, err := every[kind].open(rings[0], o, now[kind]); err != nil || !bytes.Equal(got, value) {
 				t.Fatalf("%s: got %q, %v; want %q", kind, got, err, value)
 			}

@@ -1,4 +1,4 @@
-package states
+package keyring
 
 import (
 	"bytes"
@@ -32,13 +32,13 @@ func SecretPlace(user, id uuid.UUID) Place {
 func ACMEPlace(name string) Place { return Place{"acme " + name} }
 
 // SealSecret encrypts a secret other than a state, in the same stored form.
-func (r *Keyring) SealSecret(place Place, secret []byte) []byte {
+func (r *Ring) SealSecret(place Place, secret []byte) []byte {
 	out := r.header()
 	return r.keys[0].aead.Seal(out, nil, secret, place.additional(out))
 }
 
 // OpenSecret returns the secret that was stored at a place, or ErrUnreadable.
-func (r *Keyring) OpenSecret(place Place, stored []byte) ([]byte, error) {
+func (r *Ring) OpenSecret(place Place, stored []byte) ([]byte, error) {
 	id, encrypted := keyOf(stored)
 	k := r.find(id)
 	if !encrypted || k == nil {
@@ -52,7 +52,7 @@ func (r *Keyring) OpenSecret(place Place, stored []byte) ([]byte, error) {
 }
 
 // header returns the first bytes of everything that the first key has encrypted.
-func (r *Keyring) header() []byte { return headerOf(r.keys[0].id) }
+func (r *Ring) header() []byte { return headerOf(r.keys[0].id) }
 
 func headerOf(id keyID) []byte { return append(slices.Clone(magic), id[:]...) }
 

@@ -1,4 +1,4 @@
-package states
+package keyring
 
 import (
 	"context"
@@ -49,7 +49,7 @@ const page = 100
 
 // pass goes once through all values that are not under the first key.
 type pass struct {
-	ring    *Keyring
+	ring    *Ring
 	db      *database.DB
 	log     *slog.Logger
 	changed int64 // values that were under another key, changed by this pass or by a server

@@ -1,5 +1,6 @@
-// Package states encrypts Terraform states in the database, because they contain credentials of the resources that a
-// template created. It owns the keys and the stored form of a state, and knows nothing of builds except the column.
+// Package keyring encrypts what the database must not show to a reader of it. The first of that are Terraform states, because they
+// contain credentials of the resources that a template created. The package owns the keys and the stored form of a state, and
+// knows nothing of builds except the column.
 //
 //	00 'c' 'm' 's' 01 | id of the key, 8 bytes | nonce, 12 bytes | AES-256-GCM ciphertext and tag
 //
@@ -14,7 +15,7 @@
 //
 // Encryption protects copies of the database: backups, disks, replicas. It does not protect against someone who can write to
 // the database or read the server's memory or files.
-package states
+package keyring
 
 import (
 	"bytes"
@@ -61,12 +62,12 @@ type key struct {
 	aead cipher.AEAD
 }
 
-// Keyring holds the keys: the first encrypts, all decrypt. Safe for concurrent use.
-type Keyring struct{ keys []key }
+// Ring holds the keys: the first encrypts, all decrypt. Safe for concurrent use.
+type Ring struct{ keys []key }
 
 // Parse parses keys, each the base64 of 32 random bytes, separated by commas or white space. Its error is a fault, Invalid.
-func Parse(text string) (*Keyring, error) {
-	var ring Keyring
+func Parse(text string) (*Ring, error) {
+	var ring Ring
 	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }) {
 		raw, err := base64.StdEncoding.DecodeString(word)
 		if err != nil || len(raw) != keySize {
@@ -109,7 +110,7 @@ func newKey(raw []byte) (key, error) {
 }
 
 // Read reads the keys in a file.
-func Read(path string) (*Keyring, error) {
+func Read(path string) (*Ring, error) {
 	text, err := secret.ReadFile(path)
 	if fault.As(err) != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func Read(path string) (*Keyring, error) {
 // new key into the file, readable by this account only; nothing may be encrypted with the key before that. keep is nil for a
 // key that is already in the file. So a failed start leaves no key that would hide from the operator that the right one is
 // missing.
-func ReadOrMake(path string) (ring *Keyring, keep func() error, err error) {
+func ReadOrMake(path string) (ring *Ring, keep func() error, err error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		ring, err := Read(path)
 		return ring, nil, err
@@ -154,7 +155,7 @@ func ReadOrMake(path string) (ring *Keyring, keep func() error, err error) {
 }
 
 // Missing returns those of some ids of keys that the ring lacks.
-func (r *Keyring) Missing(ids []string) []string {
+func (r *Ring) Missing(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), r.Has)
 }
 
@@ -191,7 +192,7 @@ func create(path, text string) (err error) {
 }
 
 // IDs returns the ids of the keys, the one that encrypts first. They reveal nothing about the keys.
-func (r *Keyring) IDs() []string {
+func (r *Ring) IDs() []string {
 	var ids []string
 	for _, k := range r.keys {
 		ids = append(ids, k.id.String())
@@ -200,9 +201,9 @@ func (r *Keyring) IDs() []string {
 }
 
 // Has reports whether the ring has the key of an id.
-func (r *Keyring) Has(id string) bool { return slices.Contains(r.IDs(), id) }
+func (r *Ring) Has(id string) bool { return slices.Contains(r.IDs(), id) }
 
-func (r *Keyring) find(id keyID) *key {
+func (r *Ring) find(id keyID) *key {
 	for i := range r.keys {
 		if r.keys[i].id == id {
 			return &r.keys[i]
@@ -212,7 +213,7 @@ func (r *Keyring) find(id keyID) *key {
 }
 
 // Seal returns a state in its stored form.
-func (r *Keyring) Seal(workspace uuid.UUID, state []byte) []byte {
+func (r *Ring) Seal(workspace uuid.UUID, state []byte) []byte {
 	if len(state) == 0 {
 		return []byte{}
 	}
@@ -226,7 +227,7 @@ func additional(header []byte, workspace uuid.UUID) []byte {
 }
 
 // Open returns the state that was stored. Its faults tell the user what to do; no data is lost by them.
-func (r *Keyring) Open(workspace uuid.UUID, stored []byte) ([]byte, error) {
+func (r *Ring) Open(workspace uuid.UUID, stored []byte) ([]byte, error) {
 	if !bytes.HasPrefix(stored, magic) {
 		return stored, nil
 	}

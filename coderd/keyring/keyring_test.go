@@ -1,4 +1,4 @@
-package states_test
+package keyring_test
 
 import (
 	"bytes"
@@ -17,20 +17,20 @@ import (
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbtest"
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
 // text returns the nth key as operators write it.
 func text(n byte) string { return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32)) }
 
-func ring(t *testing.T, numbers ...byte) *states.Keyring {
+func ring(t *testing.T, numbers ...byte) *keyring.Ring {
 	t.Helper()
 	var words []string
 	for _, n := range numbers {
 		words = append(words, text(n))
 	}
-	r, err := states.Parse(strings.Join(words, "\n"))
+	r, err := keyring.Parse(strings.Join(words, "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestSealAndOpen(t *testing.T) {
 		t.Error("the same state looks the same")
 	}
 	for name, c := range map[string]struct {
-		ring      *states.Keyring
+		ring      *keyring.Ring
 		workspace uuid.UUID
 		stored    []byte
 		want      string
@@ -85,10 +85,10 @@ func TestParse(t *testing.T) {
 		"not base64":    {"a password", false},
 		"the same once": {text(1) + " " + text(1), false},
 	} {
-		if _, err := states.Parse(c.text); (err == nil) != c.good || err != nil && fault.CodeOf(err) != fault.Invalid {
+		if _, err := keyring.Parse(c.text); (err == nil) != c.good || err != nil && fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := states.Parse(c.text); err != nil && strings.Contains(err.Error(), strings.TrimSpace(c.text)) && strings.TrimSpace(c.text) != "" {
+		if _, err := keyring.Parse(c.text); err != nil && strings.Contains(err.Error(), strings.TrimSpace(c.text)) && strings.TrimSpace(c.text) != "" {
 			t.Errorf("%s: the error tells the key: %v", name, err)
 		}
 	}
@@ -97,20 +97,20 @@ func TestParse(t *testing.T) {
 func TestReadOrMake(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "below", "state.key")
-	if _, err := states.Read(path); fault.CodeOf(err) != fault.Invalid {
+	if _, err := keyring.Read(path); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	workspace := uuid.New()
-	var first *states.Keyring
+	var first *keyring.Ring
 	makers := 0
 	var mu sync.Mutex
 	var racing sync.WaitGroup
 	for range 8 { // the first one creates the file, the others read it or ask for a restart
 		racing.Go(func() {
-			r, keep, err := states.ReadOrMake(path)
+			r, keep, err := keyring.ReadOrMake(path)
 			if err == nil && keep != nil {
 				if err = keep(); fault.CodeOf(err) == fault.Conflict {
-					r, keep, err = states.ReadOrMake(path)
+					r, keep, err = keyring.ReadOrMake(path)
 				}
 			}
 			mu.Lock()
@@ -145,12 +145,12 @@ func TestReadOrMake(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, keep, err := states.ReadOrMake(path); keep != nil || fault.CodeOf(err) != fault.Invalid {
+	if _, keep, err := keyring.ReadOrMake(path); keep != nil || fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("a file without a key: made %t, %v", keep != nil, err)
 	}
 	// A start that fails before the key is kept leaves none.
 	unused := filepath.Join(t.TempDir(), "state.key")
-	if _, keep, err := states.ReadOrMake(unused); keep == nil || err != nil {
+	if _, keep, err := keyring.ReadOrMake(unused); keep == nil || err != nil {
 		t.Errorf("no file: %v", err)
 	}
 	if _, err := os.Stat(unused); !errors.Is(err, fs.ErrNotExist) {
@@ -162,7 +162,7 @@ func TestReadOrMake(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	key, err := states.Parse(text(1))
+	key, err := keyring.Parse(text(1))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestRotation(t *testing.T) {
 
 // BenchmarkSeal measures what encryption adds to a checkpoint.
 func BenchmarkSeal(b *testing.B) {
-	key := coderdtest.Keyring(b)
+	key := coderdtest.Ring(b)
 	workspace := uuid.New()
 	for _, size := range []int{50 << 10, 5 << 20} {
 		state := bytes.Repeat([]byte("x"), size)

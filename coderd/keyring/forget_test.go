@@ -1,4 +1,4 @@
-package states_test
+package keyring_test
 
 import (
 	"slices"
@@ -7,15 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
 // signIn signs an owner in with an identity provider, whose login is encrypted with a keyring.
-func (b *builds) signIn(o owner, r *states.Keyring) {
+func (b *builds) signIn(o owner, r *keyring.Ring) {
 	b.exec("UPDATE users SET login_type = 'oidc' WHERE id = $1", o.user)
 	b.exec("INSERT INTO external_auth_links (user_id, provider_id, tokens, refreshable) VALUES ($1, 'sign-in:oidc', $2, true)", o.user,
-		r.SealSecret(states.LoginPlace(o.user, "sign-in:oidc"), []byte("x")))
+		r.SealSecret(keyring.LoginPlace(o.user, "sign-in:oidc"), []byte("x")))
 	b.exec("INSERT INTO api_keys (id, user_id, secret_hash, kind, lifetime_seconds, expires_at) "+
 		"VALUES ($1::text, $2, sha256($1::text::bytea), 'session', 3600, now() + interval '1 hour')", o.name[:10], o.user)
 }
@@ -45,7 +45,7 @@ func TestForget(t *testing.T) {
 		t.Fatalf("before: %v", err)
 	}
 	for name, wrong := range map[string]struct {
-		ring *states.Keyring
+		ring *keyring.Ring
 		ids  []string
 	}{
 		"no id":                  {fresh, []string{"x"}},
@@ -55,21 +55,21 @@ func TestForget(t *testing.T) {
 		"one of two that is":     {fresh, []string{id, fresh.IDs()[0]}},
 		"one of two without use": {nil, []string{id, strings.Repeat("0", 16)}},
 	} {
-		if _, err := states.Forget(t.Context(), b.db, wrong.ring, wrong.ids); fault.CodeOf(err) != fault.Invalid {
+		if _, err := keyring.Forget(t.Context(), b.db, wrong.ring, wrong.ids); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%s: %v, want invalid", name, err)
 		}
 	}
 	if diff := cmp.Diff(lost, b.stored(ann)); diff != "" {
 		t.Errorf("a refused command changed values: %s", diff)
 	}
-	got, err := states.Forget(t.Context(), b.db, fresh, []string{id})
+	got, err := keyring.Forget(t.Context(), b.db, fresh, []string{id})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := states.Loss{
-		Values:  map[states.Kind]int64{states.ExternalLogins: 2, states.UserSecrets: 1, states.SSHKeys: 1, states.ACMEData: 1, states.StatePieces: 1, states.WorkspaceStates: 1},
-		SignIns: []string{ann.name}, Logins: []states.Property{{Owner: ann.name, Name: "forge"}}, Secrets: []states.Property{{Owner: ann.name, Name: "npm"}},
-		SSHKeys: []string{ann.name}, Workspaces: []states.Property{{Owner: ann.name, Name: got.Workspaces[0].Name}},
+	want := keyring.Loss{
+		Values:  map[keyring.Kind]int64{keyring.ExternalLogins: 2, keyring.UserSecrets: 1, keyring.SSHKeys: 1, keyring.ACMEData: 1, keyring.StatePieces: 1, keyring.WorkspaceStates: 1},
+		SignIns: []string{ann.name}, Logins: []keyring.Property{{Owner: ann.name, Name: "forge"}}, Secrets: []keyring.Property{{Owner: ann.name, Name: "npm"}},
+		SSHKeys: []string{ann.name}, Workspaces: []keyring.Property{{Owner: ann.name, Name: got.Workspaces[0].Name}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -77,14 +77,14 @@ func TestForget(t *testing.T) {
 	if err := fresh.Check(t.Context(), b.db); err != nil {
 		t.Errorf("after: %v", err)
 	}
-	if ids, err := states.KeysInUse(t.Context(), b.db.Queries); err != nil || !slices.Equal(ids, fresh.IDs()) {
+	if ids, err := keyring.KeysInUse(t.Context(), b.db.Queries); err != nil || !slices.Equal(ids, fresh.IDs()) {
 		t.Errorf("keys in use: %v, %v", ids, err)
 	}
 	rotate(t, b, fresh)
-	if diff := cmp.Diff(map[states.Kind][]byte{states.UserSecrets: lost[states.UserSecrets], states.WorkspaceStates: lost[states.WorkspaceStates]}, b.stored(ann)); diff != "" {
+	if diff := cmp.Diff(map[keyring.Kind][]byte{keyring.UserSecrets: lost[keyring.UserSecrets], keyring.WorkspaceStates: lost[keyring.WorkspaceStates]}, b.stored(ann)); diff != "" {
 		t.Errorf("what is left of the lost key's values: %s", diff)
 	}
-	if _, err := fresh.Open(ann.workspace, lost[states.WorkspaceStates]); fault.CodeOf(err) != fault.Conflict || !strings.Contains(fault.As(err).Detail, "coder state push") {
+	if _, err := fresh.Open(ann.workspace, lost[keyring.WorkspaceStates]); fault.CodeOf(err) != fault.Conflict || !strings.Contains(fault.As(err).Detail, "coder state push") {
 		t.Errorf("the lost state: %v", err)
 	}
 	if diff := cmp.Diff(kept, b.stored(bob)); diff != "" {
@@ -95,10 +95,10 @@ func TestForget(t *testing.T) {
 	}
 	// The key was found: what stayed is readable, and is encrypted with the first key again.
 	encrypted, _ := rotate(t, b, ring(t, 2, 1))
-	if encrypted[states.WorkspaceStates] != 1 || encrypted[states.UserSecrets] != 1 {
+	if encrypted[keyring.WorkspaceStates] != 1 || encrypted[keyring.UserSecrets] != 1 {
 		t.Errorf("with the key found: %v", encrypted)
 	}
-	if got := b.opens(fresh, ann); !slices.Equal(got, []states.Kind{states.WorkspaceStates, states.UserSecrets}) {
+	if got := b.opens(fresh, ann); !slices.Equal(got, []keyring.Kind{keyring.WorkspaceStates, keyring.UserSecrets}) {
 		t.Errorf("with the key found: %v", got)
 	}
 	if got := b.opens(fresh, bob); !slices.Equal(got, all) {

@@ -1,4 +1,4 @@
-package states
+package keyring
 
 import (
 	"github.com/codermesh/codermesh/internal/fault"
@@ -6,7 +6,7 @@ import (
 
 // OpenSSHKey returns a private SSH key in OpenSSH's PEM form that is stored at a place, either sealed or, by an older
 // release, plain. Its fault, Conflict, tells the user what to do.
-func (r *Keyring) OpenSSHKey(place Place, plain string, sealed []byte) (string, error) {
+func (r *Ring) OpenSSHKey(place Place, plain string, sealed []byte) (string, error) {
 	if len(sealed) == 0 {
 		return plain, nil
 	}

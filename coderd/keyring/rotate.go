@@ -1,4 +1,4 @@
-package states
+package keyring
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // Check returns a fault, Invalid, when the database holds values under keys that the ring lacks and that were not forgotten (Forget).
 // ACME's data does not count: a server replaces what it cannot read. Check blocks for a few queries.
-func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
+func (r *Ring) Check(ctx context.Context, db *database.DB) error {
 	all, err := Usages(ctx, db.Queries)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (r *Keyring) Check(ctx context.Context, db *database.DB) error {
 
 // CheckServers returns a fault, Conflict, if a running server encrypts with another key than the ring does: a rotation would not end,
 // and its result could be one that the server cannot read.
-func (r *Keyring) CheckServers(ctx context.Context, db *database.DB) error {
+func (r *Ring) CheckServers(ctx context.Context, db *database.DB) error {
 	servers, err := db.ListServers(ctx, database.ServerLifetime.Seconds())
 	if err != nil {
 		return fmt.Errorf("list servers: %w", err)
@@ -63,7 +63,7 @@ type Rotated struct {
 // Rotate encrypts everything with the first key that is not, and reports each kind. It runs beside servers, and may be stopped and run
 // again at any time: a value is replaced in one statement, and only if it has not changed meanwhile. It repeats until it finds nothing, because a
 // build may copy a state while it is replaced. The audit log gets a row if anything was changed.
-func (r *Keyring) Rotate(ctx context.Context, db *database.DB, log *slog.Logger) ([]Rotated, error) {
+func (r *Ring) Rotate(ctx context.Context, db *database.DB, log *slog.Logger) ([]Rotated, error) {
 	report := make([]Rotated, len(kinds))
 	for {
 		p := pass{ring: r, db: db, log: log}

@@ -1,4 +1,4 @@
-package states
+package keyring
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func (p Property) String() string { return p.Owner + "/" + p.Name }
 
 // FindLoss returns what is lost with the keys of some ids, in the form that Check prints. It returns a fault, Invalid, for an id with which nothing is
 // encrypted, and for one whose key the ring has. The ring may be nil: then there is no key.
-func FindLoss(ctx context.Context, q *dbsqlc.Queries, ring *Keyring, ids []string) (Loss, error) {
+func FindLoss(ctx context.Context, q *dbsqlc.Queries, ring *Ring, ids []string) (Loss, error) {
 	loss := Loss{Values: map[Kind]int64{}}
 	keys, err := parseIDs(ids)
 	if err != nil {
@@ -86,7 +86,7 @@ func FindLoss(ctx context.Context, q *dbsqlc.Queries, ring *Keyring, ids []strin
 // logins, sign-ins (whose sessions end), ACME's data and pieces of states. States and the values of users' secrets stay: builds that need such a state
 // fail instead of creating its resources a second time, users see which secrets to set again, and both are readable if the key is found. No server
 // may run meanwhile. Its faults are FindLoss's, and then nothing is changed.
-func Forget(ctx context.Context, db *database.DB, ring *Keyring, ids []string) (loss Loss, err error) {
+func Forget(ctx context.Context, db *database.DB, ring *Ring, ids []string) (loss Loss, err error) {
 	err = db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if loss, err = FindLoss(ctx, q, ring, ids); err != nil {
 			return err

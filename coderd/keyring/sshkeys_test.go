@@ -1,4 +1,4 @@
-package states_test
+package keyring_test
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/states"
+	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/internal/fault"
 )
 
@@ -34,15 +34,15 @@ func TestSSHKeysAtRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.exec("INSERT INTO git_ssh_keys (user_id, private_key, public_key) VALUES ($1, $2, 'ssh-ed25519 AAAA')", user, pem+" git")
-	read := func(r *states.Keyring) (string, error) {
+	read := func(r *keyring.Ring) (string, error) {
 		t.Helper()
 		g, err := b.db.GetGitSSHKey(t.Context(), user)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r.OpenSSHKey(states.GitKeyPlace(user), g.PrivateKey, g.Sealed)
+		return r.OpenSSHKey(keyring.GitKeyPlace(user), g.PrivateKey, g.Sealed)
 	}
-	for _, r := range []*states.Keyring{ring(t, 1), ring(t, 1), ring(t, 2, 1), ring(t, 2)} {
+	for _, r := range []*keyring.Ring{ring(t, 1), ring(t, 1), ring(t, 2, 1), ring(t, 2)} {
 		if git, err := read(r); err != nil || git != pem+" git" {
 			t.Fatalf("before: %q, %v", git, err)
 		}
@@ -65,7 +65,7 @@ func TestSSHKeysAtRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ring(t, 2).OpenSSHKey(states.GitKeyPlace(uuid.New()), "", g.Sealed); fault.CodeOf(err) != fault.Conflict {
+	if _, err := ring(t, 2).OpenSSHKey(keyring.GitKeyPlace(uuid.New()), "", g.Sealed); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("another user's: %v, want a conflict", err)
 	}
 }
