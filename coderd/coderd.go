@@ -8,7 +8,7 @@
 //	agents  apps                          reached over the mesh
 //	jobs                                  its daemons also come over the mesh
 //	mesh: coordinator, relay, node        knows who is on it
-//	signin  scim  claims  organizations   users and their tokens
+//	signin  scim  idpsync  organizations   users and their tokens
 //	users  extauth  groups  secrets  provisioners  events  health  replicas  regions  retention  metrics
 //	notifications                         services record what users are told
 //	audit                                 every service that changes something writes to it
@@ -44,7 +44,6 @@ import (
 	"github.com/codermesh/codermesh/coderd/agents"
 	"github.com/codermesh/codermesh/coderd/apps"
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/consents"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/events"
@@ -52,6 +51,7 @@ import (
 	"github.com/codermesh/codermesh/coderd/groups"
 	"github.com/codermesh/codermesh/coderd/health"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/coderd/jobs"
 	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/mesh"
@@ -138,8 +138,8 @@ type Options struct {
 	// OIDC and GitHub are the identity providers that users sign in at; nil for none.
 	OIDC   *signin.OIDC
 	GitHub *signin.GitHub
-	// ClaimSync is as Initial in claims.Options.
-	ClaimSync claims.Initial
+	// ClaimSync is as Initial in idpsync.Options.
+	ClaimSync idpsync.Initial
 	// OnlyOwnersUsePasswords refuses the passwords of all others.
 	OnlyOwnersUsePasswords bool
 	// Mailer is as in signin.Options. Nil: the mail of Notifications, if there is one.
@@ -184,7 +184,7 @@ type Services struct {
 	Users         *users.Service
 	ExternalAuth  *extauth.Service
 	SignIn        *signin.Service
-	Claims        *claims.Service
+	IdPSync       *idpsync.Service
 	Secrets       *secrets.Service
 	SCIM          *scim.Service
 	Groups        *groups.Service
@@ -264,7 +264,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: signer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
 	s.SCIM = scim.New(scim.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken})
-	s.Claims = claims.New(claims.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
+	s.IdPSync = idpsync.New(idpsync.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
 	s.Notifications = notifications.New(notifications.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, Accounts: s.Users, Recorder: told, Config: opts.Notifications})
 	if opts.Mailer == nil && opts.Notifications.Mail != nil {
 		opts.Mailer = notifications.Passcodes{DB: opts.DB, Mail: opts.Notifications.Mail}
@@ -273,7 +273,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		opts.Announcer = announcer{told}
 	}
 	s.SignIn = signin.New(signin.Options{
-		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, Claims: s.Claims, Signer: signer, AccessURL: opts.AccessURL,
+		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, IdPSync: s.IdPSync, Signer: signer, AccessURL: opts.AccessURL,
 		OIDC: opts.OIDC, GitHub: opts.GitHub, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, Mailer: opts.Mailer,
 	})
 	s.Groups = groups.New(opts.DB, s.Users)
@@ -361,7 +361,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.Claims, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IdPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()

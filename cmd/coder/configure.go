@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/codermesh/codermesh/cmd/coder/daemon"
-	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/coderd/keyring"
 	"github.com/codermesh/codermesh/coderd/notifications"
 	"github.com/codermesh/codermesh/coderd/policy"
@@ -44,7 +44,7 @@ type configuration struct {
 	transport    httpapi.Transport
 	oidc         *signin.OIDC
 	github       *signin.GitHub
-	claimSync    claims.Initial
+	claimSync    idpsync.Initial
 	notified     notifications.Config
 }
 

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/coderd/users"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -28,7 +28,7 @@ type identity struct {
 	Verified              verification
 	VouchedFor            bool            // the operator vouches for the provider's addresses
 	Claims                json.RawMessage // as they are stored
-	Said                  claims.Claims   // for memberships
+	Said                  idpsync.Claims  // for memberships
 	Token                 *oauth2.Token
 }
 
@@ -69,7 +69,7 @@ func (p policy) admitGroups(who identity) error {
 	if len(p.Groups) == 0 {
 		return nil
 	}
-	if found, _ := claims.Any(who.Said, p.GroupField, p.Groups); !found {
+	if found, _ := idpsync.Any(who.Said, p.GroupField, p.Groups); !found {
 		return fault.New(fault.Forbidden, "You are not in a group that may sign in here.").
 			WithDetail("They are: %s. Ask the administrator of the identity provider. The claim is %s.", strings.Join(p.Groups, ", "), p.GroupField)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/coderd/redirect"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
@@ -188,7 +188,7 @@ func (s *Service) enter(w http.ResponseWriter, r *http.Request, who identity, p 
 	ctx := r.Context()
 	var user dbsqlc.User
 	var token secret.Token
-	var synced claims.Report
+	var synced idpsync.Report
 	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
 		if convert != uuid.Nil {
 			if err = p.admitGroups(who); err == nil {
@@ -209,7 +209,7 @@ func (s *Service) enter(w http.ResponseWriter, r *http.Request, who identity, p 
 			}
 		}
 		if who.LoginType == sdk.LoginOIDC {
-			if synced, err = s.opts.Claims.Sync(ctx, q, user.ID, who.Said); err != nil {
+			if synced, err = s.opts.IdPSync.Sync(ctx, q, user.ID, who.Said); err != nil {
 				return err
 			}
 		}

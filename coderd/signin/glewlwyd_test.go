@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/codermesh/codermesh/coderd"
-	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/coderd/signin/signintest"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -29,7 +29,7 @@ func TestGlewlwyd(t *testing.T) {
 		if o.OIDC, err = signin.NewOIDC(cfg, o.AccessURL); err != nil {
 			t.Fatal(err)
 		}
-		o.ClaimSync = claims.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}}
+		o.ClaimSync = idpsync.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}}
 	})
 	w.User("olga")
 	ctx := t.Context()

@@ -16,7 +16,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
-	"github.com/codermesh/codermesh/coderd/claims"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/internal/fault"
 	"github.com/codermesh/codermesh/internal/sdk"
 	"github.com/codermesh/codermesh/internal/secret"
@@ -186,8 +186,8 @@ func refusedCode(err error) error {
 }
 
 // renewed returns what the provider says of a user together with renewed tokens. It blocks for a few requests to the provider.
-func (o *OIDC) renewed(ctx context.Context, got *oauth2.Token, subject string) (claims.Claims, error) {
-	said := claims.Claims{Values: map[string]any{}, Partial: true}
+func (o *OIDC) renewed(ctx context.Context, got *oauth2.Token, subject string) (idpsync.Claims, error) {
+	said := idpsync.Claims{Values: map[string]any{}, Partial: true}
 	p, err := o.discover(ctx)
 	if err != nil {
 		return said, err
@@ -200,7 +200,7 @@ func (o *OIDC) renewed(ctx context.Context, got *oauth2.Token, subject string) (
 		if id.Subject != subject {
 			return said, untrusted("renewed the sign-in of another user", "", errors.New("the subject of the ID token differs"))
 		}
-		said = claims.Claims{Values: values}
+		said = idpsync.Claims{Values: values}
 	}
 	if o.cfg.IgnoreUserInfo || p.UserInfoEndpoint() == "" {
 		return said, nil
@@ -293,7 +293,7 @@ func (o *OIDC) addUserInfo(ctx context.Context, p *oidc.Provider, got *oauth2.To
 
 // identity reads the claims.
 func (o *OIDC) identity(id *oidc.IDToken, said map[string]any, got *oauth2.Token) (identity, error) {
-	who := identity{LoginType: sdk.LoginOIDC, Issuer: o.cfg.IssuerURL, Subject: id.Subject, Token: got, VouchedFor: o.cfg.IgnoreEmailVerified, Said: claims.Claims{Values: said}}
+	who := identity{LoginType: sdk.LoginOIDC, Issuer: o.cfg.IssuerURL, Subject: id.Subject, Token: got, VouchedFor: o.cfg.IgnoreEmailVerified, Said: idpsync.Claims{Values: said}}
 	if who.Subject == "" || len(who.Subject) > maxSubject {
 		return who, badClaim("sub", fmt.Sprintf("must have 1 to %d characters", maxSubject))
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/oauth2"
 
-	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/internal/sdk"
 )
 
@@ -85,7 +85,7 @@ func (s *Service) syncRenewed(ctx context.Context, userID uuid.UUID, got *oauth2
 	if err != nil {
 		return fmt.Errorf("read identity: %w", err)
 	}
-	var said claims.Claims
+	var said idpsync.Claims
 	if err := s.opts.Tokens.Ask(ctx, func(ctx context.Context) (err error) {
 		said, err = s.opts.OIDC.renewed(ctx, got, link.Subject)
 		return err
@@ -97,7 +97,7 @@ func (s *Service) syncRenewed(ctx context.Context, userID uuid.UUID, got *oauth2
 		return err
 	}
 	var user dbsqlc.User
-	var synced claims.Report
+	var synced idpsync.Report
 	stale := false
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		now, err := q.LockUserLink(ctx, dbsqlc.LockUserLinkParams{UserID: userID, LoginType: link.LoginType})
@@ -117,7 +117,7 @@ func (s *Service) syncRenewed(ctx context.Context, userID uuid.UUID, got *oauth2
 				return err
 			}
 		}
-		synced, err = s.opts.Claims.Sync(ctx, q, userID, said)
+		synced, err = s.opts.IdPSync.Sync(ctx, q, userID, said)
 		return err
 	})
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Service) syncRenewed(ctx context.Context, userID uuid.UUID, got *oauth2
 	}
 	synced.Log(ctx, s.log, user.Username)
 	p := s.opts.OIDC.policy()
-	if found, sure := claims.Any(said, p.GroupField, p.Groups); len(p.Groups) > 0 && sure && !found {
+	if found, sure := idpsync.Any(said, p.GroupField, p.Groups); len(p.Groups) > 0 && sure && !found {
 		s.log.InfoContext(ctx, "sessions ended: the user left the groups that may sign in", "user", user.Username)
 		return s.opts.Accounts.EndSessions(ctx, userID, whyLeft)
 	}

@@ -27,11 +27,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/database"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/coderd/extauth"
 	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/signed"
 	"github.com/codermesh/codermesh/coderd/users"
@@ -73,7 +73,7 @@ type Options struct {
 	// Tokens keeps and renews the tokens of sign-ins. It must know the providers (extauth.Options.SignIn).
 	Tokens *extauth.Service
 	// Claims syncs memberships with what the OpenID provider says.
-	Claims *claims.Service
+	IdPSync *idpsync.Service
 	// Signer signs the state of a sign-in.
 	Signer *signed.Signer
 	// AccessURL is the URL at which browsers reach the server.

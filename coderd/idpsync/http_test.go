@@ -1,4 +1,4 @@
-package claims_test
+package idpsync_test
 
 import (
 	"encoding/json"

@@ -13,9 +13,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/coderd"
-	"github.com/codermesh/codermesh/coderd/claims"
 	"github.com/codermesh/codermesh/coderd/coderdtest"
 	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/coderd/signin/signintest"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -23,7 +23,7 @@ import (
 )
 
 // newSyncWorld is newWorld with settings of sync.
-func newSyncWorld(t *testing.T, initial claims.Initial, edit ...func(*signin.OIDCConfig)) *world {
+func newSyncWorld(t *testing.T, initial idpsync.Initial, edit ...func(*signin.OIDCConfig)) *world {
 	t.Helper()
 	w := &world{t: t}
 	w.Server = coderdtest.New(t, func(o *coderd.Options) {
@@ -90,7 +90,7 @@ func must[T any](t *testing.T) func(T, error) T {
 // TestGroupsFollowClaims: sign-ins and renewals give and take groups, and leave alone what an administrator gave.
 func TestGroupsFollowClaims(t *testing.T) {
 	t.Parallel()
-	w := newSyncWorld(t, claims.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}})
+	w := newSyncWorld(t, idpsync.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}})
 	ctx, olga := t.Context(), w.As("olga")
 	w.says(map[string]any{"groups": []string{"devs", "ops"}})
 	session := w.signIn(ann)
@@ -126,7 +126,7 @@ func TestGroupsFollowClaims(t *testing.T) {
 // TestManyClaims: ten thousand groups, wrong and odd ones among them, neither stop a sign-in nor take anything away.
 func TestManyClaims(t *testing.T) {
 	t.Parallel()
-	w := newSyncWorld(t, claims.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}})
+	w := newSyncWorld(t, idpsync.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}})
 	w.says(map[string]any{"groups": []any{"devs"}})
 	w.signIn(ann)
 	var all []any
@@ -147,7 +147,7 @@ func TestManyClaims(t *testing.T) {
 // TestAllowedGroups: only members of the allowed groups sign in, and a renewal that shows that they left ends their sessions.
 func TestAllowedGroups(t *testing.T) {
 	t.Parallel()
-	w := newSyncWorld(t, claims.Initial{}, func(c *signin.OIDCConfig) { c.GroupField, c.AllowedGroups = "groups", []string{"staff", "guests"} })
+	w := newSyncWorld(t, idpsync.Initial{}, func(c *signin.OIDCConfig) { c.GroupField, c.AllowedGroups = "groups", []string{"staff", "guests"} })
 	const refusal = "You are not in a group that may sign in here"
 	for _, groups := range []any{nil, []string{}, []string{"Staff", "others"}, 5, "staff,guests", map[string]any{"staff": 1}} {
 		w.says(map[string]any{"groups": groups})
@@ -193,7 +193,7 @@ func TestAllowedGroups(t *testing.T) {
 // nothing of them is lost.
 func TestOrganizationsFollowClaims(t *testing.T) {
 	t.Parallel()
-	w := newSyncWorld(t, claims.Initial{})
+	w := newSyncWorld(t, idpsync.Initial{})
 	ctx, olga := t.Context(), w.As("olga")
 	east := must[sdk.Organization](t)(olga.CreateOrganization(ctx, sdk.CreateOrganizationRequest{Name: "east"}))
 	must[sdk.OrganizationSyncSettings](t)(olga.SetOrganizationSync(ctx, sdk.OrganizationSyncSettings{
@@ -239,7 +239,7 @@ func TestOrganizationsFollowClaims(t *testing.T) {
 // change these roles.
 func TestSiteRolesFollowClaims(t *testing.T) {
 	t.Parallel()
-	w := newSyncWorld(t, claims.Initial{Site: claims.SiteRoles{Field: "roles", Mapping: map[string][]string{"root": {"owner"}}}})
+	w := newSyncWorld(t, idpsync.Initial{Site: idpsync.SiteRoles{Field: "roles", Mapping: map[string][]string{"root": {"owner"}}}})
 	ctx := t.Context()
 	roles := func(c *sdk.Client) string {
 		var out []string
@@ -283,10 +283,10 @@ func (w *world) named(name string) string {
 // TestSimultaneousSignIns: sign-ins of one user, and of others, on two servers at the same instant create each group once and all end well.
 func TestSimultaneousSignIns(t *testing.T) {
 	t.Parallel()
-	w := newSyncWorld(t, claims.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}})
+	w := newSyncWorld(t, idpsync.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}})
 	other := coderdtest.New(t, func(o *coderd.Options) {
 		o.DB, o.AccessURL = w.DB, w.URL
-		o.ClaimSync = claims.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}}
+		o.ClaimSync = idpsync.Initial{Groups: sdk.GroupSyncSettings{Field: "groups", AutoCreate: true}}
 	})
 	w.says(map[string]any{"groups": []string{"a", "b", "c", "d"}})
 	w.signIn(ann)
@@ -299,9 +299,9 @@ func TestSimultaneousSignIns(t *testing.T) {
 	}
 	var work sync.WaitGroup
 	for i := range 24 {
-		service := []*claims.Service{w.Claims, other.Claims}[i%2]
+		service := []*idpsync.Service{w.IdPSync, other.IdPSync}[i%2]
 		name := []string{"ann", "bob"}[i/2%2]
-		c := claims.Claims{Values: map[string]any{"groups": []any{"new 1", "new 2", "new 3", fmt.Sprint("own ", i%3)}}}
+		c := idpsync.Claims{Values: map[string]any{"groups": []any{"new 1", "new 2", "new 3", fmt.Sprint("own ", i%3)}}}
 		work.Go(func() {
 			if err := syncNow(t.Context(), w, service, ids[name], c); err != nil {
 				t.Errorf("sync %d: %v", i, err)
@@ -320,7 +320,7 @@ func TestSimultaneousSignIns(t *testing.T) {
 	}
 }
 
-func syncNow(ctx context.Context, w *world, s *claims.Service, user uuid.UUID, c claims.Claims) error {
+func syncNow(ctx context.Context, w *world, s *idpsync.Service, user uuid.UUID, c idpsync.Claims) error {
 	return w.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		_, err := s.Sync(ctx, q, user, c)
 		return err

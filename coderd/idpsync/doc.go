@@ -1,4 +1,4 @@
-// Package claims owns what an identity provider's claims mean for a user: organizations, groups, and roles in organizations and in the
+// Package idpsync owns what an identity provider's claims mean for a user: organizations, groups, and roles in organizations and in the
 // deployment. It decides (Decide, a pure function), applies and records the changes, and serves the settings. It knows no provider and no
 // session: package signin hands it claims that it has verified. It must not know templates, workspaces or the mesh.
 //
@@ -23,4 +23,4 @@
 // A missing claim is an empty list. A claim of another type than a list of texts, or with other things among the texts, is not evidence:
 // what it does say counts, but sync takes nothing away. The same holds for claims that the provider keeps elsewhere (_claim_names), and for
 // claims that are missing in an answer without an ID token. The log then names the claim and the user.
-package claims
+package idpsync

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 
-	"github.com/codermesh/codermesh/coderd/claims"
+	"github.com/codermesh/codermesh/coderd/idpsync"
 	"github.com/codermesh/codermesh/coderd/rbac"
 	"github.com/codermesh/codermesh/coderd/signin"
 	"github.com/codermesh/codermesh/internal/fault"
@@ -43,11 +43,11 @@ func (o *syncOptions) flags(f *pflag.FlagSet, c *signin.OIDCConfig) {
 }
 
 // initial returns the settings, or the fault Invalid.
-func (o *syncOptions) initial(groupField string) (claims.Initial, error) {
-	out := claims.Initial{
+func (o *syncOptions) initial(groupField string) (idpsync.Initial, error) {
+	out := idpsync.Initial{
 		Organizations: sdk.OrganizationSyncSettings{Field: o.organizationField, Mapping: sdk.Map[sdk.List[uuid.UUID]]{}, AssignDefault: o.organizationDefault},
 		Groups:        sdk.GroupSyncSettings{Field: groupField, Mapping: sdk.Map[sdk.List[uuid.UUID]]{}, AutoCreate: o.groupCreate},
-		Site:          claims.SiteRoles{Field: o.roleField, Default: o.roleDefault},
+		Site:          idpsync.SiteRoles{Field: o.roleField, Default: o.roleDefault},
 	}
 	if o.groupFilter != "" && o.groupFilter != ".*" {
 		if _, err := regexp.Compile(o.groupFilter); err != nil {
