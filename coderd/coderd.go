@@ -1,19 +1,8 @@
 // Package coderd assembles the server: it creates the services, connects them, and starts and stops them in order. It contains
 // no logic of its own.
 //
-// Services are layered and know only the layers below them (enforced by internal/layout):
-//
-//	workspaces
-//	templates
-//	agents  apps                          reached over the mesh
-//	jobs                                  its daemons also come over the mesh
-//	mesh: coordinator, relay, node        knows who is on it
-//	signin  scim  idpsync  organizations   users and their tokens
-//	users  extauth  groups  secrets  provisioners  events  health  replicas  regions  retention  metrics
-//	notifications                         services record what users are told
-//	audit                                 every service that changes something writes to it
-//	httpapi  certs  lookup  mail  policy  pubsub  redirect  keyring  signed  rbac  jobtags
-//	database
+// Services are layered and know only the layers below them: docs/architecture.md draws the layers, and internal/layout
+// enforces them.
 //
 // A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know as an
 // interface of its own with the few methods that it calls. Only the mesh is completed afterwards, by Bind, because it asks what stands
