@@ -96,7 +96,7 @@
 //	want{from, to}, unwant{from, to}       a participant of the sender subscribes to one of the receiver's, or gives it up
 //	ready{from, to, key}                   a destination older than version 4 knows the initiator's key
 //	meet{from, to, delay}                  send the endpoints of from to to after the delay (meet.go)
-//	probe{id, key}, probed{answers}        does the process of an agent still answer (rival.go)
+//	probe{id, key}, probed{answers}        does the process of an agent still answer (duplicate.go)
 //
 // A participant belongs to the server that it connected to last, as its stamp shows: the time of that connection, or one more than the
 // highest stamp that the server knew. A server that learns of a higher one ends its own connection. Subscriptions are kept and

@@ -308,7 +308,7 @@ func (c *answering) Ping(ctx context.Context) error {
 	return nil
 }
 
-func TestRivalAcross(t *testing.T) {
+func TestDuplicateAcross(t *testing.T) {
 	bubble(t, 2, nil, func(t *testing.T, c *cluster) {
 		client, server := newPipeForTest()
 		conn := &answering{Conn: server}

@@ -65,16 +65,16 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 		}
 	}
 	var b, old *binding
-	var silent rival // of the same agent, does not answer
+	var silent duplicate // of the same agent, does not answer
 	for {
 		s.mu.Lock()
 		if err := s.admissible(p, h); err != nil {
 			s.mu.Unlock()
 			return nil, err
 		}
-		if other := s.rival(p, h); other != (rival{}) && other != silent {
+		if other := s.duplicate(p, h); other != (duplicate{}) && other != silent {
 			s.mu.Unlock()
-			alive, err := s.rivalAnswers(ctx, p.ID, other)
+			alive, err := s.duplicateAnswers(ctx, p.ID, other)
 			if err != nil {
 				return nil, err
 			}

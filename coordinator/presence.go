@@ -268,16 +268,16 @@ func (s *Server) shared(r *replica, pair LinkPair) *tunnel {
 	return t
 }
 
-// farRival is a connection of an agent to another server.
-type farRival struct {
+// remoteDuplicate is a connection of an agent to another server.
+type remoteDuplicate struct {
 	server uuid.UUID
 	key    tailnet.PublicKey
 }
 
 // probe asks another server whether the process of an agent with a key answers. If the server cannot be asked, the process does not.
-func (s *Server) probe(ctx context.Context, id uuid.UUID, rival farRival) (bool, error) {
+func (s *Server) probe(ctx context.Context, id uuid.UUID, duplicate remoteDuplicate) (bool, error) {
 	s.mu.Lock()
-	r := s.replicas[rival.server]
+	r := s.replicas[duplicate.server]
 	if r == nil {
 		s.mu.Unlock()
 		return false, nil
@@ -289,10 +289,10 @@ func (s *Server) probe(ctx context.Context, id uuid.UUID, rival farRival) (bool,
 	s.probes++
 	n, answer := s.probes, make(chan bool, 1)
 	r.asked[n] = answer
-	r.probes.put(n, LinkProbe{n, id, rival.key})
+	r.probes.put(n, LinkProbe{n, id, duplicate.key})
 	r.wake.Poke()
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, 2*rivalTime)
+	ctx, cancel := context.WithTimeout(ctx, 2*duplicateTime)
 	defer cancel()
 	select {
 	case alive := <-answer:

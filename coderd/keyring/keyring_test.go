@@ -283,7 +283,7 @@ func TestRotation(t *testing.T) {
 
 // BenchmarkSeal measures what encryption adds to a checkpoint.
 func BenchmarkSeal(b *testing.B) {
-	key := coderdtest.Ring(b)
+	key := coderdtest.Keyring(b)
 	workspace := uuid.New()
 	for _, size := range []int{50 << 10, 5 << 20} {
 		state := bytes.Repeat([]byte("x"), size)

@@ -13,6 +13,8 @@ import (
 var notSealed = map[string]string{
 	"api_keys.secret_hash":                "a hash",
 	"app_codes.hash":                      "a hash",
+	"creation_keys.key_hash":              "a hash of random text",
+	"creation_keys.request_hash":          "an HMAC with the key, which is not stored",
 	"files.data":                          "templates, which their readers may read",
 	"forgotten_state_keys.key_id":         "ids of keys",
 	"one_time_passcodes.hash":             "a hash",

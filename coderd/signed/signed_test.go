@@ -52,7 +52,7 @@ func TestSigned(t *testing.T) {
 		if err := s.Verify("health", token, &got); !errors.Is(err, signed.ErrInvalid) {
 			t.Errorf("for another purpose: %v", err)
 		}
-		if err := signer(t, 2).Open("app", token, &got); !errors.Is(err, signed.ErrInvalid) {
+		if err := signer(t, 2).Verify("app", token, &got); !errors.Is(err, signed.ErrInvalid) {
 			t.Errorf("of another deployment: %v", err)
 		}
 		time.Sleep(time.Minute + signed.Leeway - time.Second) // the bubble's clock, as a server's whose clock differs
@@ -81,12 +81,12 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := one.Seal("app", "x", time.Minute)
+	token, err := one.Sign("app", "x", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got string
-	if err := two.Open("app", token, &got); err != nil || got != "x" {
+	if err := two.Verify("app", token, &got); err != nil || got != "x" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -250,9 +250,9 @@ func TestContractMoves(t *testing.T) {
 	}
 }
 
-// TestContractDiscoThroughBridge checks that magicsock keeps its connection to the bridge and accepts disco messages from
+// TestContractDiscoThroughShim checks that magicsock keeps its connection to the shim and accepts disco messages from
 // it: pings return through the relay.
-func TestContractDiscoThroughBridge(t *testing.T) {
+func TestContractDiscoThroughShim(t *testing.T) {
 	t.Parallel()
 	a, b := relayed(t, nil)
 	pongs := make(chan Pong, 1)

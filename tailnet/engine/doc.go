@@ -15,7 +15,7 @@
 // magicsock knows whether a direct path to a peer is proven, and the bind asks it with each batch. While there is none, or
 // it has not answered for some seconds, the bind hands WireGuard's packets to the link of the peer's relay, which queues
 // them per peer until the connection accepts them. Disco messages use the same link: magicsock sees each relay as a server
-// on a loopback address of this process (see bridge). A node therefore has one connection to a relay, opened by this
+// on a loopback address of this process (see shim). A node therefore has one connection to a relay, opened by this
 // package through any proxy in between.
 //
 // # Assumptions about the libraries

@@ -79,7 +79,7 @@ type Engine struct {
 	stack  *stack.Stack
 	mux    *stream.Mux
 	bind   *bind
-	bridge *bridge
+	shim   *shim
 
 	handshakes handshakes
 	echoes     echoes
@@ -138,8 +138,8 @@ func (e *Engine) wire() (err error) {
 	}
 	e.magic.SetOnlyTCP443(e.opts.RelayOnly)
 	e.magic.SetNetworkUp(e.netmon.InterfaceState().AnyInterfaceUp())
-	if e.bridge, err = newBridge(e); err != nil {
-		return fmt.Errorf("start relay bridge: %w", err)
+	if e.shim, err = newShim(e); err != nil {
+		return fmt.Errorf("start relay shim: %w", err)
 	}
 
 	e.mux = newMux(e)
@@ -226,8 +226,8 @@ func (e *Engine) Close() error {
 		e.device.Close()
 	}
 	e.closeRelays()
-	if e.bridge != nil {
-		e.bridge.close()
+	if e.shim != nil {
+		e.shim.close()
 	}
 	if e.netmon != nil {
 		errs = append(errs, e.netmon.Close())

@@ -52,7 +52,7 @@ const (
 type relayLink struct {
 	engine *Engine
 	relay  Relay
-	host   string // the bridge's host name for the relay
+	host   string // the shim's host name for the relay
 
 	done    chan struct{} // closed by close
 	renewal notify.Wake   // renew was called
@@ -61,7 +61,7 @@ type relayLink struct {
 
 	mu        sync.Mutex
 	work      sync.Cond // signaled when there is something to send, or a connection or the link ends
-	wants     map[*bridgeConn]bool
+	wants     map[*shimConn]bool
 	wanted    chan struct{} // closed while wants is not empty
 	idle      chan struct{} // closed while wants is empty
 	websocket bool          // the native upgrade does not get through
@@ -82,7 +82,7 @@ type queue struct {
 func newRelayLink(e *Engine, r Relay, host string) *relayLink {
 	l := &relayLink{
 		engine: e, relay: r, host: host, done: make(chan struct{}), renewal: notify.NewWake(), retry: notify.NewWake(),
-		wants: make(map[*bridgeConn]bool), wanted: make(chan struct{}), idle: make(chan struct{}), queues: make(map[key.NodePublic]*queue),
+		wants: make(map[*shimConn]bool), wanted: make(chan struct{}), idle: make(chan struct{}), queues: make(map[key.NodePublic]*queue),
 	}
 	l.work.L = &l.mu
 	close(l.idle)
@@ -100,7 +100,7 @@ func (l *relayLink) close() {
 }
 
 // want keeps the link connected for c until it is called with false.
-func (l *relayLink) want(c *bridgeConn, want bool) {
+func (l *relayLink) want(c *shimConn, want bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := len(l.wants)
@@ -119,8 +119,8 @@ func (l *relayLink) want(c *bridgeConn, want bool) {
 	}
 }
 
-// bridged reports whether magicsock wants the link.
-func (l *relayLink) bridged() bool {
+// shimmed reports whether magicsock wants the link.
+func (l *relayLink) shimmed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.wants) > 1 || len(l.wants) == 1 && !l.wants[expected]
@@ -443,7 +443,7 @@ func (l *relayLink) answered() {
 // toMagicsock passes a disco message to magicsock.
 func (l *relayLink) toMagicsock(from key.NodePublic, data []byte) {
 	l.mu.Lock()
-	var to *bridgeConn
+	var to *shimConn
 	for c := range l.wants {
 		if c != expected {
 			to = c

@@ -91,28 +91,28 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestBridgeServesThisNodeOnly checks that the bridge rejects other users of the machine, who can reach its port.
-func TestBridgeServesThisNodeOnly(t *testing.T) {
+// TestShimServesThisNodeOnly checks that the shim rejects other users of the machine, who can reach its port.
+func TestShimServesThisNodeOnly(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
 	relay := newRelay(t)
 	e.SetRelays([]Relay{relay}, 1)
 	testwait.Until(t, "the relay is connected", connected(e))
 	host := e.link(1).host
-	testwait.Until(t, "the bridge stops listening", func() error {
-		e.bridge.mu.Lock()
-		defer e.bridge.mu.Unlock()
-		return testwait.Unless(e.bridge.listener == nil, "it listens at port %d", e.bridge.port)
+	testwait.Until(t, "the shim stops listening", func() error {
+		e.shim.mu.Lock()
+		defer e.shim.mu.Unlock()
+		return testwait.Unless(e.shim.listener == nil, "it listens at port %d", e.shim.port)
 	})
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(e.bridge.port))
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(e.shim.port))
 	if c, err := net.Dial("tcp", address); err == nil {
 		c.Close()
-		t.Error("the bridge accepts connections although magicsock already has one")
+		t.Error("the shim accepts connections although magicsock already has one")
 	}
-	if _, err := e.bridge.listen(true); err != nil {
+	if _, err := e.shim.listen(true); err != nil {
 		t.Fatal(err)
 	}
-	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(e.bridge.port))
+	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(e.shim.port))
 	dial := func() net.Conn {
 		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
@@ -169,8 +169,8 @@ func TestBridgeServesThisNodeOnly(t *testing.T) {
 	}
 }
 
-// FuzzBridge sends frames to the bridge as magicsock would.
-func FuzzBridge(f *testing.F) {
+// FuzzShim sends frames to the shim as magicsock would.
+func FuzzShim(f *testing.F) {
 	frame := func(kind derp.FrameType, body []byte) []byte {
 		var b bytes.Buffer
 		w := bufio.NewWriter(&b)
@@ -187,7 +187,7 @@ func FuzzBridge(f *testing.F) {
 		near, far := net.Pipe()
 		defer near.Close()
 		defer far.Close()
-		c := &bridgeConn{conn: near, out: bufio.NewWriter(near)}
+		c := &shimConn{conn: near, out: bufio.NewWriter(near)}
 		if err := c.serve(bufio.NewReader(bytes.NewReader(data)), l); err == nil {
 			t.Error("got no error at the end of the input")
 		}

@@ -57,8 +57,8 @@ func (e *Engine) ExpectRelay(region int, u *url.URL) {
 	e.links[region] = l
 }
 
-// expected is the bridgeConn that stands for ExpectRelay in a link's wants.
-var expected = new(bridgeConn)
+// expected is the shimConn that stands for ExpectRelay in a link's wants.
+var expected = new(shimConn)
 
 // SetRelays sets the available relays and the current home, 0 for none. A relay whose URL does not change keeps its
 // connection. After Close it does nothing: a welcome of the coordinator may arrive while the node closes.
@@ -82,7 +82,7 @@ func (e *Engine) SetRelays(relays []Relay, home int) {
 	e.links, e.relays = next, append([]Relay{}, relays...)
 	e.relaysMu.Unlock()
 
-	e.openBridge(true)
+	e.openShim(true)
 	if home != 0 {
 		e.magic.ForceSetNearestDERP(home)
 	}
@@ -95,11 +95,11 @@ func (e *Engine) SetRelays(relays []Relay, home int) {
 	}
 }
 
-// openBridge makes the bridge listen while magicsock lacks a connection to some relay. It gives magicsock the relay map if
-// tell is set or the bridge's port has changed.
-func (e *Engine) openBridge(tell bool) {
-	open := slices.ContainsFunc(e.allLinks(), func(l *relayLink) bool { return !l.bridged() })
-	moved, err := e.bridge.listen(open)
+// openShim makes the shim listen while magicsock lacks a connection to some relay. It gives magicsock the relay map if
+// tell is set or the shim's port has changed.
+func (e *Engine) openShim(tell bool) {
+	open := slices.ContainsFunc(e.allLinks(), func(l *relayLink) bool { return !l.shimmed() })
+	moved, err := e.shim.listen(open)
 	if err != nil {
 		e.log.Error("cannot reach relays", "err", err)
 	}
@@ -191,9 +191,9 @@ func (e *Engine) forgetQueues(k key.NodePublic) {
 	}
 }
 
-// relayMap returns the relays in magicsock's format: reached through the bridge if bridged is set, or directly, for
+// relayMap returns the relays in magicsock's format: reached through the shim if shimmed is set, or directly, for
 // measuring the network.
-func (e *Engine) relayMap(bridged bool) *tailcfg.DERPMap {
+func (e *Engine) relayMap(shimmed bool) *tailcfg.DERPMap {
 	m := &tailcfg.DERPMap{OmitDefaultRegions: true, Regions: make(map[int]*tailcfg.DERPRegion)}
 	e.relaysMu.Lock()
 	relays, links := e.relays, maps.Clone(e.links)
@@ -204,14 +204,14 @@ func (e *Engine) relayMap(bridged bool) *tailcfg.DERPMap {
 	for _, r := range relays {
 		region := &tailcfg.DERPRegion{RegionID: r.Region, RegionCode: r.Code, RegionName: r.Name}
 		own := relayNode(r)
-		if bridged {
+		if shimmed {
 			own.STUNOnly = true
 			if silent {
 				own.STUNPort = own.DERPPort
 			}
-			region.Nodes = append(region.Nodes, e.bridge.node(links[r.Region]))
+			region.Nodes = append(region.Nodes, e.shim.node(links[r.Region]))
 		}
-		if !bridged || own.STUNPort > 0 {
+		if !shimmed || own.STUNPort > 0 {
 			region.Nodes = append([]*tailcfg.DERPNode{own}, region.Nodes...)
 		}
 		m.Regions[r.Region] = region

@@ -15,8 +15,8 @@ import (
 // ended or does not answer. A connection with the same node key is the same process.
 
 const (
-	// rivalTime is how long a connected agent may take to answer when another process presents its token.
-	rivalTime = 2 * time.Second
+	// duplicateTime is how long a connected agent may take to answer when another process presents its token.
+	duplicateTime = 2 * time.Second
 	// contestedTime is how long an agent counts as contested after another process was refused, which tries again within 15 s.
 	contestedTime = 45 * time.Second
 )
@@ -26,26 +26,26 @@ func errTwoAgents() *fault.Error {
 		WithDetail("Two machines or processes run the same agent, such as a copy of the workspace. Stop one of them. This one tries again in a while.")
 }
 
-// rival is a connection of an agent, here or to another server.
-type rival struct {
+// duplicate is a connection of an agent, here or to another server.
+type duplicate struct {
 	here *session
-	far  farRival
+	far  remoteDuplicate
 }
 
-// rival returns the connection of another process of the same agent, or the zero value. Called with mu held.
-func (s *Server) rival(p Principal, h Hello) rival {
+// duplicate returns the connection of another process of the same agent, or the zero value. Called with mu held.
+func (s *Server) duplicate(p Principal, h Hello) duplicate {
 	row := s.peers[p.ID]
 	switch {
 	case p.Kind != KindAgent || row == nil || row.state != online || row.key == h.Key:
-		return rival{}
+		return duplicate{}
 	case row.far != nil:
-		return rival{far: farRival{row.far.server, row.key}}
+		return duplicate{far: remoteDuplicate{row.far.server, row.key}}
 	}
-	return rival{here: row.session}
+	return duplicate{here: row.session}
 }
 
-// rivalAnswers reports whether the other end of a rival's connection answers.
-func (s *Server) rivalAnswers(ctx context.Context, id uuid.UUID, other rival) (bool, error) {
+// duplicateAnswers reports whether the other end of a duplicate's connection answers.
+func (s *Server) duplicateAnswers(ctx context.Context, id uuid.UUID, other duplicate) (bool, error) {
 	if other.here != nil {
 		return answers(ctx, other.here), nil
 	}
@@ -58,7 +58,7 @@ func answers(ctx context.Context, x *session) bool {
 	if !ok {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, rivalTime)
+	ctx, cancel := context.WithTimeout(ctx, duplicateTime)
 	defer cancel()
 	return conn.Ping(ctx) == nil
 }

@@ -28,13 +28,13 @@ import (
 	"tailscale.com/types/key"
 )
 
-// bridge acts as magicsock's relays: it is a server on a loopback port of this process. It forwards what magicsock sends
+// shim acts as magicsock's relays: it is a server on a loopback port of this process. It forwards what magicsock sends
 // to the relayLink of the relay, and hands back disco messages. It serves this process only: each relay's host name is a
 // secret that only magicsock knows, and the client must prove that it has the node's own key.
 //
 // It speaks DERP over TLS, as magicsock does with servers, with a certificate that magicsock is configured to expect. It
 // listens only while there is a relay to which magicsock has no connection: with one relay, for a few milliseconds.
-type bridge struct {
+type shim struct {
 	engine   *Engine
 	secret   key.NodePrivate // the server's key
 	certHash string          // hex SHA-256 of the certificate
@@ -49,13 +49,13 @@ type bridge struct {
 	port     int          // of the current listener or the last one
 }
 
-func newBridge(e *Engine) (*bridge, error) {
-	const name = "*.bridge.invalid"
+func newShim(e *Engine) (*shim, error) {
+	const name = "*.shim.invalid"
 	cert, hash, err := selfSigned(name)
 	if err != nil {
 		return nil, err
 	}
-	b := &bridge{engine: e, secret: key.NewNode(), certHash: hash}
+	b := &shim{engine: e, secret: key.NewNode(), certHash: hash}
 	b.config = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.server = &http.Server{
@@ -66,7 +66,7 @@ func newBridge(e *Engine) (*bridge, error) {
 	return b, nil
 }
 
-func (b *bridge) close() {
+func (b *shim) close() {
 	b.cancel()
 	b.mu.Lock()
 	b.server.Close()
@@ -74,8 +74,8 @@ func (b *bridge) close() {
 	b.running.Wait()
 }
 
-// listen opens or closes the bridge's listener. It reports whether magicsock must be given a new port.
-func (b *bridge) listen(open bool) (moved bool, _ error) {
+// listen opens or closes the shim's listener. It reports whether magicsock must be given a new port.
+func (b *shim) listen(open bool) (moved bool, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ctx.Err() != nil || open == (b.listener != nil) {
@@ -97,17 +97,17 @@ func (b *bridge) listen(open bool) (moved bool, _ error) {
 	b.listener, b.port = l, l.Addr().(*net.TCPAddr).Port
 	b.running.Go(func() {
 		if err := b.server.Serve(tls.NewListener(l, b.config)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
-			b.engine.logf("relay bridge: %v", err)
+			b.engine.logf("relay shim: %v", err)
 		}
 	})
 	return b.port != before, nil
 }
 
 // newHost generates the random host name under which magicsock reaches a relay.
-func newHost() string { return strings.ToLower(rand.Text()) + ".bridge.invalid" }
+func newHost() string { return strings.ToLower(rand.Text()) + ".shim.invalid" }
 
-// node returns magicsock's description of the bridge to a relay.
-func (b *bridge) node(l *relayLink) *tailcfg.DERPNode {
+// node returns magicsock's description of the shim to a relay.
+func (b *shim) node(l *relayLink) *tailcfg.DERPNode {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return &tailcfg.DERPNode{
@@ -116,7 +116,7 @@ func (b *bridge) node(l *relayLink) *tailcfg.DERPNode {
 	}
 }
 
-func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *shim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host, _, _ := strings.Cut(r.Host, ":")
 	link := b.engine.linkByHost(host)
 	switch {
@@ -139,27 +139,27 @@ func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(near, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: DERP\r\nConnection: Upgrade\r\n\r\n"); err != nil {
 		return
 	}
-	c := &bridgeConn{conn: near, out: bufio.NewWriter(near)}
+	c := &shimConn{conn: near, out: bufio.NewWriter(near)}
 	if err := b.greet(c, buffered.Reader); err != nil {
-		b.engine.logf("relay bridge: %v", err)
+		b.engine.logf("relay shim: %v", err)
 		return
 	}
 	link.want(c, true)
-	b.engine.openBridge(false)
+	b.engine.openShim(false)
 	defer func() {
 		link.want(c, false)
-		b.engine.openBridge(false)
+		b.engine.openShim(false)
 	}()
 	alive := time.AfterFunc(derp.KeepAlive, c.keepAlive)
 	defer alive.Stop()
 	c.alive = alive
 	if err := c.serve(buffered.Reader, link); b.ctx.Err() == nil {
-		b.engine.logf("relay bridge: %v", err)
+		b.engine.logf("relay shim: %v", err)
 	}
 }
 
-// bridgeConn is a connection from magicsock.
-type bridgeConn struct {
+// shimConn is a connection from magicsock.
+type shimConn struct {
 	conn  net.Conn
 	alive *time.Timer
 
@@ -169,7 +169,7 @@ type bridgeConn struct {
 
 // greet performs the server's half of DERP's hello: the server sends its key; the client sends its key and its info, sealed
 // between the two keys; then the server sends its own sealed info.
-func (b *bridge) greet(c *bridgeConn, in *bufio.Reader) error {
+func (b *shim) greet(c *shimConn, in *bufio.Reader) error {
 	c.conn.SetDeadline(time.Now().Add(relayTimeout))
 	defer c.conn.SetDeadline(time.Time{})
 	hello := append([]byte(derp.Magic), rawKey(b.secret.Public())...)
@@ -208,7 +208,7 @@ func rawKey(k key.NodePublic) []byte {
 }
 
 // write sends a frame that consists of the given parts.
-func (c *bridgeConn) write(kind derp.FrameType, parts ...[]byte) error {
+func (c *shimConn) write(kind derp.FrameType, parts ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
@@ -227,14 +227,14 @@ func (c *bridgeConn) write(kind derp.FrameType, parts ...[]byte) error {
 }
 
 // deliver hands a peer's disco message to magicsock.
-func (c *bridgeConn) deliver(from key.NodePublic, data []byte) {
+func (c *shimConn) deliver(from key.NodePublic, data []byte) {
 	if err := c.write(derp.FrameRecvPacket, rawKey(from), data); err != nil {
 		c.conn.Close() // magicsock reconnects
 	}
 }
 
 // keepAlive is called once a minute: magicsock gives up on a relay that is silent for two.
-func (c *bridgeConn) keepAlive() {
+func (c *shimConn) keepAlive() {
 	if err := c.write(derp.FrameKeepAlive); err != nil {
 		c.conn.Close()
 		return
@@ -243,7 +243,7 @@ func (c *bridgeConn) keepAlive() {
 }
 
 // serve forwards what magicsock sends until it closes the connection.
-func (c *bridgeConn) serve(in *bufio.Reader, link *relayLink) error {
+func (c *shimConn) serve(in *bufio.Reader, link *relayLink) error {
 	var buf [derp.KeyLen + shortPacket]byte
 	for {
 		kind, n, err := derp.ReadFrameHeader(in)

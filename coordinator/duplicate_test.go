@@ -205,11 +205,11 @@ func TestRestartedAgentIsTakenAtOnce(t *testing.T) {
 		again.Close(0, "") // killed: the kernel closes the socket
 		next, _ := connectTo(key(101))
 		welcomed(next)
-		rival, ended := connectTo(key(102))
+		duplicate, ended := connectTo(key(102))
 		if err := <-ended; fault.CodeOf(err) != fault.Unavailable {
-			t.Errorf("a rival of a living agent: %v", err)
+			t.Errorf("a duplicate of a living agent: %v", err)
 		}
-		rival.Close(0, "")
+		duplicate.Close(0, "")
 		next.Close(0, "")
 	})
 }
