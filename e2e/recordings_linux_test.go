@@ -268,8 +268,8 @@ func TestRecordings(t *testing.T) {
 	k.sees("in web on Linux")
 	k.answer("exit\r")
 	k.end(0)
-	k = r.run("ping", "web", "-n", "2")
-	k.sees("pong from web")
+	k = r.run("stop", "web", "-y")
+	k.sees("The workspace ada/web has been stopped.")
 	k.end(0)
 	r.cut()
 
