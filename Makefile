@@ -9,7 +9,7 @@ GO      ?= go
 VERSION ?= $(file < VERSION)
 # Compile results do not depend on the clone's folder: a new clone finds those of another in Go's cache.
 export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
-BUILDINFO := github.com/codermesh/codermesh/internal/buildinfo
+BUILDINFO := github.com/codermesh/codermesh/v2/internal/buildinfo
 # RELEASED is set in a release only: other builds append their commit to the version. Go notes it in clones, but not in worktrees.
 HEAD      = $(shell git describe --always --exclude='*' --abbrev=40 --dirty=.dirty 2>/dev/null)
 LDFLAGS   = -s -w -X $(BUILDINFO).version=$(VERSION)$(if $(RELEASED), -X $(BUILDINFO).released=yes, -X $(BUILDINFO).head=$(HEAD))
@@ -267,7 +267,7 @@ cross: ## check that the program compiles for other systems
 # What go-race and go-plain test. e2e is a part of its own.
 define packages
 all=$$($(GO) list ./... | grep -v '/e2e$$')
-raced=$$(printf '^github.com/codermesh/codermesh/(%s)(/|$$)' "$$(echo $(RACED) | tr ' ' '|')")
+raced=$$(printf '^github.com/codermesh/codermesh/v2/(%s)(/|$$)' "$$(echo $(RACED) | tr ' ' '|')")
 plain='/provisionerd/terraform$$|/internal/(layout|syntax)$$' # they run other programs, or parse megabytes one after the other
 with_race=$$(grep -E "$$raced" <<<"$$all" | grep -vE "$$plain")
 bulk=$$(git grep -lE '^func Test(Simulated|Bulk)' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')

@@ -1,4 +1,4 @@
-module github.com/codermesh/codermesh
+module github.com/codermesh/codermesh/v2
 
 go 1.26.6
 

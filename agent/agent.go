@@ -16,10 +16,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/memory"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/memory"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // Options configures an agent.

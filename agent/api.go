@@ -11,12 +11,12 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
-	"github.com/codermesh/codermesh/agent/metadata"
-	"github.com/codermesh/codermesh/agent/ports"
-	"github.com/codermesh/codermesh/agent/script"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/v2/agent/metadata"
+	"github.com/codermesh/codermesh/v2/agent/ports"
+	"github.com/codermesh/codermesh/v2/agent/script"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/forward"
-	"github.com/codermesh/codermesh/internal/appaddr"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/forward"
+	"github.com/codermesh/codermesh/v2/internal/appaddr"
 )
 
 const (

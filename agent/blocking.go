@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
 // blocksLogin reports whether logins wait until a script has ended after a start.

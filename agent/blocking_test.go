@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
 // TestTerminalsWaitForBlockingScripts checks that a new terminal waits for the scripts that block logins, and for no others.

@@ -12,12 +12,12 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
-	"github.com/codermesh/codermesh/agent/devcontainer"
-	"github.com/codermesh/codermesh/agent/logship"
-	"github.com/codermesh/codermesh/internal/backoff"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/v2/agent/devcontainer"
+	"github.com/codermesh/codermesh/v2/agent/logship"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
 )
 
 // Programs that act as devcontainer and docker. A container is the file "container"; the agent in it runs while that exists.

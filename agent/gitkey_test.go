@@ -12,7 +12,7 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
 )
 
 // newKeyPair returns a private key in OpenSSH's PEM form, and its public key in the form of authorized_keys.

@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/logship"
-	"github.com/codermesh/codermesh/agent/script"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/logship"
+	"github.com/codermesh/codermesh/v2/agent/script"
 )
 
 // Stages in which scripts run, as the agent reports them.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/login"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/login"
 )
 
 // TestLogins checks that programs of the workspace ask the agent over a socket of their account, and the agent asks the server each

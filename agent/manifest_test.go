@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
 )
 
 // TestPendingManifest checks that an agent that connects before the build has described it runs nothing until the description is

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"math"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/monitor"
-	"github.com/codermesh/codermesh/agent/usage"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/monitor"
+	"github.com/codermesh/codermesh/v2/agent/usage"
 )
 
 var errNoLimit = errors.New("it has no size")

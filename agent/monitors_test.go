@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
 )
 
 // smallVolume mounts a file system of 4 MiB.

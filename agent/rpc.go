@@ -14,13 +14,13 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
-	"github.com/codermesh/codermesh/agent/logship"
-	"github.com/codermesh/codermesh/internal/backoff"
-	"github.com/codermesh/codermesh/internal/buildinfo"
-	"github.com/codermesh/codermesh/internal/memory"
-	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/v2/agent/logship"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/memory"
+	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
 const (

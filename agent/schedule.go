@@ -9,7 +9,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
 )
 
 // The provider documents six fields, seconds first. The agent also accepts five, as cron has them: existing templates use them, and they are

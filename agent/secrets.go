@@ -17,9 +17,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/internal/usersecret"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/internal/usersecret"
 )
 
 // setSecrets sets the variables of the owner's secrets. Values are taken as they are: a dollar sign in a password means nothing.

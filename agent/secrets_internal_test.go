@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/proc"
 )
 
 // home is a home folder with an agent's secrets.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
 )
 
 // TestSecrets checks that start scripts and sessions have the owner's secrets, that sessions have a changed one without a restart, and

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/codermesh/codermesh/internal/connset"
-	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/v2/internal/connset"
+	"github.com/codermesh/codermesh/v2/internal/scratch"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/v2/internal/scratch"
 )
 
 // TestSocketFolder: the next agent of a state folder gets the same temporary folder for its socket, and none remains after the last agent.

@@ -9,9 +9,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/internal/scratch"
 )
 
 // state is the agent's state folder. If it is not writable the agent still works, but runs its start scripts again after a restart.

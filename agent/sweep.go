@@ -4,7 +4,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/v2/internal/scratch"
 )
 
 // ProgramDirEnv names the folder that the start script made for the agent's program.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/visa"
+	"github.com/codermesh/codermesh/v2/internal/visa"
 )
 
 // A visit's connections are cut when its newest visa expires, and no others are.

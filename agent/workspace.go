@@ -13,12 +13,12 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/login"
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/agent/script"
-	"github.com/codermesh/codermesh/agent/sshd"
-	"github.com/codermesh/codermesh/agent/units"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/login"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/script"
+	"github.com/codermesh/codermesh/v2/agent/sshd"
+	"github.com/codermesh/codermesh/v2/agent/units"
 )
 
 // workspace is the part of the agent that needs a manifest: which workspace this is, and what it runs.

@@ -20,14 +20,14 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/codermesh/codermesh/agent"
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
-	"github.com/codermesh/codermesh/internal/meshport"
-	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/sshmux"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/agent"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/sshmux"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // world is a server and a mesh built on loopback sockets. It implements agentpbconnect.AgentServiceHandler and agent.Mesh.

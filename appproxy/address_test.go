@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/appproxy"
+	"github.com/codermesh/codermesh/v2/appproxy"
 )
 
 func TestParseWildcard(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/codermesh/codermesh/appproxy"
-	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/appproxy"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // deadEnd lets everyone in to apps that never answer, and counts the connections to them.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/appproxy"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/appproxy"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // serveHost answers a request for an app's host. It serves nothing of the dashboard.

@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/credential"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/credential"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // Apps by path share the host of other apps, and often the dashboard's, so they must not share its origin: their pages are sandboxed. A browser gives a

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 const (

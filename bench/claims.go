@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // pooled makes the starter "process" a template with prebuilt workspaces, whose agents have the variables that the other starters give theirs.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 )
 
 // unaudited are the mutating routes that leave no row in the audit log, on purpose. Their reasons stand where they are registered.

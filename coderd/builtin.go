@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/codermesh/codermesh/coderd/mesh"
-	"github.com/codermesh/codermesh/provisionerd"
+	"github.com/codermesh/codermesh/v2/coderd/mesh"
+	"github.com/codermesh/codermesh/v2/provisionerd"
 )
 
 // startBuiltIn starts the built-in provisioners: nodes of the mesh like any other, that dial out to this server.

@@ -9,11 +9,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/coordinator"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/region"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/region"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

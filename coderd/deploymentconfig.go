@@ -3,8 +3,8 @@ package coderd
 import (
 	"net/http"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // deploymentConfig answers with this server's settings. The program has left secrets out.

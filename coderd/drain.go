@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
 )
 
 // drainTime is how long the participants of the mesh take to move to other servers, one after another: a thousand agents come at the rate

@@ -1,8 +1,8 @@
 package coderd
 
 import (
-	"github.com/codermesh/codermesh/coderd/notifications"
-	"github.com/codermesh/codermesh/coderd/workspaces"
+	"github.com/codermesh/codermesh/v2/coderd/notifications"
+	"github.com/codermesh/codermesh/v2/coderd/workspaces"
 )
 
 // NewAnnouncer returns what turns announcements of policy into notifications.

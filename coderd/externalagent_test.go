@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // TestExternalAgentCredentials: the answer is a command that its reader runs in a shell, so nothing that an agent reports about itself may get

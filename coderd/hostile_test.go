@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 )
 
 var pathPart = regexp.MustCompile(`\{[^}]*\}`)

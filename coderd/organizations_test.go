@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd"
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/provisionerd/echo"
-	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/v2/coderd"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/provisionerd/echo"
+	"github.com/codermesh/codermesh/v2/provisionerd/job"
 )
 
 // west creates an organization, of which dan is no member; he administers the default one.

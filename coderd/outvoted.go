@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/replicas"
+	"github.com/codermesh/codermesh/v2/coderd/replicas"
 )
 
 // voteTimeout bounds the questions to the other servers, which are asked at once.

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/replicas"
+	"github.com/codermesh/codermesh/v2/coderd/replicas"
 )
 
 // TestOutvoted checks which answers of the other servers mean that this one alone has lost the database.

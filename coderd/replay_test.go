@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 )
 
 // step is a request as a client of this API sends it, and what the client reads from the answer.

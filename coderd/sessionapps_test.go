@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 const (

@@ -3,7 +3,7 @@ package coderd
 import (
 	"context"
 
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // SetupCode returns what the sender of the first user must know, and "" once there are users.

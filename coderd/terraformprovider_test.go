@@ -3,7 +3,7 @@ package coderd_test
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 )
 
 // terraformResources are the requests that the provider sends for each of its resources, in order.

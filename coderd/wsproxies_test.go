@@ -12,12 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/region"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/region"
 )
 
 // runningProxy is a region proxy in this process.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // What a server can make a participant hold and do. Honest servers stay far below these bounds.

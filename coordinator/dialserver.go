@@ -6,7 +6,7 @@ import (
 	"errors"
 	"net"
 
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // errReplaced ends connections to a server that another one has replaced.

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator"
 )
 
 // TestHeard: both ends of a connection know since when it stands and when the other end was last heard from. For the server, that is the end of the

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // Two nodes behind different NATs meet: once both know their endpoints, the server sends each the other's, to both at the same time,

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator"
 )
 
 // openPasses issues readable passes for tests; the deployment's passes are sealed.

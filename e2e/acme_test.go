@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/certs/pebbletest"
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/certs/pebbletest"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestACME: a server gets its certificate from an authority that asks it over HTTPS, and has the same one after a restart.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // askHost requests a page of a host of the server, as a browser that follows no redirects.

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
 // balanced is a deployment of three servers on one database. It is reached through a load balancer, nginx or HAProxy, that leads to them in

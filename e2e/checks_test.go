@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // The checks below are for testwait.Until. Each returns what it saw instead of what the test waits for.

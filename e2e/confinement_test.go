@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
 )
 
 // preparePlain is like prepare with a server that does not run as root. Its folders are not below the test's private ones.

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // engine is a Docker engine of the test's own, without a network of containers.

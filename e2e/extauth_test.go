@@ -20,8 +20,8 @@ import (
 
 	"github.com/creack/pty"
 
-	"github.com/codermesh/codermesh/coderd/extauth/extauthtest"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/extauth/extauthtest"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // gitForge is a git host with one repository, project.git, that accepts valid tokens of the provider.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // fleet is several servers on one database, behind a balancer that its deployment's URL leads to.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // noisyTemplate prints, on a signal, more than a full disk can store.

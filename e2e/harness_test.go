@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // deployment is a running server with the first user signed in and the process template pushed, for tests that need more

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // programs returns the folders below /tmp that the start scripts of this deployment's agents made, by the process ids of their keepers.

@@ -15,12 +15,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coordinator"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/meshport"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/sshmux"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/sshmux"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // participant is a mesh participant that does not run our program.

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // smallVolume mounts a volume of 4 MB in a folder, until the test ends.

@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestMetricsOfDashboardExist checks that every metric that the Grafana dashboard and the alert rules name exists on a real server, or a real

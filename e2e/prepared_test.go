@@ -12,8 +12,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
 )
 
 // emptyDatabase is a configuration folder that holds nothing but a database at the newest version of its schema. TestMain removes it.

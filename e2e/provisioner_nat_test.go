@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // site is a private network behind a masquerading router: one namespace for its host, and one for the router.

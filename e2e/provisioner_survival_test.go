@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // link is the network between a daemon and its server: a TCP proxy that can be cut like a cable that is pulled, without notifying

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 const provisionerKey = "the-pre-shared-key-of-these-tests"

@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // redTeam is a deployment under attack by the scripts in testdata/attacks. Each script prints a line "open: NAME: WHAT" for what it reaches, and

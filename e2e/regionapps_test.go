@@ -18,10 +18,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
 // TestAppThroughRegion opens a port of a workspace through a region proxy of the slim binary, as its owner and as another user. When the proxy is killed, the

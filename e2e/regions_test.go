@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/slowlink"
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/slowlink"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // region starts a region proxy on a host with a public address, and returns its process.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/signin/signintest"
+	"github.com/codermesh/codermesh/v2/coderd/signin/signintest"
 )
 
 // browse opens an address of the server in a new browser, follows all redirects, and returns the session and the last page.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // wire carries the connections to a database. It can delay what the database answers, carry nothing, or refuse connections.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestSupportBundleHasNoSecrets plants secrets of every kind in a deployment, and looks for each in the bundles of an owner and of a member

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestSessionOutlivesServer checks that a server that is away for a minute does not cut a direct session, and its workspaces reconnect

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"golang.org/x/mod/modfile"
+
+	"github.com/codermesh/codermesh/v2/coderd/database/dbtest"
 )
 
 // earlierCommit is the commit with the earliest servers that this program's can join, and whose program may use a newer schema: later ones than those
@@ -74,9 +76,13 @@ func buildProgram(t *testing.T, source, version, program string, args ...string)
 	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	mod, err := os.ReadFile(filepath.Join(source, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	fresh := program + ".new"
 	do(t, source, "go", append([]string{"build", "-trimpath", "-tags", strings.TrimSpace(string(tags)) + ",grpcnotrace",
-		"-ldflags", "-s -w -X github.com/codermesh/codermesh/internal/buildinfo.version=" + version, "-o", fresh}, append(args, "./cmd/coder")...)...)
+		"-ldflags", "-s -w -X " + modfile.ModulePath(mod) + "/internal/buildinfo.version=" + version, "-o", fresh}, append(args, "./cmd/coder")...)...)
 	if err := os.Rename(fresh, program); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 const (

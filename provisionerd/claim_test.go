@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/provisionerd"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/provisionerd"
 )
 
 func TestFolderHasOneOwner(t *testing.T) {

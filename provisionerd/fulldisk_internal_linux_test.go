@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/disk/disktest"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/internal/disk/disktest"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // TestFullJournalIsExplained: a job whose journal's disk is full goes on, and its log says so once.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // accept accepts an offer if a slot is free, and queues the answer. The job starts once the server has confirmed the lease.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/disk"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/disk"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // provisionersDisk begins the sentences about disks that take no more data.

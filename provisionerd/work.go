@@ -15,11 +15,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/codermesh/codermesh/internal/disk"
-	"github.com/codermesh/codermesh/internal/tracing"
-	"github.com/codermesh/codermesh/provisionerd/job"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/tfstate"
+	"github.com/codermesh/codermesh/v2/internal/disk"
+	"github.com/codermesh/codermesh/v2/internal/tracing"
+	"github.com/codermesh/codermesh/v2/provisionerd/job"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
 const (

@@ -20,15 +20,15 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent"
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/internal/clientaddr"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/region"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/agent"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/internal/clientaddr"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/region"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 const wildcard = "*.eu.example.com"

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/region"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/region"
 )
 
 func TestLatencyCheck(t *testing.T) {

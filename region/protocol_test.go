@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/region"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/region"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // FuzzDecodeHello checks that what a proxy announces is bounded and that its URL can be requested.

@@ -11,14 +11,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/clientaddr"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/ptyweb"
-	"github.com/codermesh/codermesh/internal/ptywire"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/visa"
-	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/v2/internal/clientaddr"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/ptyweb"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/visa"
+	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
 // reportTimeout bounds the report that a terminal has ended: a proxy that stops waits for it.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
 // way leads to a server, and can be cut.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/codermesh/codermesh/site"
+	"github.com/codermesh/codermesh/v2/site"
 )
 
 func packed(t *testing.T, text string) *fstest.MapFile {

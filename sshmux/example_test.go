@@ -5,7 +5,7 @@ import (
 	"log"
 	"net"
 
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 // The SSH library's client runs a command on a server that speaks sshmux. In the product, a mesh stream replaces the pipe.

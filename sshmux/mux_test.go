@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

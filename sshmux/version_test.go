@@ -6,7 +6,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 // TestSendAfterVersion checks that what is sent after the other end has shown another version fails with that reason,

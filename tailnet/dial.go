@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/codermesh/codermesh/tailnet/engine"
+	"github.com/codermesh/codermesh/v2/tailnet/engine"
 )
 
 var (

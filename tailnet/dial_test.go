@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/tailnet"
-	"github.com/codermesh/codermesh/tailnet/tailnettest"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/tailnettest"
 )
 
 // received counts the first messages of handshakes, without copies and with them.

@@ -3,7 +3,7 @@ package tailnet
 import (
 	"net"
 
-	"github.com/codermesh/codermesh/tailnet/engine"
+	"github.com/codermesh/codermesh/v2/tailnet/engine"
 )
 
 // Over reports whether the stack has stopped sending for a TCP connection from Dial or a listener.

@@ -4,7 +4,7 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/codermesh/codermesh/tailnet/engine"
+	"github.com/codermesh/codermesh/v2/tailnet/engine"
 )
 
 // The current Inbound policy of a peer determines what it may open. WireGuard binds the source address to the peer's key.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/tailnet"
-	"github.com/codermesh/codermesh/tailnet/tailnettest"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/tailnettest"
 )
 
 // TestMeasureIdlePeer: a peer with which nothing was exchanged answers pings, and the answer tells its path.

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/notify"
-	"github.com/codermesh/codermesh/tailnet/engine"
+	"github.com/codermesh/codermesh/v2/internal/notify"
+	"github.com/codermesh/codermesh/v2/tailnet/engine"
 )
 
 // live is the state of one peer's key: its WireGuard session and its connections.

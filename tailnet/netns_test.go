@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/tailnet"
-	"github.com/codermesh/codermesh/tailnet/relay"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/relay"
 	"github.com/google/uuid"
 )
 

@@ -16,9 +16,9 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/tailnet"
-	"github.com/codermesh/codermesh/tailnet/tailnettest"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/tailnettest"
 )
 
 func TestMain(m *testing.M) {

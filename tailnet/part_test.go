@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/tailnet"
-	"github.com/codermesh/codermesh/tailnet/tailnettest"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/tailnettest"
 )
 
 // TestPeersPartUnderTraffic checks that a node keeps working and can be closed while clients join, send, close and are

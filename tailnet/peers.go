@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/tailnet/engine"
-	"github.com/codermesh/codermesh/tailnet/stream"
+	"github.com/codermesh/codermesh/v2/tailnet/engine"
+	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
 // maxEndpoints is the maximum number of endpoints tried for one peer. An honest node has a handful.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/codermesh/codermesh/tailnet/engine"
+	"github.com/codermesh/codermesh/v2/tailnet/engine"
 )
 
 // This file determines where the node can be reached directly, and when two nodes behind NATs try to reach each other.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/codermesh/codermesh/tailnet/engine"
+	"github.com/codermesh/codermesh/v2/tailnet/engine"
 )
 
 // maxRegions is the maximum number of relays in a map.

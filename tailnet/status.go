@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/tailnet/engine"
+	"github.com/codermesh/codermesh/v2/tailnet/engine"
 )
 
 // Pong is a peer's answer to a Ping.

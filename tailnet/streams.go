@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/codermesh/codermesh/tailnet/engine"
-	"github.com/codermesh/codermesh/tailnet/stream"
+	"github.com/codermesh/codermesh/v2/tailnet/engine"
+	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
 // StreamsVariable is the environment variable that, if set to "off", makes a process use TCP inside the mesh instead of

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/tailnet"
-	"github.com/codermesh/codermesh/tailnet/tailnettest"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/tailnettest"
 )
 
 // TestStreamsOrTCP checks that connections are streams between nodes that both support them, and TCP otherwise.

@@ -3936,7 +3936,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x0eListeningPorts\x12).codermesh.agent.v1.ListeningPortsRequest\x1a*.codermesh.agent.v1.ListeningPortsResponse\x12L\n" +
 	"\x05Paths\x12 .codermesh.agent.v1.PathsRequest\x1a!.codermesh.agent.v1.PathsResponse\x12f\n" +
 	"\rWatchMetadata\x12(.codermesh.agent.v1.WatchMetadataRequest\x1a).codermesh.agent.v1.WatchMetadataResponse0\x01\x12s\n" +
-	"\x12ChangeDevcontainer\x12-.codermesh.agent.v1.ChangeDevcontainerRequest\x1a..codermesh.agent.v1.ChangeDevcontainerResponseB.Z,github.com/codermesh/codermesh/agent/agentpbb\x06proto3"
+	"\x12ChangeDevcontainer\x12-.codermesh.agent.v1.ChangeDevcontainerRequest\x1a..codermesh.agent.v1.ChangeDevcontainerResponseB1Z/github.com/codermesh/codermesh/v2/agent/agentpbb\x06proto3"
 
 var (
 	file_agent_agentpb_agent_proto_rawDescOnce sync.Once

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 const (

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/devcontainer"
+	"github.com/codermesh/codermesh/v2/agent/devcontainer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

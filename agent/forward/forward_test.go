@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/forward"
+	"github.com/codermesh/codermesh/v2/agent/forward"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

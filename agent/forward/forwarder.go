@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/connset"
-	"github.com/codermesh/codermesh/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/connset"
+	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // Child is the agent's side of the keeper. It implements agent.Terminals with shells that outlive this process.

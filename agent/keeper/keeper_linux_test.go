@@ -19,11 +19,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/keeper"
-	"github.com/codermesh/codermesh/agent/terminal"
-	"github.com/codermesh/codermesh/internal/netio"
-	"github.com/codermesh/codermesh/internal/ptywire"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/agent/keeper"
+	"github.com/codermesh/codermesh/v2/agent/terminal"
+	"github.com/codermesh/codermesh/v2/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 const dirEnv = "KEEPER_TEST_DIR"

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net"
 
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // Exit statuses by which an agent asks to be started again.

@@ -10,8 +10,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/jsonline"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/jsonline"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // SocketEnv names the socket to the programs of a workspace.

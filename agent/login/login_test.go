@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/login"
+	"github.com/codermesh/codermesh/v2/agent/login"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
 const (

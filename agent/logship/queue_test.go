@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/logship"
+	"github.com/codermesh/codermesh/v2/agent/logship"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
 const (

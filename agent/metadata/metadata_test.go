@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/agent/metadata"
+	"github.com/codermesh/codermesh/v2/agent/metadata"
 )
 
 // counts runs scripts that print how often they have run.

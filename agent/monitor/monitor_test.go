@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/monitor"
+	"github.com/codermesh/codermesh/v2/agent/monitor"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

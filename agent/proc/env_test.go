@@ -3,7 +3,7 @@ package proc_test
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/proc"
 )
 
 // TestExpandList checks that what a list adds to the machine's value leaves that in effect, whether it is set or not.

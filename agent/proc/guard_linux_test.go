@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/proc"
 )
 
 // stranger is another account of the machine. Tests that need one run as root.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/logship"
-	"github.com/codermesh/codermesh/agent/script"
+	"github.com/codermesh/codermesh/v2/agent/logship"
+	"github.com/codermesh/codermesh/v2/agent/script"
 )
 
 // processesOf returns the processes whose command line contains a text, without zombies.

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/internal/disk"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/internal/disk"
 )
 
 const (

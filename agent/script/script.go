@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/proc"
 )
 
 // Script is one script of a manifest.

@@ -15,9 +15,9 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/agent/script"
-	"github.com/codermesh/codermesh/internal/disk/disktest"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/script"
+	"github.com/codermesh/codermesh/v2/internal/disk/disktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/script"
+	"github.com/codermesh/codermesh/v2/agent/script"
 )
 
 // TestStrangersLogFiles checks that a script's output goes nowhere that another account of the machine has prepared in a folder such as

@@ -10,7 +10,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
 // Direction is the direction of a test, as seen from the client.

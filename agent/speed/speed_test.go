@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/speed"
+	"github.com/codermesh/codermesh/v2/agent/speed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

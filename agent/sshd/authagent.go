@@ -5,7 +5,7 @@ import (
 	"net"
 	"path/filepath"
 
-	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/v2/internal/scratch"
 )
 
 // agentForward is a socket in the workspace that leads to the client's SSH agent. Its folder is private, so only the workspace's account can

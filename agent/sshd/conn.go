@@ -7,7 +7,7 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 // conn is one connection.

@@ -20,7 +20,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
-	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/proc"
 )
 
 // upper answers each connection, once the peer has ended its sending, with the received text in capitals: this needs half-close to work.

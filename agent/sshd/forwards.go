@@ -8,8 +8,8 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/internal/netio"
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/internal/netio"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 const dialTimeout = 30 * time.Second

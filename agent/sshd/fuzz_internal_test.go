@@ -11,8 +11,8 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 // FuzzSessionRequests sends a session a client's requests, two of a kind, without starting what they request.

@@ -18,10 +18,10 @@ import (
 	"go.uber.org/goleak"
 	gossh "golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/agent/sshd"
-	"github.com/codermesh/codermesh/sshmux"
-	"github.com/codermesh/codermesh/sshmux/bridge"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/sshd"
+	"github.com/codermesh/codermesh/v2/sshmux"
+	"github.com/codermesh/codermesh/v2/sshmux/bridge"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,7 +7,7 @@ import (
 	"io"
 	"syscall"
 
-	"github.com/codermesh/codermesh/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/proc"
 )
 
 var errUnsupported = errors.New("sessions need a Unix system; workspaces run on Linux")

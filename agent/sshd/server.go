@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/internal/connset"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/internal/connset"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/internal/netio"
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/internal/netio"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 // exitNotStarted is a shell's status for a command that it cannot run.

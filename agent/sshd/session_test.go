@@ -21,7 +21,7 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/agent/sshd"
+	"github.com/codermesh/codermesh/v2/agent/sshd"
 )
 
 func TestExec(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/pkg/sftp"
 
-	"github.com/codermesh/codermesh/agent/proc"
-	"github.com/codermesh/codermesh/agent/sshd/sftpext"
+	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/agent/sshd/sftpext"
 )
 
 // runSFTP serves the sftp subsystem in this process, with the rights of the workspace's account.

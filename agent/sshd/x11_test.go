@@ -15,11 +15,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	gossh "golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/agent/sshd"
+	"github.com/codermesh/codermesh/v2/agent/sshd"
 )
 
 const cookie = "00112233445566778899aabbccddeeff"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
 // A viewer that reconnects as soon as it has received the result gets a new shell, although the ended terminal is not removed yet.

@@ -15,8 +15,8 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/terminal"
-	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/agent/terminal"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

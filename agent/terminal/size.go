@@ -3,7 +3,7 @@ package terminal
 import (
 	"encoding/json"
 
-	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
 func parseSize(payload []byte) (ptywire.Size, bool) {

@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
 // terminal exists on Linux only: open fails.

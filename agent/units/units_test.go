@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/units"
-	"github.com/codermesh/codermesh/internal/connset"
+	"github.com/codermesh/codermesh/v2/agent/units"
+	"github.com/codermesh/codermesh/v2/internal/connset"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

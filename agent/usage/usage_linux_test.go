@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/agent/usage"
+	"github.com/codermesh/codermesh/v2/agent/usage"
 )
 
 func files(contents map[string]string) fstest.MapFS {

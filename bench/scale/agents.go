@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent"
+	"github.com/codermesh/codermesh/v2/agent"
 )
 
 const interval = 15 * time.Second // between an agent's signs of life, pings of its coordinator connection

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // history measures requests in a database with many workspaces, ten builds of each, and their logs.

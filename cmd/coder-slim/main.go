@@ -5,8 +5,8 @@ package main
 import (
 	"os"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli"
-	"github.com/codermesh/codermesh/cmd/coder/wsproxy"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli"
+	"github.com/codermesh/codermesh/v2/cmd/coder/wsproxy"
 )
 
 func main() { os.Exit(cli.Main(wsproxy.Command())) }

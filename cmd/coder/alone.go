@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database"
 )
 
 // alone lets built-in provisioners run templates unconfined while the server has one user, who could do the same without it.

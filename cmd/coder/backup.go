@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli"
-	"github.com/codermesh/codermesh/coderd/backup"
-	"github.com/codermesh/codermesh/coderd/database/embedded"
-	"github.com/codermesh/codermesh/coderd/keyring"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli"
+	"github.com/codermesh/codermesh/v2/coderd/backup"
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/coderd/keyring"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // maxKeyFile bounds a file with state keys, in bytes.

@@ -8,9 +8,9 @@ import (
 	"log/slog"
 	"path/filepath"
 
-	"github.com/codermesh/codermesh/coderd/templates"
-	"github.com/codermesh/codermesh/provisionerd/terraform"
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/coderd/templates"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // evaluateLimits bound the processes that evaluate a form. A template's parameters need a tenth of this.

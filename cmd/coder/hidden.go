@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/settings"
+	"github.com/codermesh/codermesh/v2/cmd/coder/settings"
 )
 
 // hide keeps templates from the daemon's configuration folder, and from the files with secrets that its settings and its environment name.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli"
-	"github.com/codermesh/codermesh/cmd/coder/wsproxy"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli"
+	"github.com/codermesh/codermesh/v2/cmd/coder/wsproxy"
 )
 
 func main() {

@@ -6,9 +6,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/internal/buildinfo"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // docsCmd is what the makers of packages need.

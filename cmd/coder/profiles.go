@@ -8,8 +8,8 @@ import (
 	"net/http/pprof"
 	"net/netip"
 
-	"github.com/codermesh/codermesh/cmd/coder/daemon"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/cmd/coder/daemon"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // serveProfiles starts to serve the profiles of this process at /debug/pprof/. The caller must close the server. Profiles show what the

@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // TestProvisionerNamesItsOrganization: --org reaches the server with every credential; without it the header is absent, so that the key or

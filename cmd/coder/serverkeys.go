@@ -3,7 +3,7 @@ package main
 import (
 	"maps"
 
-	"github.com/codermesh/codermesh/cmd/coder/settings"
+	"github.com/codermesh/codermesh/v2/cmd/coder/settings"
 )
 
 // serverKeys are the places of the flags of `coder server` in its file.

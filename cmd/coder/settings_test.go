@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli"
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/cmd/coder/wsproxy"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/cmd/coder/wsproxy"
 )
 
 var update = flag.Bool("update", false, "rewrite the tables of settings in docs/operating.md")

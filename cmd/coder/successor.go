@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // A provisioner daemon that is killed can no longer deliver results. It leaves a successor: a process of the same command that was started

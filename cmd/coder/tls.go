@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/codermesh/codermesh/cmd/coder/daemon"
-	"github.com/codermesh/codermesh/internal/certs"
-	"github.com/codermesh/codermesh/internal/certs/acme"
+	"github.com/codermesh/codermesh/v2/cmd/coder/daemon"
+	"github.com/codermesh/codermesh/v2/internal/certs"
+	"github.com/codermesh/codermesh/v2/internal/certs/acme"
 )
 
 // tlsOptions are the flags of the server for HTTPS.

@@ -10,14 +10,14 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/meshport"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 const (

@@ -13,9 +13,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/internal/notify"
-	"github.com/codermesh/codermesh/internal/rpcwire"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/internal/notify"
+	"github.com/codermesh/codermesh/v2/internal/rpcwire"
 )
 
 const (

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/internal/appaddr"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/internal/appaddr"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // scripting lists the schemes of addresses that a browser runs or shows in the name of the page that opens them, and those

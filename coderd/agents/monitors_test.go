@@ -10,13 +10,13 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/codermesh/codermesh/agent/agentpb"
-	"github.com/codermesh/codermesh/agent/agentpb/agentpbconnect"
-	"github.com/codermesh/codermesh/coderd/agents"
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/coderd/notifications"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/v2/coderd/agents"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/notifications"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // monitored is a running workspace of ann's, dev, whose agent monitors its memory and two volumes.

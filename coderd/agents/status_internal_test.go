@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 func TestHealth(t *testing.T) {

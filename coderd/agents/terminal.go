@@ -7,15 +7,15 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/meshport"
-	"github.com/codermesh/codermesh/internal/ptyweb"
-	"github.com/codermesh/codermesh/internal/ptywire"
-	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
+	"github.com/codermesh/codermesh/v2/internal/ptyweb"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
 // openTerminal is one browser that views a terminal.

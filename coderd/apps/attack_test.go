@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd"
+	"github.com/codermesh/codermesh/v2/coderd"
 )
 
 // TestAppsSeeNoCredential checks that an app gets only its own credentials, whatever a browser or program sends along.

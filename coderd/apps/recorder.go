@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/appproxy"
-	"github.com/codermesh/codermesh/coderd/audit"
+	"github.com/codermesh/codermesh/v2/appproxy"
+	"github.com/codermesh/codermesh/v2/coderd/audit"
 )
 
 const (

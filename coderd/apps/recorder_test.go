@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // TestVisitsAreRecorded checks that all requests of a visitor to an app are one row of the connection log, which ends with the server.

@@ -3,7 +3,7 @@ package audit
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 )
 
 func TestDescribe(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/pubsub"
-	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/pubsub"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/backup"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/backup"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 var discard = slog.New(slog.DiscardHandler)

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/certcache"
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbtest"
-	"github.com/codermesh/codermesh/coderd/keyring"
-	"github.com/codermesh/codermesh/internal/certs/acme"
+	"github.com/codermesh/codermesh/v2/coderd/certcache"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/v2/coderd/keyring"
+	"github.com/codermesh/codermesh/v2/internal/certs/acme"
 )
 
 func ring(t *testing.T, n byte) *keyring.Ring {

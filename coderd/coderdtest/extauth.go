@@ -1,8 +1,8 @@
 package coderdtest
 
 import (
-	"github.com/codermesh/codermesh/coderd"
-	"github.com/codermesh/codermesh/coderd/extauth"
+	"github.com/codermesh/codermesh/v2/coderd"
+	"github.com/codermesh/codermesh/v2/coderd/extauth"
 )
 
 // GitHub is an edit for New: the server has a login with GitHub, called "github". Tests cannot complete that login; they

@@ -7,7 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/meshport"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
 )
 
 // ServeRPC serves unencrypted HTTP/2 on loopback, as RPCs are served on the mesh. It returns the address.

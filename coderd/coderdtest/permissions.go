@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 )
 
 // TB is the part of a test that CheckPermissions needs.

@@ -13,11 +13,11 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/codermesh/codermesh/coderd/jobs"
-	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
+	"github.com/codermesh/codermesh/v2/coderd/jobs"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb/provisionerpbconnect"
 )
 
 // Daemon is a provisioner that speaks the real protocol over loopback. It takes a job only when the test calls Next.

@@ -3,8 +3,8 @@ package coderdtest
 import (
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // The functions in this file write rows without a provisioner and without the services above the one under test: a job has

@@ -3,9 +3,9 @@ package coderdtest
 import (
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // File stores a source archive that a user has uploaded, once for each content.

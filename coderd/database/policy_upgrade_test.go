@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database"
 )
 
 // TestUpgradeGivesPolicies checks that templates and workspaces of an earlier release get a policy that changes nothing for them, and that

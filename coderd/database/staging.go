@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Connect opens one connection outside a pool, for a command that needs the schema as it is: nothing is migrated. It waits up to a minute for a

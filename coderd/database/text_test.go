@@ -3,7 +3,7 @@ package database_test
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database"
 )
 
 func TestVisible(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbtest"
 )
 
 // TestUUIDs checks that ids survive the round trip through PostgreSQL in every form that queries use, whatever is known about

@@ -3,8 +3,8 @@ package events_test
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // TestAnnouncementsReadOnce checks that the announcements of one change read the workspace at most once, besides the change itself.

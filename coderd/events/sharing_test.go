@@ -5,8 +5,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // TestUnsharingIsAnnounced checks that pages of users who lose access to a workspace or template learn it at once, and that the pages of

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/signed"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/coderd/signed"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // TestForeignState checks that a code and its state are valid only in the browser, and for the session, that began the

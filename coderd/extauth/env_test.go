@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/extauth"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/extauth"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // env returns the configuration of one provider, number 0.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/extauth"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/extauth"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // TestLink checks that a user can link an account, see that, use it, and unlink it, and that no other user has access to any

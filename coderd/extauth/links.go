@@ -11,13 +11,13 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/oauth2"
 
-	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/keyring"
-	"github.com/codermesh/codermesh/internal/backoff"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/keyring"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // margin is how long an access token must remain valid to be handed out.

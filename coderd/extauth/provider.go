@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // Provider is a service at which users can link accounts, as configured by the operator.

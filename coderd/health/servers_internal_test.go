@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/signed"
+	"github.com/codermesh/codermesh/v2/coderd/signed"
 )
 
 // FuzzDecodeAnswer checks that only the answer to the question passes.

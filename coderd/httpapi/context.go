@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/internal/credential"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/internal/credential"
 )
 
 type (

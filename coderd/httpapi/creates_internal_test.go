@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // FuzzKey checks that no header yields a key that is not a bounded text of visible ASCII characters.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/clientaddr"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/clientaddr"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Transport says how browsers are kept on HTTPS, as the value of the header Strict-Transport-Security (RFC 6797). Empty means not.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/internal/clientaddr"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/internal/clientaddr"
 )
 
 func TestRedirectPages(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // maxQuery bounds a search, in bytes.

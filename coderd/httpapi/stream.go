@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
 const (

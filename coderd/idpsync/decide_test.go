@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/idpsync"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/idpsync"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // The organizations and groups of the pure tests.

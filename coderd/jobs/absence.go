@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // absentBeats is for how many heartbeats a running job's provisioner is offline before the job says so. Connections that move to another

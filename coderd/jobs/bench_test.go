@@ -9,12 +9,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/provisionerd"
-	"github.com/codermesh/codermesh/provisionerd/echo"
-	"github.com/codermesh/codermesh/provisionerd/job"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/provisionerd"
+	"github.com/codermesh/codermesh/v2/provisionerd/echo"
+	"github.com/codermesh/codermesh/v2/provisionerd/job"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // BenchmarkPickup measures the time from the commit that queues a job to its first instruction on an idle daemon, while the

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 )
 
 // DefaultHeartbeat is the interval at which a server renews its row.

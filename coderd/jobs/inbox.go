@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/codermesh/codermesh/internal/notify"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/internal/notify"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 const (

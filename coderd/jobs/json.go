@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/jobtags"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/jobtags"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // JSON returns jobs as the API shows them, by id. The number of queries does not depend on the number of jobs.

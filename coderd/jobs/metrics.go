@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database"
 )
 
 // metrics are one server's metrics of jobs; sums over all servers count each job and each daemon once. The names and labels that begin with

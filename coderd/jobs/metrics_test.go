@@ -7,16 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/codermesh/codermesh/coderd/audit"
-	"github.com/codermesh/codermesh/coderd/jobs"
-	"github.com/codermesh/codermesh/provisionerd/job"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/coderd/jobs"
+	"github.com/codermesh/codermesh/v2/provisionerd/job"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // counted waits until a scrape has all lines.

@@ -14,12 +14,12 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/jobtags"
-	"github.com/codermesh/codermesh/internal/rpcwire"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb/provisionerpbconnect"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/jobtags"
+	"github.com/codermesh/codermesh/v2/internal/rpcwire"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb/provisionerpbconnect"
 )
 
 // outgoing bounds the messages that wait for a slow daemon. The server cuts a daemon that lets the queue fill; it resumes on

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 )
 
 // Stopping tells those who wait for a job of this server's own provisioners that the server is stopping, and when it interrupts the job.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/jobs"
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/coderd/jobs"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestStoppingServerTellsWhoWaits: who waits for a job of a stopping server's own provisioner learns when it is interrupted, and the pages that

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/jobtags"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/jobtags"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 type tags = map[string]string

@@ -14,11 +14,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbtest"
-	"github.com/codermesh/codermesh/coderd/keyring"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/v2/coderd/keyring"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // text returns the nth key as operators write it.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/codermesh/codermesh/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbtest"
 )
 
 // notSealed are the columns of bytes that the keys do not encrypt, and why.

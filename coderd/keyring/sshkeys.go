@@ -1,7 +1,7 @@
 package keyring
 
 import (
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // OpenSSHKey returns a private SSH key in OpenSSH's PEM form that is stored at a place, either sealed or, by an older

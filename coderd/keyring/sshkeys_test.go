@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/keyring"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/keyring"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 const pem = "-----BEGIN OPENSSH PRIVATE KEY-----"

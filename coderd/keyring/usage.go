@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 )
 
 // Usage counts the values that one key encrypts.

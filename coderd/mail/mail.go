@@ -20,8 +20,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // Config says which server mail goes to. Smarthost and From are required.

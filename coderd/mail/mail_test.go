@@ -26,7 +26,7 @@ import (
 	"github.com/emersion/go-smtp"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/coderd/mail"
+	"github.com/codermesh/codermesh/v2/coderd/mail"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

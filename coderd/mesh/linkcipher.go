@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/websock"
+	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
 // linkOverhead is how much longer an encrypted message is, in bytes.

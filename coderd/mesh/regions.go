@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/codermesh/codermesh/internal/notify"
-	"github.com/codermesh/codermesh/tailnet"
-	"github.com/codermesh/codermesh/tailnet/relay"
+	"github.com/codermesh/codermesh/v2/internal/notify"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/relay"
 )
 
 // admissions is the coordinator's relay: this server's, and those of the region proxies that are connected to it.

@@ -16,9 +16,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/mail"
-	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/mail"
+	"github.com/codermesh/codermesh/v2/internal/buildinfo"
 )
 
 // Mail sends a mail. It is implemented by *mail.Sender.

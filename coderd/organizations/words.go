@@ -3,7 +3,7 @@ package organizations
 import (
 	"slices"
 
-	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
 )
 
 // means is a list of powers.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // LateStart is how late a scheduled start may still happen, after the server was down or the build was refused.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Days is a set of days of the week. Bit 0 is Monday.

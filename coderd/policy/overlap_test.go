@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/coderd/policy"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/policy"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // simulated is a workspace in virtual time, which a scheduler looks at whenever policy says.

@@ -8,7 +8,7 @@ package policy
 import (
 	"time"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // MinTTL is the shortest time to live of a workspace.

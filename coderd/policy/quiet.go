@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // DefaultQuietHours is the schedule of users who chose none, unless the deployment sets another.

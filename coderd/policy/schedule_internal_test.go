@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 func TestParseSchedule(t *testing.T) {

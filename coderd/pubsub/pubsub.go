@@ -6,7 +6,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
 // PubSub passes messages to all subscribers of a channel. Messages may be lost while the connection is down: afterwards

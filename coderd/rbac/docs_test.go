@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
 )
 
 var update = flag.Bool("update", false, "write docs/roles.md")

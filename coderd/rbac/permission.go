@@ -3,7 +3,7 @@ package rbac
 import (
 	"fmt"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Permission is what a route declares. It is checked before the route's handler runs, without knowledge of the object; the

@@ -9,7 +9,7 @@ package rbac
 import (
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Action is what an actor wants to do.

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/internal/buildinfo"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 //go:embed api.gen.json

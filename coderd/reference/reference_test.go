@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
-	"github.com/codermesh/codermesh/coderd/reference"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/reference"
 )
 
 // other are routes whose answers are not JSON or are empty; the settings of claims, which one generic function registers; and what other

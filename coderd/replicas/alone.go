@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 )
 
 // aloneAfter is how long a server must have been without a link before it counts as cut off.

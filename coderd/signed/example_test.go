@@ -6,7 +6,7 @@ import (
 	"log"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/signed"
+	"github.com/codermesh/codermesh/v2/coderd/signed"
 )
 
 func ExampleSigner() {

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/database/dbtest"
-	"github.com/codermesh/codermesh/coderd/signed"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/v2/coderd/signed"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 func signer(t testing.TB, fill byte) *signed.Signer {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/codermesh/codermesh/coderd/signin/signintest"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/signin/signintest"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // TestForgedSignatures: an ID token counts only with a signature by one of the issuer's keys, whatever its header says about algorithms and keys.

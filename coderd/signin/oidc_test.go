@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/signin"
-	"github.com/codermesh/codermesh/coderd/signin/signintest"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/signin"
+	"github.com/codermesh/codermesh/v2/coderd/signin/signintest"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 func TestSignIn(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // checksums is the file that lists the SHA-256 of every binary, as sha256sum prints and reads it.

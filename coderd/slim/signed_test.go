@@ -14,7 +14,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/codermesh/codermesh/coderd/slim"
+	"github.com/codermesh/codermesh/v2/coderd/slim"
 )
 
 // signedRelease makes a key, and signs this test's program with it, as `make release` does. It returns what a server embeds, and the public

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/codermesh/codermesh/coderd/slim"
+	"github.com/codermesh/codermesh/v2/coderd/slim"
 )
 
 // A server that embeds no slim binaries serves its own executable, here the test's. Installed as "coder", it plays the CLI.

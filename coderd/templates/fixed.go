@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // corsSimple means that the server answers an app's preflight requests.

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 var (

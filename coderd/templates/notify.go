@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/notifications"
-	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/notifications"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
 )
 
 // tellDeleted notifies the other administrators of templates.

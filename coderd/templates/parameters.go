@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // The types of a parameter.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 )
 
 // settings returns a template's JSON as a client that manages templates reads it.

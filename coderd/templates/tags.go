@@ -11,14 +11,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/database"
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/jobs"
-	"github.com/codermesh/codermesh/coderd/jobtags"
-	"github.com/codermesh/codermesh/coderd/templates/tagexpr"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/jobs"
+	"github.com/codermesh/codermesh/v2/coderd/jobtags"
+	"github.com/codermesh/codermesh/v2/coderd/templates/tagexpr"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // Tags returns the tags that a version requires of the provisioner of a job with these parameters.

@@ -10,8 +10,8 @@ import (
 	"path"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/archive"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/archive"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // maxEntries bounds the files in an archive.

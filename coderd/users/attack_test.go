@@ -3,7 +3,7 @@ package users_test
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // TestNamesForTerminals checks that no name that other users' terminals and pages show contains a control character, or one that reorders

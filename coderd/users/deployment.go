@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/internal/buildinfo"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // features lists the names by which clients ask whether a feature exists here and may be used. If the answer is yes, a client

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 const (

@@ -3,9 +3,9 @@ package users
 import (
 	"context"
 
-	"github.com/codermesh/codermesh/coderd/database/dbsqlc"
-	"github.com/codermesh/codermesh/coderd/notifications"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/notifications"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // Suspend ends a user's sessions, and refuses the account until Activate, in a transaction. It returns a fault for the last owner of the

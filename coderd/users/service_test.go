@@ -3,7 +3,7 @@ package users_test
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // TestServiceAccounts: accounts of programs act with tokens that owners give them, and nothing else signs in as them.

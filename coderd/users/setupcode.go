@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // MinSetupCode is the length of the shortest setup code that an operator may choose, in bytes.

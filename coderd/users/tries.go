@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Bounds on wrong passwords in one window. They are counted per account and address together: with either alone, one client

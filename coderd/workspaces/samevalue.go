@@ -5,8 +5,8 @@ import (
 	"math/big"
 	"slices"
 
-	"github.com/codermesh/codermesh/coderd/templates"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/coderd/templates"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // maxNumber is the longest text that is compared as a number.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/templates"
+	"github.com/codermesh/codermesh/v2/coderd/templates"
 )
 
 func TestSameValue(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/coderd/httpapi"
-	"github.com/codermesh/codermesh/coderd/rbac"
-	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
 // lookAnyway is how long a change without a notification (an agent's timeout) goes unnoticed. It is also the time between

@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-const module = "github.com/codermesh/codermesh"
+const module = "github.com/codermesh/codermesh/v2"
 
 // source is one type-checked package.
 type source struct {

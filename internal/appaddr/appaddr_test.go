@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/appaddr"
+	"github.com/codermesh/codermesh/v2/internal/appaddr"
 )
 
 func TestIsLoopback(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/appaddr"
+	"github.com/codermesh/codermesh/v2/internal/appaddr"
 )
 
 func TestEscape(t *testing.T) {

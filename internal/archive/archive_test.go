@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/archive"
+	"github.com/codermesh/codermesh/v2/internal/archive"
 )
 
 // entry is a file, or a link when it has a target.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
 )
 
 func ExampleBackoff() {

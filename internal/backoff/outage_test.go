@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
 )
 
 func TestOutage(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	_ "embed"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/releasekey"
+	"github.com/codermesh/codermesh/v2/internal/releasekey"
 )
 
 //go:embed linux.sh

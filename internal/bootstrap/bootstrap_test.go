@@ -25,9 +25,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/bootstrap"
-	"github.com/codermesh/codermesh/internal/scratch"
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/bootstrap"
+	"github.com/codermesh/codermesh/v2/internal/scratch"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // agent is the program that the server serves in these tests.

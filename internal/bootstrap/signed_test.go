@@ -19,8 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/bootstrap"
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/bootstrap"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // maker signs releases.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// The linker sets them: -X github.com/codermesh/codermesh/internal/buildinfo.version=v2.31.10001+codermesh.
+// The linker sets them: -X github.com/codermesh/codermesh/v2/internal/buildinfo.version=v2.31.10001+codermesh.
 var (
 	version  = "v2.31.10000+codermesh"
 	released = "" // not empty in the programs of a release

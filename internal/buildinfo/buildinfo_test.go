@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/buildinfo"
 )
 
 // form matches what clients can read: three numbers without a pre-release, then our name, which they ignore.

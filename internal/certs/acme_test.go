@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/acme/autocert"
 
-	"github.com/codermesh/codermesh/internal/certs"
-	"github.com/codermesh/codermesh/internal/certs/acme"
-	"github.com/codermesh/codermesh/internal/certs/pebbletest"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/certs"
+	"github.com/codermesh/codermesh/v2/internal/certs/acme"
+	"github.com/codermesh/codermesh/v2/internal/certs/pebbletest"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // stored returns the files of ACME's data but those of challenges, which autocert deletes in the background.

@@ -19,8 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/certs"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/certs"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // authority issues certificates.

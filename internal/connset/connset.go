@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
 )
 
 // Options configure a Set.

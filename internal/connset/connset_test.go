@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/internal/connset"
+	"github.com/codermesh/codermesh/v2/internal/connset"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,8 +5,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/credential"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/credential"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // TestPlantedCookie checks that a page of a neighbouring host, which can plant a cookie of the same name, cannot sign a user

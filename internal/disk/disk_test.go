@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/disk"
-	"github.com/codermesh/codermesh/internal/disk/disktest"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/disk"
+	"github.com/codermesh/codermesh/v2/internal/disk/disktest"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // TestExplain fills, exhausts and closes file systems of its own, and reads what users are told.

@@ -3,7 +3,7 @@ package fault_test
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 func TestHTTPStatus(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/clientaddr"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/clientaddr"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // complainEvery bounds how often the log reports a refusal.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/hosts"
+	"github.com/codermesh/codermesh/v2/internal/hosts"
 )
 
 func TestHas(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/codermesh/codermesh/internal/jsonline"
+	"github.com/codermesh/codermesh/v2/internal/jsonline"
 )
 
 // A program asks a daemon on the same machine one question.

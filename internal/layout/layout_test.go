@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-const module = "github.com/codermesh/codermesh"
+const module = "github.com/codermesh/codermesh/v2"
 
 // rule lists what the packages of one row may import from our own code: the named rows, or, for a name followed by "/...", everything below
 // it. Packages may always import their own row and the leaves below internal.

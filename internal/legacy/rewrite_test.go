@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/internal/legacy"
+	"github.com/codermesh/codermesh/v2/internal/legacy"
 )
 
 // old is a template for provider 0.6, with comments, odd spacing and all that can be rewritten.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/memo"
+	"github.com/codermesh/codermesh/v2/internal/memo"
 )
 
 func ExampleCache() {

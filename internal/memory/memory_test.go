@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/memory"
+	"github.com/codermesh/codermesh/v2/internal/memory"
 )
 
 var sink []byte

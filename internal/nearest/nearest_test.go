@@ -3,7 +3,7 @@ package nearest_test
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/nearest"
+	"github.com/codermesh/codermesh/v2/internal/nearest"
 )
 
 func TestTo(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
 func ExampleWake() {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
 func TestFrames(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"encoding/pem"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/releasekey"
+	"github.com/codermesh/codermesh/v2/internal/releasekey"
 )
 
 // TestKey: what scripts verify with is a public key for ECDSA on P-256, or nothing.

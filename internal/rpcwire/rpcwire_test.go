@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/internal/rpcwire"
+	"github.com/codermesh/codermesh/v2/internal/rpcwire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

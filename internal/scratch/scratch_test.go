@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/scratch"
+	"github.com/codermesh/codermesh/v2/internal/scratch"
 )
 
 // TestMain also acts as the process that holds a folder until it is killed.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Content types of an upload.

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // A token prints as a fingerprint, wherever it ends up. The database stores its hash.

@@ -3,8 +3,8 @@ package secret
 import (
 	"os"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/shell"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
 // ReadFile reads a file that contains a key. It returns the fault Invalid if accounts outside of the file's group can read or write the file, and this

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/starters"
+	"github.com/codermesh/codermesh/v2/internal/starters"
 )
 
 func TestStartersAreComplete(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/statefile"
+	"github.com/codermesh/codermesh/v2/internal/statefile"
 )
 
 func TestRead(t *testing.T) {

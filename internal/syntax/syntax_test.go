@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/codermesh/codermesh/internal/syntax"
+	"github.com/codermesh/codermesh/v2/internal/syntax"
 )
 
 const many = 100_000

@@ -6,7 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/codermesh/codermesh/internal/tracing"
+	"github.com/codermesh/codermesh/v2/internal/tracing"
 )
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

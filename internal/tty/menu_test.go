@@ -16,7 +16,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/term"
 
-	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
 // terminal is a pseudo-terminal with a user before it.

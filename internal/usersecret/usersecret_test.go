@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/usersecret"
+	"github.com/codermesh/codermesh/v2/internal/usersecret"
 )
 
 func TestCheckName(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/codermesh/codermesh/internal/netio"
-	"github.com/codermesh/codermesh/internal/webdial"
+	"github.com/codermesh/codermesh/v2/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/webdial"
 )
 
 // TestCautious checks that both ends of a cautious connection send segments that fit every path, and that the loopback address keeps its own.

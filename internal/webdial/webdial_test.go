@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/webdial"
+	"github.com/codermesh/codermesh/v2/internal/webdial"
 )
 
 // A process reads the environment's proxy once, so the other half of the tests runs in a process of its own.

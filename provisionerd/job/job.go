@@ -6,7 +6,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // Executor runs jobs. It must be safe for concurrent use: the daemon calls Run once per slot at a time.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // TestOwnerText checks the value of each kind of part, and that a text has none if it needs an empty fact or is too long.

@@ -5516,7 +5516,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x12ProvisionerService\x12_\n" +
 	"\aSession\x12'.codermesh.provisioner.v1.DaemonMessage\x1a'.codermesh.provisioner.v1.ServerMessage(\x010\x01\x12Z\n" +
 	"\x06Source\x12'.codermesh.provisioner.v1.SourceRequest\x1a%.codermesh.provisioner.v1.SourceChunk0\x01\x12W\n" +
-	"\x05State\x12&.codermesh.provisioner.v1.StateRequest\x1a$.codermesh.provisioner.v1.StateChunk0\x01B;Z9github.com/codermesh/codermesh/provisionerd/provisionerpbb\x06proto3"
+	"\x05State\x12&.codermesh.provisioner.v1.StateRequest\x1a$.codermesh.provisioner.v1.StateChunk0\x01B>Z<github.com/codermesh/codermesh/v2/provisionerd/provisionerpbb\x06proto3"
 
 var (
 	file_provisionerd_provisionerpb_provisioner_proto_rawDescOnce sync.Once

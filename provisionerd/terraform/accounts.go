@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // Accounts of jobs and workspaces are numbers of our own, without an entry in the host's /etc/passwd. The ranges lie above

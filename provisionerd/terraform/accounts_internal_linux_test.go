@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestClaimDuringSweep: an executor that starts while another sweeps the accounts that are free waits for them. On a host where each number was

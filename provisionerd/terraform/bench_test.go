@@ -3,7 +3,7 @@ package terraform_test
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // BenchmarkStart measures one start of a small workspace, including everything except the queue.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"golang.org/x/sys/unix"
 )

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // privateRegistry serves a module to those with a token, and its archive, at another origin, to everyone. It returns the URL of the

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // TestEndingWithValuesThatAreNoLongerAllowed checks that a workspace stops, and is deleted, with the values that it was built with, although its

@@ -14,8 +14,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/hashicorp/terraform-exec/tfexec"
 
-	"github.com/codermesh/codermesh/internal/bootstrap"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/internal/bootstrap"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // passedOn lists the variables of our own environment that templates see: none of them is a secret of the server. It

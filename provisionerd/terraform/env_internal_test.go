@@ -3,7 +3,7 @@ package terraform
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // TestOwnerNameFallsBack: an owner without a full name gets the user name instead, because templates sign commits with it.

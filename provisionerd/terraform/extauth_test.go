@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // TestExternalAuth: a template reads the login that it names, and no log shows it. Other programs of the template do not see it unless the

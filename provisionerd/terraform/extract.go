@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/archive"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/archive"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Limits on the content of a template's source archive.

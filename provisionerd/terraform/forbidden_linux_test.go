@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // confine makes an executor in folders below dir, and returns what keeps it from confining templates.

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/codermesh/codermesh/internal/netio"
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/internal/netio"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // maxAncestors bounds how many generations a process may be below its job's Terraform.

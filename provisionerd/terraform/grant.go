@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
-	"github.com/codermesh/codermesh/provisionerd/terraform/template"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // grant is what one sandbox may use of the host in addition to the system.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // TestHostileTemplate lets a template try what it can against its daemon, with all of that below a private folder, as a daemon's is:

@@ -11,8 +11,8 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform/template"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // importTemplate examines a new template version: its parameters and variables, and what it would build.

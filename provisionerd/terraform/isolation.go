@@ -12,10 +12,10 @@ import (
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/syntax"
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
-	"github.com/codermesh/codermesh/provisionerd/terraform/template"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/syntax"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // isolation is how templates are confined on this host: in bubblewrap's namespaces, by separate accounts, or both; and in any case by

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // TestJobFiles gives jobs a kubeconfig. TestAttacksAsPlainUser runs it again without root.

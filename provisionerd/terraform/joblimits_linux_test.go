@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // limited returns an executor with low limits for its jobs.

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // TestLastWords kills the daemon while a program of the template has stopped Terraform. Either Terraform resumes within the time that it

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // leaveIPC is the command "leave-ipc" of this test's program: it makes objects with a key that outlive it, and prints their numbers.

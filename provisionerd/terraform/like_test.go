@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // TestLike checks that the executors of a process start Terraform once to find out about it, and not once each.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // JobLimits bound all processes of a job together; 0 means no bound. Without the kernel's control groups, memory is bounded for each

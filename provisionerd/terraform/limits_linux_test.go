@@ -3,7 +3,7 @@ package terraform
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 func TestAtLeast(t *testing.T) {

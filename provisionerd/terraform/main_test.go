@@ -20,17 +20,17 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"github.com/coder/terraform-provider-coder/v2/provider"
 	"github.com/google/uuid"
 	"github.com/hashicorp/terraform-plugin-sdk/v2/plugin"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/provisionerd/job"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform"
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/job"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // TestMain makes the test binary act as the whole program: it is also the provider worker and the sandbox.

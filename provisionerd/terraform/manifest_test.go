@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // early returns a template whose agent is known long before its script, variable and app, which wait for a file.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // pluginMark tells the test binary that it is a provider of the mirror: Terraform starts providers by name and path alone.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // TestMonitors checks that what resources_monitoring enables is reported with the agent, and that impossible thresholds fail the import.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // resolverDirs are the folders that /etc/resolv.conf may point to.

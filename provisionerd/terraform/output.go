@@ -12,10 +12,10 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/codermesh/codermesh/internal/tty"
-	"github.com/codermesh/codermesh/provisionerd/job"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform/template"
+	"github.com/codermesh/codermesh/v2/internal/tty"
+	"github.com/codermesh/codermesh/v2/provisionerd/job"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // Stages of a job, as shown to users.

@@ -7,8 +7,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/codermesh/codermesh/internal/tracing"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/internal/tracing"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 const phasePlan = "terraform plan"

@@ -10,9 +10,9 @@ import (
 
 	"github.com/coder/terraform-provider-coder/v2/provider"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform/template"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // checkPresets returns a fault if two presets have one name or are the default, or if a preset names a parameter that does not exist, or a

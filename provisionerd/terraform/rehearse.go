@@ -19,9 +19,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/codermesh/codermesh/internal/tty"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform/template"
+	"github.com/codermesh/codermesh/v2/internal/tty"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // A rehearsal is a plan of the claim of a prebuilt workspace, made at the end of the build that makes the workspace, for an owner who does not

@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/legacy"
+	"github.com/codermesh/codermesh/v2/internal/legacy"
 )
 
 // These find in Terraform's errors what the provider does not have.

@@ -9,8 +9,8 @@ import (
 	"github.com/coder/terraform-provider-coder/v2/provider"
 	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
 
-	"github.com/codermesh/codermesh/internal/legacy"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/internal/legacy"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // TestRemovedIsExplained imports templates for old versions of the provider: the error names file, line and what replaces the attribute, in

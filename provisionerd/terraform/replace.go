@@ -9,11 +9,11 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 	tfjson "github.com/hashicorp/terraform-json"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/shell"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform/template"
-	"github.com/codermesh/codermesh/provisionerd/tfstate"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/shell"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
+	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
 // A build must not destroy a user's data unless it deletes the workspace or someone allowed it. Whatever a workspace keeps while it is stopped may

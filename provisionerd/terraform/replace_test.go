@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // keeping is a template with a disk that depends on a parameter, and a machine that exists only while the workspace runs.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // slot is a place for one job at a time. The daemon owns its folder and the note about the job. The job gets three folders in it, which the

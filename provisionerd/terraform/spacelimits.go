@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // WorkspaceLimits bound the processes of a workspace that is a process of this host, as JobLimits do those of a job: with control groups all

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/codermesh/codermesh/provisionerd/tfstate"
+	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
 // state is the part of Terraform's raw state that we read.

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/provisionerd/terraform/template"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // checkSupport returns a fault if the plan has an agent that could never connect, and logs a warning for each thing that this server

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // TestImpossibleAgents imports templates whose agents could never connect.

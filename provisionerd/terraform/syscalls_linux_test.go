@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/codermesh/codermesh/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
 // attackCalls runs inside a job. It makes the system calls and opens the files that attacks on a kernel and on other processes begin with,

@@ -9,8 +9,8 @@ import (
 
 	tfjson "github.com/hashicorp/terraform-json"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/provisionerd/terraform/template"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // configuration is what a plan says about the template's objects beside their values.

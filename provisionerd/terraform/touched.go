@@ -3,8 +3,8 @@ package terraform
 import (
 	"sync"
 
-	"github.com/codermesh/codermesh/provisionerd/job"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/job"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // touched is the list of what a job has begun to change. The sink also keeps it, beside the job's journal: whatever finds the remains of a

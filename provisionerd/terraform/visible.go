@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // softwareDirs are the folders of programs and of the kernel that every sandbox sees, read-only.

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/codermesh/codermesh/provisionerd/job"
+	"github.com/codermesh/codermesh/v2/provisionerd/job"
 )
 
 const (

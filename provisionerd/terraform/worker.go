@@ -27,8 +27,8 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/codermesh/codermesh/internal/tty"
-	"github.com/codermesh/codermesh/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/internal/tty"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // providerKey is the name of the coder provider in TF_REATTACH_PROVIDERS. Without a host, Terraform and OpenTofu both resolve it to their

@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // Outcome lists, sorted, the resources whose change did not succeed. Addresses are Terraform's, with indexes.

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 // answers forwards the agent's answers to the client's requests. SSH matches answers to requests by order alone.

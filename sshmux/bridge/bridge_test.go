@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/sshmux"
-	"github.com/codermesh/codermesh/sshmux/bridge"
+	"github.com/codermesh/codermesh/v2/sshmux"
+	"github.com/codermesh/codermesh/v2/sshmux/bridge"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

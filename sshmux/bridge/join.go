@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 // inputBuffer is how many bytes of a client's data are forwarded at once.

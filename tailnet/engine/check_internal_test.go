@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestCheckRelays checks that the connection to a relay that answers stays, and that the one to a relay that does not is replaced.

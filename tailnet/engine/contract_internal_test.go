@@ -18,7 +18,7 @@ import (
 	"tailscale.com/tailcfg"
 	"tailscale.com/types/ipproto"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // Each test in this file checks one assumption about a library that the library does not guarantee. If one fails after an

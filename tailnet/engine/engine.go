@@ -23,7 +23,7 @@ import (
 	"tailscale.com/util/usermetric"
 	"tailscale.com/wgengine/magicsock"
 
-	"github.com/codermesh/codermesh/tailnet/stream"
+	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
 // Key is a Curve25519 key, public or private, as 32 bytes.

@@ -11,7 +11,7 @@ import (
 	"github.com/tailscale/wireguard-go/conn"
 	"tailscale.com/net/packet"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestContractLongPackets checks that streams through a relay use packets of the longest kind, which WireGuard and the relay carry whole.

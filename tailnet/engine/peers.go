@@ -13,7 +13,7 @@ import (
 	"tailscale.com/types/key"
 	"tailscale.com/wgengine/wgint"
 
-	"github.com/codermesh/codermesh/tailnet/stream"
+	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
 // Peer is a node that this node exchanges packets with. Addr belongs to Key and does not change while the peer is known;

@@ -11,8 +11,8 @@ import (
 	"tailscale.com/disco"
 	"tailscale.com/types/key"
 
-	"github.com/codermesh/codermesh/internal/backoff"
-	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/codermesh/codermesh/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
 // TestRelaySegments checks that the first connection to a relay already passes paths that drop large packets in silence. The address stands

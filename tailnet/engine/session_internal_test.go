@@ -4,7 +4,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestSessionIsUsable checks that a session counts as established only when this end can send with it. Here a's answer to an old handshake of

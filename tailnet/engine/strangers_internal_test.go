@@ -8,7 +8,7 @@ import (
 	"github.com/tailscale/wireguard-go/device"
 	"tailscale.com/types/key"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestHandshakeBeforeIntroduction checks that a handshake that arrives before the introduction of its sender is answered as

@@ -9,7 +9,7 @@ import (
 	"github.com/tailscale/wireguard-go/device"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 
-	"github.com/codermesh/codermesh/tailnet/stream"
+	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
 // streamProtocol is the IPv6 next header of stream packets: 253, which RFC 3692 reserves for experiments. Only nodes

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // faucet puts a TCP proxy in front of a relay. On demand, the proxy stops forwarding what the relay sends, or forwards it

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"go.uber.org/goleak"
 	"tailscale.com/derp/derpserver"

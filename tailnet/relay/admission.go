@@ -16,7 +16,7 @@ import (
 	"tailscale.com/tailcfg"
 	"tailscale.com/types/key"
 
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // The relay's engine sends a request about every client to an admission URL, with http.DefaultClient, and refuses the client

@@ -12,7 +12,7 @@ import (
 	"tailscale.com/net/netmon"
 	"tailscale.com/types/key"
 
-	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
 )
 
 // Follow forwards packets to the nodes that are connected to the relay at base, which must have the same MeshKey, until ctx ends. It connects

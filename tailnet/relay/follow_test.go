@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/tailnet"
-	"github.com/codermesh/codermesh/tailnet/relay"
-	"github.com/codermesh/codermesh/tailnet/tailnettest"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/relay"
+	"github.com/codermesh/codermesh/v2/tailnet/tailnettest"
 )
 
 // meshed is a relay of a mesh, with a web server that can be killed.

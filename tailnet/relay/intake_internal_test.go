@@ -17,8 +17,8 @@ import (
 	"tailscale.com/derp"
 	"tailscale.com/types/key"
 
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // TestBurstArrives sends as much as a backlog holds at once, on a processor that the relay's goroutines share, and checks that the relay

@@ -10,7 +10,7 @@ import (
 	"tailscale.com/derp"
 	"tailscale.com/types/key"
 
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // TestIdleClientIsCheap bounds the memory that the relay holds for a client that sends and receives nothing. The library allocates both

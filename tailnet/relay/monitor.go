@@ -14,7 +14,7 @@ import (
 	"tailscale.com/derp/derpserver"
 	"tailscale.com/types/key"
 
-	"github.com/codermesh/codermesh/internal/notify"
+	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
 // monitor is a privileged client of the relay in the same process. The relay reports every connected client to it, and it ends the

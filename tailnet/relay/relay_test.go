@@ -13,10 +13,10 @@ import (
 	"go.uber.org/goleak"
 	"tailscale.com/net/stun"
 
-	"github.com/codermesh/codermesh/internal/testwait"
-	"github.com/codermesh/codermesh/tailnet"
-	"github.com/codermesh/codermesh/tailnet/relay"
-	"github.com/codermesh/codermesh/tailnet/tailnettest"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/relay"
+	"github.com/codermesh/codermesh/v2/tailnet/tailnettest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

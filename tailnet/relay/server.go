@@ -22,8 +22,8 @@ import (
 	"tailscale.com/types/key"
 	"tailscale.com/types/logger"
 
-	"github.com/codermesh/codermesh/internal/sendbuffer"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/internal/sendbuffer"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // Options configures a Server. The zero value is usable.

@@ -9,7 +9,7 @@ import (
 
 	"tailscale.com/types/key"
 
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // following is the state of one call of Follow. It is guarded by Server.mu.

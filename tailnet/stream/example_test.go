@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/codermesh/codermesh/tailnet/stream"
+	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
 // Two ends in memory exchange data. A goroutine per end carries its packets to the other end, as WireGuard does between nodes.

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/tailnet/stream"
+	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
 // TestSimulatedFarther echoes data over paths whose round trips are longer than this end expects: before the first answer, on a path that packets have just

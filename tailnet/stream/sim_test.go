@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/tailnet/stream"
+	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
 var (

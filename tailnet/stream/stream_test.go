@@ -13,11 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"golang.org/x/net/nettest"
 
-	"github.com/codermesh/codermesh/tailnet/stream"
+	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
 // download makes b send size bytes to a, and returns how long it takes until a has all of them.

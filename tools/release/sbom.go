@@ -41,7 +41,7 @@ func (r *release) billOfMaterials() error {
 	for _, c := range packages {
 		add(all, c)
 	}
-	product := component("golang", "github.com/codermesh/codermesh", r.version)
+	product := component("golang", "github.com/codermesh/codermesh/v2", r.version)
 	product.Type = cyclonedx.ComponentTypeApplication
 	list := make([]cyclonedx.Component, 0, len(all))
 	for _, url := range slices.Sorted(maps.Keys(all)) {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	module     = "github.com/codermesh/codermesh/"
+	module     = "github.com/codermesh/codermesh/v2/"
 	slowTest   = 5 * time.Second
 	manySlowly = 10 // packages
 )

@@ -8,26 +8,26 @@ import (
 )
 
 // events is a log with a slow test, a skipped one, and two that failed.
-const events = `{"Action":"start","Package":"github.com/codermesh/codermesh/coderd"}
-{"Action":"run","Package":"github.com/codermesh/codermesh/coderd","Test":"TestSlow"}
-{"Action":"pass","Package":"github.com/codermesh/codermesh/coderd","Test":"TestSlow","Elapsed":6.5}
-{"Action":"run","Package":"github.com/codermesh/codermesh/coderd","Test":"TestQuick"}
-{"Action":"pass","Package":"github.com/codermesh/codermesh/coderd","Test":"TestQuick","Elapsed":0.1}
-{"Action":"run","Package":"github.com/codermesh/codermesh/coderd","Test":"TestSkipped"}
-{"Action":"output","Package":"github.com/codermesh/codermesh/coderd","Test":"TestSkipped","Output":"    coderd_test.go:12: requires root: it makes accounts\n"}
-{"Action":"skip","Package":"github.com/codermesh/codermesh/coderd","Test":"TestSkipped","Elapsed":0}
-{"Action":"pass","Package":"github.com/codermesh/codermesh/coderd","Elapsed":7.25}
+const events = `{"Action":"start","Package":"github.com/codermesh/codermesh/v2/coderd"}
+{"Action":"run","Package":"github.com/codermesh/codermesh/v2/coderd","Test":"TestSlow"}
+{"Action":"pass","Package":"github.com/codermesh/codermesh/v2/coderd","Test":"TestSlow","Elapsed":6.5}
+{"Action":"run","Package":"github.com/codermesh/codermesh/v2/coderd","Test":"TestQuick"}
+{"Action":"pass","Package":"github.com/codermesh/codermesh/v2/coderd","Test":"TestQuick","Elapsed":0.1}
+{"Action":"run","Package":"github.com/codermesh/codermesh/v2/coderd","Test":"TestSkipped"}
+{"Action":"output","Package":"github.com/codermesh/codermesh/v2/coderd","Test":"TestSkipped","Output":"    coderd_test.go:12: requires root: it makes accounts\n"}
+{"Action":"skip","Package":"github.com/codermesh/codermesh/v2/coderd","Test":"TestSkipped","Elapsed":0}
+{"Action":"pass","Package":"github.com/codermesh/codermesh/v2/coderd","Elapsed":7.25}
 `
 
-const failures = `{"Action":"start","Package":"github.com/codermesh/codermesh/e2e"}
-{"Action":"run","Package":"github.com/codermesh/codermesh/e2e","Test":"TestLab"}
-{"Action":"run","Package":"github.com/codermesh/codermesh/e2e","Test":"TestLab/path/lax"}
-{"Action":"fail","Package":"github.com/codermesh/codermesh/e2e","Test":"TestLab/path/lax","Elapsed":2}
-{"Action":"fail","Package":"github.com/codermesh/codermesh/e2e","Test":"TestLab","Elapsed":3}
-{"Action":"fail","Package":"github.com/codermesh/codermesh/e2e","Elapsed":9}
-{"Action":"start","Package":"github.com/codermesh/codermesh/sshmux"}
-{"Action":"output","Package":"github.com/codermesh/codermesh/sshmux","Output":"panic: x\n"}
-{"Action":"fail","Package":"github.com/codermesh/codermesh/sshmux","Elapsed":1}
+const failures = `{"Action":"start","Package":"github.com/codermesh/codermesh/v2/e2e"}
+{"Action":"run","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab"}
+{"Action":"run","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab/path/lax"}
+{"Action":"fail","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab/path/lax","Elapsed":2}
+{"Action":"fail","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab","Elapsed":3}
+{"Action":"fail","Package":"github.com/codermesh/codermesh/v2/e2e","Elapsed":9}
+{"Action":"start","Package":"github.com/codermesh/codermesh/v2/sshmux"}
+{"Action":"output","Package":"github.com/codermesh/codermesh/v2/sshmux","Output":"panic: x\n"}
+{"Action":"fail","Package":"github.com/codermesh/codermesh/v2/sshmux","Elapsed":1}
 `
 
 func TestReport(t *testing.T) {

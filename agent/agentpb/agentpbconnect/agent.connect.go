@@ -11,7 +11,7 @@ import (
 	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
-	agentpb "github.com/codermesh/codermesh/agent/agentpb"
+	agentpb "github.com/codermesh/codermesh/v2/agent/agentpb"
 	http "net/http"
 	strings "strings"
 )

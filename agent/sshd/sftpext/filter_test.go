@@ -16,7 +16,7 @@ import (
 	"github.com/pkg/sftp"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/agent/sshd/sftpext"
+	"github.com/codermesh/codermesh/v2/agent/sshd/sftpext"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

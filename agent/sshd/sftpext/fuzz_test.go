@@ -7,7 +7,7 @@ import (
 	"io"
 	"testing"
 
-	"github.com/codermesh/codermesh/agent/sshd/sftpext"
+	"github.com/codermesh/codermesh/v2/agent/sshd/sftpext"
 )
 
 // wire is a client that has sent everything and keeps what it receives.

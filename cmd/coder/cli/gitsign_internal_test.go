@@ -15,10 +15,10 @@ import (
 	"golang.org/x/crypto/ssh"
 	sshagent "golang.org/x/crypto/ssh/agent"
 
-	"github.com/codermesh/codermesh/agent"
-	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/inside"
-	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/v2/agent"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/inside"
+	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
 func newKey(t *testing.T) (ssh.PublicKey, ed25519.PrivateKey) {

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
 // hostileText writes to the clipboard, sets the title, clears the screen, moves the cursor back and turns the direction of text.

@@ -15,10 +15,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/codermesh/codermesh/agent/units"
-	"github.com/codermesh/codermesh/agent/usage"
-	"github.com/codermesh/codermesh/internal/connset"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/agent/units"
+	"github.com/codermesh/codermesh/v2/agent/usage"
+	"github.com/codermesh/codermesh/v2/internal/connset"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 func TestStat(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/agent/login"
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/cmd/coder/cli/inside"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/agent/login"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/inside"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // loginSocket starts an agent that answers on a socket.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // ownShapes are the commands with -o json whose result is no object of the API, and where their shape is tested.

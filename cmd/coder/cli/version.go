@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/output"
-	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/v2/internal/buildinfo"
 )
 
 func versionCmd(g *global.Flags) *cobra.Command {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/codermesh/codermesh/internal/certs"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/certs"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // TLS are the flags of daemons for HTTPS. A daemon may have flags of its own for the other options of Certs.

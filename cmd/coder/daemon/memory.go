@@ -4,7 +4,7 @@ import (
 	"os"
 	"runtime/debug"
 
-	"github.com/codermesh/codermesh/internal/memory"
+	"github.com/codermesh/codermesh/v2/internal/memory"
 )
 
 // How much a daemon's memory may grow between two collections, as a percentage of what is alive. The percentages are small because most

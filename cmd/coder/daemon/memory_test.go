@@ -7,7 +7,7 @@ import (
 	"runtime/metrics"
 	"testing"
 
-	"github.com/codermesh/codermesh/cmd/coder/daemon"
+	"github.com/codermesh/codermesh/v2/cmd/coder/daemon"
 )
 
 // TestManyAgentsDoNotKeepTheCollectorBusy holds as many bytes as the queues of a thousand agents, untouched as these are, and checks that

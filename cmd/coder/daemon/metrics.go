@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/codermesh/codermesh/internal/hosts"
+	"github.com/codermesh/codermesh/v2/internal/hosts"
 )
 
 // Metrics is a server that answers GET /metrics.

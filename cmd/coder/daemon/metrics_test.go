@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/codermesh/codermesh/cmd/coder/daemon"
+	"github.com/codermesh/codermesh/v2/cmd/coder/daemon"
 )
 
 // TestPrivateHosts checks that a web page that gives its own name the address of a loopback listener reads nothing there.

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/internal/nearest"
-	"github.com/codermesh/codermesh/internal/shell"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/internal/nearest"
+	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
 // maxFile is the greatest size of a file with settings or with a secret, in bytes.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // Options returns the present settings, ordered by key, without the values of secrets. Lists of objects are not among them.

@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/cmd/coder/settings"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/cmd/coder/settings"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // bakery is a daemon with settings of all types.

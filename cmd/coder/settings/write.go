@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
 )
 
 // Write prints the settings as a file for --config. Settings that have their default are comments, and so are secrets, whose values are

@@ -12,16 +12,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/appproxy"
-	"github.com/codermesh/codermesh/cmd/coder/cli"
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/cmd/coder/daemon"
-	"github.com/codermesh/codermesh/internal/certs"
-	"github.com/codermesh/codermesh/internal/clientaddr"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/hosts"
-	"github.com/codermesh/codermesh/internal/secret"
-	"github.com/codermesh/codermesh/region"
+	"github.com/codermesh/codermesh/v2/appproxy"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/cmd/coder/daemon"
+	"github.com/codermesh/codermesh/v2/internal/certs"
+	"github.com/codermesh/codermesh/v2/internal/clientaddr"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/hosts"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/region"
 )
 
 // options are the flags of `coder wsproxy server`.

@@ -9,7 +9,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/google/uuid"
 )
 

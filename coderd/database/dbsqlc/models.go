@@ -7,7 +7,7 @@ package dbsqlc
 import (
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/google/uuid"
 )
 

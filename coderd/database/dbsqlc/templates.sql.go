@@ -8,7 +8,7 @@ package dbsqlc
 import (
 	"context"
 
-	"github.com/codermesh/codermesh/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/google/uuid"
 )
 

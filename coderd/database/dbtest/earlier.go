@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
-	"github.com/codermesh/codermesh/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database"
 )
 
 // EarlierURL returns the URL of a database that went through all schemas up to a version, and has what a release with each of them stored: the file

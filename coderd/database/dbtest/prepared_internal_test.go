@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
 )
 
 // TestPreparedOnce checks that processes that start at the same time prepare one folder, that each gets a copy of its own, and that folders

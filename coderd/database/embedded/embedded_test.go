@@ -18,13 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
-	"github.com/codermesh/codermesh/coderd/database/embedded"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // asServer, set to a data folder, turns the test program into a server that runs PostgreSQL there until it is killed.

@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 const (

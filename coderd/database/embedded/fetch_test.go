@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/database/embedded"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // archive returns an npm package with the given files.

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/disk"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/disk"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // settings are passed on the command line, so that they follow the program's release rather than the data folder's age. They

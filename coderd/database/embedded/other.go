@@ -6,7 +6,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Options configures where PostgreSQL works.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/codermesh/codermesh/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
 )
 
 // refused reports whether PostgreSQL refuses an address because of its password.

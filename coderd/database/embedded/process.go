@@ -19,8 +19,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/disk"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/disk"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // readyPoll is how often PostgreSQL's status file is read during startup. Without a connection there is no other signal.

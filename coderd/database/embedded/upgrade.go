@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // An upgrade copies the databases from a folder of the old major version into a new folder, by PostgreSQL's own pg_dumpall,

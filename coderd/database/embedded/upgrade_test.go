@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/coderd/database/embedded"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // asSuicide, "step delay", lets a test server kill itself with SIGKILL at a step of an upgrade, counted by what it logs.

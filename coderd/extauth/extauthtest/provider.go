@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // The client that the provider knows.

@@ -22,10 +22,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
-	"github.com/codermesh/codermesh/coderd/signin"
-	"github.com/codermesh/codermesh/internal/secret"
+	"github.com/codermesh/codermesh/v2/coderd/signin"
+	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
 // glewlwydSchema is the schema of its database, as Debian's package brings it.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/coderd/templates/formdeps"
+	"github.com/codermesh/codermesh/v2/coderd/templates/formdeps"
 )
 
 func archive(t testing.TB, files map[string]string) []byte {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/coderd/templates/tagexpr"
+	"github.com/codermesh/codermesh/v2/coderd/templates/tagexpr"
 )
 
 // archive returns a template with files by name.

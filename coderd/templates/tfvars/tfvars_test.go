@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/codermesh/codermesh/coderd/templates/tfvars"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/syntax"
+	"github.com/codermesh/codermesh/v2/coderd/templates/tfvars"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/syntax"
 )
 
 func archive(t testing.TB, files map[string]string) []byte {

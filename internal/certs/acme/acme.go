@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 	"golang.org/x/net/idna"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Options say where to get certificates. The challenges are http-01 at port 80 and tls-alpn-01 at port 443: one of these

@@ -36,7 +36,7 @@ import (
 	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
-	provisionerpb "github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	provisionerpb "github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	http "net/http"
 	strings "strings"
 )

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/codermesh/codermesh/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
 // startEnv is the whole environment of what runs before a command is confined, with the daemon's rights: bubblewrap, and process 1.

@@ -8,8 +8,8 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/syntax"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/syntax"
 )
 
 // Limits on reading one file of a template, in bytes.

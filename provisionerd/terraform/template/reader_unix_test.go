@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // TestReadFile reads what other programs may have left in a template's folder.

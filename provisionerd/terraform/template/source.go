@@ -15,10 +15,10 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/legacy"
-	"github.com/codermesh/codermesh/internal/syntax"
-	"github.com/codermesh/codermesh/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/legacy"
+	"github.com/codermesh/codermesh/v2/internal/syntax"
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // Source is what Read finds in the source of a template.

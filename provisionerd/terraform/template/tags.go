@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/codermesh/codermesh/internal/syntax"
+	"github.com/codermesh/codermesh/v2/internal/syntax"
 )
 
 // NullTagsOutput begins the names of the outputs that list the tags without a value; the label of the data source follows. The provider

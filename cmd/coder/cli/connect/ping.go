@@ -10,17 +10,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/output"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/shell"
-	"github.com/codermesh/codermesh/internal/tty"
-	"github.com/codermesh/codermesh/meshclient"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/shell"
+	"github.com/codermesh/codermesh/v2/internal/tty"
+	"github.com/codermesh/codermesh/v2/meshclient"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // introduceTimeout bounds how long measurements wait for an introduction.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // A server may be hostile, or be taken over, and what it says about SSH ends up in the configuration that OpenSSH obeys on this machine. So

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // TestHostileServer: what a server says about SSH does not run programs on this machine, and does not divert connections to other hosts.

@@ -13,16 +13,16 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/output"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
-	"github.com/codermesh/codermesh/internal/buildinfo"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/shell"
-	"github.com/codermesh/codermesh/internal/webdial"
-	"github.com/codermesh/codermesh/meshclient"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/output"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/v2/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/shell"
+	"github.com/codermesh/codermesh/v2/internal/webdial"
+	"github.com/codermesh/codermesh/v2/meshclient"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // severity is how well a part of the network works. Editors know these values only.

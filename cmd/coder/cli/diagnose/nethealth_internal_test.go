@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // TestRelayHealth checks the names and types that editors require, and the judgment.

@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/nearest"
-	"github.com/codermesh/codermesh/internal/shell"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/nearest"
+	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
 // CheckArguments makes every command below cmd report unexpected arguments as errors of this program. Without it, cobra would print the

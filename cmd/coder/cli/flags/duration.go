@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // ParseDuration parses a positive Go duration, or days such as "30d". The empty text is 0.

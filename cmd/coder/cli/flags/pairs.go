@@ -4,7 +4,7 @@ import (
 	"encoding/csv"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Pairs parses the name=value pairs of a flag. An argument that begins with a quotation mark may be a line of CSV with several pairs, as

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/forward"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/forward"
 )
 
 // wire is a listener, or a socket, in memory. Its other ends are senders.

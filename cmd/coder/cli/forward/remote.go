@@ -4,7 +4,7 @@ import (
 	"net"
 	"strings"
 
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Remote is a forward from the workspace to this machine.

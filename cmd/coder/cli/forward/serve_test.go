@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/forward"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/forward"
 )
 
 // echo starts a TCP server that returns what it reads, until the client has sent everything.

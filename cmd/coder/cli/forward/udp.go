@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/config"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // fakeKeyring is a keyring in memory. With err it fails.

@@ -4,7 +4,7 @@ package inside
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 )
 
 // Commands returns the commands that run inside a workspace.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/nearest"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/shell"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/nearest"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
 // Flag is --org of one command. The zero value chooses by the user's memberships.

@@ -3,7 +3,7 @@ package output
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
 func TestStatusTone(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/forward"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/forward"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // forwardAgent forwards the SSH agent at the socket to the session.

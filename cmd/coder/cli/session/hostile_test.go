@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/session"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/session"
 )
 
 // TestHostileWorkspace: a workspace opens nothing on the laptop that the user did not ask for: no SSH agent, display, session or connection.

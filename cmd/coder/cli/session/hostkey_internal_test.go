@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/config"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // TestHostKeyIsMadeOnce: connections that begin at once on a new machine agree on one key, which only its owner can read, and which stays.

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/config"
-	"github.com/codermesh/codermesh/internal/fault"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // FileKnownHosts is a known_hosts file for OpenSSH, in the configuration folder. "coder ssh --stdio" writes this machine's key (fileHostKey)

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/config"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // networkInfo is the content of the file that IDE plugins read about a connection.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
-	"github.com/codermesh/codermesh/tailnet"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // TestNetworkInfoNamesLatency: the relay that is named always has a latency, also before one was measured.

@@ -16,18 +16,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/cmd/coder/cli/session"
-	"github.com/codermesh/codermesh/cmd/coder/cli/target"
-	"github.com/codermesh/codermesh/internal/sdk"
-	"github.com/codermesh/codermesh/internal/tty"
-	"github.com/codermesh/codermesh/meshclient"
-	"github.com/codermesh/codermesh/sshmux"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/session"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/tty"
+	"github.com/codermesh/codermesh/v2/meshclient"
+	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
 // patience bounds waits that a correct program never uses up.

@@ -9,12 +9,12 @@ import (
 	"os"
 	"sync"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/config"
-	"github.com/codermesh/codermesh/internal/backoff"
-	"github.com/codermesh/codermesh/internal/netio"
-	"github.com/codermesh/codermesh/internal/tty"
-	"github.com/codermesh/codermesh/sshmux"
-	"github.com/codermesh/codermesh/sshmux/bridge"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/config"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/tty"
+	"github.com/codermesh/codermesh/v2/sshmux"
+	"github.com/codermesh/codermesh/v2/sshmux/bridge"
 )
 
 // pipeSize is what a pipe on standard input or output is enlarged to, in bytes.

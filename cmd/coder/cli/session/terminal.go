@@ -14,11 +14,11 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/term"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/meshport"
-	"github.com/codermesh/codermesh/internal/ptywire"
-	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
 // TerminalID returns the id of the terminal that --reconnect names, either by its id from the dashboard's URL or by a name that the user

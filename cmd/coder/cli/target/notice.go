@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // noticeEvery bounds how long a session goes on without asking the server whether something is going to happen to its workspace.

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/netio"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // Redialer dials a target that may be replaced: a workspace that restarts gets a new agent. It is safe for concurrent use.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // ReportUsage regularly reports to the server that the workspace is in use, until ctx ends.

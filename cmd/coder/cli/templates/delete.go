@@ -6,11 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/cmd/coder/cli/organization"
-	"github.com/codermesh/codermesh/internal/shell"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/organization"
+	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
 func templatesDeleteCmd(g *global.Flags) *cobra.Command {

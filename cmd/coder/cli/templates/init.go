@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/exit"
-	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/internal/fault"
-	"github.com/codermesh/codermesh/internal/shell"
-	"github.com/codermesh/codermesh/internal/starters"
-	"github.com/codermesh/codermesh/internal/tty"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/shell"
+	"github.com/codermesh/codermesh/v2/internal/starters"
+	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
 func templatesInitCmd(g *global.Flags) *cobra.Command {

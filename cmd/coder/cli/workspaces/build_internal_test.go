@@ -3,7 +3,7 @@ package workspaces
 import (
 	"testing"
 
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 func TestWaitingLine(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/cmd/coder/cli/global"
-	"github.com/codermesh/codermesh/internal/sdk"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 func favoriteCmd(g *global.Flags) *cobra.Command {

@@ -4,7 +4,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/codermesh/codermesh/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/buildinfo"
 )
 
 func main() { fmt.Print(buildinfo.Version()) }
