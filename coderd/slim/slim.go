@@ -1,7 +1,7 @@
 // Package slim embeds and serves what workspaces and laptops download from the server: the slim binaries, their checksums, the list of
 // them that the makers of a release signed, and the scripts that install them.
 //
-// The build puts the binaries into dist/, packed with gzip, one per platform. A server built without them (go install) still
+// The build puts the binaries into dist/, packed with gzip, one per platform. A server built without them, with `go install`, still
 // serves its own executable for its own platform. It also serves its executable as coder-full-<os>-<arch>, for provisioners on
 // other machines.
 package slim

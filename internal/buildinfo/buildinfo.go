@@ -11,9 +11,14 @@ import (
 	"golang.org/x/mod/semver"
 )
 
+// ours is the build metadata of our versions. Tags are without it, because Go ignores a tag that has any.
+const ours = "+codermesh"
+
+const development = "v2.31.10000" + ours
+
 // The linker sets them: -X github.com/codermesh/codermesh/v2/internal/buildinfo.version=v2.31.10001+codermesh.
 var (
-	version  = "v2.31.10000+codermesh"
+	version  = development
 	released = "" // not empty in the programs of a release
 	head     = "" // the commit, with .dirty if the sources differ from it; empty: what Go noted, which skips worktrees of Git
 )
@@ -24,6 +29,11 @@ const commitDigits = 12
 const dirtySuffix = ".dirty"
 
 var full = sync.OnceValue(func() string {
+	if info, ok := debug.ReadBuildInfo(); ok && version == development {
+		if installed := ofModule(info.Main.Version); installed != "" {
+			return installed
+		}
+	}
 	revision, dirty := Revision(), setting("vcs.modified") == "true"
 	if head != "" {
 		dirty = strings.HasSuffix(head, dirtySuffix)
@@ -37,6 +47,14 @@ var full = sync.OnceValue(func() string {
 // to the build metadata, which semver and all clients ignore when they compare: v2.31.10001+codermesh.g0123456789ab, with .dirty if the
 // sources were changed since. A build that knows no commit, such as one from an archive of the sources, appends nothing.
 func Version() string { return full() }
+
+// ofModule returns the version of a program that Go built from a tagged version of the module, as `go install` does; "" if it built another one.
+func ofModule(main string) string {
+	if !semver.IsValid(main) || semver.Prerelease(main) != "" || semver.Build(main) != "" {
+		return ""
+	}
+	return semver.Canonical(main) + ours
+}
 
 // compose appends the commit to a version, unless the program is a release's.
 func compose(version string, released bool, revision string, dirty bool) string {

@@ -41,6 +41,19 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+func TestOfModule(t *testing.T) {
+	t.Parallel()
+	for main, want := range map[string]string{
+		"v2.31.10001": "v2.31.10001+codermesh",
+		// What Go notes for a build in a clone, between tags, of changed sources, and without a version.
+		"v2.31.10002-0.20261128215302-0c107b3dd1a2": "", "v2.31.10001+dirty": "", "(devel)": "", "": "",
+	} {
+		if got := ofModule(main); got != want {
+			t.Errorf("%q: got %q, want %q", main, got, want)
+		}
+	}
+}
+
 // TestCompare goes through versions in the order of their precedence, in groups that have the same one.
 func TestCompare(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 
 // notes writes what users notice, from the changelog, and the commits since the tag before, by area: their subjects are "area: change".
 func (r *release) notes() error {
-	own := "v" + r.version + "+codermesh"
+	own := "v" + r.version // Go ignores a tag with build metadata
 	head, err := r.git("rev-parse", "HEAD")
 	if err != nil {
 		return err

@@ -194,7 +194,7 @@ func TestNotes(t *testing.T) {
 		t.Helper()
 		git(t, root, "commit", "--quiet", "--allow-empty", "--message="+subject)
 	}
-	git(t, root, "tag", "v2.31.10001+codermesh")
+	git(t, root, "tag", "v2.31.10001")
 	if err := r.notes(); err == nil || !strings.Contains(err.Error(), `write the section "## 2.31.10002"`) {
 		t.Errorf("a release that users are told nothing about: %v", err)
 	}
@@ -209,13 +209,13 @@ func TestNotes(t *testing.T) {
 	if err := r.notes(); err != nil {
 		t.Fatal(err)
 	}
-	want := "\n## Commits since v2.31.10001+codermesh\n\n### coderd\n\n- add a queue\n- speed lists up\n\n### agent\n\n- report the load\n\n### other\n\n- mend the build\n"
+	want := "\n## Commits since v2.31.10001\n\n### coderd\n\n- add a queue\n- speed lists up\n\n### agent\n\n- report the load\n\n### other\n\n- mend the build\n"
 	if got := contents(t, r.out)["RELEASE_NOTES.md"]; !strings.HasSuffix(got, want) || !strings.HasPrefix(got, "# codermesh 2.31.10002\n\nLists are fast.\n\n") {
 		t.Errorf("got:\n%s\nwant the end:\n%s", got, want)
 	}
 
 	// The tagged commit can be built again; another one needs another number.
-	git(t, root, "tag", "v2.31.10002+codermesh")
+	git(t, root, "tag", "v2.31.10002")
 	if err := r.notes(); err != nil {
 		t.Errorf("the tagged commit: %v", err)
 	}
