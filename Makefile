@@ -247,7 +247,7 @@ docs: site/node_modules/.package-lock.json ## build the documentation as static 
 screenshots: build ## update docs/screenshots with the browser suite
 	cd site && SCREENSHOTS=1 npm run e2e
 
-recordings: build ## update docs/recordings, terminal sessions that asciinema plays, and the README's film of one
+recordings: build ## update docs/recordings, terminal sessions that asciinema plays, and the README's film of one (needs img2webp of Debian's webp)
 	$(TEST) -count=1 -run TestRecordings ./e2e -record
 	node site/scripts/film.mjs first
 
