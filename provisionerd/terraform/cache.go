@@ -204,6 +204,9 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 		if err != nil {
 			return err
 		}
+		if err := settleProviders(src); err != nil {
+			return err
+		}
 	} else if err := removeFile(filepath.Join(src, lockName)); err != nil {
 		return err
 	}

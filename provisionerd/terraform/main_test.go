@@ -287,7 +287,11 @@ func tarOf(tb testing.TB, content map[string]string) []byte {
 	w := tar.NewWriter(&out)
 	for _, name := range slices.Sorted(maps.Keys(content)) {
 		text := content[name]
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+		mode := int64(0o644)
+		if strings.HasPrefix(text, "#!") {
+			mode = 0o755
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
 			tb.Fatal(err)
 		}
 		if _, err := io.WriteString(w, text); err != nil {
