@@ -42,6 +42,7 @@ var public = map[string]string{
 	"POST /api/v2/users/first":                   "works once, while there is no user",
 	"GET /api/v2/users/authmethods":              "the sign-in page shows them",
 	"GET /api/v2/users/oidc/callback":            "signs in; the identity provider and the browser's cookie prove who it is",
+	"POST /api/v2/users/oidc/backchannel-logout": "the identity provider signs users out; its signature proves who says so",
 	"GET /api/v2/users/oauth2/github/callback":   "signs in; GitHub and the browser's cookie prove who it is",
 	"GET /api/v2/users/oauth2/github/device":     "begins a sign-in",
 	"POST /api/v2/users/otp/request":             "for users who forgot their password",

@@ -100,6 +100,8 @@ const (
 const (
 	ByServer   = "coder"           // policies, and what provisioners report
 	ByOperator = "server operator" // commands on the server's host
+	// ByProvider is the OpenID provider, which signs users out.
+	ByProvider = "identity provider"
 )
 
 // maxText bounds names and programs, in bytes.

@@ -55,6 +55,7 @@ type Accounts interface {
 	StartSession(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) (secret.Token, error)
 	KeepSession(w http.ResponseWriter, token secret.Token)
 	EndSessions(ctx context.Context, user uuid.UUID, why string) error
+	SignOut(ctx context.Context, user dbsqlc.User, why string) error
 	ProvePassword(w http.ResponseWriter, r *http.Request, user dbsqlc.User, password string) error
 	CheckPassword(user dbsqlc.User, password string) error
 	SetPassword(ctx context.Context, user dbsqlc.User, password string) error
@@ -97,6 +98,7 @@ type Service struct {
 	work   sync.WaitGroup
 
 	mailing chan struct{} // a slot per passcode that is being mailed
+	logouts spentTokens
 }
 
 // New returns the service. Start begins its background work.
@@ -126,6 +128,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	const v2 = "/api/v2/users"
 	mux.Handle("GET "+v2+"/authmethods", rbac.Public, s.authMethods)
 	mux.Handle("GET "+v2+"/oidc/callback", rbac.Public, s.oidcCallback)
+	mux.Handle("POST "+v2+"/oidc/backchannel-logout", rbac.Public, s.backchannelLogout,
+		audit.Exempt("the sessions that it ends leave a row, which names their user"))
 	mux.Handle("GET "+v2+"/oidc-claims", rbac.SignedIn, s.oidcClaims)
 	mux.Handle("GET "+v2+"/oauth2/github/callback", rbac.Public, s.githubCallback)
 	mux.Handle("GET "+v2+"/oauth2/github/device", rbac.Public, s.githubDevice)

@@ -148,6 +148,26 @@ func (s *Service) EndSessions(ctx context.Context, user uuid.UUID, why string) e
 	return nil
 }
 
+// SignOut ends a user's sessions because their identity provider says that they signed out. Tokens that the user created live on.
+func (s *Service) SignOut(ctx context.Context, user dbsqlc.User, why string) error {
+	var n int64
+	err := s.db.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
+		if n, err = q.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{UserID: user.ID, EndReason: why}); err != nil || n == 0 {
+			return err
+		}
+		return audit.Record(ctx, q, audit.Entry{
+			Action: audit.Logout, Kind: audit.APIKey, ID: user.ID, Name: user.Username, By: audit.ByProvider, Fields: map[string]any{"sessions": n},
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("sign out: %w", err)
+	}
+	if n > 0 {
+		s.notifyRevoked(user.ID)
+	}
+	return nil
+}
+
 // maxUsername is the length of a username, in characters.
 const maxUsername = 32
 

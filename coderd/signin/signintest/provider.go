@@ -257,7 +257,18 @@ func (p *Provider) token(r *http.Request, body map[string]any) {
 	if p.tamper != nil {
 		p.tamper(claims)
 	}
-	key, err := p.store.SigningKey(r.Context())
+	body["id_token"] = p.sign(claims)
+}
+
+// Sign returns a token with any claims, such as a logout token, signed with the provider's key, or with another one after Forge.
+func (p *Provider) Sign(claims map[string]any) (token string) {
+	p.set(func() { token = p.sign(claims) })
+	return token
+}
+
+// sign signs claims. p.mu must be held.
+func (p *Provider) sign(claims map[string]any) string {
+	key, err := p.store.SigningKey(context.Background())
 	if err != nil {
 		panic(err)
 	}
@@ -274,12 +285,14 @@ func (p *Provider) token(r *http.Request, body map[string]any) {
 		panic(err)
 	}
 	signed, err := signer.Sign(text)
-	if err == nil {
-		body["id_token"], err = signed.CompactSerialize()
-	}
 	if err != nil {
 		panic(err)
 	}
+	out, err := signed.CompactSerialize()
+	if err != nil {
+		panic(err)
+	}
+	return out
 }
 
 // GetUserByID, GetUserByUsername and ExampleClientID implement storage.UserStore.
