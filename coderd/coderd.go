@@ -173,7 +173,7 @@ type Services struct {
 	Users         *users.Service
 	ExternalAuth  *extauth.Service
 	SignIn        *signin.Service
-	IdPSync       *idpsync.Service
+	IDPSync       *idpsync.Service
 	Secrets       *secrets.Service
 	SCIM          *scim.Service
 	Groups        *groups.Service
@@ -253,7 +253,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: signer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
 	s.SCIM = scim.New(scim.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken})
-	s.IdPSync = idpsync.New(idpsync.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
+	s.IDPSync = idpsync.New(idpsync.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
 	s.Notifications = notifications.New(notifications.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, Accounts: s.Users, Recorder: told, Config: opts.Notifications})
 	if opts.Mailer == nil && opts.Notifications.Mail != nil {
 		opts.Mailer = notifications.Passcodes{DB: opts.DB, Mail: opts.Notifications.Mail}
@@ -262,7 +262,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		opts.Announcer = announcer{told}
 	}
 	s.SignIn = signin.New(signin.Options{
-		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, IdPSync: s.IdPSync, Signer: signer, AccessURL: opts.AccessURL,
+		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, IDPSync: s.IDPSync, Signer: signer, AccessURL: opts.AccessURL,
 		OIDC: opts.OIDC, GitHub: opts.GitHub, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, Mailer: opts.Mailer,
 	})
 	s.Groups = groups.New(opts.DB, s.Users)
@@ -350,7 +350,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IdPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()

@@ -36,7 +36,7 @@ func newKeyed(t *testing.T) *keyed {
 	k := &keyed{used: map[[sha256.Size]byte]httpapi.Used{}}
 	k.Mux = httpapi.NewMux(httpapi.Options{
 		Logger: slog.New(slog.DiscardHandler), Authenticate: authenticate,
-		Keys: func(_ context.Context, user uuid.UUID, key [sha256.Size]byte) (*httpapi.Used, error) {
+		Keys: func(_ context.Context, _ uuid.UUID, key [sha256.Size]byte) (*httpapi.Used, error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			used, ok := k.used[key]

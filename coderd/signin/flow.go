@@ -209,7 +209,7 @@ func (s *Service) enter(w http.ResponseWriter, r *http.Request, who identity, p 
 			}
 		}
 		if who.LoginType == sdk.LoginOIDC {
-			if synced, err = s.opts.IdPSync.Sync(ctx, q, user.ID, who.Said); err != nil {
+			if synced, err = s.opts.IDPSync.Sync(ctx, q, user.ID, who.Said); err != nil {
 				return err
 			}
 		}

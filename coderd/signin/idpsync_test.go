@@ -299,7 +299,7 @@ func TestSimultaneousSignIns(t *testing.T) {
 	}
 	var work sync.WaitGroup
 	for i := range 24 {
-		service := []*idpsync.Service{w.IdPSync, other.IdPSync}[i%2]
+		service := []*idpsync.Service{w.IDPSync, other.IDPSync}[i%2]
 		name := []string{"ann", "bob"}[i/2%2]
 		c := idpsync.Claims{Values: map[string]any{"groups": []any{"new 1", "new 2", "new 3", fmt.Sprint("own ", i%3)}}}
 		work.Go(func() {

@@ -117,7 +117,7 @@ func (s *Service) syncRenewed(ctx context.Context, userID uuid.UUID, got *oauth2
 				return err
 			}
 		}
-		synced, err = s.opts.IdPSync.Sync(ctx, q, userID, said)
+		synced, err = s.opts.IDPSync.Sync(ctx, q, userID, said)
 		return err
 	})
 	if err != nil {

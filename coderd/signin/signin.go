@@ -74,7 +74,7 @@ type Options struct {
 	// Tokens keeps and renews the tokens of sign-ins. It must know the providers (extauth.Options.SignIn).
 	Tokens *extauth.Service
 	// Claims syncs memberships with what the OpenID provider says.
-	IdPSync *idpsync.Service
+	IDPSync *idpsync.Service
 	// Signer signs the state of a sign-in.
 	Signer *signed.Signer
 	// AccessURL is the URL at which browsers reach the server.
