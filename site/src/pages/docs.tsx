@@ -104,13 +104,13 @@ function Neighbors({ of: page }: { of: string }) {
   return (
     <nav aria-label="Previous and next page" className="flex flex-wrap justify-between gap-2">
       {before && (
-        <LinkButton href={paths.docs(before)}>
-          <ArrowLeft /> {titleOf(before)}
+        <LinkButton href={paths.docs(before)} className="max-w-full">
+          <ArrowLeft /> <span className="truncate">{titleOf(before)}</span>
         </LinkButton>
       )}
       {after && (
-        <LinkButton href={paths.docs(after)} className="ml-auto">
-          {titleOf(after)} <ArrowRight />
+        <LinkButton href={paths.docs(after)} className="ml-auto max-w-full">
+          <span className="truncate">{titleOf(after)}</span> <ArrowRight />
         </LinkButton>
       )}
     </nav>
