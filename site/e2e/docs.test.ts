@@ -62,6 +62,7 @@ it("searches the documentation, shows its pictures and leads from page to page",
   await page.waitForURL("**/docs/schedules");
   // Headings are in the palette.
   await page.keyboard.press("Control+k");
+  await page.getByRole("combobox").waitFor();
   await page.keyboard.type("quiet hours");
   await page.getByRole("option", { name: /^Quiet hours/ }).click();
   await page.waitForURL("**/docs/schedules#quiet-hours");
