@@ -34,11 +34,7 @@ func TestAgentsNeverMeet(t *testing.T) {
 	victim, id := w.joinAgent(t)
 	victim.Serve(8080, capitals)
 	// The server's connection to the victim opens no path to it for the others.
-	conn, err := w.DialAgent(t.Context(), id, 8080)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	defer w.dial(t, id).Close()
 	_, own := w.RunningRow("bob", "dev")
 	thief := w.Join(coderdtest.AsAgent(coderdtest.Token(own).Reveal()))
 	known := thief.Client.Subscribe(t.Context(), id)

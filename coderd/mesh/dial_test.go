@@ -2,6 +2,7 @@ package mesh_test
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -26,10 +27,11 @@ func TestServerDialsAgents(t *testing.T) {
 	agent.Serve(8080, capitals)
 	agent.Serve(meshport.Terminal, capitals)
 	for _, port := range []uint16{8080, meshport.Terminal, 8080} {
-		conn, err := w.DialAgent(t.Context(), id, port)
-		if err != nil {
-			t.Fatal(err)
-		}
+		var conn net.Conn
+		testwait.Until(t, "the agent answers", func() (err error) {
+			conn, err = w.DialAgent(t.Context(), id, port)
+			return err
+		})
 		converse(t, conn)
 		if w.Introduced() != 1 {
 			t.Errorf("introduced to %d agents while a connection is open", w.Introduced())
@@ -98,10 +100,7 @@ func TestRevocationEndsConnections(t *testing.T) {
 	w.start(t)
 	agent, id := w.joinAgent(t)
 	agent.Serve(8080, capitals)
-	conn, err := w.DialAgent(t.Context(), id, 8080)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := w.dial(t, id)
 	defer conn.Close()
 	laptop := w.joinUser(t, "ann")
 	if err := laptop.Client.Subscribe(t.Context(), id); err != nil {

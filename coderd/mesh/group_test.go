@@ -23,11 +23,7 @@ func TestAgentsOfUser(t *testing.T) {
 		}
 		agent := w.Join(coderdtest.AsAgent(coderdtest.Token(id).Reveal()))
 		agent.Serve(8080, capitals)
-		conn, err := w.DialAgent(t.Context(), id, 8080)
-		if err != nil {
-			t.Fatal(err)
-		}
-		converse(t, conn)
+		converse(t, w.dial(t, id))
 		group, known := w.Group(id)
 		if !known {
 			t.Fatalf("the server's node does not know the agent of %s", name)

@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/mesh"
 	"github.com/codermesh/codermesh/v2/coordinator"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
@@ -56,6 +57,16 @@ func (w *world) joinUser(t testing.TB, name string) *coderdtest.Member {
 func (w *world) joinRack(t testing.TB, inbound tailnet.Inbound) *coderdtest.Member {
 	t.Helper()
 	return w.Join(coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), Inbound: inbound})
+}
+
+// dial connects this server's node to port 8080 of an agent that is there. On a busy machine one attempt may take longer than users wait.
+func (w *world) dial(t testing.TB, id uuid.UUID) (conn net.Conn) {
+	t.Helper()
+	testwait.Until(t, "the agent answers", func() (err error) {
+		conn, err = w.DialAgent(t.Context(), id, 8080)
+		return err
+	})
+	return conn
 }
 
 // capitals echoes its input in capitals.
