@@ -306,8 +306,10 @@ func parseProcessArgs(args []string) (processRequest, error) {
 // environment returns what a workspace's process sees: the requested variables, and those of its account.
 func (r processRequest) environment(base map[string]string, account, home string) []string {
 	env := map[string]string{"PATH": base["PATH"], "LANG": "C.UTF-8", "SHELL": "/bin/sh"}
-	if lang := base["LANG"]; lang != "" {
-		env["LANG"] = lang
+	for _, name := range []string{"LANG", skipSystemGit} {
+		if value := base[name]; value != "" {
+			env[name] = value
+		}
 	}
 	maps.Copy(env, r.Env)
 	env["HOME"], env["USER"], env["LOGNAME"] = home, account, account

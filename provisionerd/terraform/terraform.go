@@ -187,6 +187,10 @@ func (e *Executor) setUp(ctx context.Context) (err error) {
 		workspaces = e.opts.WorkspacesDir
 	}
 	e.baseEnv = baseEnv(opts.ExtraEnv, cli.jobFile, workspaces)
+	if !e.isolation.none {
+		files := e.hostFiles()
+		files.guideGit(e.baseEnv)
+	}
 	e.initEnv, e.cli = initEnv(), cli
 	if err := e.putAside(); err != nil {
 		return err

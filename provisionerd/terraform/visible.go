@@ -93,6 +93,17 @@ func (e *Executor) visible() visible {
 	return v
 }
 
+// skipSystemGit is the variable that keeps git from the machine's settings, see git(1).
+const skipSystemGit = "GIT_CONFIG_NOSYSTEM"
+
+// guideGit keeps git from the machine's settings unless sandboxes see them: without namespaces a hidden file still exists, and git fails on one
+// that it may not read. An operator's own choice in env counts.
+func (v *visible) guideGit(env map[string]string) {
+	if _, chosen := env[skipSystemGit]; !chosen && !v.shown(filepath.Join(configDir, "gitconfig")) {
+		env[skipSystemGit] = "1"
+	}
+}
+
 // readable returns what the operator lets templates read in addition: certificates by the variables that templates see, and
 // Options.Readable.
 func (e *Executor) readable() []string {

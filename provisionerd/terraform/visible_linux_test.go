@@ -167,6 +167,7 @@ func readHost(t *testing.T, setup string) {
 		"a link to an open":   "cat /opt/link/harmless",
 		"TLS of Python":       "! command -v python3 || python3 -c 'import ssl; ssl.create_default_context()'",
 		"Perl":                "perl -e 'use POSIX;'",
+		"git":                 "git init -q \"$(mktemp -d)\"",
 		"a temporary file":    "f=$(mktemp) && rm $f",
 		"nothing to write to": "! ( echo x >/etc/x || mkdir /x || echo x >/opt/x )",
 	}

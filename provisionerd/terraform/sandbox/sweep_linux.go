@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,16 +66,8 @@ func (l Leavings) Sweep() error {
 			if !row.of(l.Of) {
 				continue
 			}
-			const remove = 0 // IPC_RMID
-			arg := [3]uintptr{uintptr(row.number(kind + "id")), remove, 0}
-			switch kind {
-			case "sem":
-				arg[1], arg[2] = 0, remove
-			case "msg":
-				arg[0] = uintptr(row.number("msqid"))
-			}
-			if _, _, errno := unix.Syscall6(call, arg[0], arg[1], arg[2], 0, 0, 0); errno != 0 && errno != unix.EINVAL && errno != unix.EIDRM {
-				errs = append(errs, fmt.Errorf("sweep System V IPC: %w", errno))
+			if err := row.remove(kind, call, l.Of); err != nil {
+				errs = append(errs, fmt.Errorf("sweep System V IPC: %w", err))
 			}
 		}
 	}
@@ -213,6 +206,56 @@ func (o ipcObject) number(column string) uint64 {
 // of reports whether one of the accounts made or owns the object.
 func (o ipcObject) of(is func(int) bool) bool {
 	return slices.ContainsFunc([]string{"uid", "cuid"}, func(column string) bool { return o[column] != "" && is(int(o.number(column))) })
+}
+
+// remove removes the object. Root may do that only with CAP_SYS_ADMIN, which containers lack; who made or owns it may do so always.
+func (o ipcObject) remove(kind string, call uintptr, is func(int) bool) error {
+	const remove = 0 // IPC_RMID
+	arg := [3]uintptr{uintptr(o.number(kind + "id")), remove, 0}
+	switch kind {
+	case "sem":
+		arg[1], arg[2] = 0, remove
+	case "msg":
+		arg[0] = uintptr(o.number("msqid"))
+	}
+	rmid := func() error {
+		_, _, errno := unix.Syscall(call, arg[0], arg[1], arg[2])
+		if errno == 0 || errno == unix.EINVAL || errno == unix.EIDRM { // or another has removed it
+			return nil
+		}
+		return errno
+	}
+	err := rmid()
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	owner := int(o.number("uid"))
+	if !is(owner) {
+		owner = int(o.number("cuid"))
+	}
+	return asAccount(owner, rmid)
+}
+
+// asAccount calls do on a thread whose effective user is an account. Root's real and saved user stay, so no process of the account can send the
+// thread a signal or trace it.
+func asAccount(uid int, do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		const same = ^uintptr(0)
+		root := uintptr(os.Geteuid())
+		runtime.LockOSThread()
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+			runtime.UnlockOSThread()
+			done <- fmt.Errorf("become account %d: %w", uid, errno)
+			return
+		}
+		err := do()
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, root, same); errno == 0 {
+			runtime.UnlockOSThread() // otherwise the thread ends here
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 // openQueues opens the file system of POSIX message queues, which need not be mounted.

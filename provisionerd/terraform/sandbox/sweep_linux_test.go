@@ -2,9 +2,12 @@ package sandbox_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -157,4 +160,86 @@ func TestSweepOfAccounts(t *testing.T) {
 	if bytes, files := leavings(mine).Usage(); files != 3 || bytes == 0 {
 		t.Errorf("three files are counted as %d with %d bytes", files, bytes)
 	}
+}
+
+// TestSweepOfIPC: what an account left in System V IPC goes, also without CAP_SYS_ADMIN, as in most containers, and nothing of another account.
+func TestSweepOfIPC(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has accounts to give")
+	}
+	const mine, other = 900_030_011, 900_030_012 // of no server that runs beside this test
+	for _, capable := range []bool{true, false} {
+		left := map[string]bool{}
+		for _, uid := range []int{mine, other} {
+			onThread(t, func() error {
+				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+					return errno
+				}
+				for name, get := range map[string][4]uintptr{
+					"shm": {unix.SYS_SHMGET, unix.IPC_PRIVATE, 4096, 0o666 | unix.IPC_CREAT},
+					"sem": {unix.SYS_SEMGET, unix.IPC_PRIVATE, 1, 0o666 | unix.IPC_CREAT},
+					"msg": {unix.SYS_MSGGET, unix.IPC_PRIVATE, 0o666 | unix.IPC_CREAT, 0},
+				} {
+					if _, _, errno := unix.Syscall(get[0], get[1], get[2], get[3]); errno != 0 {
+						return fmt.Errorf("%s: %w", name, errno)
+					}
+				}
+				return nil
+			})
+		}
+		sweep := func(uid int) {
+			t.Helper()
+			onThread(t, func() error {
+				if !capable {
+					if err := dropSysAdmin(); err != nil {
+						return err
+					}
+				}
+				return sandbox.Leavings{Of: func(owner int) bool { return owner == uid }, Jobs: func(int) bool { return false }}.Sweep()
+			})
+		}
+		sweep(mine)
+		for _, kind := range []string{"shm", "sem", "msg"} {
+			text, err := os.ReadFile("/proc/sysvipc/" + kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, uid := range []int{mine, other} {
+				left[fmt.Sprint(kind, uid == mine)] = strings.Contains(string(text), fmt.Sprintf(" %d ", uid))
+			}
+		}
+		sweep(other)
+		for what, there := range left {
+			if want := strings.HasSuffix(what, "false"); there != want {
+				t.Errorf("with CAP_SYS_ADMIN %t, %s of the swept account: left %t", capable, what, there)
+			}
+		}
+	}
+}
+
+// onThread calls do on a thread of its own, whose credentials it may change: the thread ends with it.
+func onThread(t *testing.T, do func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		done <- do()
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// dropSysAdmin takes CAP_SYS_ADMIN from the thread.
+func dropSysAdmin() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return err
+	}
+	for _, set := range []*uint32{&data[0].Effective, &data[0].Permitted, &data[0].Inheritable} {
+		*set &^= 1 << unix.CAP_SYS_ADMIN
+	}
+	return unix.Capset(&header, &data[0])
 }
