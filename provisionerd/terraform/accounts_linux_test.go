@@ -2,6 +2,7 @@ package terraform_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -240,5 +241,39 @@ resource "terraform_data" "process" {
 	ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: remove, Metadata: m, State: state}))
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the workspace's folder is still there: %v", err)
+	}
+}
+
+// TestWorkersEndQuietly: without namespaces the daemon ends all processes of a job's account between the steps of an import, its provider worker
+// among them. That is no warning.
+func TestWorkersEndQuietly(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has accounts to give")
+	}
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	opts := withoutBubblewrap(t)
+	opts.Logger = slog.New(slog.NewTextHandler(log, nil))
+	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
+	j := newTrial(t, files(`
+data "coder_parameter" "size" {
+  name    = "size"
+  default = "small"
+}
+data "coder_workspace" "me" {}
+resource "terraform_data" "one" {
+  count = data.coder_workspace.me.start_count
+  input = data.coder_parameter.size.value
+}
+`))
+	if result := j.importIt(e, &provisionerpb.TemplateImport{}); result.GetError() != "" {
+		t.Fatal(result.GetError())
+	}
+	e.Announce() // something that the log has
+	if text, err := os.ReadFile(log.Name()); err != nil || len(text) == 0 || strings.Contains(string(text), "ended on its own") {
+		t.Errorf("%v\n%s", err, text)
 	}
 }

@@ -274,7 +274,7 @@ const variablesFile = "zz_job.auto.tfvars.json"
 // variables and state. The folder is new, and is given to the job only when complete.
 func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited) error {
 	dir := r.slot.work()
-	r.slot.killLeft()
+	r.slot.halt()
 	if err := r.slot.renew(dir); err != nil {
 		return err
 	}

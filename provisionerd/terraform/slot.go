@@ -273,10 +273,7 @@ func (s *slot) begin(offer *provisionerpb.Offer) error {
 func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.served {
-		s.worker.close()
-		s.worker, s.served = nil, false
-	}
+	s.dismiss()
 	if err := s.prepareLocked(); err != nil {
 		return nil, err
 	}
@@ -328,15 +325,28 @@ func (s *slot) workerEnd() string {
 	return s.worker.end
 }
 
-// end removes what the job left behind.
-func (s *slot) end() error {
+// halt ends what runs of the job, and the worker that serves it.
+func (s *slot) halt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.dismiss()
+	s.killLeft()
+}
+
+// dismiss ends the worker that serves the job. s.mu must be held.
+func (s *slot) dismiss() {
 	if s.worker != nil && s.served {
 		s.worker.close()
 		s.worker = nil
 	}
 	s.served = false
+}
+
+// end removes what the job left behind.
+func (s *slot) end() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dismiss()
 	err := s.closeProcess()
 	s.killLeft()
 	return errors.Join(err, s.changeAccount(), s.clean(), removeFile(s.jobFile()))
