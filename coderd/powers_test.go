@@ -109,7 +109,6 @@ var accountRoutes = map[string]accountRoute{
 	"POST /api/v2/users/logout":                                {alone: "it ends the caller's own session"},
 	"DELETE /api/v2/users/{user}/template-consents/{template}": {alone: "only the user themselves, and it takes credentials from a template"},
 	"POST /api/v2/users/otp/change-password":                   {alone: "it needs the code that was mailed"},
-	"POST /api/v2/users/oidc/backchannel-logout":               {alone: "it needs a token that the identity provider signed, and ends sessions"},
 	"POST /api/v2/users": {bodies: []string{
 		`{"username": "{n}", "email": "{n}@example.com", "login_type": "none", "roles": ["owner"]}`,
 		`{"username": "{n}", "email": "{n}@example.com", "login_type": "none", "organization_ids": ["{east}"]}`}},
