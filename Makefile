@@ -295,7 +295,7 @@ go-plain:
 
 go-e2e:
 	@mkdir -p $(RESULTS)
-	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/e2e.json -- $(TEST_FLAGS) -timeout 80m ./e2e
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/e2e.json -- $(TEST_FLAGS) -timeout 95m ./e2e
 
 test-only: build ## run some tests again: make test-only PKG=./e2e RUN='^TestLab$$' RACE=-race
 	@scripts/test-prerequisites
