@@ -49,7 +49,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan clean
+.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -217,14 +217,14 @@ cat "$$half" && rm "$$half"
 endef
 
 # Two parts run at a time: e2e and the browser suite wait for processes most of their time, and the others use the processors meanwhile.
-PARTS := go-e2e go-race go-plain test-browser lint test-installs cross verify test-charts test-rules
+PARTS := go-e2e go-race go-plain test-browser test-installs
 
-test: build ## run the linters but staticcheck, and all tests; as root also those that need namespaces, containers and other users
+test: build ## run all tests; as root also those that need namespaces, containers and other users
 	@scripts/test-prerequisites
 	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	echo "Each part prints its output when it ends: $(PARTS)."
 	failed=
-	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(PARTS) LINT_WITHOUT=staticcheck || failed=yes
+	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(PARTS) || failed=yes
 	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/*.json
 	[ -z "$$failed" ]
 
@@ -251,9 +251,10 @@ recordings: build ## update docs/recordings, terminal sessions that asciinema pl
 	$(TEST) -count=1 -run TestRecordings ./e2e -record
 	node site/scripts/film.mjs first
 
-# These are tested with the race detector here, the rest by `make test-race`: the mesh, what runs in workspaces, and the tables and
-# queues that everything depends on.
-RACED := agent coordinator tailnet coderd/agents coderd/apps coderd/extauth coderd/jobs coderd/mesh coderd/pubsub internal provisionerd
+# These are tested with the race detector here, where most goroutines meet: the mesh, what runs in workspaces, and the server's events. `make
+# test-race` tests everything with it, each night and before a release. A package here costs more than its tests: all that it imports is compiled
+# a second time.
+RACED := agent coordinator tailnet coderd/pubsub
 # Tests have the build tags of the binary that ships. The linter has them too, so that the two share what they compile. It includes vet.
 TEST_FLAGS := -vet=off -tags '$(FULL_TAGS)'
 TEST       := CGO_ENABLED=0 $(GO) test $(TEST_FLAGS)
@@ -270,7 +271,7 @@ all=$$($(GO) list ./... | grep -v '/e2e$$')
 raced=$$(printf '^github.com/codermesh/codermesh/v2/(%s)(/|$$)' "$$(echo $(RACED) | tr ' ' '|')")
 plain='/provisionerd/terraform$$|/internal/(layout|syntax)$$' # they run other programs, or parse megabytes one after the other
 with_race=$$(grep -E "$$raced" <<<"$$all" | grep -vE "$$plain")
-bulk=$$(git grep -lE '^func Test(Simulated|Bulk)' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
+bulk=$$(git grep -lE '^func Test(Simulated|Bulk)' -- $(patsubst %,'%/*_test.go',$(RACED)) | xargs -n1 dirname | sort -u | sed 's|^|./|')
 long='./region ./coderd ./coderd/database/embedded' # they wait most of their time: begun last, they would run alone
 without="$$(grep -E "$$plain" <<<"$$all") $$long $$(grep -vE "$$raced" <<<"$$all")"
 endef
@@ -335,12 +336,12 @@ e2e: build ## run the tests that drive the built binaries
 	@scripts/test-prerequisites
 	$(TEST) -count=1 -timeout 20m ./e2e/...
 
-# staticcheck also analyses all that the program imports, which takes six times as long as the other linters together. `make lint` and `make check` run it,
-# `make test` does not.
-LINT_WITHOUT :=
+# What needs no running program, and compiles tools as large as the product. A forge runs it beside the tests.
+static: lint cross verify test-charts test-rules ## run all linters, compile for other systems, and check generated code, charts and alert rules
+
 lint: site/node_modules/.package-lock.json ## run gofmt, golangci-lint, deadcode, a search for known vulnerabilities, and the dashboard's linters
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }
-	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' $(addprefix --disable ,$(LINT_WITHOUT)) ./...
+	$(LINT) run --allow-parallel-runners --build-tags '$(FULL_TAGS)' ./...
 	CGO_ENABLED=0 scripts/deadcode '$(FULL_TAGS)'
 	$(GO) test -C tools ./...
 	$(GO) test -C tools/vuln ./...

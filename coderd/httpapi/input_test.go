@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -224,56 +225,79 @@ func readers(t *testing.T, timeout time.Duration) (mux *httpapi.Mux, read chan e
 func TestBodyDeadline(t *testing.T) {
 	t.Parallel()
 	const timeout = 50 * time.Millisecond
-	mux, read := readers(t, timeout)
-	s := httptest.NewServer(httpapi.BoundBodies(mux, timeout))
-	defer s.Close()
-
-	t.Run("a body without an end", func(t *testing.T) {
-		for _, path := range []string{"/read", "/upload", "/ignore"} {
-			conn := dial(t, s, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
-			if _, err := io.ReadAll(conn); err != nil { // until the server closes the connection
-				t.Errorf("%s: %v", path, err)
-			}
-			if path == "/ignore" {
-				continue
-			}
-			if err := <-read; err == nil {
-				t.Errorf("%s: a body without an end was read", path)
-			}
-		}
-	})
-	t.Run("an answer that takes long", func(t *testing.T) {
-		for path, want := range map[string]string{"POST /think": `"thought"`, "GET /stream": `"streamed"`} {
-			length := ""
-			if strings.HasPrefix(path, "POST") {
-				length = "Content-Length: 2\r\n\r\n{}"
-			} else {
-				length = "\r\n"
-			}
-			answer, err := io.ReadAll(dial(t, s, path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"+length))
-			if err != nil || !strings.Contains(string(answer), want) {
-				t.Errorf("%s: got %q, %v", path, answer, err)
-			}
-		}
-	})
-	t.Run("a body that keeps arriving", func(t *testing.T) {
-		for _, path := range []string{"/upload", "/forever"} {
-			conn := dial(t, s, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n")
-			ticker := time.NewTicker(timeout / 4)
-			defer ticker.Stop()
-			for range 8 {
-				<-ticker.C
-				if _, err := io.WriteString(conn, "x"); err != nil {
-					t.Fatal(err)
+	// request begins a request in synthetic time. read has how a handler's reading of its body ended.
+	type request func(text string) (conn net.Conn, read <-chan error)
+	for name, test := range map[string]func(*testing.T, request){
+		"a body without an end": func(t *testing.T, request request) {
+			for _, path := range []string{"/read", "/upload", "/ignore"} {
+				began := time.Now()
+				conn, read := request("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+				if _, err := io.ReadAll(conn); err != nil { // until the server closes the connection
+					t.Errorf("%s: %v", path, err)
+				}
+				if took := time.Since(began); took > timeout+time.Second { // net/http lingers for half a second before it closes a connection
+					t.Errorf("%s: the connection was open for %s", path, took)
+				}
+				if path == "/ignore" {
+					continue
+				}
+				if err := <-read; err == nil {
+					t.Errorf("%s: a body without an end was read", path)
 				}
 			}
-			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil || res.StatusCode != 200 {
-				t.Errorf("%s in pieces: %+v, %v", path, res, err)
+		},
+		"an answer that takes long": func(t *testing.T, request request) {
+			for path, want := range map[string]string{"POST /think": `"thought"`, "GET /stream": `"streamed"`} {
+				body := ""
+				if strings.HasPrefix(path, "POST") {
+					body = "Content-Length: 2\r\n\r\n{}"
+				} else {
+					body = "\r\n"
+				}
+				conn, _ := request(path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + body)
+				answer, err := io.ReadAll(conn)
+				if err != nil || !strings.Contains(string(answer), want) {
+					t.Errorf("%s: got %q, %v", path, answer, err)
+				}
 			}
-			if err := <-read; err != nil {
-				t.Errorf("%s in pieces: %v", path, err)
+		},
+		"a body that keeps arriving": func(t *testing.T, request request) {
+			for _, path := range []string{"/upload", "/forever"} {
+				conn, read := request("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n")
+				for range 8 {
+					time.Sleep(timeout / 4)
+					if _, err := io.WriteString(conn, "x"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil || res.StatusCode != 200 {
+					t.Errorf("%s in pieces: %+v, %v", path, res, err)
+				}
+				if err := <-read; err != nil {
+					t.Errorf("%s in pieces: %v", path, err)
+				}
 			}
-		}
-	})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mux, read := readers(t, timeout)
+				server := &http.Server{Handler: httpapi.BoundBodies(mux, timeout)}
+				listener := make(pipes)
+				go func() { _ = server.Serve(listener) }()
+				defer server.Close()
+				test(t, func(text string) (net.Conn, <-chan error) {
+					near, far := net.Pipe()
+					t.Cleanup(func() { near.Close() })
+					listener <- far
+					if _, err := io.WriteString(near, text); err != nil {
+						t.Fatal(err)
+					}
+					return near, read
+				})
+			})
+		})
+	}
 }

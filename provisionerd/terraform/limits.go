@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/internal/disk"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
@@ -151,20 +153,27 @@ func (s *slot) bounded(ctx context.Context, run func(context.Context) error) err
 		if l.Disk == 0 {
 			return
 		}
-		again := time.NewTimer(diskEvery)
-		defer again.Stop()
+		tick := time.NewTicker(diskEvery)
+		defer tick.Stop()
+		var next time.Time
+		var free []uint64
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-again.C:
+			case <-tick.C:
 			}
-			began := time.Now()
+			now := time.Now()
+			left := s.free()
+			if now.Before(next) && !fell(free, left, l.Disk/2) {
+				continue
+			}
+			free = left
 			if s.full(l.Disk) {
 				cancel(over("disk", size(l.Disk), "provisioner-job-disk"))
 				return
 			}
-			again.Reset(max(diskEvery, 4*time.Since(began))) // the host's temporary folders may hold much
+			next = time.Now().Add(4 * time.Since(now)) // the host's temporary folders may hold much, all of which full looks at
 		}
 	}()
 	err := run(ctx)
@@ -190,6 +199,31 @@ func (s *slot) bounded(ctx context.Context, run func(context.Context) error) err
 		return errors.Join(over("disk", size(l.Disk), "provisioner-job-disk"), err)
 	}
 	return err
+}
+
+// free returns how many bytes are free on the disks that the job may write to.
+func (s *slot) free() []uint64 {
+	dirs := []string{s.work()}
+	if s.e.isolation.accounts != nil && s.e.isolation.bubblewrap == "" {
+		dirs = slices.Concat(dirs, temporaryDirs)
+	}
+	free := make([]uint64, len(dirs))
+	for n, dir := range dirs {
+		if usage, err := disk.Look(dir); err == nil {
+			free[n] = usage.Free
+		}
+	}
+	return free
+}
+
+// fell reports whether one of the disks has lost more than bytes of its free space.
+func fell(before, now []uint64, bytes uint64) bool {
+	for n := range before {
+		if now[n] < before[n] && before[n]-now[n] > bytes {
+			return true
+		}
+	}
+	return false
 }
 
 // full reports whether the job's folders, and the temporary folders that it shares with the host, hold more of it than bound, or more than

@@ -205,7 +205,7 @@ func (p *Provider) lie(honest http.Handler) http.Handler {
 		body := map[string]any{}
 		if rec.Code == http.StatusOK && json.Unmarshal(rec.Body.Bytes(), &body) == nil {
 			if token {
-				p.token(r, body)
+				p.token(body)
 			} else {
 				p.set(func() {
 					if p.userInfo != nil {
@@ -228,7 +228,7 @@ func (p *Provider) lie(honest http.Handler) http.Handler {
 }
 
 // token changes an answer of the token endpoint.
-func (p *Provider) token(r *http.Request, body map[string]any) {
+func (p *Provider) token(body map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range []string{"access_token", "refresh_token", "id_token"} {
