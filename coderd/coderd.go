@@ -99,6 +99,8 @@ type Options struct {
 	CacheDir string
 	// StateDir keeps the journals of the built-in provisioners.
 	StateDir string
+	// SlowDatabase is as in health.Options.
+	SlowDatabase time.Duration
 	// Executors run the jobs of the built-in provisioners, one each. None: only external provisioners.
 	Executors []job.Executor
 	// Concerns are what the health report tells about the confinement of the built-in provisioners' templates, as sentences.
@@ -311,7 +313,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	})
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs, meshRegions{s.Regions})
 	s.Audit = audit.New(opts.DB)
-	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, Organization: org.ID, ID: id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns})
+	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, Organization: org.ID, ID: id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns, SlowDatabase: opts.SlowDatabase})
 	s.Events = events.New(events.Options{PubSub: s.PubSub, Logger: opts.Logger, Authenticate: s.Users.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, s.Users.Session)
 	s.activity = activity{log: opts.Logger, sessions: s.Mesh.Sessions, note: s.Users.Used}

@@ -111,6 +111,7 @@ func (opts *serverOptions) checkBounds() {
 		value any
 	}{
 		{opts.provisionerGrace <= 0, "--provisioner-grace", opts.provisionerGrace},
+		{opts.slowDatabase <= 0, "--health-check-threshold-database", opts.slowDatabase},
 		{opts.stateRetention < 0, "--build-state-retention", opts.stateRetention},
 		{opts.jobRetention < 0, "--job-retention", opts.jobRetention},
 		{opts.drainDelay < 0, "--drain-delay", opts.drainDelay},

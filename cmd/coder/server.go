@@ -27,6 +27,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/certcache"
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/coderd/health"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
 	"github.com/codermesh/codermesh/v2/coderd/policy"
@@ -56,6 +57,7 @@ type serverOptions struct {
 	setupCode        string
 	trustedHosts     []string
 	provisionerGrace time.Duration
+	slowDatabase     time.Duration
 	stateRetention   int
 	jobRetention     time.Duration
 	auditRetention   flags.Days
@@ -142,6 +144,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringVar(&opts.setupCode, "setup-code", "", "code that creating the first user requires, for installations without a person (prefer the environment variable; default a code that the server prints)")
 	f.StringSliceVar(&opts.trustedHosts, "trusted-hosts", nil, "names besides the access URL's at which the server is reached, such as coder.internal or *.coder.internal; addresses, localhost, the machine's own name and names of certificates need no entry")
 	f.DurationVar(&opts.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build continues without a connection between its provisioner and the server")
+	f.DurationVar(&opts.slowDatabase, "health-check-threshold-database", health.DefaultSlowDatabase, "how long a round trip to the database may take before the health report warns")
 	f.IntVar(&opts.stateRetention, "build-state-retention", retention.DefaultStates, "number of latest builds of each workspace whose Terraform states are kept; 0 for all")
 	f.DurationVar(&opts.jobRetention, "job-retention", retention.DefaultJobs, "how long to keep logs of builds, dry runs and imports that became no template; 0 means forever")
 	f.Var(&opts.auditRetention, "audit-logs-retention", "how long to keep the audit log, such as 365d; 0 means forever")
@@ -286,6 +289,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		Concerns:               executors.concerns,
 		ProvisionerPSK:         secret.Token(opts.provisionerPSK),
 		ProvisionerGrace:       opts.provisionerGrace,
+		SlowDatabase:           opts.slowDatabase,
 		StateRetention:         opts.stateRetention,
 		JobRetention:           opts.jobRetention,
 		AuditRetention:         time.Duration(opts.auditRetention),

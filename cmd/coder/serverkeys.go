@@ -51,6 +51,8 @@ var serverKeys = map[string]settings.Key{
 	"trace":              {Path: "introspection.tracing.enable"},
 	"audit-log-stdout":   {Path: "introspection.auditLog.stdout"},
 
+	"health-check-threshold-database": {Path: "introspection.healthcheck.thresholdDatabase"},
+
 	"provisioner-daemons":    {Path: "provisioning.daemons"},
 	"provisioner-daemon-psk": {Path: "provisioning.daemonPSK", Secret: true, File: "provisioning.daemonPSKFile"},
 	"provisioner-grace":      {Path: "provisioning.grace"},

@@ -277,13 +277,16 @@ func TestViolations(t *testing.T) {
 // canceled does not count as an outage.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
-	db := open(t, dbtest.URL(t)+"&statement_timeout=20ms")
+	db := open(t, dbtest.URL(t))
 	err := db.InTx(t.Context(), func(*dbsqlc.Queries) error {
 		tx, err := db.Pool.Begin(t.Context()) // a raw session, for sleeping
 		if err != nil {
 			return err
 		}
 		defer tx.Rollback(context.Background())
+		if _, err := tx.Exec(t.Context(), "SET LOCAL statement_timeout = '20ms'"); err != nil { // for what follows, not for connecting
+			return err
+		}
 		_, err = tx.Exec(t.Context(), "SELECT pg_sleep(60)")
 		return err
 	})

@@ -17,12 +17,11 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-const (
-	// slowDatabase is the round trip above which pages feel slow: a page makes about ten.
-	slowDatabase = 50 * time.Millisecond
-	// waitsLong is how long a job may wait before an operator should investigate.
-	waitsLong = 5 * time.Minute
-)
+// DefaultSlowDatabase is the round trip above which pages feel slow: a page makes about ten.
+const DefaultSlowDatabase = 50 * time.Millisecond
+
+// waitsLong is how long a job may wait before an operator should investigate.
+const waitsLong = 5 * time.Minute
 
 func (s *Service) database(ctx context.Context) sdk.HealthSection {
 	section := good("database", "Database", "", sdk.Map[any]{})
@@ -47,7 +46,7 @@ func (s *Service) database(ctx context.Context) sdk.HealthSection {
 			"Free space on PostgreSQL's disk, or find out why it refuses writes. Until then nothing can be built or changed. The server recovers without a restart.")
 	}
 	section.Message = fmt.Sprintf("PostgreSQL %s responds in %.1f ms.", facts.Version, millis(first))
-	if first > slowDatabase {
+	if first > s.opts.SlowDatabase {
 		return bad(section, sdk.HealthWarning, CodeDatabaseSlow, fmt.Sprintf("The database takes %.0f ms to answer.", millis(first)),
 			"Run PostgreSQL in the same network as the server, and check its load.")
 	}

@@ -4,6 +4,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -71,6 +72,8 @@ type Options struct {
 	RegionID int32
 	// Concerns are sentences about what keeps the built-in provisioners from confining templates.
 	Concerns []string
+	// SlowDatabase is how long a round trip to the database may take before the report warns; 0 means DefaultSlowDatabase.
+	SlowDatabase time.Duration
 	// Client reaches the access URL as all other clients do. If nil, a plain client is used.
 	Client *http.Client
 	// Peers reaches the replica URLs of the other servers. If nil, a plain client is used, as for links.
@@ -98,6 +101,7 @@ type remembered struct {
 
 // New returns the service.
 func New(opts Options) *Service {
+	opts.SlowDatabase = cmp.Or(opts.SlowDatabase, DefaultSlowDatabase)
 	if opts.Client == nil {
 		opts.Client = &http.Client{Transport: webdial.Upgrader(nil)}
 	}

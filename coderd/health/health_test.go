@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
@@ -54,6 +56,7 @@ func newWorld(t *testing.T) *world {
 	w.health = health.New(health.Options{
 		DB: w.DB, Logger: slog.New(slog.DiscardHandler), Signer: signer, AccessURL: w.url, Organization: w.Org,
 		Relays: func() ([]tailnet.RelayLink, bool) { return w.links, w.stun }, Links: func() []sdk.ServerLink { return nil }, ID: uuid.New(),
+		SlowDatabase: time.Hour, // a busy machine is no finding
 	})
 	daemon(w.Server, "rack-1", buildinfo.Version())
 	return w
@@ -97,7 +100,7 @@ func (w *world) section(t *testing.T, name string) sdk.HealthSection {
 
 func TestHealthy(t *testing.T) {
 	t.Parallel()
-	s := coderdtest.Start(t, func(o *coderd.Options) { o.STUNAddress = "127.0.0.1:0" })
+	s := coderdtest.Start(t, func(o *coderd.Options) { o.STUNAddress, o.SlowDatabase = "127.0.0.1:0", time.Hour })
 	daemon(s, "rack-1", buildinfo.Version())
 	testwait.Until(t, "the relay", func() error {
 		links, _ := s.Mesh.Relays()
@@ -119,6 +122,21 @@ func TestHealthy(t *testing.T) {
 	again, err := client.Health(t.Context())
 	if err != nil || !again.CheckedAt.Equal(report.CheckedAt) {
 		t.Errorf("a second report was made at %s, %v", again.CheckedAt, err)
+	}
+}
+
+// TestSlowDatabase checks that the operator decides how slow the database may be.
+func TestSlowDatabase(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.Start(t, func(o *coderd.Options) { o.SlowDatabase = time.Nanosecond })
+	report, err := s.As("olga").Health(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(report.Sections, func(s sdk.HealthSection) bool {
+		return s.Code == health.CodeDatabaseSlow && s.Severity == sdk.HealthWarning && s.Remedy != ""
+	}) {
+		t.Errorf("sections %+v", report.Sections)
 	}
 }
 

@@ -254,7 +254,7 @@ func (s *Service) servers(ctx context.Context) (sdk.HealthSection, []sdk.ServerH
 			}
 		}
 	}
-	findings(all)
+	findings(all, s.opts.SlowDatabase)
 	section.Details = sdk.Map[any]{"running": running, "links": (links + 1) / 2}
 	section.Message = "One server runs."
 	if running > 1 {
@@ -324,10 +324,10 @@ func nameServers(all []*asked) {
 	}
 }
 
-// findings adds what an operator should correct to the servers.
-func findings(all []*asked) {
+// findings adds what an operator should correct to the servers. A round trip to the database that takes longer than slow is a finding.
+func findings(all []*asked, slow time.Duration) {
 	for _, a := range all {
-		a.Findings = a.own()
+		a.Findings = a.own(slow)
 		if !a.alive || a.age < settleTime || !a.Answered {
 			continue
 		}
@@ -353,7 +353,7 @@ func (a *asked) warn(severity sdk.HealthSeverity, code, message, remedy string) 
 }
 
 // own returns the findings about one server.
-func (a *asked) own() sdk.List[sdk.ServerFinding] {
+func (a *asked) own(slow time.Duration) sdk.List[sdk.ServerFinding] {
 	a.Findings = nil
 	var certificate *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
@@ -381,7 +381,7 @@ func (a *asked) own() sdk.List[sdk.ServerFinding] {
 	case a.report.DatabaseProblem != "":
 		a.warn(sdk.HealthError, CodeDatabaseUnreachable, fmt.Sprintf("Server %s cannot reach the database: %s.", a.Name, a.report.DatabaseProblem),
 			"Check the network between that server and PostgreSQL, and its --postgres-url.")
-	case a.DatabaseLatencyMillis > millis(slowDatabase) && !a.Reporter: // the section on the database reports the reporter's
+	case a.DatabaseLatencyMillis > millis(slow) && !a.Reporter: // the section on the database reports the reporter's
 		a.warn(sdk.HealthWarning, CodeDatabaseSlow, fmt.Sprintf("The database takes %.0f ms to answer server %s.", a.DatabaseLatencyMillis, a.Name),
 			"Run PostgreSQL in the same network as the server, and check its load.")
 	}

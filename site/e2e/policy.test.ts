@@ -81,5 +81,5 @@ it("sets quiet hours", async () => {
     user_set: true,
   });
   await page.getByRole("button", { name: "Use the default" }).click();
-  await page.getByText("the deployment's apply", { exact: false }).waitFor();
+  await page.getByText("These are the deployment's", { exact: false }).waitFor();
 });
