@@ -1,5 +1,5 @@
-// Films a recording of docs/recordings as docs/screenshots/NAME.webp, for pages that do not play asciicasts. It plays the recording in
-// xterm.js in Chromium, and img2webp (Debian's package webp) joins the pictures.
+// Films a recording of docs/recordings as docs/screenshots/NAME.webp, for pages that do not play asciicasts. It plays
+// the recording in xterm.js in Chromium, and img2webp (Debian's package webp) joins the pictures.
 //
 //	node scripts/film.mjs NAME
 

@@ -1,5 +1,5 @@
-// The documentation: the repository's docs folder, which is part of the dashboard. This module contains the texts of all
-// pages, which the search needs, so load it where they are shown.
+// The documentation: the repository's docs folder, which is part of the dashboard. This module contains the texts of
+// all pages, which the search needs, so load it where they are shown.
 import readme from "../../../README.md?raw";
 import { slug } from "./slug";
 
@@ -11,8 +11,8 @@ const texts = import.meta.glob<string>("../../../docs/{*,decisions/*}.md", {
 
 const within = (file: string) => file.slice("../../../docs/".length);
 
-// pages has the text of each page by its name, such as "sign-in" or "decisions/0016-meeting". The page "" is the table of
-// contents, and "decisions" lists the decisions.
+// pages has the text of each page by its name, such as "sign-in" or "decisions/0016-meeting". The page "" is the
+// table of contents, and "decisions" lists the decisions.
 export const pages = new Map<string, string>([["", contents(readme)]]);
 for (const [file, text] of Object.entries(texts)) pages.set(within(file).slice(0, -".md".length), text);
 pages.set("decisions", decisions());
@@ -36,7 +36,8 @@ function decisions(): string {
   return `# Decisions\n\n${names.map((n) => `- [${n.replaceAll("-", " ")}](decisions/${n}.md)`).join("\n")}\n`;
 }
 
-// fileOf returns the path in the repository of what a link in a page leads to, with its section; undefined for other sites.
+// fileOf returns the path in the repository of what a link in a page leads to, with its section; undefined for other
+// sites.
 export function fileOf(href: string, from: string): URL | undefined {
   // The table of contents is the README's, one folder above the others.
   const url = new URL(href, `https://here.invalid/${from === "" ? "README.md" : `docs/${from}.md`}`);
@@ -135,8 +136,8 @@ export interface Hit extends Place {
 
 const mostHits = 30;
 
-// search returns the sections in which every word of a search occurs, the best first: a word in a title counts more than
-// one in a heading, and that more than one in the text. Decisions come after what describes the product.
+// search returns the sections in which every word of a search occurs, the best first: a word in a title counts more
+// than one in a heading, and that more than one in the text. Decisions come after what describes the product.
 export function search(text: string): Hit[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length === 0) return [];

@@ -1,4 +1,5 @@
-// Writes the documentation into a folder, which exists: its pages beside the style and the search that Vite built there.
+// Writes the documentation into a folder, which exists: its pages beside the style and the search that Vite built
+// there.
 import { cpSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { render } from "./pages";
