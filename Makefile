@@ -156,8 +156,9 @@ test-rules: ## check the alert rules and the Grafana dashboard with Prometheus' 
 define PACKAGE_TESTS
 $(pack)
 manual build/coder
+mkdir -p $(RESULTS)
 $(GO) test -C tools/release ./...
-$(GO) test -count=1 -tags packages -timeout 15m ./packaging
+$(TESTSUM) --jsonfile $(RESULTS)/packaging.json -- -count=1 -tags packages -timeout 15m ./packaging
 endef
 
 # test-packages and test-image for the program that is there.
@@ -224,9 +225,13 @@ test: build ## run all tests; as root also those that need namespaces, container
 	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	echo "Each part prints its output when it ends: $(PARTS)."
 	failed=
-	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(PARTS) || failed=yes
+	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
 	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/*.json
+	for part in $(PARTS); do [ -e $(RESULTS)/$$part ] || echo "The part $$part failed. To run all of it again: make $$part"; done
 	[ -z "$$failed" ]
+
+part-%: %
+	@touch $(RESULTS)/$*
 
 prerequisites:
 	@scripts/test-prerequisites
@@ -300,7 +305,7 @@ go-e2e:
 
 test-only: build ## run some tests again: make test-only PKG=./e2e RUN='^TestLab$$' RACE=-race
 	@scripts/test-prerequisites
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(TEST_FLAGS) -count=1 $(RACE) -timeout 20m -run '$(RUN)' $(PKG)
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(TEST_FLAGS) -tags 'packages,$(FULL_TAGS)' -count=1 $(RACE) -timeout 20m -run '$(RUN)' $(PKG)
 
 check: build ## build, lint, and run the unit tests: what to run for each change, before a commit
 	@scripts/test-prerequisites

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -26,6 +25,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
@@ -447,12 +447,7 @@ func TestLostAnswers(t *testing.T) {
 		t.Errorf("the first request: %v, want the proxy's answer", err)
 	}
 	// A server that is not there at all is not waited for.
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.Close()
-	nowhere := sdk.New(&url.URL{Scheme: "http", Host: gone.Addr().String()}, "", sdk.Options{})
+	nowhere := sdk.New(&url.URL{Scheme: "http", Host: testport.Addr()}, "", sdk.Options{})
 	if _, err := nowhere.User(t.Context(), sdk.Me); fault.CodeOf(err) != fault.Unavailable {
 		t.Error(err)
 	}

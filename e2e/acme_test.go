@@ -10,26 +10,24 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/internal/certs/pebbletest"
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestACME: a server gets its certificate from an authority that asks it over HTTPS, and has the same one after a restart.
 func TestACME(t *testing.T) {
-	port := freePort()
-	tlsPort, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority := pebbletest.Start(t, 1, tlsPort) // nothing listens on port 1
+	port := testport.Free()
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	authority := pebbletest.Start(t, 1, port) // nothing listens on port 1
 	d := startServer(t,
-		"--tls-address", net.JoinHostPort("127.0.0.1", port), "--tls-acme-domain", "coder.example.com", "--tls-acme-email", "ada@example.com",
+		"--tls-address", addr, "--tls-acme-domain", "coder.example.com", "--tls-acme-email", "ada@example.com",
 		"--tls-acme-directory-url", authority.DirectoryURL, "--tls-acme-ca-file", authority.CAFile)
 	serial := func() (number string) {
 		testwait.Until(t, "the server serves HTTPS with a certificate of the authority", func() error {
 			client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 				DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: authority.Roots, ServerName: "coder.example.com"},
 			}}
-			resp, err := client.Get("https://127.0.0.1:" + port + "/healthz")
+			resp, err := client.Get("https://" + addr + "/healthz")
 			if err != nil {
 				return err
 			}

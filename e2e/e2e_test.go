@@ -25,11 +25,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -134,23 +134,8 @@ func newServer(dir string) *server {
 	return &server{dir: dir, program: coder, port: freePort(), web: &http.Client{Timeout: 5 * time.Second}}
 }
 
-// givenPorts are the ports that freePort has returned.
-var givenPorts sync.Map
-
-// freePort returns a port on which no program listens, never one port twice: a server that is about to start does not listen yet.
-func freePort() string {
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			panic(err)
-		}
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		l.Close()
-		if _, given := givenPorts.LoadOrStore(port, nil); !given {
-			return port
-		}
-	}
-}
+// freePort returns a port for a program that starts later.
+func freePort() string { return strconv.Itoa(testport.Free()) }
 
 func (s *server) url() string {
 	if s.base != "" {

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
@@ -20,7 +21,7 @@ import (
 // provisioner, that has run a build. (`make test-rules` checks the expressions themselves.)
 func TestMetricsOfDashboardExist(t *testing.T) {
 	t.Parallel()
-	servers, provisioners := "127.0.0.1:"+freePort(), "127.0.0.1:"+freePort()
+	servers, provisioners := testport.Addr(), testport.Addr()
 	d := external(t, "--prometheus-enable", "--prometheus-address", servers)
 	d.provisioner("rack", "--prometheus-address", provisioners)
 	d.pushProcess()

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
@@ -311,7 +312,7 @@ func (d *deployment) expectState(workspace, status, resources string) workspaceJ
 func TestProvisionerSlotsAndCancel(t *testing.T) {
 	t.Parallel()
 	d := external(t)
-	metrics := "127.0.0.1:" + freePort()
+	metrics := testport.Addr()
 	p := d.provisioner("rack", "--concurrency", "2", "--cancel-grace", "1s", "--prometheus-address", metrics)
 	d.pushChain("chain", "")
 	// This build ignores the interrupt, in a process of its own.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
@@ -163,17 +164,9 @@ cat <&3`)
 
 // ourForwards tests ranges, UDP and refused forwards.
 func ourForwards(t *testing.T, s *shell) {
-	first, second := echo(t, "tcp", "127.0.0.1:0"), net.Listener(nil)
-	base := first.Addr().(*net.TCPAddr).Port
-	for second == nil { // two ports in a row
-		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(base+1))
-		if err == nil {
-			l.Close()
-			second = echo(t, "tcp", "127.0.0.1:"+strconv.Itoa(base+1))
-			continue
-		}
-		first = echo(t, "tcp", "127.0.0.1:0")
-		base = first.Addr().(*net.TCPAddr).Port
+	base := testport.Range(2)
+	for port := base; port < base+2; port++ {
+		echo(t, "tcp", "127.0.0.1:"+strconv.Itoa(port))
 	}
 	datagrams, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

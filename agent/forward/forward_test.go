@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/v2/agent/forward"
+	"github.com/codermesh/codermesh/v2/internal/testport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,13 +112,7 @@ func TestTCP(t *testing.T) {
 
 func TestNothingListens(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	client := open(t, newForwarder(t), port)
+	client := open(t, newForwarder(t), testport.Free())
 	if n, err := client.Read(make([]byte, 1)); err == nil || n != 0 || errors.Is(err, io.EOF) {
 		t.Errorf("read: %d, %v; want a reset, not an empty answer", n, err)
 	}

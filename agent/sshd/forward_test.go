@@ -21,6 +21,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 
 	"github.com/codermesh/codermesh/v2/agent/proc"
+	"github.com/codermesh/codermesh/v2/internal/testport"
 )
 
 // upper answers each connection, once the peer has ended its sending, with the received text in capitals: this needs half-close to work.
@@ -102,22 +103,12 @@ func hold(t *testing.T, h *host, flags ...string) {
 	}
 }
 
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 func TestForwards(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
 	target := upper(t, "tcp", "127.0.0.1:0").Addr().String()
 	socket := upper(t, "unix", filepath.Join(h.dir, "target.sock")).Addr().String()
-	local, remote, dynamic := freePort(t), freePort(t), freePort(t)
+	local, remote, dynamic := testport.Free(), testport.Free(), testport.Free()
 	localSock, remoteSock := filepath.Join(h.dir, "l.sock"), filepath.Join(h.home, "r.sock")
 	hold(t, h,
 		"-L", fmt.Sprintf("127.0.0.1:%d:%s", local, target), "-R", fmt.Sprintf("%d:%s", remote, target),
@@ -277,7 +268,7 @@ func TestRefusalsReachOpenSSH(t *testing.T) {
 	t.Parallel()
 	h := start(t, nil)
 	taken := upper(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr).Port
-	closed := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	closed := testport.Addr()
 	for name, test := range map[string]struct {
 		flags   []string
 		command []string

@@ -27,6 +27,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/bootstrap"
 	"github.com/codermesh/codermesh/v2/internal/scratch"
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
@@ -467,12 +468,7 @@ func TestCertificates(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := "http://" + l.Addr().String()
-	l.Close()
+	free := "http://" + testport.Addr()
 	for _, downloader := range []string{"curl", "wget", "busybox"} {
 		if _, err := exec.LookPath(downloader); err != nil {
 			continue

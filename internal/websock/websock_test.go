@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
@@ -286,12 +287,7 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Run("nobody there", func(t *testing.T) {
 		t.Parallel()
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
-		_, err = websock.Dial(t.Context(), &url.URL{Scheme: "http", Host: l.Addr().String()}, websock.DialOptions{})
+		_, err := websock.Dial(t.Context(), &url.URL{Scheme: "http", Host: testport.Addr()}, websock.DialOptions{})
 		if fault.CodeOf(err) != fault.Unavailable {
 			t.Fatalf("got %v", err)
 		}

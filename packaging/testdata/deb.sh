@@ -149,9 +149,12 @@ systemctl enable --now codermesh
 serving
 as_ada list | grep dev
 
-# Purging deletes everything.
+# Purging ends what still runs under the account, here a program that goes on writing, and deletes everything.
 as_ada delete dev -y
+uid=$(id -u codermesh)
+runuser --user codermesh -- sh -c 'while mkdir -p /var/lib/codermesh/workspaces/left/left; do rmdir /var/lib/codermesh/workspaces/left/left; done' &
 dpkg --purge codermesh
+not pgrep --uid "$uid"
 not [ -e $state ]
 not [ -e /etc/codermesh ]
 not [ -e /var/cache/codermesh ]

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -12,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
@@ -97,15 +97,10 @@ func TestUnreachableIsNotRefused(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.RelayOnly = true })
 	relay, _, shut := front(t, newRelay(t))
 	shut.Store(true)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	for name, c := range map[string]struct {
 		url  string
 		want bool
-	}{"answered": {relay.URL.String(), true}, "not there": {"http://" + closed.Addr().String(), false}} {
+	}{"answered": {relay.URL.String(), true}, "not there": {"http://" + testport.Addr(), false}} {
 		u, err := url.Parse(c.url)
 		if err != nil {
 			t.Fatal(err)

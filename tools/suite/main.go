@@ -168,7 +168,7 @@ func printFailed(w io.Writer, packages []*run, logs string) {
 		}
 	}
 	if len(failed) == 0 {
-		fmt.Fprintln(w, "\nAll tests passed.")
+		fmt.Fprintln(w, "\nAll Go tests passed.")
 		return
 	}
 	fmt.Fprintln(w, "\nFailed:")

@@ -49,12 +49,12 @@ func TestReport(t *testing.T) {
 		not   []string
 	}{
 		{"passed", []string{"plain.json", "missing.json"}, []string{
-			"     7.2 s  coderd\n", "Tests over 5s:\n     6.5 s  coderd TestSlow\n", "Skipped:\n  coderd TestSkipped: requires root: it makes accounts\n", "All tests passed.",
+			"     7.2 s  coderd\n", "Tests over 5s:\n     6.5 s  coderd TestSlow\n", "Skipped:\n  coderd TestSkipped: requires root: it makes accounts\n", "All Go tests passed.",
 		}, []string{"TestQuick", "race", "again", "logs"}},
 		{"failed", []string{"race.json"}, []string{
 			"     9.0 s  e2e (race)\n", "Failed:\n  e2e (race) TestLab", "  sshmux (race)\n",
 			"make test-only PKG='./e2e ./sshmux' RACE=-race\n", "The logs of their processes are in " + logs,
-		}, []string{"All tests passed"}},
+		}, []string{"All Go tests passed"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			files := make([]string, len(tc.files))

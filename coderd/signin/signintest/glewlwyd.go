@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -22,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 
 	"github.com/codermesh/codermesh/v2/coderd/signin"
@@ -69,7 +69,7 @@ func StartGlewlwyd(t testing.TB, accessURL *url.URL) *Glewlwyd {
 	if out, err := create.CombinedOutput(); err != nil {
 		t.Fatalf("create glewlwyd's database: %v\n%s", err, out)
 	}
-	port := freePort(t)
+	port := testport.Free() // glewlwyd cannot choose one
 	g := &Glewlwyd{t: t, base: fmt.Sprintf("http://127.0.0.1:%d", port)}
 	config := filepath.Join(dir, "conf")
 	if err := os.WriteFile(config, []byte(glewlwydConfig(dir, g.base, port)), 0o600); err != nil {
@@ -95,17 +95,6 @@ func StartGlewlwyd(t testing.TB, accessURL *url.URL) *Glewlwyd {
 	g.admin = g.await()
 	g.setUp(accessURL)
 	return g
-}
-
-// freePort returns a port that was free a moment ago: glewlwyd cannot choose one.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func glewlwydConfig(dir, base string, port int) string {

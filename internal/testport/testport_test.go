@@ -1,0 +1,99 @@
+package testport_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/v2/internal/testport"
+)
+
+// The child process of TestOthersAreLeft prints the ports that it gets.
+const child = "TESTPORT_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(child) != "" {
+		for range 2000 {
+			os.Stdout.WriteString(strconv.Itoa(testport.Free()) + "\n")
+		}
+		_, _ = os.Stdin.Read(make([]byte, 1)) // keeps them until the parent closes its end
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestOthersAreLeft: neither a port that has a listener, nor one that another process has got, is given.
+func TestOthersAreLeft(t *testing.T) {
+	t.Parallel()
+	given := map[int]string{}
+	l, err := net.Listen("tcp", testport.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	given[l.Addr().(*net.TCPAddr).Port] = "a listener"
+	other := exec.CommandContext(t.Context(), os.Args[0])
+	other.Env = append(os.Environ(), child+"=yes")
+	stdin, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait() //nolint:errcheck // it ends when its input does
+	defer stdin.Close()
+	var text strings.Builder
+	for buffer := make([]byte, 1<<16); strings.Count(text.String(), "\n") < 2000; {
+		n, err := stdout.Read(buffer)
+		if err != nil {
+			t.Fatalf("the other process: %v after %q", err, text.String())
+		}
+		text.Write(buffer[:n])
+	}
+	for line := range strings.Lines(text.String()) {
+		port, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if by := given[port]; by != "" {
+			t.Errorf("the other process got %d, which belongs to %s", port, by)
+		}
+		given[port] = "the other process"
+	}
+	for range 2000 {
+		port := testport.Free()
+		if by := given[port]; by != "" {
+			t.Errorf("got %d, which belongs to %s", port, by)
+		}
+		given[port] = "this process"
+	}
+}
+
+// TestRange: ports in a row can be listened at, and are not among those that the system gives to connections.
+func TestRange(t *testing.T) {
+	t.Parallel()
+	base := testport.Range(3)
+	for port := base; port < base+3; port++ {
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if chosen := l.Addr().(*net.TCPAddr).Port; chosen <= base+3 {
+		t.Errorf("the system chose %d, below %d", chosen, base)
+	}
+}
