@@ -27,8 +27,8 @@ func keysCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Manage the keys that encrypt data in the database",
-		Long: `List, rotate and give up the state keys, with which the server encrypts Terraform states, external logins, users' secrets, SSH keys and
-ACME's data in its database.`,
+		Long: `List, rotate and give up the state keys, with which the server encrypts Terraform states, external logins, users' secrets, SSH keys,
+the seed of SSH host keys and ACME's data in its database.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -218,9 +218,10 @@ func forgetKeysCmd() *cobra.Command {
 lacks when it refuses to start.
 
 The command prints what is lost and what each user has to do, and asks for confirmation. It deletes what the lost keys encrypt and what can
-be made again: SSH keys, external logins, sign-ins (users have to sign in again), ACME's data. States and the values of users' secrets stay,
-and are readable again if a key is found: a build that needs such a state fails until an owner replaces the state (coder state push) or deletes the
-workspace without destroying its resources (coder delete --orphan), and workspaces do not get such secrets until their users set the values again.
+be made again: SSH keys, external logins, sign-ins (users have to sign in again), SSH host keys, ACME's data. States and the values of users'
+secrets stay, and are readable again if a key is found: a build that needs such a state fails until an owner replaces the state (coder state push)
+or deletes the workspace without destroying its resources (coder delete --orphan), and workspaces do not get such secrets until their users set
+the values again.
 
 Nothing is deleted that one of the server's keys opens.`,
 		Example: "  coder server keys forget 3008c91d88373a5c",
@@ -275,6 +276,9 @@ func describeLoss(w io.Writer, loss keyring.Loss, ids []string) {
 	say("External logins that users have to link again in the dashboard", names(loss.Logins))
 	say("Secrets whose values users have to set again (coder secret update)", names(loss.Secrets))
 	say("Users who get a new key for git, which they have to register (coder publickey)", loss.SSHKeys)
+	if loss.Values[keyring.SSHHostKeys] > 0 {
+		fmt.Fprintln(w, "The deployment's SSH host keys change. SSH clients that know them warn, until the old ones are removed (ssh-keygen -R HOST).")
+	}
 }
 
 // confirm asks for a word on a terminal, or reads it as a line from standard input.

@@ -105,3 +105,30 @@ func TestForget(t *testing.T) {
 		t.Errorf("under the other key: got %v, want all", got)
 	}
 }
+
+// TestForgetHostSeed checks that the SSH host seed keeps no server from starting, and goes with its own key only.
+func TestForgetHostSeed(t *testing.T) {
+	t.Parallel()
+	b := newBuilds(t)
+	old, fresh := ring(t, 1), ring(t, 2)
+	b.fillSeed(old)
+	if err := fresh.Check(t.Context(), b.db); err != nil {
+		t.Errorf("without the seed's key: %v", err)
+	}
+	b.fillSeed(fresh)
+	b.fill(old)
+	loss, err := keyring.Forget(t.Context(), b.db, fresh, old.IDs())
+	if err != nil || loss.Values[keyring.SSHHostKeys] != 0 {
+		t.Errorf("the other key: lost %v, %v", loss.Values, err)
+	}
+	if !b.opensSeed(fresh) {
+		t.Error("the seed went with another key")
+	}
+	loss, err = keyring.Forget(t.Context(), b.db, old, fresh.IDs())
+	if diff := cmp.Diff(keyring.Loss{Values: map[keyring.Kind]int64{keyring.SSHHostKeys: 1}}, loss); err != nil || diff != "" {
+		t.Errorf("the seed's key: %s, %v", diff, err)
+	}
+	if b.opensSeed(fresh) {
+		t.Error("the seed is still there")
+	}
+}

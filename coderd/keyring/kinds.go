@@ -1,6 +1,7 @@
 package keyring
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -20,7 +21,8 @@ const (
 	StatePieces     Kind = "pieces of states" // that provisioners are sending
 	ExternalLogins  Kind = "external logins"  // users' tokens for other services, also those of their sign-ins
 	UserSecrets     Kind = "user secrets"
-	SSHKeys         Kind = "SSH keys" // users' private keys for git
+	SSHKeys         Kind = "SSH keys"      // users' private keys for git
+	SSHHostKeys     Kind = "SSH host keys" // the seed from which they derive
 	ACMEData        Kind = "ACME data"
 )
 
@@ -39,7 +41,8 @@ var kinds = []kind{
 	{ExternalLogins, "external_auth_links.tokens", false, resealLogins},
 	{UserSecrets, "user_secrets.sealed", false, resealUserSecrets},
 	{SSHKeys, "git_ssh_keys.sealed", false, resealSSHKeys},
-	{ACMEData, "settings.value", true, resealACME}, // among other settings
+	{SSHHostKeys, "settings.value", true, resealHostSeed}, // the setting HostSeed
+	{ACMEData, "settings.value", true, resealACME},        // among other settings
 	{StatePieces, "provisioner_job_state_pieces.data", false, resealPieces},
 	{WorkspaceStates, "workspace_builds.state", false, resealStates},
 }
@@ -138,6 +141,19 @@ func resealSSHKeys(ctx context.Context, p *pass) error {
 			return p.store(place, []byte(row.PrivateKey), store)
 		}
 		return p.secret(ctx, place, row.Sealed, store)
+	})
+}
+
+func resealHostSeed(ctx context.Context, p *pass) error {
+	stored, err := p.db.GetSetting(ctx, HostSeed)
+	if database.IsNotFound(err) || err == nil && bytes.HasPrefix(stored, p.ring.header()) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read SSH host seed: %w", err)
+	}
+	return p.secret(ctx, HostSeedPlace(), stored, func(sealed []byte) (int64, error) {
+		return p.db.ReplaceSetting(ctx, dbsqlc.ReplaceSettingParams{Key: HostSeed, After: sealed, Before: stored})
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Check returns a fault, Invalid, when the database holds values under keys that the ring lacks and that were not forgotten (Forget).
-// ACME's data does not count: a server replaces what it cannot read. Check blocks for a few queries.
+// ACME's data and the SSH host seed do not count: a server replaces what it cannot read. Check blocks for a few queries.
 func (r *Ring) Check(ctx context.Context, db *database.DB) error {
 	all, err := Usages(ctx, db.Queries)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
@@ -58,6 +59,27 @@ func (b *builds) fill(r *keyring.Ring) owner {
 	b.exec("INSERT INTO git_ssh_keys (user_id, private_key, sealed, public_key) VALUES ($1, '', $2, 'y')", o.user, r.SealSecret(keyring.GitKeyPlace(o.user), []byte(keyring.SSHKeys)))
 	b.exec("INSERT INTO settings (key, value) VALUES ('acme:' || $1::text, $2)", o.acme(), r.SealSecret(keyring.ACMEPlace(o.acme()), []byte(keyring.ACMEData)))
 	return o
+}
+
+// fillSeed stores the SSH host seed, of which there is one in a deployment, encrypted with a ring.
+func (b *builds) fillSeed(r *keyring.Ring) {
+	b.t.Helper()
+	b.exec("INSERT INTO settings (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", keyring.HostSeed,
+		r.SealSecret(keyring.HostSeedPlace(), []byte(keyring.SSHHostKeys)))
+}
+
+// opensSeed reports whether a ring opens the SSH host seed.
+func (b *builds) opensSeed(r *keyring.Ring) bool {
+	b.t.Helper()
+	stored, err := b.db.GetSetting(b.t.Context(), keyring.HostSeed)
+	if database.IsNotFound(err) {
+		return false
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	got, err := r.OpenSecret(keyring.HostSeedPlace(), stored)
+	return err == nil && string(got) == string(keyring.SSHHostKeys)
 }
 
 // every has the query of each kind's value of an owner.
@@ -130,10 +152,11 @@ func (b *builds) opens(r *keyring.Ring, o owner) []keyring.Kind {
 	return kinds
 }
 
-// allKinds are those that Rotate reports.
+// allKinds are those that Rotate reports, without the one that users do not have: SSH host keys.
 func allKinds(t *testing.T, b *builds) (kinds []keyring.Kind) {
 	t.Helper()
 	encrypted, _ := rotate(t, b, ring(t, 9))
+	delete(encrypted, keyring.SSHHostKeys)
 	for kind := range encrypted {
 		if _, ok := every[kind]; !ok {
 			t.Errorf("the test does not know the kind %s", kind)
@@ -158,7 +181,7 @@ func (b *builds) usages() map[string]string {
 	return out
 }
 
-const oneOfEach = "external logins: 1, user secrets: 1, SSH keys: 1, ACME data: 1, pieces of states: 1, states: 1"
+const oneOfEach = "external logins: 1, user secrets: 1, SSH keys: 1, SSH host keys: 1, ACME data: 1, pieces of states: 1, states: 1"
 
 // TestEveryKindRotates checks that values of every kind follow a new key, are counted under the right one, and that the audit log says so.
 func TestEveryKindRotates(t *testing.T) {
@@ -167,11 +190,12 @@ func TestEveryKindRotates(t *testing.T) {
 	all := allKinds(t, b)
 	old, both, fresh := ring(t, 1), ring(t, 2, 1), ring(t, 2)
 	o := b.fill(old)
+	b.fillSeed(old)
 	if diff := cmp.Diff(map[string]string{old.IDs()[0]: oneOfEach}, b.usages()); diff != "" {
 		t.Error(diff)
 	}
 	err := fresh.Check(t.Context(), b.db)
-	if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "external logins: 1") || strings.Contains(err.Error(), "ACME") ||
+	if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "external logins: 1") || strings.Contains(err.Error(), "ACME") || strings.Contains(err.Error(), "host") ||
 		!strings.Contains(fault.As(err).Detail, "coder server keys forget "+old.IDs()[0]) {
 		t.Errorf("without the key: %v", err)
 	}
@@ -190,6 +214,9 @@ func TestEveryKindRotates(t *testing.T) {
 	}
 	if diff := cmp.Diff(all, b.opens(fresh, o)); diff != "" {
 		t.Errorf("with the new key alone: %s", diff)
+	}
+	if !b.opensSeed(fresh) {
+		t.Error("the new key alone does not open the SSH host seed")
 	}
 	if err := fresh.Check(t.Context(), b.db); err != nil {
 		t.Error(err)

@@ -28,6 +28,12 @@ func SecretPlace(user, id uuid.UUID) Place {
 	return Place{"user_secrets " + user.String() + " " + id.String()}
 }
 
+// HostSeed is the setting that keeps the SSH host seed (coderd/hostkeys).
+const HostSeed = "ssh_host_seed"
+
+// HostSeedPlace returns where the SSH host seed is kept.
+func HostSeedPlace() Place { return Place{HostSeed} }
+
 // ACMEPlace returns where ACME's data of a name is kept.
 func ACMEPlace(name string) Place { return Place{"acme " + name} }
 

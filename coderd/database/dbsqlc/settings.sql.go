@@ -45,6 +45,25 @@ func (q *Queries) LockSetting(ctx context.Context, key string) error {
 	return err
 }
 
+const replaceSetting = `-- name: ReplaceSetting :execrows
+UPDATE settings SET value = $2 WHERE key = $1 AND value = $3::bytea
+`
+
+type ReplaceSettingParams struct {
+	Key    string
+	After  []byte
+	Before []byte
+}
+
+// Stores a value in the place of another, unless that has changed meanwhile.
+func (q *Queries) ReplaceSetting(ctx context.Context, arg ReplaceSettingParams) (int64, error) {
+	result, err := q.db.Exec(ctx, replaceSetting, arg.Key, arg.After, arg.Before)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const updateSetting = `-- name: UpdateSetting :exec
 UPDATE settings SET value = $2 WHERE key = $1
 `

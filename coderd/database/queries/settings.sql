@@ -11,3 +11,7 @@ SELECT FROM settings WHERE key = $1 FOR UPDATE;
 
 -- name: UpdateSetting :exec
 UPDATE settings SET value = $2 WHERE key = $1;
+
+-- name: ReplaceSetting :execrows
+-- Stores a value in the place of another, unless that has changed meanwhile.
+UPDATE settings SET value = sqlc.arg(after) WHERE key = $1 AND value = sqlc.arg(before)::bytea;
