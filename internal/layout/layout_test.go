@@ -63,6 +63,7 @@ var law = map[string]rule{
 	"coderd/jobtags":            {},
 	"coderd/policy":             {},
 	"coderd/certcache":          {imports: []string{"coderd/database", "coderd/keyring"}}, // ACME's shared certificates
+	"coderd/hostkeys":           {imports: []string{"coderd/database", "coderd/keyring"}},
 	"coderd/slim":               {},
 	"coderd/templates/tagexpr":  {},
 	"coderd/templates/formdeps": {},

@@ -1,0 +1,30 @@
+package hostkeys
+
+import (
+	"bytes"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// TestLabels checks that each label, and each seed, has a key of its own, however a label is divided into parts.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	seen := map[string][]string{}
+	for _, label := range [][]string{
+		nil, {""}, {"", ""}, {"gateway"}, {"gateway", ""}, {"gate", "way"}, {"agent"}, {"agent", "ab", "c"}, {"agent", "a", "bc"}, {"agent", "abc"},
+		{"agentabc"}, {"agent", "a\x00\x00\x00\x01b"}, {"agent", "a", "b"},
+	} {
+		for _, fill := range []byte{1, 2} {
+			key, err := derive(bytes.Repeat([]byte{fill}, seedSize), label...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fingerprint := ssh.FingerprintSHA256(key.PublicKey())
+			if other, ok := seen[fingerprint]; ok {
+				t.Errorf("%q has the key of %q", label, other)
+			}
+			seen[fingerprint] = label
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package hostkeys_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbtest"
+	"github.com/codermesh/codermesh/v2/coderd/hostkeys"
+	"github.com/codermesh/codermesh/v2/coderd/keyring"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+func ring(t *testing.T, numbers ...byte) *keyring.Ring {
+	t.Helper()
+	var words []string
+	for _, n := range numbers {
+		words = append(words, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{n}, 32)))
+	}
+	ring, err := keyring.Parse(strings.Join(words, "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring
+}
+
+// gateway returns the fingerprint of the gateway's key at a server with a ring.
+func gateway(t *testing.T, db *database.DB, ring *keyring.Ring) string {
+	t.Helper()
+	keys, err := hostkeys.Load(t.Context(), db, ring, discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ssh.FingerprintSHA256(keys.Gateway().PublicKey())
+}
+
+// startTogether returns the fingerprint of the gateway's key at servers that start at the same moment, and at one that starts later.
+func startTogether(t *testing.T, db *database.DB, ring *keyring.Ring) string {
+	t.Helper()
+	got := make([]string, 8)
+	var starting sync.WaitGroup
+	for i := range got {
+		starting.Go(func() {
+			keys, err := hostkeys.Load(t.Context(), db, ring, discard)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got[i] = ssh.FingerprintSHA256(keys.Gateway().PublicKey())
+		})
+	}
+	starting.Wait()
+	want := gateway(t, db, ring)
+	for i, one := range got {
+		if one != want {
+			t.Errorf("server %d has %s, want %s", i, one, want)
+		}
+	}
+	return want
+}
+
+func stored(t *testing.T, db *database.DB) []byte {
+	t.Helper()
+	value, err := db.GetSetting(t.Context(), keyring.HostSeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func store(t *testing.T, db *database.DB, value []byte) {
+	t.Helper()
+	if err := db.InsertSettingOnce(t.Context(), dbsqlc.InsertSettingOnceParams{Key: keyring.HostSeed, Value: value}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.UpdateSetting(t.Context(), dbsqlc.UpdateSettingParams{Key: keyring.HostSeed, Value: value}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// seed is what an attacker who writes to the database may store.
+var seed = bytes.Repeat([]byte{7}, 32)
+
+// gatewayOfSeed is the fingerprint of the gateway's key for that seed. If it changes, the host keys of every deployment do.
+const gatewayOfSeed = "SHA256:bS+S7XnEM1eqMIO8jo5XBtYdLKc9yebSoHM12cqf7CE"
+
+// TestKeysNeverChange checks that a seed always gives the same key, of the type that every SSH client accepts.
+func TestKeysNeverChange(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	store(t, db, ring(t, 1).SealSecret(keyring.HostSeedPlace(), seed))
+	keys, err := hostkeys.Load(t.Context(), db, ring(t, 1), discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := keys.Gateway().PublicKey()
+	if got := ssh.FingerprintSHA256(key); got != gatewayOfSeed || key.Type() != ssh.KeyAlgoED25519 {
+		t.Errorf("got %s %s, want %s", key.Type(), got, gatewayOfSeed)
+	}
+	signature, err := keys.Gateway().Sign(nil, []byte("exchange hash"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := key.Verify([]byte("exchange hash"), signature); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServersAgree checks that servers that start at the same moment have one key, which later servers have, too, and other deployments do not.
+func TestServersAgree(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	want := startTogether(t, db, ring(t, 1))
+	if other := gateway(t, dbtest.New(t), ring(t, 1)); other == want {
+		t.Error("two deployments have the same key")
+	}
+}
+
+// TestSeedIsSealed: what the database holds does not contain the seed.
+func TestSeedIsSealed(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	gateway(t, db, ring(t, 1))
+	value := stored(t, db)
+	plain, err := ring(t, 1).OpenSecret(keyring.HostSeedPlace(), value)
+	if err != nil || len(plain) != 32 || bytes.Equal(plain, make([]byte, 32)) {
+		t.Fatalf("got %d bytes, %v, want 32 random ones", len(plain), err)
+	}
+	if _, err := ring(t, 2).OpenSecret(keyring.HostSeedPlace(), value); err == nil {
+		t.Error("another key opens the seed")
+	}
+	rows, err := db.Pool.Query(t.Context(), "SELECT value FROM settings")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var value []byte
+		if err := rows.Scan(&value); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(value, plain) {
+			t.Error("the seed is stored as it is")
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRotationKeepsKeys checks that host keys survive a new state key, after which the old one is removed.
+func TestRotationKeepsKeys(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	want := gateway(t, db, ring(t, 1))
+	if _, err := ring(t, 2, 1).Rotate(t.Context(), db, discard); err != nil {
+		t.Fatal(err)
+	}
+	if got := gateway(t, db, ring(t, 2)); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestUnreadableSeed checks that a seed whose key is lost is replaced once, by servers that start at the same moment, too.
+func TestUnreadableSeed(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	before := gateway(t, db, ring(t, 1))
+	want := startTogether(t, db, ring(t, 2))
+	if want == before {
+		t.Error("a server without the key has the same host key")
+	}
+}
+
+// TestSeedOfAnotherRing: if another server has stored a seed meanwhile that this one does not open, this one refuses to go on with a key of its own.
+func TestSeedOfAnotherRing(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	gateway(t, db, ring(t, 1))
+	if _, err := db.Pool.Exec(t.Context(), `CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+		CREATE TRIGGER lose BEFORE UPDATE ON settings FOR EACH ROW EXECUTE FUNCTION lose()`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hostkeys.Load(t.Context(), db, ring(t, 2), discard); fault.CodeOf(err) != fault.Conflict {
+		t.Errorf("got %v, want a conflict", err)
+	}
+}
+
+// TestForeignSeeds: an attacker who writes to the database cannot make servers use a seed that the attacker knows.
+func TestForeignSeeds(t *testing.T) {
+	t.Parallel()
+	r := ring(t, 1)
+	for name, value := range map[string][]byte{
+		"plain":                    seed,
+		"empty":                    {},
+		"of another place":         r.SealSecret(keyring.ACMEPlace(keyring.HostSeed), seed),
+		"under the attacker's key": ring(t, 2).SealSecret(keyring.HostSeedPlace(), seed),
+		"cut off":                  r.SealSecret(keyring.HostSeedPlace(), seed)[:40],
+		"too short":                r.SealSecret(keyring.HostSeedPlace(), seed[:16]),
+		"too long":                 r.SealSecret(keyring.HostSeedPlace(), append(bytes.Clone(seed), 7)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.New(t)
+			store(t, db, value)
+			got := gateway(t, db, r)
+			if got == gatewayOfSeed || bytes.Equal(stored(t, db), value) {
+				t.Error("the foreign seed is used")
+			}
+			if again := gateway(t, db, r); again != got {
+				t.Errorf("at the next start: got %s, want %s", again, got)
+			}
+		})
+	}
+}
