@@ -44,7 +44,8 @@ type daemon struct {
 	reports  *reports
 	visits   *visits
 
-	sessionListener, speedListener, terminalListener, regionListener, apiListener net.Listener
+	sessionListener, sshListener, speedListener, terminalListener, regionListener, apiListener net.Listener
+	sshClients                                                                                 *localConns // stock SSH clients, as the sessions see them
 
 	api      *http.Server
 	holder   Terminals
@@ -90,7 +91,7 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	for _, l := range []struct {
 		port     uint16
 		listener *net.Listener
-	}{{meshport.Session, &d.sessionListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}, {meshport.Visit, &d.regionListener}} {
+	}{{meshport.Session, &d.sessionListener}, {meshport.SSH, &d.sshListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}, {meshport.Visit, &d.regionListener}} {
 		listening, err := mesh.Listen(l.port)
 		if err != nil {
 			for _, o := range open {
@@ -102,6 +103,7 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 		open = append(open, listening)
 	}
 	d.sessionListener = listener{d.sessionListener, &d.stats, d.visits}
+	d.sshClients = newLocalConns()
 	d.metadata = metadata.New(d.log, d.runMetadata)
 	d.monitors = monitor.New(d.log, opts.MonitorInterval, measurer(usage.New()))
 	d.api = d.newAPI()
@@ -206,7 +208,7 @@ func (d *daemon) offlineToken() secret.Token {
 // close hangs up sessions and ends everything else.
 func (d *daemon) close() error {
 	d.logins.close()
-	err := errors.Join(d.sessionListener.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.regionListener.Close(), d.api.Close(), d.speedtests.CloseAll())
+	err := errors.Join(d.sessionListener.Close(), d.sshListener.Close(), d.sshClients.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.regionListener.Close(), d.api.Close(), d.speedtests.CloseAll())
 	d.mu.Lock()
 	if d.stopDuties != nil {
 		d.stopDuties()

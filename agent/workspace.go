@@ -70,11 +70,14 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 			}
 		}
 		close(d.booted)
-		d.wg.Go(func() {
-			if err := w.ssh.Serve(d.sessionListener); err != nil {
-				d.log.Error("cannot accept ssh connections", "err", err)
-			}
-		})
+		for _, l := range []net.Listener{d.sessionListener, listener{d.sshClients, &d.stats, d.visits}} {
+			d.wg.Go(func() {
+				if err := w.ssh.Serve(l); err != nil {
+					d.log.Error("cannot accept ssh connections", "err", err)
+				}
+			})
+		}
+		d.wg.Go(func() { d.serveSSH(m) })
 	}
 	if !proto.Equal(withoutSecrets(before), withoutSecrets(m)) {
 		w.refresh(m)

@@ -39,6 +39,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/extauth"
 	"github.com/codermesh/codermesh/v2/coderd/groups"
 	"github.com/codermesh/codermesh/v2/coderd/health"
+	"github.com/codermesh/codermesh/v2/coderd/hostkeys"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/idpsync"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
@@ -284,6 +285,10 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err := s.Replicas.Check(ctx); err != nil {
 		return nil, err
 	}
+	hostKeys, err := hostkeys.Load(ctx, opts.DB, opts.States, opts.Logger)
+	if err != nil {
+		return nil, err
+	}
 	s.Regions = regions.New(regions.Options{
 		ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
 		FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() }, Changed: s.Mesh.SetRegions, Recheck: s.Mesh.RecheckProxies,
@@ -293,7 +298,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Agents = agents.New(agents.Options{
 		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth, Unlinked: s.Mesh.Unlinked,
 		Accounts: agentOwners{s.Users, opts.DB}, Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
-		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: told,
+		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: told, HostKeys: hostKeys,
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, AccessURL: accessURL, Evaluate: opts.Evaluate, Notifications: told})
 	s.Workspaces = workspaces.New(workspaces.Options{

@@ -478,8 +478,9 @@ type ManifestResponse struct {
 	Apps             []*App            `protobuf:"bytes,16,rep,name=apps,proto3" json:"apps,omitempty"` // those with a health check
 	// secrets of the workspace's owner. None for an agent that must not have the owner's data. An older agent ignores them.
 	Secrets       []*Secret       `protobuf:"bytes,18,rep,name=secrets,proto3" json:"secrets,omitempty"`
-	Devcontainers []*Devcontainer `protobuf:"bytes,19,rep,name=devcontainers,proto3" json:"devcontainers,omitempty"` // that the agent starts after its start scripts. An older agent ignores them.
-	Monitors      []*Monitor      `protobuf:"bytes,20,rep,name=monitors,proto3" json:"monitors,omitempty"`           // what the agent watches. An older agent ignores them.
+	Devcontainers []*Devcontainer `protobuf:"bytes,19,rep,name=devcontainers,proto3" json:"devcontainers,omitempty"`               // that the agent starts after its start scripts. An older agent ignores them.
+	Monitors      []*Monitor      `protobuf:"bytes,20,rep,name=monitors,proto3" json:"monitors,omitempty"`                         // what the agent watches. An older agent ignores them.
+	SshHostKey    []byte          `protobuf:"bytes,31,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"` // seed of the ed25519 key that stock SSH clients see, always the same for the workspace and agent_name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -650,6 +651,13 @@ func (x *ManifestResponse) GetDevcontainers() []*Devcontainer {
 func (x *ManifestResponse) GetMonitors() []*Monitor {
 	if x != nil {
 		return x.Monitors
+	}
+	return nil
+}
+
+func (x *ManifestResponse) GetSshHostKey() []byte {
+	if x != nil {
+		return x.SshHostKey
 	}
 	return nil
 }
@@ -3646,7 +3654,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
 	"\x0fManifestRequest\x12'\n" +
-	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\x97\a\n" +
+	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\xb9\a\n" +
 	"\x10ManifestResponse\x12\x18\n" +
 	"\apending\x18\x11 \x01(\bR\apending\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x1d\n" +
@@ -3672,7 +3680,9 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x04apps\x18\x10 \x03(\v2\x17.codermesh.agent.v1.AppR\x04apps\x124\n" +
 	"\asecrets\x18\x12 \x03(\v2\x1a.codermesh.agent.v1.SecretR\asecrets\x12F\n" +
 	"\rdevcontainers\x18\x13 \x03(\v2 .codermesh.agent.v1.DevcontainerR\rdevcontainers\x127\n" +
-	"\bmonitors\x18\x14 \x03(\v2\x1b.codermesh.agent.v1.MonitorR\bmonitors\x1a6\n" +
+	"\bmonitors\x18\x14 \x03(\v2\x1b.codermesh.agent.v1.MonitorR\bmonitors\x12 \n" +
+	"\fssh_host_key\x18\x1f \x01(\fR\n" +
+	"sshHostKey\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x1e\x10\x1f\"b\n" +

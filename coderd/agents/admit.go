@@ -118,6 +118,7 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
+	name = database.Visible(name)
 	owner, rest, named := strings.Cut(name, "/")
 	if !named {
 		owner, rest = "", name

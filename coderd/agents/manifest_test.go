@@ -18,9 +18,17 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
+// namedKeys are host keys that name their agent.
+type namedKeys struct{}
+
+func (namedKeys) Agent(workspace uuid.UUID, name string) []byte {
+	return []byte(workspace.String() + "." + name)
+}
+
 func TestManifest(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
+	w.opts.HostKeys = namedKeys{}
 	c := serve(t, agents.New(w.opts)).client(id)
 	got, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
 	if err != nil {
@@ -31,6 +39,9 @@ func TestManifest(t *testing.T) {
 		m.GetAccessUrl() != w.opts.AccessURL || !m.GetStartBlocksLogin() || m.GetIncarnation() != uint64(b.Number) ||
 		uuid.UUID(m.GetAgentId()) != id || uuid.UUID(m.GetWorkspaceId()) != b.Workspace {
 		t.Errorf("manifest: got %v", m)
+	}
+	if got, want := string(m.GetSshHostKey()), b.Workspace.String()+".main"; got != want {
+		t.Errorf("the host key is that of %q, want %q", got, want)
 	}
 	if diff := cmp.Diff(map[string]string{"A": "1"}, m.GetEnv()); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)

@@ -81,6 +81,9 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	if err := r.describe(ctx, a, out); err != nil {
 		return nil, err
 	}
+	if r.opts.HostKeys != nil {
+		out.SshHostKey = r.opts.HostKeys.Agent(*a.WorkspaceID, a.Name)
+	}
 	if err := r.addSecrets(ctx, m, out); err != nil {
 		return nil, err
 	}

@@ -64,6 +64,8 @@ type Options struct {
 	ExternalAuth *extauth.Service
 	// Secrets has users' secrets. Nil means that there are none.
 	Secrets Secrets
+	// HostKeys gives agents the keys that stock SSH clients know them by. Nil: they serve none.
+	HostKeys HostKeys
 	// Notifications records what agents' owners are told. Nil means that nothing is.
 	Notifications *notifications.Recorder
 	// ReturnGrace is how long agents may take to come back after their server has ended. 0 means 30 s.
@@ -93,6 +95,12 @@ type Peer struct {
 	User   uuid.UUID  // who joined; Nil for a server
 	Addr   netip.Addr // from where; invalid if unknown
 	Server bool
+}
+
+// HostKeys has the SSH host keys of agents.
+type HostKeys interface {
+	// Agent returns the seed of an agent's ed25519 key: the same for every build of the workspace.
+	Agent(workspace uuid.UUID, name string) []byte
 }
 
 // Accounts returns data of the agents' owners.

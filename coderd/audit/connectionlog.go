@@ -140,7 +140,7 @@ func connectionJSON(row dbsqlc.ListConnectionLogsRow) sdk.ConnectionLog {
 		out.Organization = &sdk.MinimalOrganization{ID: l.OrganizationID, Name: *row.OrganizationName, DisplayName: deref(row.OrganizationDisplayName)}
 	}
 	status := int(deref(l.StatusCode))
-	if l.Path == pathProxied && ConnectionType(l.Type) != Terminal {
+	if kind := ConnectionType(l.Type); l.Path == pathProxied && kind != Terminal && kind != SSH {
 		out.WebInfo = &sdk.ConnectionLogWebInfo{UserAgent: l.UserAgent, SlugOrPort: l.SlugOrPort, StatusCode: status}
 		if l.UserID != nil {
 			out.WebInfo.User = &sdk.MinimalUser{ID: *l.UserID, Username: deref(row.Username), Name: deref(row.UserName)}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/v2/coderd/database"
@@ -24,10 +25,18 @@ import (
 const seedSize = 32
 
 // Keys are the deployment's host keys. Safe for concurrent use.
-type Keys struct{ gateway ssh.Signer }
+type Keys struct {
+	seed    []byte
+	gateway ssh.Signer
+}
 
 // Gateway returns the host key of the SSH gateway, the same on every server of the deployment.
 func (k *Keys) Gateway() ssh.Signer { return k.gateway }
+
+// Agent returns the seed of the ed25519 host key of a workspace's agent: the same for each of its builds, and for its name alone.
+func (k *Keys) Agent(workspace uuid.UUID, name string) []byte {
+	return derive(k.seed, "agent", workspace.String(), name)
+}
 
 // Load reads the seed and derives the keys. It creates the seed if there is none, and replaces one that the ring does not open. Call it only after
 // the server's keys have been compared with those of running servers (replicas.Check): a server with other keys would replace their seed.
@@ -36,11 +45,11 @@ func Load(ctx context.Context, db *database.DB, ring *keyring.Ring, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	gateway, err := derive(seed, "gateway")
+	gateway, err := ssh.NewSignerFromSigner(ed25519.NewKeyFromSeed(derive(seed, "gateway")))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("derive SSH host key: %w", err)
 	}
-	return &Keys{gateway}, nil
+	return &Keys{seed, gateway}, nil
 }
 
 // loadSeed returns the seed that the first server stored, among several that start at the same moment.
@@ -78,17 +87,13 @@ func readSeed(ctx context.Context, db *database.DB, ring *keyring.Ring) (stored,
 	return stored, seed, err
 }
 
-// derive returns the ed25519 host key with a label. What it returns for a label must never change.
-func derive(seed []byte, label ...string) (ssh.Signer, error) {
-	private, err := hkdf.Key(sha256.New, seed, nil, info(label), ed25519.SeedSize)
+// derive returns the seed of the ed25519 host key with a label. What it returns for a label must never change.
+func derive(seed []byte, label ...string) []byte {
+	key, err := hkdf.Key(sha256.New, seed, nil, info(label), ed25519.SeedSize)
 	if err != nil {
-		return nil, fmt.Errorf("derive SSH host key: %w", err)
+		panic(err) // only for keys that are longer than HKDF makes
 	}
-	signer, err := ssh.NewSignerFromSigner(ed25519.NewKeyFromSeed(private))
-	if err != nil {
-		return nil, fmt.Errorf("derive SSH host key: %w", err)
-	}
-	return signer, nil
+	return key
 }
 
 // info returns the info parameter of HKDF (RFC 5869, section 2.3) for a label: a constant, and each part of the label after its length as four

@@ -2,9 +2,8 @@ package hostkeys
 
 import (
 	"bytes"
+	"encoding/hex"
 	"testing"
-
-	"golang.org/x/crypto/ssh"
 )
 
 // TestLabels checks that each label, and each seed, has a key of its own, however a label is divided into parts.
@@ -16,15 +15,11 @@ func TestLabels(t *testing.T) {
 		{"agentabc"}, {"agent", "a\x00\x00\x00\x01b"}, {"agent", "a", "b"},
 	} {
 		for _, fill := range []byte{1, 2} {
-			key, err := derive(bytes.Repeat([]byte{fill}, seedSize), label...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fingerprint := ssh.FingerprintSHA256(key.PublicKey())
-			if other, ok := seen[fingerprint]; ok {
+			key := hex.EncodeToString(derive(bytes.Repeat([]byte{fill}, seedSize), label...))
+			if other, ok := seen[key]; ok {
 				t.Errorf("%q has the key of %q", label, other)
 			}
-			seen[fingerprint] = label
+			seen[key] = label
 		}
 	}
 }

@@ -2,12 +2,14 @@ package hostkeys_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"encoding/base64"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/v2/coderd/database"
@@ -90,8 +92,10 @@ func store(t *testing.T, db *database.DB, value []byte) {
 // seed is what an attacker who writes to the database may store.
 var seed = bytes.Repeat([]byte{7}, 32)
 
-// gatewayOfSeed is the fingerprint of the gateway's key for that seed. If it changes, the host keys of every deployment do.
+// gatewayOfSeed and agentOfSeed are the fingerprints of the gateway's key, and an agent's, for that seed. If they change, the host keys of every
+// deployment do.
 const gatewayOfSeed = "SHA256:bS+S7XnEM1eqMIO8jo5XBtYdLKc9yebSoHM12cqf7CE"
+const agentOfSeed = "SHA256:u7gTiF8d5z1wOWnsi+UR2DhG6TfT/TDbv6CJB7fDx3s"
 
 // TestKeysNeverChange checks that a seed always gives the same key, of the type that every SSH client accepts.
 func TestKeysNeverChange(t *testing.T) {
@@ -105,6 +109,13 @@ func TestKeysNeverChange(t *testing.T) {
 	key := keys.Gateway().PublicKey()
 	if got := ssh.FingerprintSHA256(key); got != gatewayOfSeed || key.Type() != ssh.KeyAlgoED25519 {
 		t.Errorf("got %s %s, want %s", key.Type(), got, gatewayOfSeed)
+	}
+	agent, err := ssh.NewSignerFromKey(ed25519.NewKeyFromSeed(keys.Agent(uuid.MustParse("11111111-2222-3333-4444-555555555555"), "main")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ssh.FingerprintSHA256(agent.PublicKey()); got != agentOfSeed {
+		t.Errorf("an agent has the key %s, want %s", got, agentOfSeed)
 	}
 	signature, err := keys.Gateway().Sign(nil, []byte("exchange hash"))
 	if err != nil {

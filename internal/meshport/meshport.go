@@ -8,5 +8,6 @@ const (
 	AgentRPC  = 4  // agent: calls from coderd
 	Session   = 7  // agent: SSH's channels (sshmux)
 	Visit     = 8  // agent: ports of the workspace, for region proxies with a visa (package visa)
+	SSH       = 22 // agent: SSH, for stock clients
 	ServerRPC = 80 // coderd: AgentService and ProvisionerService (connect over HTTP/2, unencrypted inside WireGuard)
 )

@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/v2/internal/buildinfo"
 	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
@@ -22,7 +22,7 @@ const (
 	banner = "SSH-2.0-OpenSSH_codermesh_"
 	// maxFromAgent is how many channels opened by the agent are served at once.
 	maxFromAgent = 256
-	// flushTime is how long OpenSSH may take to read the remaining data at the end.
+	// flushTime is how long a client may take to read the remaining data at the end.
 	flushTime = 300 * time.Millisecond
 )
 
@@ -50,7 +50,7 @@ func Start(local io.ReadWriteCloser, opts Options) *Bridge {
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: banner + strings.ReplaceAll(buildinfo.Version(), "-", "_")}
+	config := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: serverVersion()}
 	config.AddHostKey(opts.HostKey)
 	go func() {
 		defer close(b.handshake)
@@ -104,9 +104,7 @@ func (b *Bridge) Serve(remote net.Conn) error {
 	case b.err != nil:
 		return fmt.Errorf("ssh handshake: %w", b.err)
 	}
-	l := &link{log: b.log, client: b.conn, agent: agent, slots: make(chan struct{}, maxFromAgent), wg: &b.passing}
-	l.global.over = agent.Done()
-	return l.run(b.channels, b.requests)
+	return newLink(b.log, b.conn, agent, &b.passing).run(b.channels, b.requests)
 }
 
 // link connects a client to an agent.
@@ -117,9 +115,49 @@ type link struct {
 	global answers
 	slots  chan struct{} // holds a slot per channel that the agent opened
 	wg     *sync.WaitGroup
+	joints struct {
+		sync.Mutex
+		open map[*joint]struct{}
+	}
 
 	asked struct { // kinds of channels that the client has requested
 		tcp, unix, x11, agent atomic.Bool
+	}
+}
+
+// newLink returns a link whose goroutines wg counts.
+func newLink(log *slog.Logger, client *ssh.ServerConn, agent *sshmux.Conn, wg *sync.WaitGroup) *link {
+	l := &link{log: log, client: client, agent: agent, slots: make(chan struct{}, maxFromAgent), wg: wg}
+	l.global.over = agent.Done()
+	l.joints.open = make(map[*joint]struct{})
+	return l
+}
+
+// joins registers a joint until the caller calls the returned function.
+func (l *link) joins(j *joint) (left func()) {
+	l.joints.Lock()
+	defer l.joints.Unlock()
+	l.joints.open[j] = struct{}{}
+	return func() {
+		l.joints.Lock()
+		defer l.joints.Unlock()
+		delete(l.joints.open, j)
+	}
+}
+
+// flush waits until the client has what the agent sent before it disconnected, for at most flushTime.
+func (l *link) flush() {
+	timer := time.NewTimer(flushTime)
+	defer timer.Stop()
+	l.joints.Lock()
+	open := slices.Collect(maps.Keys(l.joints.open))
+	l.joints.Unlock()
+	for _, j := range open {
+		select {
+		case <-j.written:
+		case <-timer.C:
+			return // the client does not read
+		}
 	}
 }
 
@@ -138,20 +176,7 @@ func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request)
 			wg.Go(func() { l.fromClient(channel) })
 		}
 	})
-	wg.Go(func() {
-		for channel := range l.agent.Channels() {
-			select {
-			case l.slots <- struct{}{}:
-				wg.Go(func() {
-					defer func() { <-l.slots }()
-					l.fromAgent(channel)
-				})
-			default:
-				l.log.Warn("rejected channel: agent has too many open")
-				_ = channel.Reject(ssh.ResourceShortage, "too many channels") // fails only if the connection does
-			}
-		}
-	})
+	wg.Go(l.serveAgent)
 	select {
 	case <-clientLeft:
 		l.agent.Close()
@@ -159,6 +184,22 @@ func (l *link) run(channels <-chan ssh.NewChannel, requests <-chan *ssh.Request)
 		return nil
 	case err := <-agentLeft:
 		return err
+	}
+}
+
+// serveAgent serves the channels that the agent opens, until it disconnects.
+func (l *link) serveAgent() {
+	for channel := range l.agent.Channels() {
+		select {
+		case l.slots <- struct{}{}:
+			l.wg.Go(func() {
+				defer func() { <-l.slots }()
+				l.fromAgent(channel)
+			})
+		default:
+			l.log.Warn("rejected channel: agent has too many open")
+			_ = channel.Reject(ssh.ResourceShortage, "too many channels") // fails only if the connection does
+		}
 	}
 }
 
@@ -179,19 +220,24 @@ func (l *link) serveGlobals(requests <-chan *ssh.Request) {
 	stop := l.global.start()
 	defer stop()
 	for req := range requests {
-		switch req.Type {
-		case "tcpip-forward":
-			l.asked.tcp.Store(true)
-		case "streamlocal-forward@openssh.com":
-			l.asked.unix.Store(true)
-		}
-		if !req.WantReply {
-			_, _, _ = l.agent.SendRequest(req.Type, false, req.Payload) // fails only if the connection does or the request is too long
-			continue
-		}
-		if err := l.agent.Ask(req.Type, req.Payload, l.global.expect(req)); err != nil {
-			l.log.Debug("cannot forward global request", "type", req.Type, "err", err)
-		}
+		l.forwardGlobal(req)
+	}
+}
+
+// forwardGlobal forwards one of them. Only one goroutine may call it.
+func (l *link) forwardGlobal(req *ssh.Request) {
+	switch req.Type {
+	case "tcpip-forward":
+		l.asked.tcp.Store(true)
+	case "streamlocal-forward@openssh.com":
+		l.asked.unix.Store(true)
+	}
+	if !req.WantReply {
+		_, _, _ = l.agent.SendRequest(req.Type, false, req.Payload) // fails only if the connection does or the request is too long
+		return
+	}
+	if err := l.agent.Ask(req.Type, req.Payload, l.global.expect(req)); err != nil {
+		l.log.Debug("cannot forward global request", "type", req.Type, "err", err)
 	}
 }
 

@@ -81,6 +81,16 @@ func between(t testing.TB, serve func(net.Conn)) (client net.Conn, ended <-chan 
 	return client, result
 }
 
+// connect is between, or betweenServer.
+type connect func(t testing.TB, serve func(net.Conn)) (client net.Conn, ended <-chan error)
+
+// atBoth runs a test with an SSH server for one client on a pipe, and with one for clients of a network.
+func atBoth(t *testing.T, test func(*testing.T, connect)) {
+	t.Parallel()
+	t.Run("pipe", func(t *testing.T) { test(t, between) })
+	t.Run("network", func(t *testing.T) { test(t, betweenServer) })
+}
+
 // agent acts as an agent that speaks the protocol.
 func agent(serve func(*sshmux.Conn)) func(net.Conn) {
 	return func(raw net.Conn) {
@@ -138,7 +148,9 @@ func programs(conn *sshmux.Conn) {
 }
 
 // TestSessions checks that what an agent sends at once reaches the client in order: the answer, the output, the status, the end.
-func TestSessions(t *testing.T) {
+func TestSessions(t *testing.T) { atBoth(t, testSessions) }
+
+func testSessions(t *testing.T, between connect) {
 	t.Parallel()
 	raw, ended := between(t, agent(programs))
 	client := handshake(t, raw)
@@ -180,7 +192,9 @@ func TestSessions(t *testing.T) {
 
 // TestRequestsDoNotWait checks that the agent receives all of OpenSSH's requests, which it sends at once, before it has answered any of
 // them, and that OpenSSH acts on the answers.
-func TestRequestsDoNotWait(t *testing.T) {
+func TestRequestsDoNotWait(t *testing.T) { atBoth(t, testRequestsDoNotWait) }
+
+func testRequestsDoNotWait(t *testing.T, between connect) {
 	t.Parallel()
 	for refused, want := range map[string]struct {
 		stdout, stderr string
@@ -262,7 +276,9 @@ func openSSH(t *testing.T, raw net.Conn, args ...string) (stdout, stderr string,
 }
 
 // TestInputIsInOrder checks that input sent after a request arrives after it.
-func TestInputIsInOrder(t *testing.T) {
+func TestInputIsInOrder(t *testing.T) { atBoth(t, testInputIsInOrder) }
+
+func testInputIsInOrder(t *testing.T, between connect) {
 	t.Parallel()
 	const rounds = 200
 	raw, _ := between(t, agent(func(conn *sshmux.Conn) {
@@ -378,7 +394,9 @@ func TestEnds(t *testing.T) {
 }
 
 // TestForwards checks that an agent may open channels for a requested forward. It is the counterpart of TestHostileAgent.
-func TestForwards(t *testing.T) {
+func TestForwards(t *testing.T) { atBoth(t, testForwards) }
+
+func testForwards(t *testing.T, between connect) {
 	t.Parallel()
 	asked := make(chan struct{})
 	raw, ended := between(t, agent(func(conn *sshmux.Conn) {
@@ -435,7 +453,9 @@ func TestForwards(t *testing.T) {
 }
 
 // TestHostileAgent checks that an agent cannot open channels that were not requested, or an unlimited number of those that were.
-func TestHostileAgent(t *testing.T) {
+func TestHostileAgent(t *testing.T) { atBoth(t, testHostileAgent) }
+
+func testHostileAgent(t *testing.T, between connect) {
 	t.Parallel()
 	kinds := []string{"forwarded-tcpip", "forwarded-streamlocal@openssh.com", "x11", "auth-agent@openssh.com", "session", "direct-tcpip"}
 	checked, done := make(chan struct{}), make(chan struct{}) // closed by the agent

@@ -22,17 +22,22 @@ type joint struct {
 	local   ssh.Channel
 	remote  *sshmux.Channel
 	answers answers
+	written chan struct{}        // closed when the agent's output has been written
 	ended   chan struct{}        // closed when the client has closed the channel
 	inTurn  chan chan<- struct{} // asks the request loop to forward pending requests; it then closes the received channel
 }
 
 // join forwards data and requests in both directions until both ends have closed the channel.
 func (l *link) join(local ssh.Channel, requests <-chan *ssh.Request, remote *sshmux.Channel, session bool) {
-	j := &joint{link: l, local: local, remote: remote, ended: make(chan struct{}), inTurn: make(chan chan<- struct{})}
+	j := &joint{link: l, local: local, remote: remote, written: make(chan struct{}), ended: make(chan struct{}), inTurn: make(chan chan<- struct{})}
+	defer l.joins(j)()
 	j.answers.over = l.agent.Done()
 	stop := j.answers.start()
 	var wg sync.WaitGroup
-	wg.Go(func() { j.passOutput(session) })
+	wg.Go(func() {
+		defer close(j.written)
+		j.passOutput(session)
+	})
 	input := make(chan struct{})
 	wg.Go(func() {
 		defer close(input)

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/sshmux/bridge"
+)
+
+// maxSSHClients bounds the clients of the SSH port. Each costs more than one of ours: SSH encrypts again what the mesh has encrypted.
+const maxSSHClients = 128
+
+// serveSSH answers stock SSH clients on the mesh until the daemon closes. It has no sessions of its own: it passes channels on to those of
+// `coder ssh`. The mesh has proven who the clients are, so they need not sign in, and the host key lets them recognize the workspace. A server
+// that gives no host key has no clients for this port either.
+func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
+	seed := m.GetSshHostKey()
+	if len(seed) != ed25519.SeedSize {
+		d.sshListener.Close()
+		return
+	}
+	key, err := ssh.NewSignerFromKey(ed25519.NewKeyFromSeed(seed))
+	if err != nil {
+		d.log.Error("cannot use ssh host key", "err", err)
+		d.sshListener.Close()
+		return
+	}
+	server := bridge.NewServer(bridge.ServerOptions{
+		HostKeys: []ssh.Signer{key}, Logger: d.log, Limit: maxSSHClients,
+		Dial: func(_ context.Context, client *ssh.ServerConn) (net.Conn, error) {
+			return d.sshClients.dial(client.RemoteAddr())
+		},
+	})
+	if err := server.Serve(d.sshListener); err != nil {
+		d.log.Error("cannot accept ssh connections", "err", err)
+	}
+	if err := server.Close(); err != nil {
+		d.log.Debug("cannot close ssh server", "err", err)
+	}
+}
+
+// localConns is a listener for connections from this process.
+type localConns struct {
+	accept chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newLocalConns() *localConns {
+	return &localConns{accept: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// dial returns a connection that the listener accepts as one from addr.
+func (l *localConns) dial(addr net.Addr) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.accept <- localConn{far, addr}:
+		return near, nil
+	case <-l.closed:
+		return nil, errors.New("the workspace is stopping")
+	}
+}
+
+func (l *localConns) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.accept:
+		return conn, nil
+	case <-l.closed:
+		return nil, fmt.Errorf("accept: %w", net.ErrClosed)
+	}
+}
+
+func (l *localConns) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *localConns) Addr() net.Addr { return localAddr{} }
+
+// localConn is a connection on behalf of a peer.
+type localConn struct {
+	net.Conn
+	peer net.Addr
+}
+
+func (c localConn) RemoteAddr() net.Addr { return c.peer }
+
+type localAddr struct{}
+
+func (localAddr) Network() string { return "local" }
+func (localAddr) String() string  { return "ssh" }

@@ -1,0 +1,110 @@
+package agent_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
+)
+
+// TestStockSSH: OpenSSH reaches the sessions of an agent on the mesh, with the host key that the server gave the agent, and they count as those
+// of `coder ssh` do.
+func TestStockSSH(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	seed := bytes.Repeat([]byte{7}, ed25519.SeedSize)
+	w.manifest.SshHostKey = seed
+	w.run(t)
+	signer, err := gossh.NewSignerFromKey(ed25519.NewKeyFromSeed(seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(w.ports[meshport.SSH].Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := filepath.Join(t.TempDir(), "known_hosts")
+	line := fmt.Sprintf("dev.coder %s", gossh.MarshalAuthorizedKey(signer.PublicKey()))
+	if err := os.WriteFile(known, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options := []string{
+		"-F", "none", "-o", "Port=" + port, "-o", "HostName=127.0.0.1", "-o", "HostKeyAlias=dev.coder", "-o", "UserKnownHostsFile=" + known,
+		"-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes", "-o", "IdentityFile=none", "-o", "LogLevel=ERROR",
+	}
+	run := func(program string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), program, append(options[:len(options):len(options)], args...)...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%s %q: %v\n%s", program, args, err, &stderr)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if got := run("ssh", "dev", `echo "$CODER_WORKSPACE_NAME"`); got != "dev" {
+		t.Errorf("the workspace is called %q", got)
+	}
+	if got := run("ssh", "-tt", "dev", "test -t 0 && echo terminal"); got != "terminal" {
+		t.Errorf("with a terminal: %q", got)
+	}
+	from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
+	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+	if err := os.WriteFile(from, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run("scp", "-q", from, "dev:"+to)
+	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("scp: %d bytes of %d, %v", len(got), len(data), err)
+	}
+	open := exec.CommandContext(t.Context(), "ssh", append(options[:len(options):len(options)], "dev", "cat")...)
+	stdin, err := open.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.until(t, "the session is reported", func() bool {
+		return slices.ContainsFunc(w.stats, func(r *agentpb.StatsRequest) bool { return r.GetSsh() == 1 })
+	})
+	stdin.Close()
+	if err := open.Wait(); err != nil {
+		t.Errorf("the open session: %v", err)
+	}
+
+	// Another key is another host.
+	other := strings.Replace(line, "AAAAC3NzaC1lZDI1NTE5AAAAI", "AAAAC3NzaC1lZDI1NTE5AAAAJ", 1)
+	if err := os.WriteFile(known, []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "ssh", append(options, "dev", "true")...).CombinedOutput(); err == nil {
+		t.Errorf("with another host key: %s", out)
+	}
+}
+
+// TestNoHostKey: without a host key there is no SSH.
+func TestNoHostKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run(t)
+	w.until(t, "the port is closed", func() bool {
+		conn, err := net.Dial("tcp", w.ports[meshport.SSH].Addr().String())
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	})
+}
