@@ -536,6 +536,17 @@ type UserSecret struct {
 	UpdatedAt   time.Time
 }
 
+type UserSshKey struct {
+	ID          uuid.UUID
+	UserID      uuid.UUID
+	Name        string
+	PublicKey   []byte
+	Fingerprint string
+	CreatedAt   time.Time
+	ExpiresAt   *time.Time
+	LastUsedAt  *time.Time
+}
+
 type Workspace struct {
 	ID                uuid.UUID
 	OrganizationID    uuid.UUID

@@ -1,0 +1,45 @@
+-- name: ListUserSSHKeys :many
+SELECT * FROM user_ssh_keys WHERE user_id = $1 ORDER BY name;
+
+-- name: GetUserSSHKey :one
+SELECT * FROM user_ssh_keys WHERE id = $1 AND user_id = $2;
+
+-- name: CountUserSSHKeys :one
+SELECT count(*) FROM user_ssh_keys WHERE user_id = $1;
+
+-- name: FreeUserSSHKey :exec
+-- Deletes a user's expired keys that have a name or a fingerprint, so that a new one can have it.
+DELETE FROM user_ssh_keys WHERE user_id = $1 AND (name = $2 OR fingerprint = $3) AND expires_at <= now();
+
+-- name: InsertUserSSHKey :one
+-- A lifetime of 0 means forever.
+INSERT INTO user_ssh_keys (id, user_id, name, public_key, fingerprint, expires_at)
+VALUES ($1, $2, $3, $4, $5, now() + make_interval(secs => nullif(sqlc.arg(lifetime_seconds)::bigint, 0))) RETURNING *;
+
+-- name: DeleteUserSSHKey :execrows
+DELETE FROM user_ssh_keys WHERE id = $1 AND user_id = $2;
+
+-- name: DeleteUserSSHKeys :exec
+-- All of a deleted user's.
+DELETE FROM user_ssh_keys WHERE user_id = $1;
+
+-- name: FindSSHKeyHolder :one
+-- Returns whose key it is, with everything that decides whether they may sign in with it.
+SELECT k.id, k.user_id, u.status, coalesce(k.expires_at <= now(), false)::boolean AS expired
+FROM user_ssh_keys k JOIN users u ON u.id = k.user_id AND u.deleted_at IS NULL
+WHERE k.fingerprint = $1 AND k.public_key = $2;
+
+-- name: UseSSHKey :one
+-- Is FindSSHKeyHolder, and records the use of a valid key unless that was done within the last seconds. unseen reports that the user's own
+-- row has not been touched for an hour, or says that they are dormant.
+WITH holder AS (
+	SELECT k.id, k.user_id, u.status, coalesce(k.expires_at <= now(), false) AS expired,
+		u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 hour' AS unseen
+	FROM user_ssh_keys k JOIN users u ON u.id = k.user_id AND u.deleted_at IS NULL
+	WHERE k.fingerprint = sqlc.arg(fingerprint) AND k.public_key = sqlc.arg(public_key)
+), used AS (
+	UPDATE user_ssh_keys k SET last_used_at = now() FROM holder h
+	WHERE k.id = h.id AND NOT h.expired AND h.status <> 'suspended'
+		AND (k.last_used_at IS NULL OR k.last_used_at < now() - make_interval(secs => sqlc.arg(every)::float8))
+)
+SELECT id, user_id, status, expired::boolean AS expired, unseen::boolean AS unseen FROM holder;
