@@ -134,6 +134,8 @@ func freshSecret(w *cells, _ string) vars {
 	return vars{"secret": name}
 }
 
+func freshSSHKey(w *cells, _ string) vars { return vars{"sshkey": w.sshKeyOf(w.owner())} }
+
 func freshConsent(w *cells, _ string) vars {
 	w.Exec(`INSERT INTO template_consents (user_id, template_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, w.User(w.owner()), uuid.MustParse(w.standing["tpl"]))
 	return nil
@@ -169,6 +171,10 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Read, Resource: rbac.UserSecret}:   tries(probe{method: "GET", path: theUser + "/secrets", of: rbac.User}, probe{method: "GET", path: theUser + "/secrets/standing", of: rbac.User}),
 	{Action: rbac.Update, Resource: rbac.UserSecret}: tries(probe{method: "PATCH", path: theUser + "/secrets/standing", body: `{"description": "{n}"}`, of: rbac.User}),
 	{Action: rbac.Delete, Resource: rbac.UserSecret}: tries(probe{method: "DELETE", path: theUser + "/secrets/{secret}", fresh: freshSecret, of: rbac.User}),
+
+	{Action: rbac.Create, Resource: rbac.UserSSHKey}: tries(probe{method: "POST", path: theUser + "/ssh-keys", body: `{"name": "{n}", "public_key": "{public}"}`, of: rbac.User}),
+	{Action: rbac.Read, Resource: rbac.UserSSHKey}:   tries(probe{method: "GET", path: theUser + "/ssh-keys", of: rbac.User}),
+	{Action: rbac.Delete, Resource: rbac.UserSSHKey}: tries(probe{method: "DELETE", path: theUser + "/ssh-keys/{sshkey}", fresh: freshSSHKey, of: rbac.User}),
 
 	{Action: rbac.Read, Resource: rbac.TemplateConsent}:   tries(probe{method: "GET", path: theUser + "/template-consents", of: rbac.User}),
 	{Action: rbac.Delete, Resource: rbac.TemplateConsent}: tries(probe{method: "DELETE", path: theUser + "/template-consents/{tpl}", fresh: freshConsent, of: rbac.User}),

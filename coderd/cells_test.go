@@ -2,6 +2,7 @@ package coderd_test
 
 import (
 	"cmp"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
@@ -209,8 +211,33 @@ func (w *cells) objects() vars {
 	if _, after, ok := strings.Cut(events, `"id":"`); ok {
 		v["event"] = after[:36]
 	}
+	v["public"] = publicKey(w.T)
 	w.send(w.owner(), "POST", "/api/v2/users/me/secrets", `{"name": "standing", "value": "x", "env_name": "STANDING"}`)
 	return v
+}
+
+// publicKey returns a new public SSH key, as ssh-keygen writes it.
+func publicKey(t testing.TB) string {
+	t.Helper()
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+}
+
+// sshKeyOf adds a public SSH key to a user's, and returns its id.
+func (w *cells) sshKeyOf(user string) string {
+	w.T.Helper()
+	key, err := w.As(user).CreateUserSSHKey(w.T.Context(), sdk.Me, sdk.CreateUserSSHKeyRequest{PublicKey: publicKey(w.T)})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return key.ID.String()
 }
 
 // send makes a request as a user.
@@ -311,7 +338,7 @@ func (w *cells) try(t *testing.T, row rbac.Row, p probe, a cast) {
 }
 
 // ownerless are the kinds whose objects belong to no organization.
-var ownerless = []rbac.Resource{rbac.User, rbac.APIKey, rbac.SSHKey, rbac.ExternalAuth, rbac.UserSecret, rbac.TemplateConsent, rbac.Notification, rbac.OrganizationInvitation, rbac.Deployment, rbac.Mesh}
+var ownerless = []rbac.Resource{rbac.User, rbac.APIKey, rbac.SSHKey, rbac.ExternalAuth, rbac.UserSecret, rbac.UserSSHKey, rbac.TemplateConsent, rbac.Notification, rbac.OrganizationInvitation, rbac.Deployment, rbac.Mesh}
 
 // authcheck asks for all cells.
 func (w *cells) authcheck(t *testing.T) {

@@ -110,6 +110,7 @@ func TestTokenInsideAWorkspace(t *testing.T) {
 		{"DELETE", "users/ann", ""},
 		{"PUT", "users/me/gitsshkey", ""},
 		{"POST", "users/me/secrets", `{"name": "x", "value": "x"}`},
+		{"POST", "users/me/ssh-keys", `{"name": "x", "public_key": "` + publicKey(t) + `"}`},
 		{"GET", "workspacebuilds/" + build + "/state", ""},
 		{"PUT", "workspacebuilds/" + build + "/state", `{"state": "e30="}`},
 		{"GET", "audit", ""},

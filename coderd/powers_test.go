@@ -133,6 +133,8 @@ var accountRoutes = map[string]accountRoute{
 	"POST /api/v2/users/{user}/secrets/batch":            {bodies: []string{`{"secrets": [{"name": "{n}", "value": "x", "env_name": "S{n}"}]}`}, acts: true},
 	"PATCH /api/v2/users/{user}/secrets/{name}":          {bodies: []string{`{"description": "x"}`}, acts: true},
 	"DELETE /api/v2/users/{user}/secrets/{name}":         {bodies: []string{""}, acts: true},
+	"POST /api/v2/users/{user}/ssh-keys":                 {bodies: []string{`{"name": "{n}", "public_key": "{public}"}`}, acts: true},
+	"DELETE /api/v2/users/{user}/ssh-keys/{key}":         {bodies: []string{""}, acts: true},
 
 	"DELETE /api/v2/organizations/{organization}/invitations/{user}": {bodies: []string{""}},
 	"POST /api/v2/users/{user}/invitations/{organization}/accept":    {bodies: []string{""}, acts: true},
@@ -181,7 +183,7 @@ var accountRoutes = map[string]accountRoute{
 
 // isAccountRoute reports whether a route may change an account, or what accounts may do.
 func isAccountRoute(pattern, kind string) bool {
-	kinds := []audit.Kind{audit.User, audit.APIKey, audit.GitSSHKey, audit.UserSecret, audit.OrganizationMember, audit.CustomRole, audit.Group, audit.GroupSync, audit.RoleSync, audit.OrganizationSync}
+	kinds := []audit.Kind{audit.User, audit.APIKey, audit.GitSSHKey, audit.UserSecret, audit.UserSSHKey, audit.OrganizationMember, audit.CustomRole, audit.Group, audit.GroupSync, audit.RoleSync, audit.OrganizationSync}
 	return strings.Contains(pattern, "{user}") || slices.Contains(kinds, audit.Kind(kind))
 }
 
@@ -300,11 +302,14 @@ func (c *court) attempt(t interface{ Errorf(string, ...any) }, pattern, body str
 		of.east, c.by = nil, nil
 	}
 	key := "none"
-	if strings.Contains(pattern, "{key}") {
+	switch {
+	case strings.Contains(pattern, "/ssh-keys/{key}"):
+		key = c.sshKeyOf(c.target)
+	case strings.Contains(pattern, "{key}"):
 		key = c.sessionOf(c.target)
 	}
 	method, path, _ := strings.Cut(pattern, " ")
-	fill := vars{"user": c.target, "target": c.target, "id": c.User(c.target).String(), "organization": "east", "east": c.east.String(), "group": c.group, "key": key,
+	fill := vars{"user": c.target, "target": c.target, "id": c.User(c.target).String(), "organization": "east", "east": c.east.String(), "group": c.group, "key": key, "public": publicKey(c.T),
 		"n": "q" + c.next(), "name": customPeople}.fill
 	status, answer := c.send(c.actor, method, fill(path), fill(body))
 	what := fmt.Sprintf("%q on %q: %s %s: %d %.120s", by, of, pattern, body, status, strings.TrimSpace(answer))
@@ -408,7 +413,7 @@ func (c *court) pairs(t *testing.T, patterns []string) {
 		}
 	}
 	for _, pattern := range patterns {
-		if alone := strings.Contains(pattern, "/secrets") || strings.HasSuffix(pattern, "/convert-login") || strings.Contains(pattern, "/invitations/"); (accepted[pattern] > 0) == alone {
+		if alone := strings.Contains(pattern, "/secrets") || strings.HasSuffix(pattern, "/convert-login") || strings.Contains(pattern, "/invitations/") || pattern == "POST /api/v2/users/{user}/ssh-keys"; (accepted[pattern] > 0) == alone {
 			t.Errorf("%s was accepted %d times", pattern, accepted[pattern])
 		}
 	}

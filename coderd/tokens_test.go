@@ -185,6 +185,7 @@ var scopeKinds = map[string][]rbac.Resource{
 	"git_ssh_key":        {rbac.SSHKey},
 	"external_auth":      {rbac.ExternalAuth},
 	"user_secret":        {rbac.UserSecret},
+	"user_ssh_key":       {rbac.UserSSHKey},
 	"provisioner_daemon": {rbac.ProvisionerDaemon},
 	"provisioner_jobs":   {rbac.ProvisionerJob},
 	"file":               {rbac.File},

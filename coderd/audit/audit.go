@@ -91,6 +91,7 @@ const (
 	OrganizationSync       Kind = "idp_sync_settings_organization"
 	User                   Kind = "user"
 	UserSecret             Kind = "user_secret"
+	UserSSHKey             Kind = "user_ssh_key" // a public key with which a user signs in
 	Workspace              Kind = "workspace"
 	WorkspaceBuild         Kind = "workspace_build"
 	WorkspaceProxy         Kind = "workspace_proxy"

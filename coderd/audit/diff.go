@@ -183,6 +183,13 @@ func OfKey(owner dbsqlc.User, before, after dbsqlc.ApiKey) Entry {
 	return e
 }
 
+// OfSSHKey returns the entry of a change of a user's public SSH key. Readers know the key by its fingerprint.
+func OfSSHKey(owner dbsqlc.User, before, after dbsqlc.UserSshKey) Entry {
+	diff := Compare(before, after)
+	delete(diff, "public_key")
+	return Entry{Kind: UserSSHKey, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name), Diff: diff, Fields: map[string]any{"owner": owner.Username}}
+}
+
 func either(a, b uuid.UUID) uuid.UUID {
 	if b != uuid.Nil {
 		return b

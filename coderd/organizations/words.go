@@ -109,6 +109,11 @@ var siteWords = map[string]map[string]means{
 		"update": power(rbac.Update, rbac.UserSecret),
 		"delete": power(rbac.Delete, rbac.UserSecret),
 	},
+	"user_ssh_key": {
+		"create": power(rbac.Create, rbac.UserSSHKey),
+		"read":   power(rbac.Read, rbac.UserSSHKey),
+		"delete": power(rbac.Delete, rbac.UserSSHKey),
+	},
 	"assign_role": {
 		"assign":   power(rbac.Manage, rbac.User),
 		"unassign": power(rbac.Manage, rbac.User),

@@ -70,7 +70,8 @@ const (
 	TemplateConsent        Resource = "template consent" // of a user, to give a template's workspaces their credentials
 	TemplateVersion        Resource = "template version"
 	User                   Resource = "user"
-	UserSecret             Resource = "secret" // of a user, for their workspaces
+	UserSecret             Resource = "secret"         // of a user, for their workspaces
+	UserSSHKey             Resource = "public SSH key" // with which a user signs in
 	Workspace              Resource = "workspace"
 	WorkspaceBuild         Resource = "workspace build"
 	WorkspaceState         Resource = "workspace state" // Terraform's: holds credentials

@@ -70,6 +70,11 @@ var table = map[Resource]map[Action]grant{
 		Update: {to: self, personal: true, private: true},
 		Delete: {to: self, personal: true, private: true},
 	},
+	UserSSHKey: { // who adds one can sign in as its user from then on, so that only the user does
+		Create: {to: self, personal: true, private: true},
+		Read:   {to: self | userAdmin},
+		Delete: {to: self | userAdmin, personal: true},
+	},
 	Notification: {
 		Read:   {to: self, personal: true, private: true},
 		Update: {to: self, personal: true, private: true},

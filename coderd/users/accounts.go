@@ -362,6 +362,9 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := q.DeleteUserSecrets(ctx, user.ID); err != nil {
 			return err
 		}
+		if err := q.DeleteUserSSHKeys(ctx, user.ID); err != nil {
+			return err
+		}
 		if err := q.DeleteUserConsents(ctx, user.ID); err != nil {
 			return err
 		}

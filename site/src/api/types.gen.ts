@@ -1660,6 +1660,25 @@ export interface OAuth2DeviceFlowCallbackResponse {
   redirect_url: string;
 }
 
+// UserSSHKey is a public key with which a user signs in over SSH.
+export interface UserSSHKey {
+  id: string;
+  name: string;
+  type: string; // such as ssh-ed25519
+  fingerprint: string; // SHA256:…, as ssh-keygen prints it
+  public_key: string; // as in a file whose name ends in .pub, without a comment
+  created_at: string;
+  expires_at: string | null; // nil: never
+  last_used_at: string | null; // nil: never; to the minute
+}
+
+// CreateUserSSHKeyRequest adds a public key to the caller's account.
+export interface CreateUserSSHKeyRequest {
+  public_key: string;
+  name?: string; // "": the key's comment if it can be a name, or one that the server makes
+  lifetime?: number; // nanoseconds; 0: the key does not expire
+}
+
 // Template is a template for workspaces. Its versions hold the source; one of them is active.
 export interface Template {
   id: string;
