@@ -42,6 +42,7 @@ func hostileServer(t *testing.T, text string, refuse bool) string {
 		{"users$", new(sdk.UsersResponse)},
 		{"tokens$", new([]sdk.APIKey)},
 		{"secrets$", new([]sdk.UserSecret)},
+		{"ssh-keys$", new([]sdk.UserSSHKey)},
 		{"template-consents$", new([]sdk.TemplateConsent)},
 		{"groups$", new([]sdk.Group)},
 		{"organizations$", new([]sdk.Organization)},
