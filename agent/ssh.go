@@ -34,7 +34,7 @@ func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
 	}
 	server := bridge.NewServer(bridge.ServerOptions{
 		HostKeys: []ssh.Signer{key}, Logger: d.log, Limit: maxSSHClients,
-		Dial: func(_ context.Context, client *ssh.ServerConn) (net.Conn, error) {
+		Dial: func(_ context.Context, client *ssh.ServerConn, _ func(string)) (net.Conn, error) {
 			return d.sshClients.dial(client.RemoteAddr())
 		},
 	})

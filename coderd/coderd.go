@@ -62,6 +62,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/signed"
 	"github.com/codermesh/codermesh/v2/coderd/signin"
 	"github.com/codermesh/codermesh/v2/coderd/slim"
+	"github.com/codermesh/codermesh/v2/coderd/sshgateway"
 	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/coderd/templates"
 	"github.com/codermesh/codermesh/v2/coderd/users"
@@ -90,6 +91,11 @@ type Options struct {
 	Evaluate func(context.Context, templates.Question) (templates.Answer, error)
 	// HTTP serves plain HTTP and TLS serves HTTPS. One may be nil.
 	HTTP, TLS net.Listener
+	// SSH serves stock SSH clients. Nil: there is no SSH gateway. SSHAccess is the host and port at which users reach it.
+	SSH       net.Listener
+	SSHAccess string
+	// SSHNoAutostart keeps the gateway from starting stopped workspaces for their owners.
+	SSHNoAutostart bool
 	// ReplicaURL is where the deployment's other servers reach this one, and no other. Nil means the address of HTTP, or of TLS without it.
 	ReplicaURL *url.URL
 	// DrainDelay is how long Stop keeps serving new connections while /healthz reports that the server is draining, so that a load balancer
@@ -180,6 +186,7 @@ type Services struct {
 	IDPSync       *idpsync.Service
 	Secrets       *secrets.Service
 	SSHKeys       *sshkeys.Service
+	SSHGateway    *sshgateway.Gateway
 	SCIM          *scim.Service
 	Groups        *groups.Service
 	Keys          *provisioners.Service
@@ -319,6 +326,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
 		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections, Regions: s.Regions,
 	})
+	s.SSHGateway = s.newSSHGateway(hostKeys)
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs, meshRegions{s.Regions})
 	s.Audit = audit.New(opts.DB)
 	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, Organization: org.ID, ID: id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns, SlowDatabase: opts.SlowDatabase})
@@ -335,6 +343,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil
 		},
 		func(_ context.Context, user uuid.UUID) error { s.Events.Recheck(user); return nil },
+		s.SSHGateway.Recheck,
 	}
 	// The database tells every server; this one need not wait for that.
 	s.Users.OnRevoked(func(user uuid.UUID) { s.revocations.recheckSoon(user) })
@@ -360,7 +369,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHGateway, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()
@@ -515,6 +524,7 @@ func (s *Server) Start(ctx context.Context) error {
 			}
 		})
 	}
+	s.serveSSH()
 	rpc := http.NewServeMux()
 	rpc.Handle(s.Agents.RPCHandler(s.Mesh.CallingAgent))
 	rpc.Handle(s.Jobs.RPCHandler(meshDaemons{s.Mesh}.calling))
@@ -587,6 +597,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.Replicas.Stop()
 	s.Events.Stop()
 	s.Apps.Stop()
+	s.SSHGateway.Stop()
 	s.Agents.Stop()
 	s.Workspaces.Stop()
 	s.Retention.Stop()

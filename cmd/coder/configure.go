@@ -40,6 +40,7 @@ type configuration struct {
 	source       database.Source
 	accessURL    *url.URL
 	replicaURL   *url.URL
+	sshAccess    string // as in coderd.Options
 	wildcard     string
 	transport    httpapi.Transport
 	oidc         *signin.OIDC
@@ -92,6 +93,8 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 			c.oidc, c.github, err = opts.signIn.providers(c.accessURL)
 			check(err)
 			c.transport, err = httpapi.ParseTransport(opts.tls.hstsAge(), opts.tls.hstsOptions, c.accessURL)
+			check(err)
+			c.sshAccess, err = opts.sshAccess(c.listeners, c.accessURL)
 			check(err)
 			c.wildcard, err = wildcardHost(opts.wildcardURL, c.accessURL)
 			check(err)

@@ -49,6 +49,9 @@ type serverOptions struct {
 	tls              tlsOptions
 	replicaURL       string
 	stunAddress      string
+	sshAddress       string
+	sshAccessAddress string
+	sshAutostart     bool
 	postgres         postgresOptions
 	pool             poolOptions
 	fetchPostgres    bool
@@ -136,6 +139,9 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.BoolVar(&opts.noPathApps, "disable-path-apps", false, "serve apps on their own hosts only, never by path on the dashboard's host")
 	f.StringVar(&opts.replicaURL, "replica-url", "", "URL at which the deployment's other servers reach this one, and no other (default derived from --http-address)")
 	f.StringVar(&opts.stunAddress, "stun-address", "", `UDP address to answer STUN on, or "off" (default ":3478", or a free port if it is taken)`)
+	f.StringVar(&opts.sshAddress, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces without this program (default none)")
+	f.StringVar(&opts.sshAccessAddress, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
+	f.BoolVar(&opts.sshAutostart, "ssh-autostart", true, "start a stopped workspace when its owner connects to --ssh-address")
 	opts.postgres.flags(f, "URL of a PostgreSQL 13 or newer (default the built-in one)")
 	opts.pool.flags(f)
 	f.BoolVar(&opts.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL with npm if this machine has none")
@@ -280,6 +286,9 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		Evaluate:               evaluate,
 		HTTP:                   listeners.http,
 		TLS:                    listeners.tls,
+		SSH:                    listeners.ssh,
+		SSHAccess:              c.sshAccess,
+		SSHNoAutostart:         !opts.sshAutostart,
 		ReplicaURL:             c.replicaURL,
 		DrainDelay:             opts.drainDelay,
 		STUNAddress:            opts.stunAddress,
@@ -422,6 +431,7 @@ func startPostgres(ctx context.Context, log *slog.Logger, opts serverOptions) (*
 // listeners are the sockets of a server. They are opened first, so that a taken port is reported first.
 type listeners struct {
 	http, tls net.Listener // nil if not configured
+	ssh       net.Listener // nil if not configured
 	certs     *certs.Store // of tls
 	acme      *acme.Source // of certs, nil without ACME
 }
@@ -442,6 +452,11 @@ func listen(opts *serverOptions, log *slog.Logger) (*listeners, error) {
 	if l.http == nil && l.tls == nil {
 		return nil, fault.New(fault.Invalid, "the server has no address: set --http-address or --tls-address")
 	}
+	if opts.sshAddress != "" {
+		if l.ssh, err = net.Listen("tcp", opts.sshAddress); err != nil {
+			return nil, errors.Join(daemon.CannotListen("--ssh-address", opts.sshAddress, err), l.close())
+		}
+	}
 	return &l, nil
 }
 
@@ -452,7 +467,7 @@ func (l *listeners) certified(name string) bool {
 
 func (l *listeners) close() error {
 	var errs []error
-	for _, each := range []net.Listener{l.http, l.tls} {
+	for _, each := range []net.Listener{l.http, l.tls, l.ssh} {
 		if each == nil {
 			continue
 		}
@@ -465,7 +480,7 @@ func (l *listeners) close() error {
 
 func (l *listeners) String() string {
 	var all []string
-	for _, each := range []net.Listener{l.http, l.tls} {
+	for _, each := range []net.Listener{l.http, l.tls, l.ssh} {
 		if each != nil {
 			all = append(all, each.Addr().String())
 		}

@@ -62,6 +62,7 @@ func (s *Service) recordRequest(ctx context.Context, q *dbsqlc.Queries, w dbsqlc
 	if len(n.req.replacing) > 0 {
 		e.Fields["allow_replacing"] = n.req.replacing
 	}
+	e.User = n.req.account
 	if n.req.priority == priorityAutomatic {
 		e.By, e.Fields["automatic_actor"] = audit.ByServer, audit.ByServer
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/consents"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
@@ -44,6 +45,7 @@ type buildRequest struct {
 	handover   *handover         // the transfer that follows a stop; nil for none
 	claims     bool              // gives a prebuilt workspace to its user
 	byHand     bool              // a start of it gives the owner's consent: see package consents
+	account    *audit.Account    // who asked, if not the actor of a request of the API
 	replacing  []string          // what the build may replace of what the workspace keeps; nil: the template decides
 }
 

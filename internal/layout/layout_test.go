@@ -105,7 +105,8 @@ var law = map[string]rule{
 		imports: []string{"coderd/httpapi", "coderd/jobtags", "coderd/rbac", "coderd/signed", "coordinator", "tailnet"},
 		tests:   []string{"agent/agentpb"},
 	},
-	"coderd/apps": {imports: []string{"appproxy", "coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/signed", "region"}},
+	"coderd/apps":       {imports: []string{"appproxy", "coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/signed", "region"}},
+	"coderd/sshgateway": {imports: []string{"coderd/audit", "coderd/httpapi", "coderd/rbac", "coderd/sshkeys", "sshmux"}},
 	"coderd/jobs": {
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
 		tests:   []string{"provisionerd", "provisionerd/echo", "provisionerd/job"},

@@ -87,6 +87,19 @@ func (c *Client) SSHConfig(ctx context.Context) (SSHConfig, error) {
 	return get[SSHConfig](ctx, c, "deployment/ssh")
 }
 
+// SSHGateway is where stock SSH clients reach workspaces.
+type SSHGateway struct {
+	Enabled     bool   `json:"enabled"`
+	Address     string `json:"address"`     // HOST:PORT; "" if it is not enabled
+	HostKey     string `json:"host_key"`    // the part of a line of known_hosts that follows the host
+	Fingerprint string `json:"fingerprint"` // SHA256:…, as OpenSSH asks about it
+}
+
+// SSHGateway returns where the SSH gateway is.
+func (c *Client) SSHGateway(ctx context.Context) (SSHGateway, error) {
+	return get[SSHGateway](ctx, c, "deployment/ssh-gateway")
+}
+
 func (c *Client) Appearance(ctx context.Context) (Appearance, error) {
 	return get[Appearance](ctx, c, "appearance")
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,9 +42,9 @@ type ServerOptions struct {
 	Limit int
 	// Keys decides who may sign in. If it is nil, everybody may: the network has proven who the clients are.
 	Keys Keys
-	// Dial connects to the session port of the agent that a client asks for, once for each client. Clients are told the error's text. ctx
-	// ends with the client.
-	Dial func(ctx context.Context, client *ssh.ServerConn) (net.Conn, error)
+	// Dial connects to the session port of the agent that a client asks for, once for each client. Clients are told the error's text, and
+	// what say is called with meanwhile, a line each. ctx ends with the client.
+	Dial func(ctx context.Context, client *ssh.ServerConn, say func(line string)) (net.Conn, error)
 	// Jump connects to the SSH server that a client names as a destination, as OpenSSH's -J does, if ok. All other destinations, and all if Jump is
 	// nil, are the agent's: it connects to them.
 	Jump func(ctx context.Context, client *ssh.ServerConn, host string, port uint32) (conn net.Conn, ok bool, err error)
@@ -140,7 +142,7 @@ func (s *Server) serve(raw net.Conn) {
 		s.log.Debug("too many ssh clients are signing in", "peer", raw.RemoteAddr())
 		return
 	}
-	v := &visit{Conn: raw, server: s, slots: make(chan struct{}, maxFromClient)}
+	v := &visit{Conn: raw, server: s, slots: make(chan struct{}, maxFromClient), waiting: make(map[ssh.Channel]struct{})}
 	grace := time.AfterFunc(loginTime, func() {
 		s.log.Debug("ssh client does not sign in", "peer", raw.RemoteAddr())
 		raw.Close()
@@ -197,9 +199,10 @@ type visit struct {
 	err  error      // why there is no link; guarded by dial
 	stop func()     // waits for the answers to global requests; guarded by dial
 
-	mu    sync.Mutex // guards the fields below
-	ended bool
-	wg    sync.WaitGroup // goroutines of this visit; grows only while not ended
+	mu      sync.Mutex // guards the fields below
+	ended   bool
+	waiting map[ssh.Channel]struct{} // sessions that wait for the agent
+	wg      sync.WaitGroup           // goroutines of this visit; grows only while not ended
 }
 
 type visitKey struct{}
@@ -242,7 +245,7 @@ func (v *visit) reach(ctx glider.Context) (*link, error) {
 	if !ok {
 		return nil, errors.New("the client has not signed in")
 	}
-	raw, err := v.server.opts.Dial(ctx, client)
+	raw, err := v.server.opts.Dial(ctx, client, v.say)
 	if err != nil {
 		v.err = err
 		return nil, err
@@ -277,14 +280,49 @@ func (v *visit) channel(ctx glider.Context, channel ssh.NewChannel) {
 	if channel.ChannelType() == "direct-tcpip" && v.jump(ctx, channel) {
 		return
 	}
+	if channel.ChannelType() == "session" {
+		v.session(ctx, channel)
+		return
+	}
 	l, err := v.reach(ctx)
-	switch {
-	case err == nil:
-		l.fromClient(channel)
-	case channel.ChannelType() == "session":
-		tell(channel, err)
-	default:
+	if err != nil {
 		_ = channel.Reject(ssh.ConnectionFailed, err.Error()) // fails only if the connection does
+		return
+	}
+	l.fromClient(channel)
+}
+
+// session serves a session. The client has it before the agent is reached, so that it can be told what it waits for, and why there is no agent.
+func (v *visit) session(ctx glider.Context, newChannel ssh.NewChannel) {
+	local, requests, err := newChannel.Accept()
+	if err != nil {
+		return // the client has left
+	}
+	v.mu.Lock()
+	v.waiting[local] = struct{}{}
+	v.mu.Unlock()
+	l, err := v.reach(ctx)
+	v.mu.Lock()
+	delete(v.waiting, local)
+	v.mu.Unlock()
+	var remote *sshmux.Channel
+	if err == nil {
+		remote, err = l.agent.Open(newChannel.ChannelType(), newChannel.ExtraData())
+	}
+	if err != nil {
+		tell(local, requests, err)
+		return
+	}
+	l.join(local, requests, remote, true)
+}
+
+// say shows a line to the sessions that wait for the agent.
+func (v *visit) say(line string) {
+	v.mu.Lock()
+	waiting := slices.Collect(maps.Keys(v.waiting))
+	v.mu.Unlock()
+	for _, channel := range waiting {
+		_, _ = fmt.Fprintf(channel.Stderr(), "%s\r\n", line) // fails only if the client has left
 	}
 }
 
@@ -318,12 +356,8 @@ func (v *visit) jump(ctx glider.Context, newChannel ssh.NewChannel) bool {
 	return true
 }
 
-// tell accepts a session to say in it why there is none: OpenSSH shows a rejection's text among words that are not for people.
-func tell(newChannel ssh.NewChannel, reason error) {
-	channel, requests, err := newChannel.Accept()
-	if err != nil {
-		return
-	}
+// tell says in a session why there is no agent for it: OpenSSH shows a rejection's text among words that are not for people.
+func tell(channel ssh.Channel, requests <-chan *ssh.Request, reason error) {
 	defer channel.Close()
 	for req := range requests {
 		begins := req.Type == "shell" || req.Type == "exec" || req.Type == "subsystem"
@@ -347,10 +381,11 @@ func (v *visit) request(ctx glider.Context, req *ssh.Request) bool {
 	switch req.Type {
 	case "tcpip-forward", "streamlocal-forward@openssh.com":
 		l, _ = v.reach(ctx) // OpenSSH has no words for the reason
-	default: // such as a keepalive, for which no agent is dialed
-		v.dial.Lock()
-		l = v.link
-		v.dial.Unlock()
+	default: // such as a keepalive: no agent is dialed, or waited for
+		if v.dial.TryLock() {
+			l = v.link
+			v.dial.Unlock()
+		}
 	}
 	if l == nil {
 		return false

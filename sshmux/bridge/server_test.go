@@ -50,10 +50,10 @@ func serving(t testing.TB, opts bridge.ServerOptions) (connect func() net.Conn) 
 }
 
 // dialing returns what Dial does: it connects to serve, which acts as the agent.
-func dialing(t testing.TB, serve func(net.Conn)) func(context.Context, *ssh.ServerConn) (net.Conn, error) {
+func dialing(t testing.TB, serve func(net.Conn)) func(context.Context, *ssh.ServerConn, func(string)) (net.Conn, error) {
 	var agents sync.WaitGroup
 	t.Cleanup(agents.Wait)
-	return func(context.Context, *ssh.ServerConn) (net.Conn, error) {
+	return func(context.Context, *ssh.ServerConn, func(string)) (net.Conn, error) {
 		near, far := pipe(t)
 		agents.Go(func() {
 			serve(far)
@@ -143,9 +143,9 @@ func TestSignIn(t *testing.T) {
 	}
 	served := make(chan string, 1)
 	dial := dialing(t, agent(programs))
-	connect := serving(t, bridge.ServerOptions{Keys: p, Dial: func(ctx context.Context, client *ssh.ServerConn) (net.Conn, error) {
+	connect := serving(t, bridge.ServerOptions{Keys: p, Dial: func(ctx context.Context, client *ssh.ServerConn, say func(string)) (net.Conn, error) {
 		served <- client.User() + " of " + client.Permissions.ExtraData["name"].(string)
-		return dial(ctx, client)
+		return dial(ctx, client, say)
 	}})
 	ada, bob := keyFile(t, adas), keyFile(t, bobs)
 	if err := os.Remove(bob); err != nil {
@@ -187,7 +187,7 @@ func TestSignIn(t *testing.T) {
 // TestNoAgent: a client without an agent is told why, in its session.
 func TestNoAgent(t *testing.T) {
 	t.Parallel()
-	connect := serving(t, bridge.ServerOptions{Dial: func(context.Context, *ssh.ServerConn) (net.Conn, error) {
+	connect := serving(t, bridge.ServerOptions{Dial: func(context.Context, *ssh.ServerConn, func(string)) (net.Conn, error) {
 		return nil, errors.New("The workspace \"dev\" is not running.\nStart it with: coder start dev") //nolint:revive,staticcheck // for people
 	}})
 	stdout, stderr, status := openSSH(t, connect(), "-tt", "host", "true")
@@ -222,10 +222,40 @@ func TestAgentLeaves(t *testing.T) {
 	handshake(t, client) // and stays connected
 }
 
+// TestProgress: a client that waits for its agent is told what for, and its keepalives are answered meanwhile.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	ready, saying := make(chan struct{}), make(chan struct{})
+	dial := dialing(t, agent(programs))
+	connect := serving(t, bridge.ServerOptions{Dial: func(ctx context.Context, client *ssh.ServerConn, say func(string)) (net.Conn, error) {
+		say("Starting dev …")
+		close(saying)
+		<-ready
+		return dial(ctx, client, say)
+	}})
+	c := handshake(t, connect())
+	session, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	session.Stderr, session.Stdin = &stderr, strings.NewReader("hello")
+	testwait.For(t, "the agent is dialed", saying)
+	if ok, _, err := c.SendRequest("keepalive@openssh.com", true, nil); ok || err != nil {
+		t.Errorf("a keepalive: %v, %v", ok, err)
+	}
+	close(ready)
+	if out, err := session.Output("upper"); string(out) != "HELLO" || stderr.String() != "Starting dev …\r\n" || err != nil {
+		t.Errorf("got %q, %q, %v", out, stderr.String(), err)
+	}
+}
+
 // TestTooManyChannels: a client cannot make the server hold an unlimited number of channels.
 func TestTooManyChannels(t *testing.T) {
 	t.Parallel()
-	connect := serving(t, bridge.ServerOptions{Dial: func(context.Context, *ssh.ServerConn) (net.Conn, error) { return nil, errors.New("no agent") }})
+	connect := serving(t, bridge.ServerOptions{Dial: func(context.Context, *ssh.ServerConn, func(string)) (net.Conn, error) {
+		return nil, errors.New("no agent")
+	}})
 	c := handshake(t, connect())
 	var refused *ssh.OpenChannelError
 	for n := range 600 {
@@ -267,7 +297,9 @@ func TestManySilentClients(t *testing.T) {
 func TestSilentClients(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		connect := serving(t, bridge.ServerOptions{Dial: func(context.Context, *ssh.ServerConn) (net.Conn, error) { panic("no client asks for an agent") }})
+		connect := serving(t, bridge.ServerOptions{Dial: func(context.Context, *ssh.ServerConn, func(string)) (net.Conn, error) {
+			panic("no client asks for an agent")
+		}})
 		began := time.Now()
 		silent, slow := connect(), connect()
 		go slow.Write([]byte("SSH-2.0-slow\r\n"))

@@ -631,6 +631,14 @@ export interface Feature {
   actual?: number | null;
 }
 
+// SSHGateway is where stock SSH clients reach workspaces.
+export interface SSHGateway {
+  enabled: boolean;
+  address: string; // HOST:PORT; "" if it is not enabled
+  host_key: string; // the part of a line of known_hosts that follows the host
+  fingerprint: string; // SHA256:…, as OpenSSH asks about it
+}
+
 // TasksResponse is the list of tasks. It is empty: this server has none.
 export interface TasksResponse {
   tasks: unknown[];

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"net"
+	"net/url"
+	"strconv"
+
+	"github.com/codermesh/codermesh/v2/internal/fault"
+)
+
+// sshAccess returns the host and port at which users reach the SSH gateway, "" without one.
+func (opts *serverOptions) sshAccess(l *listeners, accessURL *url.URL) (string, error) {
+	if opts.sshAddress == "" {
+		if opts.sshAccessAddress != "" {
+			return "", fault.New(fault.Invalid, "--ssh-access-address needs --ssh-address").WithDetail("Set --ssh-address to the address to serve SSH on, such as 0.0.0.0:2222.")
+		}
+		return "", nil
+	}
+	if opts.sshAccessAddress == "" {
+		if l == nil { // another error says why
+			return "", nil
+		}
+		return net.JoinHostPort(accessURL.Hostname(), strconv.Itoa(l.ssh.Addr().(*net.TCPAddr).Port)), nil
+	}
+	host, port, err := net.SplitHostPort(opts.sshAccessAddress)
+	if n, parse := strconv.ParseUint(port, 10, 16); err != nil || host == "" || parse != nil || n == 0 {
+		return "", fault.New(fault.Invalid, "--ssh-access-address %q must be a host and a port", opts.sshAccessAddress).WithDetail("It looks like ssh.coder.example.com:22.")
+	}
+	return opts.sshAccessAddress, nil
+}

@@ -1,0 +1,144 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/testport"
+)
+
+// gatewayClient is what a program that uses paramiko does with the gateway.
+const gatewayClient = `import sys, paramiko
+c = paramiko.SSHClient()
+c.load_host_keys(sys.argv[1])
+c.connect("127.0.0.1", port=int(sys.argv[2]), username="dev", key_filename=sys.argv[3], look_for_keys=False, allow_agent=False)
+_, out, _ = c.exec_command("echo $CODER_WORKSPACE_NAME; exit 7")
+print(out.read().decode().strip(), out.channel.recv_exit_status())
+with c.open_sftp() as sftp:
+    sftp.put(sys.argv[1], "paramiko-put")
+    print(sftp.stat("paramiko-put").st_size > 0)
+`
+
+// TestSSHGateway does what people do over SSH with stock clients, through the gateway, and jumping through it to the workspace's own SSH server.
+func TestSSHGateway(t *testing.T) {
+	t.Parallel()
+	addr := testport.Addr()
+	d := deploy(t, "--ssh-address", addr)
+	d.coder("create", "dev", "-t", "process", "-y")
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gateway sdk.SSHGateway
+	d.get("/api/v2/deployment/ssh-gateway", &gateway)
+	if gateway.Address != addr {
+		t.Errorf("users are shown %q, want %q", gateway.Address, addr)
+	}
+	known := filepath.Join(d.dir, "gateway_hosts")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(known, fmt.Sprintf("[127.0.0.1]:%s %s\n", port, gateway.HostKey))
+	key := filepath.Join(d.dir, "laptop")
+	mustRun(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "laptop", "-f", key)
+	d.coder("ssh-key", "add", key+".pub")
+
+	config := filepath.Join(d.dir, "gateway_config")
+	common := fmt.Sprintf("\tUserKnownHostsFile %s\n\tIdentityFile %s\n\tIdentitiesOnly yes\n\tLogLevel ERROR\n", known, key)
+	write(config, fmt.Sprintf("Host gateway\n\tHostName 127.0.0.1\n\tPort %s\n\tStrictHostKeyChecking yes\n%sHost coder.dev\n\tHostName 127.0.0.1\n\tPort %s\n\tUser dev\n\tStrictHostKeyChecking yes\n%s",
+		port, common, port, common))
+	jump := filepath.Join(d.dir, "jump_config")
+	write(jump, fmt.Sprintf("Host gateway\n\tHostName 127.0.0.1\n\tPort %s\n\tStrictHostKeyChecking yes\n%sHost coder.dev\n\tHostName dev.coder\n\tProxyJump gateway\n\tStrictHostKeyChecking accept-new\n%s", port, common, common))
+	for way, path := range map[string]string{"gateway": config, "jump": jump} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := &shell{d, path}
+			for name, test := range map[string]func(*testing.T, *shell){
+				"status": sshStatus, "rsync": sshRsync, "forwards": sshForwards, "agent": sshAgent, "x11": sshX11,
+			} {
+				t.Run(name, func(t *testing.T) { test(t, s) })
+			}
+			if way == "gateway" { // both ways would push to one repository
+				t.Run("git", func(t *testing.T) { sshGit(t, s) })
+			}
+			if out := s.ssh(t, "-tt", "tty"); !strings.HasPrefix(out, "/dev/") {
+				t.Errorf("with a terminal: %q", out)
+			}
+		})
+	}
+	t.Run("clients", func(t *testing.T) {
+		t.Parallel()
+		gatewayClients(t, d, known, port, key)
+	})
+}
+
+// gatewayClients reaches the workspace with PuTTY, Dropbear and paramiko, each with a key that its own tool has made.
+func gatewayClients(t *testing.T, d *deployment, known, port, key string) {
+	home := filepath.Join(d.dir, "home-gateway")
+	if err := os.MkdirAll(filepath.Join(home, ".ssh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var gateway sdk.SSHGateway
+	d.get("/api/v2/deployment/ssh-gateway", &gateway)
+	for path, text := range map[string]string{".ssh/known_hosts": "127.0.0.1 " + gateway.HostKey + "\n", "client.py": gatewayClient, "empty": ""} {
+		if err := os.WriteFile(filepath.Join(home, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ppk, public := filepath.Join(home, "key.ppk"), filepath.Join(home, "putty.pub")
+	mustRun(t, "puttygen", "-q", "-t", "ed25519", "-o", ppk, "--new-passphrase", filepath.Join(home, "empty"))
+	mustRun(t, "puttygen", ppk, "-O", "public-openssh", "-o", public)
+	d.coder("ssh-key", "add", public, "--name", "putty")
+	small := filepath.Join(home, "dropbear")
+	for line := range strings.Lines(mustRun(t, "dropbearkey", "-t", "ed25519", "-f", small)) {
+		if strings.HasPrefix(line, "ssh-ed25519 ") {
+			if err := os.WriteFile(small+".pub", []byte(line), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d.coder("ssh-key", "add", small+".pub", "--name", "dropbear")
+
+	command := "echo $CODER_WORKSPACE_NAME; exit 7"
+	for name, c := range map[string]struct {
+		args   []string
+		want   string
+		status int
+	}{
+		"plink":    {[]string{"plink", "-batch", "-ssh", "-T", "-P", port, "-i", ppk, "-hostkey", gateway.Fingerprint, "-l", "dev", "127.0.0.1", command}, "dev\n", 7},
+		"dbclient": {[]string{"env", "HOME=" + home, "dbclient", "-T", "-p", port, "-i", small, "dev@127.0.0.1", command}, "dev\n", 7},
+		"paramiko": {[]string{"/usr/bin/python3", filepath.Join(home, "client.py"), known, port, key}, "dev 7\nTrue\n", 0},
+	} {
+		cmd := exec.CommandContext(t.Context(), c.args[0], c.args[1:]...)
+		cmd.Dir = home
+		if out, stderr, err := output(cmd); out != c.want || status(err) != c.status {
+			t.Errorf("%s: %q, %v\n%s", name, out, err, stderr)
+		}
+	}
+	// A stranger's key opens nothing, and is told nothing.
+	stranger := filepath.Join(home, "stranger")
+	mustRun(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stranger)
+	cmd := exec.CommandContext(t.Context(), "ssh", "-F", "none", "-p", port, "-i", stranger, "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "UserKnownHostsFile="+known, "dev@127.0.0.1", "true")
+	if _, stderr, err := output(cmd); status(err) != 255 || strings.TrimSpace(stderr) != "dev@127.0.0.1: Permission denied (publickey)." {
+		t.Errorf("a stranger: %v, %q", err, stderr)
+	}
+}
+
+// mustRun runs a program that must succeed, and returns its output.
+func mustRun(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	out, stderr, err := output(exec.CommandContext(t.Context(), program, args...))
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", program, args, err, stderr)
+	}
+	return out
+}
