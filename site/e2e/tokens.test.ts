@@ -1,8 +1,10 @@
-import { mkdirSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, it } from "vitest";
-import type { ConnectionLog, CreateTokenResponse, UserSecret, Workspace } from "../src/api/types";
+import type { ConnectionLog, CreateTokenResponse, UserSecret, UserSSHKey, Workspace } from "../src/api/types";
 import { axe, fits, open, withBrowser } from "./browser";
 import { api, run, until } from "./server";
 import { password } from "./setup";
@@ -134,6 +136,57 @@ it("keeps secrets: adds, changes, disables and deletes them, and never shows a v
   await page.getByText("No secrets").waitFor();
 });
 
+it("adds and removes SSH keys, and refuses private ones and those of others", async () => {
+  const dir = mkdtempSync(join(tmpdir(), "ssh-keys-"));
+  const generate = (name: string, ...more: string[]) => {
+    execFileSync("ssh-keygen", ["-q", "-N", "", "-C", `gina@${name}`, "-f", join(dir, name), ...more]);
+    return readFileSync(join(dir, `${name}.pub`), "utf8");
+  };
+  const line = generate("laptop", "-t", "ed25519");
+  const { page } = await open(place, gina);
+  const sent: string[] = [];
+  page.on("request", (request) => sent.push(request.postData() ?? ""));
+  await page.goto("/account");
+  const keys = section(page, "SSH keys for sign-in");
+  await keys.getByText("No SSH keys").waitFor();
+  await keys.getByRole("button", { name: "Add SSH key" }).click();
+  const dialog = page.getByRole("dialog");
+  const field = dialog.getByLabel("Public key");
+  const submit = dialog.getByRole("button", { name: "Add key" });
+  await field.fill(readFileSync(join(dir, "laptop"), "utf8"));
+  await submit.click();
+  await dialog.getByText("This is a private key. It was not sent.").waitFor();
+  expect(sent.join("")).not.toContain("PRIVATE KEY");
+  await axe(page, "a refused private key");
+  await field.fill(generate("short", "-t", "rsa", "-b", "1024"));
+  await submit.click();
+  await dialog.getByText("RSA keys of 1024 bits are too weak", { exact: false }).waitFor();
+  await field.fill(line);
+  await dialog.getByLabel("Lifetime").selectOption("90 days");
+  await look(page, "add-ssh-key");
+  await submit.click();
+  const row = keys.getByRole("row").filter({ hasText: "gina@laptop" });
+  await row.getByText(/^SHA256:/).waitFor();
+  await row.getByText("ssh-ed25519").waitFor();
+  await row.getByText("Never", { exact: true }).waitFor(); // used
+  const [stored] = await api<UserSSHKey[]>(place, gina, "GET", "users/me/ssh-keys");
+  expect(stored).toMatchObject({ name: "gina@laptop", public_key: line.split(" ").slice(0, 2).join(" ") });
+  await axe(page, "SSH keys");
+
+  // Another user cannot have it, and does not learn whose it is; no role adds one for her.
+  const rita = await member("rita");
+  const taken = api(place, rita, "POST", "users/me/ssh-keys", { public_key: line });
+  await expect(taken).rejects.toThrow(/409/);
+  expect(String(await taken.catch(String))).not.toContain("gina");
+  const planted = { public_key: generate("planted", "-t", "ed25519") };
+  await expect(api(place, token, "POST", "users/gina/ssh-keys", planted)).rejects.toThrow("403");
+
+  await row.getByRole("button", { name: "Remove SSH key gina@laptop" }).click();
+  await dialog.getByRole("button", { name: "Remove" }).click();
+  await keys.getByText("No SSH keys").waitFor();
+  expect(await api<UserSSHKey[]>(place, gina, "GET", "users/me/ssh-keys")).toEqual([]);
+});
+
 it("withholds credentials of owners who started nothing, and lets them revoke", async () => {
   const pia = await member("pia");
   await run(place, ["create", "pia/gift", "-t", "process", "-y"]);
@@ -220,6 +273,9 @@ it("fits every window", async () => {
     env_name: "REGISTRY_TOKEN",
     file_path: "~/.config/registry/credentials",
   });
+  const dir = mkdtempSync(join(tmpdir(), "ssh-key-"));
+  execFileSync("ssh-keygen", ["-q", "-t", "ecdsa", "-N", "", "-C", "ada@workstation", "-f", join(dir, "id")]);
+  await api(place, token, "POST", "users/me/ssh-keys", { public_key: readFileSync(join(dir, "id.pub"), "utf8") });
   for (const [name, how] of Object.entries({ light: {}, dark: { dark: true }, phone: { width: 390 } })) {
     const { page } = await open(place, token, how);
     for (const path of ["/account", "/audit", "/connectionlog", "/templates/process/settings"]) {
@@ -232,6 +288,7 @@ it("fits every window", async () => {
       if (path === "/account") {
         await section(page, "Tokens").getByText("a-rather-long-name", { exact: false }).waitFor();
         await section(page, "Secrets").getByText("REGISTRY_TOKEN").waitFor();
+        await section(page, "SSH keys for sign-in").getByText("ada@workstation").waitFor();
       }
       await axe(page, `${path} ${name}`);
       await fits(page, `${path} ${name}`);

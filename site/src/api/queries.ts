@@ -248,6 +248,7 @@ export const queries = {
   quietHours: () => ask<t.QuietHours>(["quiet-hours"], "users/me/quiet-hours"),
   tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
   secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),
+  sshKeys: () => ask<t.UserSSHKey[]>(["sshkeys"], "users/me/ssh-keys"),
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
   externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),
   externalAuth: (id: string) => ask<t.ExternalAuth>(["external-auth", "one", id], `external-auth/${segment(id)}`),

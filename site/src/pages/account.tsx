@@ -39,6 +39,7 @@ import {
   Pending,
 } from "~/components/ui";
 import { useMe } from "~/components/user";
+import { SSHKeys } from "~/components/ssh-keys";
 import { TemplateConsents } from "~/components/template-consents";
 import { UserSecrets } from "~/components/user-secrets";
 import { plural } from "~/lib/format";
@@ -58,6 +59,7 @@ export default function Account() {
         <AccountQuota />
       </div>
       <Tokens />
+      <SSHKeys />
       <UserSecrets />
       <TemplateConsents />
       <NotificationPreferences />

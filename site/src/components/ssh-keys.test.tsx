@@ -1,0 +1,85 @@
+// @vitest-environment jsdom
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, fireEvent, render, screen, within } from "@testing-library/react";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import type { UserSSHKey } from "~/api/types";
+import { SSHKeys } from "./ssh-keys";
+
+beforeEach(() => {
+  HTMLDialogElement.prototype.showModal = function (this: HTMLDialogElement) {
+    this.open = true;
+  };
+});
+
+afterEach(() => {
+  cleanup();
+  vi.unstubAllGlobals();
+});
+
+const laptop: UserSSHKey = {
+  id: "1",
+  name: "laptop",
+  type: "ssh-ed25519",
+  fingerprint: "SHA256:abc",
+  public_key: "ssh-ed25519 AAAA",
+  created_at: new Date().toISOString(),
+  expires_at: null,
+  last_used_at: null,
+};
+
+// show renders the section with keys, and returns what is sent.
+function show(keys: UserSSHKey[]) {
+  const sent = vi.fn((_path: string, request?: { method?: string; body?: string }) =>
+    Promise.resolve(
+      request?.method === "DELETE"
+        ? new Response(null, { status: 204 })
+        : new Response(request?.method === "POST" ? JSON.stringify(laptop) : JSON.stringify(keys)),
+    ),
+  );
+  vi.stubGlobal("fetch", sent);
+  render(
+    <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
+      <SSHKeys />
+    </QueryClientProvider>,
+  );
+  return (method: string) => sent.mock.calls.filter(([, request]) => request?.method === method);
+}
+
+it("lists keys, and says which have expired or were never used", async () => {
+  const past = new Date(Date.now() - 3600_000).toISOString();
+  show([laptop, { ...laptop, id: "2", name: "old", expires_at: past, last_used_at: past }]);
+  const row = (name: string) => within(screen.getByText(name).closest("tr")!);
+  await screen.findByText("laptop");
+  expect(row("laptop").getAllByText("Never")).toHaveLength(2);
+  row("laptop").getByText("SHA256:abc");
+  row("old").getByText("Expired");
+  expect(row("old").queryByText("Never")).toBeNull();
+});
+
+it("adds a public key, and sends no private one", async () => {
+  const sent = show([]);
+  await screen.findByText("No SSH keys");
+  fireEvent.click(screen.getByRole("button", { name: "Add SSH key" }));
+  const paste = (text: string) => fireEvent.change(screen.getByLabelText("Public key"), { target: { value: text } });
+  paste("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjE\n-----END OPENSSH PRIVATE KEY-----");
+  fireEvent.click(screen.getByRole("button", { name: "Add key" }));
+  await screen.findByText("This is a private key. It was not sent.");
+  expect(sent("POST")).toHaveLength(0);
+  paste("ssh-ed25519 AAAA ada@laptop");
+  fireEvent.change(screen.getByLabelText("Lifetime"), { target: { value: "90" } });
+  fireEvent.click(screen.getByRole("button", { name: "Add key" }));
+  await vi.waitFor(() => expect(screen.queryByRole("button", { name: "Add key" })).toBeNull());
+  expect(JSON.parse(sent("POST")[0]![1]!.body!)).toEqual({
+    public_key: "ssh-ed25519 AAAA ada@laptop",
+    name: "",
+    lifetime: 90 * 24 * 3600 * 1e9,
+  });
+});
+
+it("removes a key once that is confirmed", async () => {
+  const sent = show([laptop]);
+  fireEvent.click(await screen.findByRole("button", { name: "Remove SSH key laptop" }));
+  expect(sent("DELETE")).toHaveLength(0);
+  fireEvent.click(screen.getByRole("button", { name: "Remove" }));
+  await vi.waitFor(() => expect(sent("DELETE").map(([path]) => path)).toEqual(["/api/v2/users/me/ssh-keys/1"]));
+});
