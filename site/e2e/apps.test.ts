@@ -1,10 +1,9 @@
 // What listens in a workspace, opened from the dashboard: apps by host and by path, ports, commands, and who may.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
 import { axe, open, picture, withBrowser } from "./browser";
-import { api, run } from "./server";
+import { api, freePort, run } from "./server";
 import { password } from "./setup";
 
 withBrowser();
@@ -55,12 +54,7 @@ resource "coder_app" "${slug}" {
 `;
 
 beforeAll(async () => {
-  port = await new Promise((resolve) => {
-    const l = createServer().listen(0, "127.0.0.1", () => {
-      const { port: free } = l.address() as { port: number };
-      l.close(() => resolve(free));
-    });
-  });
+  port = await freePort();
   const dir = join(place.dir, "apps");
   mkdirSync(dir, { recursive: true });
   writeFileSync(join(dir, "app.cjs"), program(port));

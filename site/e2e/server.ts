@@ -2,7 +2,7 @@
 // browser.
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, openSync, readdirSync, readFileSync, readlinkSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
+import { createServer, type ListenOptions, type Server as Listener } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -25,13 +25,24 @@ export async function until<T>(
   }
 }
 
-async function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const l = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = l.address() as { port: number };
-      l.close(() => resolve(port));
+// freePort returns a port for a program that starts later, and reserves it among tests that run at the same time,
+// until this process ends. It is below those that the system gives to connections, one of which could have it
+// meanwhile: see internal/testport.
+export async function freePort(): Promise<number> {
+  const listen = (at: ListenOptions) =>
+    new Promise<Listener | undefined>((resolve) => {
+      const l = createServer();
+      l.once("error", () => resolve(undefined));
+      l.listen(at, () => resolve(l.unref()));
     });
-  });
+  for (;;) {
+    const port = 20_000 + Math.floor(Math.random() * 12_000);
+    if (!(await listen({ path: `\0codermesh-test-port-${port}` }))) continue;
+    const free = await listen({ port });
+    if (!free) continue;
+    await new Promise((resolve) => free.close(resolve));
+    return port;
+  }
 }
 
 export interface Place {
@@ -67,6 +78,7 @@ export class Server {
       SHELL: "/bin/bash",
       LANG: "C.UTF-8",
       TERM: "xterm-256color",
+      CODER_SSH_ADDRESS: "127.0.0.1:0",
       // Browsers take every name below localhost for this machine.
       CODER_WILDCARD_ACCESS_URL: `*.apps.localhost:${port}`,
     };

@@ -1,12 +1,11 @@
 // Access to templates, workspaces and ports, and quotas: owners give and withdraw access, guests see what they may do.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, inject, it } from "vitest";
 import type { Group, Organization, PortShares, Template, Workspace, WorkspaceACL } from "../src/api/types";
 import { axe, fits, open, picture, withBrowser } from "./browser";
-import { api, run } from "./server";
+import { api, freePort, run } from "./server";
 import { password } from "./setup";
 
 withBrowser();
@@ -40,12 +39,7 @@ const allowance = (credits: number) =>
 
 beforeAll(async () => {
   organization = await api<Organization>(place, token, "GET", "organizations/default");
-  port = await new Promise((resolve) => {
-    const l = createServer().listen(0, "127.0.0.1", () => {
-      const { port: free } = l.address() as { port: number };
-      l.close(() => resolve(free));
-    });
-  });
+  port = await freePort();
   const program = `require("node:http").createServer((_, a) => a.end("through the port")).listen(${port}, "127.0.0.1")`;
   await push(
     "open",

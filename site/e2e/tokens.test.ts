@@ -4,7 +4,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, it } from "vitest";
-import type { ConnectionLog, CreateTokenResponse, UserSecret, UserSSHKey, Workspace } from "../src/api/types";
+import type {
+  ConnectionLog,
+  CreateTokenResponse,
+  SSHGateway,
+  UserSecret,
+  UserSSHKey,
+  Workspace,
+} from "../src/api/types";
 import { axe, fits, open, withBrowser } from "./browser";
 import { api, run, until } from "./server";
 import { password } from "./setup";
@@ -149,6 +156,11 @@ it("adds and removes SSH keys, and refuses private ones and those of others", as
   await page.goto("/account");
   const keys = section(page, "SSH keys for sign-in");
   await keys.getByText("No SSH keys").waitFor();
+  const gateway = await api<SSHGateway>(place, gina, "GET", "deployment/ssh-gateway");
+  expect(await keys.getByLabel("SSH command", { exact: true }).inputValue()).toBe(
+    `ssh -p ${gateway.address.split(":").at(-1)} WORKSPACE@127.0.0.1`,
+  );
+  await keys.getByText(gateway.fingerprint).waitFor();
   await keys.getByRole("button", { name: "Add SSH key" }).click();
   const dialog = page.getByRole("dialog");
   const field = dialog.getByLabel("Public key");

@@ -249,6 +249,7 @@ export const queries = {
   tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
   secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),
   sshKeys: () => ask<t.UserSSHKey[]>(["sshkeys"], "users/me/ssh-keys"),
+  sshGateway: () => ask<t.SSHGateway>(["sshgateway"], "deployment/ssh-gateway"),
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
   externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),
   externalAuth: (id: string) => ask<t.ExternalAuth>(["external-auth", "one", id], `external-auth/${segment(id)}`),

@@ -56,6 +56,26 @@ it("lists keys, and says which have expired or were never used", async () => {
   expect(row("old").queryByText("Never")).toBeNull();
 });
 
+it("says where the keys sign in", async () => {
+  const gateway = {
+    enabled: true,
+    address: "coder.example.com:2222",
+    host_key: "ssh-ed25519 AAAA",
+    fingerprint: "SHA256:host",
+  };
+  vi.stubGlobal("fetch", (path: string) =>
+    Promise.resolve(new Response(JSON.stringify(path.endsWith("ssh-gateway") ? gateway : []))),
+  );
+  render(
+    <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
+      <SSHKeys />
+    </QueryClientProvider>,
+  );
+  const command = await screen.findByLabelText<HTMLInputElement>("SSH command");
+  expect(command.value).toBe("ssh -p 2222 WORKSPACE@coder.example.com");
+  screen.getByText("SHA256:host");
+});
+
 it("adds a public key, and sends no private one", async () => {
   const sent = show([]);
   await screen.findByText("No SSH keys");

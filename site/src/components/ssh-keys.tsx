@@ -6,7 +6,8 @@ import { ApiError, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { CreateUserSSHKeyRequest, UserSSHKey } from "~/api/types";
 import { plural } from "~/lib/format";
-import { isPrivateKey } from "~/lib/ssh-key";
+import { isPrivateKey, sshCommand } from "~/lib/ssh-key";
+import { CopyLine } from "./copy";
 import { Confirm, FormDialog } from "./dialog";
 import { DocsLink } from "./docs-link";
 import { Field, inputClass, Select, TextField, useFields } from "./form";
@@ -75,6 +76,7 @@ export function SSHKeys() {
           ]}
         />
       )}
+      <Gateway />
       {adding && (
         <AddKey
           onClose={() => {
@@ -98,6 +100,24 @@ export function SSHKeys() {
         </Confirm>
       )}
     </Card>
+  );
+}
+
+// Gateway tells where the keys sign in, if the server has an SSH gateway.
+function Gateway() {
+  const { data: gateway } = useQuery(queries.sshGateway());
+  if (!gateway?.enabled) return null;
+  return (
+    <div className="space-y-2 border-t border-line p-4 text-[13px] text-muted">
+      <p>
+        Connect with any SSH client, and the name of a workspace in place of <code>WORKSPACE</code>.{" "}
+        <DocsLink to="ssh">SSH without our program</DocsLink>
+      </p>
+      <CopyLine label="SSH command" text={sshCommand(gateway.address)} />
+      <p className="break-all">
+        The host key of the gateway is <code>{gateway.fingerprint}</code>.
+      </p>
+    </div>
   );
 }
 

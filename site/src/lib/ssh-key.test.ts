@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { isPrivateKey } from "./ssh-key";
+import { isPrivateKey, sshCommand } from "./ssh-key";
 
 describe("private keys", () => {
   it.each([["ed25519"], ["ecdsa"], ["rsa", "-b", "1024"], ["rsa", "-b", "1024", "-m", "PEM"]])(
@@ -27,3 +27,9 @@ describe("private keys", () => {
     ["", false],
   ])("%s: %s", (text, want) => expect(isPrivateKey(text)).toBe(want));
 });
+
+it.each([
+  ["coder.example.com:22", "ssh WORKSPACE@coder.example.com"],
+  ["127.0.0.1:2222", "ssh -p 2222 WORKSPACE@127.0.0.1"],
+  ["[fd00::1]:2222", "ssh -p 2222 WORKSPACE@fd00::1"],
+])("names the gateway at %s", (address, command) => expect(sshCommand(address)).toBe(command));

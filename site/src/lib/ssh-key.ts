@@ -5,3 +5,11 @@ const privateForm =
 
 // isPrivateKey recognizes private keys, as the server does (internal/sshkey): they must not leave the browser.
 export const isPrivateKey = (text: string) => privateForm.test(text);
+
+// sshCommand returns how to reach a workspace through the SSH gateway at HOST:PORT.
+export function sshCommand(address: string): string {
+  const colon = address.lastIndexOf(":");
+  const host = address.slice(0, colon).replace(/^\[(.*)\]$/, "$1");
+  const port = address.slice(colon + 1);
+  return `ssh ${port === "22" ? "" : `-p ${port} `}WORKSPACE@${host}`;
+}
