@@ -34,7 +34,10 @@ func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
 	}
 	server := bridge.NewServer(bridge.ServerOptions{
 		HostKeys: []ssh.Signer{key}, Logger: d.log, Limit: maxSSHClients,
-		Dial: func(_ context.Context, client *ssh.ServerConn, _ func(string)) (net.Conn, error) {
+		Dial: func(ctx context.Context, client *ssh.ServerConn, say func(string)) (net.Conn, error) {
+			if err := d.awaitScripts(ctx, say); err != nil {
+				return nil, err
+			}
 			return d.sshClients.dial(client.RemoteAddr())
 		},
 	})
@@ -43,6 +46,25 @@ func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
 	}
 	if err := server.Close(); err != nil {
 		d.log.Debug("cannot close ssh server", "err", err)
+	}
+}
+
+// awaitScripts returns when no start script blocks logins any more, and says what it waits for. Our own client waits by its own means.
+func (d *daemon) awaitScripts(ctx context.Context, say func(string)) error {
+	for shown := false; ; shown = true {
+		_, m := d.current()
+		changed := d.logins.closed(m.GetIncarnation())
+		if changed == nil {
+			return nil
+		}
+		if !shown {
+			say(waitingText)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // TestStockSSH: OpenSSH reaches the sessions of an agent on the mesh, with the host key that the server gave the agent, and they count as those
@@ -92,6 +94,43 @@ func TestStockSSH(t *testing.T) {
 	}
 	if out, err := exec.CommandContext(t.Context(), "ssh", append(options, "dev", "true")...).CombinedOutput(); err == nil {
 		t.Errorf("with another host key: %s", out)
+	}
+}
+
+// TestStockSSHWaits: a stock client waits for the start scripts that block logins, and is told so.
+func TestStockSSHWaits(t *testing.T) {
+	t.Parallel()
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	blocking := newScript("mkfifo "+fifo+"; echo ready >&2; cat "+fifo, func(s *agentpb.Script) { s.StartBlocksLogin = true })
+	w := newWorld(t, blocking)
+	w.manifest.SshHostKey = bytes.Repeat([]byte{7}, ed25519.SeedSize)
+	w.run(t)
+	w.until(t, "the script runs", func() bool { return len(w.lines[string(blocking.GetLogSourceId())]) > 0 })
+	client, err := gossh.Dial("tcp", w.ports[meshport.SSH].Addr().String(), &gossh.ClientConfig{HostKeyCallback: gossh.InsecureIgnoreHostKey()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	session, err := client.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := session.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- session.Run("true") }()
+	want := "Waiting for the start scripts"
+	text := make([]byte, len(want))
+	if _, err := io.ReadFull(stderr, text); err != nil || string(text) != want {
+		t.Fatalf("the client is told %q, %v", text, err)
+	}
+	if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := testwait.For(t, "the session ends", ended); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -111,6 +111,17 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 	return nil
 }
 
+// LoginBlocked reports whether logins to an agent wait for its start scripts.
+func (s *Service) LoginBlocked(ctx context.Context, agentID uuid.UUID) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	blocked, err := s.opts.DB.IsLoginBlocked(ctx, agentID)
+	if err != nil {
+		return false, fmt.Errorf("look up start scripts: %w", err)
+	}
+	return blocked, nil
+}
+
 // ByName returns the agent that a user means by [owner/]workspace[.agent]: the agent of that name, or the only agent outside dev containers, in
 // one of the user's own workspaces, or with an owner, in one that is shared with the user. It returns fault.NotFound if there is no such agent, or if
 // several could be meant.

@@ -74,6 +74,8 @@ type Accounts interface {
 type Agents interface {
 	ByName(ctx context.Context, user uuid.UUID, name string) (uuid.UUID, error)
 	MayConnect(ctx context.Context, actor rbac.Actor, agent uuid.UUID) error
+	// LoginBlocked reports whether logins to an agent wait for its start scripts.
+	LoginBlocked(ctx context.Context, agent uuid.UUID) (bool, error)
 }
 
 // Mesh reaches agents.
@@ -212,12 +214,12 @@ var (
 // connect opens a session with a port of the agent that a name means. It starts a stopped workspace of the visitor's own, and says so.
 func (g *Gateway) connect(ctx context.Context, client *ssh.ServerConn, name string, port uint16, say func(string)) (net.Conn, error) {
 	v := client.Permissions.ExtraData[visitorKey{}].(visitor)
-	conn, err := g.begin(ctx, client, v, name, port)
+	conn, err := g.begin(ctx, client, v, name, port, say)
 	if fault.CodeOf(err) != fault.NotFound || g.opts.Workspaces == nil {
 		return conn, err
 	}
 	woken := g.wake(ctx, v, name, say, func() error {
-		conn, err = g.begin(ctx, client, v, name, port)
+		conn, err = g.begin(ctx, client, v, name, port, say)
 		return err
 	})
 	if woken != nil && fault.CodeOf(woken) != fault.NotFound {
@@ -227,7 +229,7 @@ func (g *Gateway) connect(ctx context.Context, client *ssh.ServerConn, name stri
 }
 
 // begin is connect for a workspace that runs.
-func (g *Gateway) begin(ctx context.Context, client *ssh.ServerConn, v visitor, name string, port uint16) (net.Conn, error) {
+func (g *Gateway) begin(ctx context.Context, client *ssh.ServerConn, v visitor, name string, port uint16, say func(string)) (net.Conn, error) {
 	agent, err := g.agent(ctx, v, name)
 	if err != nil {
 		return nil, err
@@ -236,7 +238,7 @@ func (g *Gateway) begin(ctx context.Context, client *ssh.ServerConn, v visitor, 
 	s := &session{v, agent, end}
 	// Track before admitting: either a revocation finds the session, or the check finds the revocation.
 	g.track(s)
-	conn, err := g.reach(life, s, port)
+	conn, err := g.reach(life, s, port, say)
 	if err != nil {
 		g.forget(s)
 		if errors.Is(context.Cause(life), errRevoked) {
@@ -262,9 +264,21 @@ func (g *Gateway) begin(ctx context.Context, client *ssh.ServerConn, v visitor, 
 	return ending{audit.Counted(conn, record), end}, nil
 }
 
-// reach connects to the agent of a session that may be.
-func (g *Gateway) reach(ctx context.Context, s *session, port uint16) (net.Conn, error) {
+// reach connects to the agent of a session that may be. Behind mesh port 22, the agent itself makes clients wait for its start scripts.
+func (g *Gateway) reach(ctx context.Context, s *session, port uint16, say func(string)) (net.Conn, error) {
 	if err := g.admit(ctx, s); err != nil {
+		return nil, err
+	}
+	conn, err := g.opts.Mesh.DialAgent(ctx, s.agent, port)
+	if err != nil || port != meshport.Session {
+		return conn, err
+	}
+	waited, err := g.awaitScripts(ctx, s.agent, say)
+	if err == nil && !waited {
+		return conn, nil
+	}
+	conn.Close() // the agent does not keep a connection that says nothing
+	if err != nil {
 		return nil, err
 	}
 	return g.opts.Mesh.DialAgent(ctx, s.agent, port)

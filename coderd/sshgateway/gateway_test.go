@@ -376,6 +376,41 @@ func TestWake(t *testing.T) {
 	}
 }
 
+// TestStartScripts: a session waits for the scripts that block logins, and its client is told so.
+func TestStartScripts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Exec("UPDATE workspace_agents SET startup_script_behavior = 'blocking', lifecycle_state = 'starting'")
+	said := make(chan string, 1)
+	c := w.client(t, "ann", "dev")
+	session, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := session.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		out, err := session.Output("hello")
+		said <- fmt.Sprint(string(out), err)
+	}()
+	want := "Waiting for the start scripts that block logins …\r\n"
+	text := make([]byte, len(want))
+	if _, err := io.ReadFull(stderr, text); err != nil || string(text) != want {
+		t.Fatalf("Ann is told %q, %v", text, err)
+	}
+	select {
+	case got := <-said:
+		t.Errorf("the session did not wait: %s", got)
+	default:
+	}
+	w.Exec("UPDATE workspace_agents SET lifecycle_state = 'ready'")
+	if got := testwait.For(t, "the session begins", said); got != "hello<nil>" {
+		t.Errorf("got %s", got)
+	}
+}
+
 // TestNoGateway: a server without an address for SSH says so.
 func TestNoGateway(t *testing.T) {
 	t.Parallel()

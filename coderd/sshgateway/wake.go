@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/shell"
@@ -46,6 +48,24 @@ func (g *Gateway) wake(ctx context.Context, v visitor, name string, say func(str
 			return err // it has no agent of that name, for example
 		case done && time.Since(ended) > agentPatience:
 			return fault.New(fault.Unavailable, "The workspace has started, but its agent does not connect.").WithDetail("Its log may say why: coder logs %s", shell.POSIX(agentName(name)))
+		}
+	}
+}
+
+// awaitScripts returns when no start script of an agent blocks logins any more. waited reports whether one did.
+func (g *Gateway) awaitScripts(ctx context.Context, agent uuid.UUID, say func(string)) (waited bool, err error) {
+	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: time.Second}
+	for {
+		blocked, err := g.opts.Agents.LoginBlocked(ctx, agent)
+		if err != nil || !blocked {
+			return waited, err
+		}
+		if !waited {
+			waited = true
+			say("Waiting for the start scripts that block logins …")
+		}
+		if err := retry.Wait(ctx); err != nil {
+			return waited, err
 		}
 	}
 }

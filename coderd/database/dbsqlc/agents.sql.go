@@ -729,6 +729,20 @@ func (q *Queries) IsAgentWaiting(ctx context.Context, returnTokenHash []byte) (b
 	return exists, err
 }
 
+const isLoginBlocked = `-- name: IsLoginBlocked :one
+SELECT (a.lifecycle_state IN ('created', 'starting') AND (a.startup_script_behavior = 'blocking'
+	OR EXISTS (SELECT FROM workspace_agent_scripts s WHERE s.agent_id = a.id AND s.run_on_start AND s.start_blocks_login AND s.ended_at IS NULL)))::boolean AS blocked
+FROM workspace_agents a WHERE a.id = $1
+`
+
+// Reports whether logins to an agent wait for its start scripts, as sdk.WorkspaceAgent.BlocksLogin does.
+func (q *Queries) IsLoginBlocked(ctx context.Context, id uuid.UUID) (bool, error) {
+	row := q.db.QueryRow(ctx, isLoginBlocked, id)
+	var blocked bool
+	err := row.Scan(&blocked)
+	return blocked, err
+}
+
 const isStartRunning = `-- name: IsStartRunning :one
 SELECT EXISTS (SELECT 1 FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id WHERE wb.transition = 'start' AND j.status = 'running')
 `

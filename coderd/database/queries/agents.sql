@@ -141,6 +141,12 @@ WHERE a.id = sqlc.arg(id) AND w.deleted_at IS NULL
 	AND (w.owner_id = m.user_id OR w.sharing <> '{}' AND w.sharing ?| (ARRAY[m.user_id::text, m.organization_id::text]
 		|| ARRAY(SELECT g.group_id::text FROM group_members g WHERE g.user_id = m.user_id)));
 
+-- name: IsLoginBlocked :one
+-- Reports whether logins to an agent wait for its start scripts, as sdk.WorkspaceAgent.BlocksLogin does.
+SELECT (a.lifecycle_state IN ('created', 'starting') AND (a.startup_script_behavior = 'blocking'
+	OR EXISTS (SELECT FROM workspace_agent_scripts s WHERE s.agent_id = a.id AND s.run_on_start AND s.start_blocks_login AND s.ended_at IS NULL)))::boolean AS blocked
+FROM workspace_agents a WHERE a.id = $1;
+
 -- name: ListAgentIDsByName :many
 -- Returns up to two agents that match a name, in workspaces that a user owns or that are shared with the user; see GetReachableAgent. An
 -- empty owner_name means the user, an empty agent_name matches all agents but those of dev containers.
