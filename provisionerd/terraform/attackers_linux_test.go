@@ -5,5 +5,6 @@ var attackers = map[string]func(args []string) error{
 	"attack-calls": func(args []string) error { return attackCalls(args[0]) },
 	"confine":      func(args []string) error { return confine(args[0]) },
 	"leave-ipc":    leaveIPC,
+	"leave-queue":  leaveQueue,
 	"try-call":     func(args []string) error { return tryCall(args[0]) },
 }

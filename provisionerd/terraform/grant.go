@@ -41,6 +41,7 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandb
 	if !i.confined() {
 		return p
 	}
+	p.Limits.NoQueues = i.bubblewrap == "" && !sandbox.SweepsQueues()
 	p.UID, p.GID, p.Groups, p.Confine, p.Debug = uid, uid, g.groups, true, g.workspace
 	system := e.hostFiles()
 	config := system.paths

@@ -1,11 +1,14 @@
 package terraform_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -13,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // leaveIPC is the command "leave-ipc" of this test's program: it makes objects with a key that outlive it, and prints their numbers.
@@ -32,6 +36,24 @@ func leaveIPC(args []string) error {
 		if _, _, errno := unix.Syscall6(call[0], call[1], call[2], call[3], call[4], 0, 0); errno != 0 && (kind != "mqueue" || errno != unix.EACCES) { // Landlock refuses queues
 			return fmt.Errorf("%s: %w", kind, errno)
 		}
+	}
+	return nil
+}
+
+// leaveQueue is the command "leave-queue" of this test's program: it makes a message queue with a name that outlives it.
+func leaveQueue(args []string) error {
+	name := append([]byte(args[0]), 0)
+	if _, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(&name[0])), unix.O_CREAT|unix.O_RDWR, 0o600, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("mq_open: %w", errno)
+	}
+	return nil
+}
+
+// unlinkQueue removes a message queue by its name.
+func unlinkQueue(name string) error {
+	text := append([]byte(name), 0)
+	if _, _, errno := unix.Syscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&text[0])), 0, 0); errno != 0 {
+		return errno
 	}
 	return nil
 }
@@ -88,9 +110,8 @@ func TestNothingIsLeft(t *testing.T) {
 		if kinds := ipcWithKey(t, key); len(kinds) > 0 {
 			t.Errorf("%s left %v", whose, kinds)
 		}
-		queue := append([]byte("cm-"+fmt.Sprint(key)), 0)
-		if _, _, errno := unix.Syscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&queue[0])), 0, 0); errno != unix.ENOENT {
-			t.Errorf("%s left a message queue: %v", whose, errno)
+		if err := unlinkQueue("cm-" + fmt.Sprint(key)); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("%s left a message queue: %v", whose, err)
 		}
 		if _, err := os.Lstat(theirs); err != nil {
 			t.Errorf("another's file: %v", err)
@@ -147,4 +168,64 @@ func TestNothingIsLeft(t *testing.T) {
 	if got := next.Isolation(); !strings.HasPrefix(got, "an account per job") {
 		t.Errorf("isolation is %s", got)
 	}
+}
+
+// withoutMounts marks the process in which TestNoQueueIsLeft attacks: it may not mount, and sees no message queues.
+const withoutMounts = "CM_TEST_WITHOUT_MOUNTS"
+
+// TestNoQueueIsLeft: where a provisioner can neither see message queues nor mount their file system, as in a container without /dev/mqueue, jobs
+// and workspaces cannot make any.
+func TestNoQueueIsLeft(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has accounts to give")
+	}
+	if os.Getenv(withoutMounts) != "" {
+		attackWithQueues(t)
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `while umount /dev/mqueue 2>/dev/null; do :; done; exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin -- "$@"`
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", self, "-test.run", "^TestNoQueueIsLeft$", "-test.v")
+	cmd.Env = append(os.Environ(), withoutMounts+"=yes")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "\n--- PASS: TestNoQueueIsLeft") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// attackWithQueues lets a job and a workspace make message queues that nothing here could sweep.
+func attackWithQueues(t *testing.T) {
+	if sandbox.SweepsQueues() {
+		t.Fatal("message queues can be seen here: the attack is wrong")
+	}
+	name := "cm-" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	if err := errors.Join(leaveQueue([]string{name}), unlinkQueue(name)); err != nil {
+		t.Fatalf("outside of a sandbox, no queue can be made: %v", err)
+	}
+	opts := withoutBubblewrap(t)
+	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
+	attack := fmt.Sprintf("\"$CODER_PROVISIONER_PROGRAM\" leave-queue %s 2>&1 || echo refused\n", name)
+	check := func(whose, said string) {
+		t.Helper()
+		if want := "mq_open: " + unix.EMFILE.Error(); !strings.Contains(said, want) {
+			t.Errorf("%s is not refused a message queue with %q:\n%s", whose, want, said)
+		}
+		if err := unlinkQueue(name); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("%s left a message queue: %v", whose, err)
+		}
+	}
+	log, result := runScript(t, e, attack)
+	if result.GetError() != "" {
+		t.Fatalf("%s\n%s", result.GetError(), log)
+	}
+	check("the job", log)
+	w, result := startProcess(t, e, opts.WorkspacesDir, "--env CODER_PROVISIONER_PROGRAM", "{ "+strings.TrimSpace(attack)+"; } >~/tried; mv ~/tried ~/said; exec sleep 600")
+	if result.GetError() != "" {
+		t.Fatal(result.GetError())
+	}
+	check("the workspace", w.said(t, "said"))
+	w.remove(t, e)
 }

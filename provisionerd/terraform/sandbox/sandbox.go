@@ -75,6 +75,8 @@ type Limits struct {
 	Memory    uint64 `json:"memory,omitempty"`    // bytes of data; beyond it the process ends
 	File      uint64 `json:"file,omitempty"`      // bytes of each file that it writes
 	Processes uint64 `json:"processes,omitempty"` // with threads, of the account in its user namespace; one of both must be the job's alone
+	// NoQueues forbids POSIX message queues, which outlive the process: for jobs whose queues nothing here could find (SweepsQueues).
+	NoQueues bool `json:"no_queues,omitempty"`
 }
 
 // Store writes p to the file name, and makes its Command. self is the absolute path of our own program.

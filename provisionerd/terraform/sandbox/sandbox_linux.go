@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"os"
@@ -271,10 +272,12 @@ func (p Policy) confine() error {
 
 // Apply sets the resource limits of this process and of what it executes.
 func (l Limits) Apply() error {
-	for resource, bound := range map[int]uint64{unix.RLIMIT_DATA: l.Memory, unix.RLIMIT_FSIZE: l.File, unix.RLIMIT_NPROC: l.Processes} {
-		if bound == 0 {
-			continue
-		}
+	bounds := map[int]uint64{unix.RLIMIT_DATA: l.Memory, unix.RLIMIT_FSIZE: l.File, unix.RLIMIT_NPROC: l.Processes}
+	maps.DeleteFunc(bounds, func(_ int, bound uint64) bool { return bound == 0 })
+	if l.NoQueues {
+		bounds[unix.RLIMIT_MSGQUEUE] = 0
+	}
+	for resource, bound := range bounds {
 		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: bound, Max: bound}); err != nil {
 			return fmt.Errorf("bound process: %w", err)
 		}

@@ -64,6 +64,8 @@ func (Leavings) Usage() (bytes, files uint64) { return 0, 0 }
 
 func (Leavings) Sweep() error { return nil }
 
+func SweepsQueues() bool { return true }
+
 func Running() (map[int]int, error) { return nil, nil }
 
 func GroupAlive(Process) bool { return false }

@@ -71,7 +71,7 @@ func (l Leavings) Sweep() error {
 			}
 		}
 	}
-	if queues, err := openQueues(); err == nil { // otherwise nothing here can see them, jobs included
+	if queues, err := openQueues(); err == nil { // otherwise there are none: Limits.NoQueues
 		w := leavingsWalk{Leavings: l, remove: true}
 		if err := w.begin(queues, "the message queues"); err != nil {
 			errs = append(errs, fmt.Errorf("sweep message queues: %w", err))
@@ -256,6 +256,13 @@ func asAccount(uid int, do func() error) error {
 		done <- err
 	}()
 	return <-done
+}
+
+// SweepsQueues reports whether Sweep finds POSIX message queues here. Where /dev/mqueue is not mounted, and this process may not mount it, it
+// cannot list them, although a process that knows a name can open the queue: jobs must not make any then (Limits.NoQueues).
+func SweepsQueues() bool {
+	queues, err := openQueues()
+	return err == nil && unix.Close(queues) == nil
 }
 
 // openQueues opens the file system of POSIX message queues, which need not be mounted.
