@@ -102,6 +102,12 @@ signed() {
 	return 1
 }
 
+# clean: removes what is not installed, and the folders made for it if they are empty.
+clean() {
+	rm -rf "$work"
+	[ -z "$made" ] || while rmdir "$bin" 2>/dev/null && [ "$bin" != "$made" ]; do bin=${bin%/*}; done
+}
+
 # completion SHELL FILE: installs the completion script of a shell, if the program can print it.
 completion() {
 	if "$bin/coder" completion "$1" </dev/null >"$work/completion" 2>/dev/null && mkdir -p "${2%/*}" 2>/dev/null; then
@@ -156,9 +162,12 @@ main() {
 	bin=$prefix/bin
 
 	# Below the target folder, so that the last step is one rename.
+	made=$bin
+	while [ ! -e "${made%/*}" ] && [ -n "${made%/*}" ]; do made=${made%/*}; done # the highest folder that does not exist yet
+	[ ! -e "$bin" ] || made=
 	{ mkdir -p "$bin" && work=$(mktemp -d "$bin/.coder-install.XXXXXX"); } 2>/dev/null ||
 		fail "cannot write to $bin" 'run this as root, or choose another folder with --prefix'
-	trap 'rm -rf "$work"' EXIT
+	trap clean EXIT
 	trap 'exit 1' HUP INT TERM
 
 	if [ -n "$key" ]; then public_key "$key" "$work/key"; fi

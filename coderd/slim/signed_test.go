@@ -119,11 +119,18 @@ func TestInstallSigned(t *testing.T) {
 			t.Parallel()
 			server := serve(t, serving(test.instead))
 			each(t, func(t *testing.T, shell string) {
-				prefix := t.TempDir()
+				dir := t.TempDir()
+				prefix := filepath.Join(dir, "opt", "coder")
 				out, err := server.run(t, shell, test.env, append([]string{"--prefix", prefix, "--no-completion"}, test.args...)...)
 				_, statErr := os.Stat(filepath.Join(prefix, "bin", "coder"))
 				if installed := err == nil && statErr == nil; installed != (test.want == "") || !strings.Contains(out, test.want) {
 					t.Errorf("got %v, %v, want %q:\n%s", err, statErr, test.want, out)
+				}
+				if test.want == "" {
+					return
+				}
+				if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !strings.Contains(out, "Try: ") {
+					t.Errorf("a refusal leaves %v (%v), and says:\n%s", left, err, out)
 				}
 			})
 		})
