@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
@@ -245,6 +247,38 @@ func TestEndedSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
+}
+
+// TestTooManyClients checks that a user who connects without end keeps nothing from other users, and comes back once a connection has ended.
+func TestTooManyClients(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const most = 3
+	w.MostClients(most)
+	w.start(t)
+	var clients []*coderdtest.Member
+	for range most {
+		m := w.joinUser(t, "ann")
+		m.Joined()
+		clients = append(clients, m)
+	}
+	refused := func() error {
+		u := w.URL.JoinPath(coordinator.Path)
+		u.RawQuery = url.Values{"v": {strconv.Itoa(coordinator.Version)}, "key": {tailnet.NewPrivateKey().Public().String()}}.Encode()
+		conn, err := websock.Dial(t.Context(), u, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {w.Token("ann")}}})
+		if err == nil {
+			conn.Close(websock.StatusNormal, "")
+		}
+		return err
+	}
+	if err := refused(); fault.CodeOf(err) != fault.RateLimited || !strings.Contains(err.Error(), "3 connections") {
+		t.Errorf("one connection more: %v", err)
+	}
+	w.joinUser(t, "tom").Joined()
+	agent, _ := w.joinAgent(t)
+	agent.Joined()
+	clients[0].Client.Close()
+	testwait.Until(t, "ann connects again", refused)
 }
 
 func TestCredentials(t *testing.T) {

@@ -9,6 +9,9 @@ import (
 // KeepAgents sets how long an introduction outlives its last connection. Call it before Start.
 func (s *Service) KeepAgents(d time.Duration) { s.keep = d }
 
+// MostClients sets how many clients of one user may be connected. Call it before Start.
+func (s *Service) MostClients(n int) { s.crowd.most = n }
+
 // Introduced returns the number of agents that this server is introduced to, or about to be.
 func (s *Service) Introduced() int {
 	s.introductions.Lock()

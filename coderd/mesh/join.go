@@ -32,6 +32,11 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if p.Kind == coordinator.KindClient {
+		leave, err := s.crowd.enter(p.Subject)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		s.visitors.note(p, time.Now())
 	}
 	return s.coord.Handle(w, r, p, hello)

@@ -157,6 +157,7 @@ type Service struct {
 	replicas      replicas
 	introductions introductions
 	visitors      visitors
+	crowd         crowd
 	keep          time.Duration // keepAgent, except in tests
 
 	joined chan struct{} // closed when node and client are set
@@ -176,6 +177,7 @@ func New(opts Options) (*Service, error) {
 		return nil, fmt.Errorf("start relay: %w", err)
 	}
 	s := &Service{opts: opts, log: opts.Logger, relay: r, builtIn: secret.Token(secret.Text(32)), localURL: opts.LocalURL, keep: keepAgent, joined: make(chan struct{})}
+	s.crowd.most, s.crowd.byUser = maxClients, map[uuid.UUID]int{}
 	s.provisioners.byID = map[uuid.UUID]Provisioner{}
 	s.introductions.byID = map[uuid.UUID]*introduction{}
 	s.replicas.byID = map[uuid.UUID]*replica{}
