@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const installed = "/usr/bin/coder" // where the units expect the program
@@ -141,10 +143,13 @@ func TestRootlessProvisioner(t *testing.T) {
 		return string(data)
 	}
 	root, rootless := read("codermesh-provisionerd.service"), read("codermesh-provisionerd-rootless.service")
-	for _, same := range []string{"EnvironmentFile", "ExecStart", "Restart", "RestartSec", "KillMode", "TimeoutStopSec", "Delegate", "NoNewPrivileges", "WantedBy"} {
+	for _, same := range []string{"EnvironmentFile", "ExecStart", "Restart", "RestartSec", "KillMode", "TimeoutStopSec", "Delegate", "NoNewPrivileges", "PrivateIPC", "WantedBy"} {
 		if got, want := setting(rootless, same), setting(root, same); got != want || want == "" {
 			t.Errorf("%s=%s, and %s in the unit with root", same, got, want)
 		}
+	}
+	if diff := cmp.Diff(filters(root), filters(rootless)); diff != "" {
+		t.Errorf("system calls (-root +rootless):\n%s", diff)
 	}
 	for name, want := range map[string]string{"User": "codermesh-provisionerd", "Group": "codermesh-provisionerd", "CapabilityBoundingSet": "", "Conflicts": "codermesh-provisionerd.service"} {
 		if got := setting(rootless, name); got != want || !strings.Contains(rootless, "\n"+name+"=") {
@@ -159,6 +164,16 @@ func TestRootlessProvisioner(t *testing.T) {
 			t.Errorf("%s=%s, want a folder of its own", own, got)
 		}
 	}
+}
+
+// filters returns the system calls that a unit denies, one line of it each.
+func filters(unit string) (denied []string) {
+	for line := range strings.Lines(unit) {
+		if calls, ok := strings.CutPrefix(line, "SystemCallFilter=~"); ok {
+			denied = append(denied, strings.TrimSpace(calls))
+		}
+	}
+	return denied
 }
 
 // setting returns the value of a setting of a unit, "" if there is none.
