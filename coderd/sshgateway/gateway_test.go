@@ -90,14 +90,14 @@ func (w *world) key(t *testing.T, user string) ssh.Signer {
 	t.Helper()
 	if w.keys[user] == nil {
 		w.keys[user] = newKey(t)
-		w.register(t, user, w.keys[user])
+		w.register(t, user, w.keys[user], "laptop")
 	}
 	return w.keys[user]
 }
 
-func (w *world) register(t *testing.T, user string, key ssh.Signer) sdk.UserSSHKey {
+func (w *world) register(t *testing.T, user string, key ssh.Signer, name string) sdk.UserSSHKey {
 	t.Helper()
-	made, err := w.As(user).CreateUserSSHKey(t.Context(), sdk.Me, sdk.CreateUserSSHKeyRequest{Name: "laptop", PublicKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))})
+	made, err := w.As(user).CreateUserSSHKey(t.Context(), sdk.Me, sdk.CreateUserSSHKeyRequest{Name: name, PublicKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,10 +261,7 @@ func TestRevocations(t *testing.T) {
 	testwait.For(t, "Bob's session ends when the workspace is not shared any more", bobs)
 
 	other := newKey(t)
-	made, err := w.As("ann").CreateUserSSHKey(t.Context(), sdk.Me, sdk.CreateUserSSHKeyRequest{Name: "phone", PublicKey: string(ssh.MarshalAuthorizedKey(other.PublicKey()))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := w.register(t, "ann", other, "phone")
 	w.keys["ann"], other = other, w.keys["ann"]
 	phone := w.staying(t, "ann", "dev")
 	if err := w.As("ann").DeleteUserSSHKey(t.Context(), sdk.Me, made.ID); err != nil {
@@ -277,6 +274,14 @@ func TestRevocations(t *testing.T) {
 		t.Error("the session of another key ended")
 	default:
 	}
+	short := newKey(t)
+	w.register(t, "ann", short, "short")
+	w.keys["ann"] = short
+	brief := w.staying(t, "ann", "dev")
+	w.Exec("UPDATE user_ssh_keys SET expires_at = now() + interval '1 second' WHERE name = 'short'")
+	w.Exec("SELECT pg_notify('users_revoked', $1)", bob.String()) // any revocation makes the server look for the next key that expires
+	testwait.For(t, "the session of a key that expires ends", brief)
+	w.keys["ann"] = other
 	if _, err := w.As("olga").SuspendUser(t.Context(), "ann"); err != nil {
 		t.Fatal(err)
 	}

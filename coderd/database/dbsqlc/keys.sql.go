@@ -341,7 +341,8 @@ func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListT
 }
 
 const listUsersWithExpiredKeys = `-- name: ListUsersWithExpiredKeys :many
-SELECT DISTINCT user_id FROM api_keys WHERE expires_at > $1 AND expires_at <= $2
+SELECT k.user_id FROM api_keys k WHERE k.expires_at > $1 AND k.expires_at <= $2
+UNION SELECT s.user_id FROM user_ssh_keys s WHERE s.expires_at > $1 AND s.expires_at <= $2
 `
 
 type ListUsersWithExpiredKeysParams struct {
@@ -349,7 +350,7 @@ type ListUsersWithExpiredKeysParams struct {
 	Until time.Time
 }
 
-// Lists the users whose keys expired between two moments.
+// Lists the users whose keys, or SSH keys, expired between two moments.
 func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWithExpiredKeysParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listUsersWithExpiredKeys, arg.After, arg.Until)
 	if err != nil {
@@ -371,10 +372,13 @@ func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWit
 }
 
 const nextKeyExpiry = `-- name: NextKeyExpiry :one
-SELECT coalesce(min(expires_at), $1::timestamptz + interval '1 day')::timestamptz AS at FROM api_keys WHERE expires_at > $1::timestamptz
+SELECT coalesce(least(
+	(SELECT min(k.expires_at) FROM api_keys k WHERE k.expires_at > $1::timestamptz),
+	(SELECT min(s.expires_at) FROM user_ssh_keys s WHERE s.expires_at > $1::timestamptz)
+), $1::timestamptz + interval '1 day')::timestamptz AS at
 `
 
-// Returns when the next key expires after a moment, or a day after that moment if none does.
+// Returns when the next key, or SSH key, expires after a moment, or a day after that moment if none does.
 func (q *Queries) NextKeyExpiry(ctx context.Context, after time.Time) (time.Time, error) {
 	row := q.db.QueryRow(ctx, nextKeyExpiry, after)
 	var at time.Time
