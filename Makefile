@@ -207,10 +207,10 @@ release-check: ## make the release twice, in two clones of the last commit, and 
 define SITE_TESTS
 command -v npm >/dev/null || { echo "the dashboard's tests require npm"; exit 1; }
 cd site
-npm test
+failed=
+npm test || failed=yes
 half=$$(mktemp)
 npm run e2e -- --shard=1/2 >"$$half" 2>&1 & first=$$!
-failed=
 npm run e2e -- --shard=2/2 || failed=yes
 wait $$first || failed=yes
 cat "$$half" && rm "$$half"

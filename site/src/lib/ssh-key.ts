@@ -1,4 +1,5 @@
-// What is known of an SSH key before the server sees it.
+// What is known of an SSH key before the server sees it, and where it signs in.
+import { sh } from "./shell";
 
 const privateForm =
   /(BEGIN|END) [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File|Private-Lines:|b3BlbnNzaC1rZXktdjE|AGE-SECRET-KEY/i;
@@ -11,5 +12,6 @@ export function sshCommand(address: string): string {
   const colon = address.lastIndexOf(":");
   const host = address.slice(0, colon).replace(/^\[(.*)\]$/, "$1");
   const port = address.slice(colon + 1);
-  return `ssh ${port === "22" ? "" : `-p ${port} `}WORKSPACE@${host}`;
+  const to = `WORKSPACE@${host}`;
+  return port === "22" ? sh`ssh ${to}` : sh`ssh -p ${port} ${to}`;
 }
