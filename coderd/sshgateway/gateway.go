@@ -264,7 +264,7 @@ func (g *Gateway) begin(ctx context.Context, client *ssh.ServerConn, v visitor, 
 	return ending{audit.Counted(conn, record), end}, nil
 }
 
-// reach connects to the agent of a session that may be. Behind mesh port 22, the agent itself makes clients wait for its start scripts.
+// reach connects to the agent of a session that may be. Behind mesh port 22, the agent makes clients wait for its start scripts.
 func (g *Gateway) reach(ctx context.Context, s *session, port uint16, say func(string)) (net.Conn, error) {
 	if err := g.admit(ctx, s); err != nil {
 		return nil, err

@@ -122,8 +122,8 @@ func keyFile(t *testing.T, private ed25519.PrivateKey) string {
 	return path
 }
 
-// TestSignIn: OpenSSH signs in with a key that it has, and with no other. A key that it merely offers, here Bob's, of which it has the public
-// half, makes it nobody.
+// TestSignIn: OpenSSH signs in with a key that it has, and with no other. A key that it only offers, here Bob's, of which it has the
+// public half, counts for nothing.
 func TestSignIn(t *testing.T) {
 	t.Parallel()
 	_, adas, err := ed25519.GenerateKey(nil)
