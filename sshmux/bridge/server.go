@@ -196,7 +196,6 @@ type visit struct {
 
 	dial sync.Mutex // held while the agent is dialed
 	link *link      // guarded by dial
-	err  error      // why there is no link; guarded by dial
 	stop func()     // waits for the answers to global requests; guarded by dial
 
 	mu      sync.Mutex // guards the fields below
@@ -219,6 +218,13 @@ func (v *visit) begin() bool {
 	return !v.ended
 }
 
+// over reports whether the visit has ended.
+func (v *visit) over() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ended
+}
+
 // end ends the connection to the agent, and waits for everything that the visit began.
 func (v *visit) end() {
 	v.mu.Lock()
@@ -234,12 +240,12 @@ func (v *visit) end() {
 	v.wg.Wait()
 }
 
-// reach returns the link to the agent, which the first call dials.
+// reach returns the link to the agent, and dials if there is none yet. The next call tries again if that fails: a client may stay connected.
 func (v *visit) reach(ctx glider.Context) (*link, error) {
 	v.dial.Lock()
 	defer v.dial.Unlock()
-	if v.link != nil || v.err != nil {
-		return v.link, v.err
+	if v.link != nil {
+		return v.link, nil
 	}
 	client, ok := ctx.Value(glider.ContextKeyConn).(*ssh.ServerConn)
 	if !ok {
@@ -247,8 +253,11 @@ func (v *visit) reach(ctx glider.Context) (*link, error) {
 	}
 	raw, err := v.server.opts.Dial(ctx, client, v.say)
 	if err != nil {
-		v.err = err
 		return nil, err
+	}
+	if v.over() { // and end has looked for a link, or waits for this call to do so
+		raw.Close()
+		return nil, errors.New("the client has left")
 	}
 	agent := sshmux.New(raw, sshmux.Options{Wide: true})
 	l := newLink(v.server.log, client, agent, &v.wg)

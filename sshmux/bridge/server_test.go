@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"encoding/pem"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -220,6 +221,58 @@ func TestAgentLeaves(t *testing.T) {
 	}
 	client, _ = betweenServer(t, agent(programs))
 	handshake(t, client) // and stays connected
+}
+
+// TestClientLeavesFirst: nothing stays of a client that has left when its agent is dialed.
+func TestClientLeavesFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		closed := make(chan struct{})
+		connect := serving(t, bridge.ServerOptions{
+			Jump: func(ctx context.Context, _ *ssh.ServerConn, _ string, _ uint32) (net.Conn, bool, error) {
+				<-ctx.Done()
+				time.Sleep(time.Second) // the server has done all it can for the client
+				return nil, false, nil
+			},
+			Dial: func(context.Context, *ssh.ServerConn, func(string)) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					defer close(closed)
+					_, _ = io.Copy(io.Discard, far) // ends when the other end is closed
+				}()
+				return near, nil
+			},
+		})
+		conn := connect()
+		c := handshake(t, conn)
+		go c.Dial("tcp", "127.0.0.1:80") // fails, as the client leaves
+		synctest.Wait()
+		conn.Close()
+		<-closed
+	})
+}
+
+// TestAnotherTry: a client that stays connected reaches an agent that could not be reached before.
+func TestAnotherTry(t *testing.T) {
+	t.Parallel()
+	dial, tries := dialing(t, agent(programs)), 0
+	connect := serving(t, bridge.ServerOptions{Dial: func(ctx context.Context, client *ssh.ServerConn, say func(string)) (net.Conn, error) {
+		if tries++; tries == 1 {
+			return nil, errors.New("the workspace is not running")
+		}
+		return dial(ctx, client, say)
+	}})
+	c := handshake(t, connect())
+	for try, want := range []string{"", "HELLO"} {
+		session, err := c.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		session.Stdin = strings.NewReader("hello")
+		if out, err := session.Output("upper"); string(out) != want || (err == nil) != (want != "") {
+			t.Errorf("try %d: %q, %v", try, out, err)
+		}
+	}
 }
 
 // TestProgress: a client that waits for its agent is told what for, and its keepalives are answered meanwhile.
