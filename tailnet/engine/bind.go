@@ -130,9 +130,9 @@ func (b *bind) Close() error {
 // bounded wraps fn so that it receives only while WireGuard has room.
 func (b *bind) bounded(fn conn.ReceiveFunc, done <-chan struct{}) conn.ReceiveFunc {
 	return func(bufs [][]byte, sizes []int, eps []conn.Endpoint) (int, error) {
-		b.engine.nic.coming.wait(done)
+		b.engine.tun.coming.wait(done)
 		n, err := fn(bufs, sizes, eps)
-		b.engine.nic.coming.enter(n)
+		b.engine.tun.coming.enter(n)
 		return n, err
 	}
 }
@@ -216,7 +216,7 @@ func (b *bind) endpoint(k key.NodePublic) conn.Endpoint {
 
 // Send is called by one goroutine per peer, and by others for handshakes.
 func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
-	b.engine.nic.going.leave(len(bufs))
+	b.engine.tun.going.leave(len(bufs))
 	r := b.engine.peers.byAddr(ep.DstIP())
 	if r == nil {
 		return b.Bind.Send(bufs, ep, offset)

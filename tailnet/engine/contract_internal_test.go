@@ -125,7 +125,7 @@ func TestContractSourceIsBoundToKey(t *testing.T) {
 		}
 	})
 	exchange(t, a, b, 1000)
-	a.nic.inject(echoRequest(mallory, b.opts.Addr, 1))
+	a.nic.Inject(echoRequest(mallory, b.opts.Addr, 1))
 	answered := make(chan struct{}, 1)
 	a.Echo(b.opts.Addr, func() { answered <- struct{}{} }) // once this packet has arrived, so has the previous one
 	select {
@@ -272,12 +272,12 @@ func TestContractDiscoThroughShim(t *testing.T) {
 func TestContractTrafficIsNoticed(t *testing.T) {
 	t.Parallel()
 	a, b := direct(t, nil)
-	if idle := a.nic.idle(); idle < time.Hour {
+	if idle := a.nic.Idle(); idle < time.Hour {
 		t.Errorf("before any packet: idle for %s", idle)
 	}
 	exchange(t, a, b, 1000)
 	for _, e := range []*Engine{a, b} {
-		if idle := e.nic.idle(); idle > patience {
+		if idle := e.nic.Idle(); idle > patience {
 			t.Errorf("after an exchange: idle for %s", idle)
 		}
 	}

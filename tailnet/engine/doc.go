@@ -3,8 +3,8 @@
 //
 //	application            net.Conn
 //	    │
-//	stack                  gVisor: TCP and UDP over IPv6
-//	    │ nic              a gVisor link and a WireGuard TUN device in one
+//	ipstack                gVisor: TCP and UDP over IPv6
+//	    │ link             a gVisor link and a WireGuard TUN device in one
 //	WireGuard              wireguard-go's device
 //	    │ bind             chooses, for each batch of packets
 //	    ├── magicsock      UDP on a direct path, and the search for one (disco)

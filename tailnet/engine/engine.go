@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,8 +12,6 @@ import (
 
 	"github.com/tailscale/wireguard-go/device"
 	"go4.org/mem"
-	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"tailscale.com/health"
 	"tailscale.com/net/netmon"
 	"tailscale.com/net/netns"
@@ -23,7 +22,14 @@ import (
 	"tailscale.com/util/usermetric"
 	"tailscale.com/wgengine/magicsock"
 
+	"github.com/codermesh/codermesh/v2/tailnet/engine/ipstack"
 	"github.com/codermesh/codermesh/v2/tailnet/stream"
+)
+
+// TCPConn is a TCP connection with a peer, and UDPConn a UDP flow.
+type (
+	TCPConn = ipstack.TCPConn
+	UDPConn = ipstack.UDPConn
 )
 
 // Key is a Curve25519 key, public or private, as 32 bytes.
@@ -75,15 +81,15 @@ type Engine struct {
 	netmon *netmon.Monitor
 	magic  *magicsock.Conn
 	device *device.Device
-	nic    *nic
-	stack  *stack.Stack
+	nic    *ipstack.Link
+	tun    *tunDevice // nic as WireGuard sees it
+	stack  *ipstack.Stack
 	mux    *stream.Mux
 	bind   *bind
 	shim   *shim
 
-	handshakes handshakes
-	echoes     echoes
-	peers      table
+	echoes echoes
+	peers  table
 
 	relayOps sync.Mutex // serializes changes of links; held while calling magicsock
 	relaysMu sync.Mutex
@@ -104,9 +110,8 @@ func New(opts Options) (*Engine, error) {
 	netns.SetEnabled(false) // sockets need no mark: this process never owns the machine's default route
 	e := &Engine{
 		opts: opts, log: opts.Log, logf: engineLogf(opts.Log),
-		secret:     key.NodePrivateFromRaw32(mem.B(opts.Key[:])), //nolint:staticcheck // there is no other way from bytes to a key
-		handshakes: handshakes{open: make(map[stack.TransportEndpointID]bool), perPeer: make(map[tcpip.Address]int)},
-		peers:      newTable(), links: make(map[int]*relayLink), done: make(chan struct{}),
+		secret: key.NodePrivateFromRaw32(mem.B(opts.Key[:])), //nolint:staticcheck // there is no other way from bytes to a key
+		peers:  newTable(), links: make(map[int]*relayLink), done: make(chan struct{}),
 		linkEvents: make(chan netmon.ChangeDelta, 16),
 	}
 	e.public = e.secret.Public()
@@ -127,7 +132,10 @@ func (e *Engine) wire() (err error) {
 	if e.netmon, err = netmon.New(e.bus, e.logf); err != nil {
 		return fmt.Errorf("watch network interfaces: %w", err)
 	}
-	e.nic = newNIC(e.admit)
+	e.mux = newMux(e)
+	e.nic = ipstack.NewLink(bypass{e.mux})
+	e.nic.Admit = e.admit
+	e.tun = newTUN(e.nic)
 	e.magic, err = magicsock.NewConn(magicsock.Options{
 		EventBus: e.bus, Logf: e.logf, Port: e.opts.ListenPort, NetMon: e.netmon, HealthTracker: e.health,
 		Metrics: new(usermetric.Registry), EndpointsFunc: e.endpoints, IdleFunc: e.idle,
@@ -142,16 +150,13 @@ func (e *Engine) wire() (err error) {
 		return fmt.Errorf("start relay shim: %w", err)
 	}
 
-	e.mux = newMux(e)
-	e.nic.mux = e.mux
-	if e.stack, err = newStack(e.nic, e.opts); err != nil {
+	if e.stack, err = ipstack.New(e.nic, e.stackOptions()); err != nil {
 		return fmt.Errorf("start network stack: %w", err)
 	}
-	e.handleFlows()
 
 	e.bind = newBind(e)
 	e.magic.SetConnectionCounter(e.bind.sent)
-	e.device = device.NewDevice(&tunDevice{nic: e.nic}, e.bind, &device.Logger{
+	e.device = device.NewDevice(e.tun, e.bind, &device.Logger{
 		Verbosef: func(format string, args ...any) { e.logf("[v2] "+format, args...) }, Errorf: e.logf,
 	})
 	e.device.SetPeerLookupFunc(e.lookup)
@@ -178,6 +183,31 @@ func (e *Engine) wire() (err error) {
 	}).View(), nil)
 	return nil
 }
+
+// stackOptions returns how the network stack is made.
+func (e *Engine) stackOptions() ipstack.Options {
+	return ipstack.Options{
+		Addr: e.opts.Addr, SendBuffer: e.opts.SendBuffer, RecvBuffer: e.opts.RecvBuffer, Log: e.log,
+		Admit: func(src, dst netip.AddrPort) bool { return e.opts.Admit(src.Addr(), dst.Port()) },
+		AcceptTCP: func(src, dst netip.AddrPort) func(*TCPConn) {
+			serve := e.opts.AcceptTCP(src, dst)
+			if serve == nil {
+				return nil
+			}
+			return func(c *TCPConn) { serve(c) }
+		},
+		AcceptUDP: e.opts.AcceptUDP,
+	}
+}
+
+// DialTCP connects to a peer. It blocks until the connection is established, the peer refuses it (syscall.ECONNREFUSED) or
+// ctx ends.
+func (e *Engine) DialTCP(ctx context.Context, to netip.AddrPort) (*TCPConn, error) {
+	return e.stack.DialTCP(ctx, to)
+}
+
+// DialUDP creates a flow to a peer. It sends nothing.
+func (e *Engine) DialUDP(to netip.AddrPort) (*UDPConn, error) { return e.stack.DialUDP(to) }
 
 // Start begins receiving packets and invoking callbacks. It must be called once.
 func (e *Engine) Start() error {
@@ -216,7 +246,6 @@ func (e *Engine) Close() error {
 	}
 	if e.stack != nil {
 		e.stack.Close()
-		e.stack.Wait()
 	}
 	var errs []error
 	if e.magic != nil {

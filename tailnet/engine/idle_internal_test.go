@@ -3,13 +3,14 @@ package engine
 import (
 	"testing"
 	"time"
+
+	"github.com/codermesh/codermesh/v2/tailnet/engine/ipstack"
 )
 
 // TestKeepMeasuring: an engine that must keep measuring the network never tells magicsock that it is idle.
 func TestKeepMeasuring(t *testing.T) {
 	t.Parallel()
-	e := &Engine{nic: newNIC(func([]byte) bool { return true })}
-	e.nic.active.Store(time.Now().Add(-time.Hour).UnixNano())
+	e := &Engine{nic: ipstack.NewLink(nil)}
 	if got := e.idle(); got < time.Hour {
 		t.Errorf("an engine without packets for an hour is idle for %v", got)
 	}

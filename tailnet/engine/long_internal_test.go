@@ -20,9 +20,9 @@ func TestContractLongPackets(t *testing.T) {
 	relay := newRelay(t)
 	only := func(o *Options) { o.RelayOnly = true }
 	a, b := newEngine(t, only), newEngine(t, only)
-	admit := b.nic.admit
+	admit := b.nic.Admit
 	var longest atomic.Int64
-	b.nic.admit = func(packet []byte) bool {
+	b.nic.Admit = func(packet []byte) bool {
 		longest.Store(max(longest.Load(), int64(len(packet)))) // one goroutine calls it
 		return admit(packet)
 	}

@@ -41,7 +41,7 @@ func (e *Engine) idle() time.Duration {
 	if e.measuring.Load() {
 		return 0
 	}
-	return e.nic.idle()
+	return e.nic.Idle()
 }
 
 // Measured returns the result of the latest measurement of the network. ok is false before the first. It may wait for a

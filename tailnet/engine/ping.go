@@ -39,7 +39,7 @@ func (e *Engine) Ping(k Key, answered func(Pong)) {
 // what was sent before.
 func (e *Engine) Echo(to netip.Addr, answered func()) {
 	ident := e.echoes.begin(to, answered)
-	e.nic.inject(echoRequest(e.opts.Addr, to, ident))
+	e.nic.Inject(echoRequest(e.opts.Addr, to, ident))
 }
 
 // maxEchoes is how many echo requests may wait for an answer. Older ones are forgotten.

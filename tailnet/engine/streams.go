@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
-	"sync"
 
 	"github.com/tailscale/wireguard-go/device"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -72,32 +71,21 @@ func (e *Engine) DialStream(to netip.AddrPort) (Stream, error) {
 	return Stream{c}, err
 }
 
-// inbound gathers the stream packets of a batch that come from one peer.
-type inbound struct {
-	from    netip.Addr
-	packets *[][]byte
-}
+// bypass is the mux as the link sees it: its packets do not go through the network stack.
+type bypass struct{ *stream.Mux }
 
-var packetLists = sync.Pool{New: func() any { return new([][]byte) }}
+func (bypass) Protocol() uint8 { return streamProtocol }
 
-func (in *inbound) add(mux *stream.Mux, packet []byte) {
-	from := addrOf(header.IPv6(packet).SourceAddress())
-	if in.packets != nil && from != in.from {
-		in.flush(mux)
+// Receive hands over the packets of a batch, those of one peer at a time.
+func (b bypass) Receive(packets [][]byte) {
+	for len(packets) > 0 {
+		from := header.IPv6(packets[0]).SourceAddress()
+		n := 0
+		for n < len(packets) && header.IPv6(packets[n]).SourceAddress() == from {
+			packets[n] = packets[n][header.IPv6MinimumSize:]
+			n++
+		}
+		b.Mux.Receive(addrOf(from), packets[:n])
+		packets = packets[n:]
 	}
-	if in.packets == nil {
-		in.packets, in.from = packetLists.Get().(*[][]byte), from
-	}
-	*in.packets = append(*in.packets, packet[header.IPv6MinimumSize:])
-}
-
-func (in *inbound) flush(mux *stream.Mux) {
-	if in.packets == nil {
-		return
-	}
-	mux.Receive(in.from, *in.packets)
-	clear(*in.packets)
-	*in.packets = (*in.packets)[:0]
-	packetLists.Put(in.packets)
-	in.packets = nil
 }

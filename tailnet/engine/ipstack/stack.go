@@ -1,9 +1,10 @@
-package engine
+package ipstack
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -54,13 +55,38 @@ const (
 	maxRetries = uint64(30 * time.Minute / maxRTO)
 )
 
-// newStack creates the network stack on a nic.
+// Options configures a Stack. Admit, AcceptTCP and AcceptUDP are required.
+type Options struct {
+	Addr netip.Addr // the stack's own address, IPv6
+	// Others are addresses for which the stack answers too, and which it may be asked to call from. The zero value means none.
+	Others netip.Prefix
+	// SendBuffer and RecvBuffer limit what one TCP connection keeps in flight, in bytes. 0 means 1 MiB and 2 MiB.
+	SendBuffer, RecvBuffer int
+	Log                    *slog.Logger
+
+	// Admit reports whether a connection or flow may begin. One that may not gets no answer. It must not block.
+	Admit func(src, dst netip.AddrPort) bool
+	// AcceptTCP returns the handler of a connection, or nil to refuse it. Both run on a goroutine of their own: while AcceptTCP
+	// blocks, the other end waits for the answer to its SYN.
+	AcceptTCP func(src, dst netip.AddrPort) func(*TCPConn)
+	// AcceptUDP returns the handler of a flow, to be run on its own goroutine, or nil to refuse the flow. It must not block.
+	AcceptUDP func(src, dst netip.AddrPort) func(*UDPConn)
+}
+
+// Stack is a network stack in user space.
+type Stack struct {
+	opts       Options
+	stack      *stack.Stack
+	handshakes handshakes
+}
+
+// New creates a network stack on a link. The caller must close the link and then the stack.
 //
 // Congestion control is Cubic, which unlike Reno leaves slow start when round trips grow, before it has lost a window's
 // worth of packets: docs/decisions/0015-long-paths.md has the figures. Its window overflows an integer some weeks after a
 // connection's last loss; the timeout that follows corrects it. RACK is off: with it, the stack retransmits packets that
 // are merely late.
-func newStack(n *nic, opts Options) (*stack.Stack, error) {
+func New(l *Link, opts Options) (*Stack, error) {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
@@ -88,8 +114,13 @@ func newStack(n *nic, opts Options) (*stack.Stack, error) {
 			return nil, fmt.Errorf("set TCP option %T: %s", option, err)
 		}
 	}
-	if err := s.CreateNIC(nicID, n); err != nil {
+	if err := s.CreateNIC(nicID, l); err != nil {
 		return nil, fmt.Errorf("create network interface: %s", err)
+	}
+	if opts.Others.IsValid() {
+		if err := errors.Join(failed(s.SetPromiscuousMode(nicID, true)), failed(s.SetSpoofing(nicID, true))); err != nil {
+			return nil, fmt.Errorf("answer for other addresses: %w", err)
+		}
 	}
 	own := tcpip.ProtocolAddress{
 		Protocol:          ipv6.ProtocolNumber,
@@ -99,32 +130,56 @@ func newStack(n *nic, opts Options) (*stack.Stack, error) {
 		return nil, fmt.Errorf("set address: %s", err)
 	}
 	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv6EmptySubnet, NIC: nicID}})
-	return s, nil
+	made := &Stack{
+		opts: opts, stack: s,
+		handshakes: handshakes{open: make(map[stack.TransportEndpointID]bool), perPeer: make(map[tcpip.Address]int)},
+	}
+	made.handleFlows()
+	return made, nil
+}
+
+func failed(err tcpip.Error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(err.String())
+}
+
+// Close ends all connections and waits for the stack's goroutines. The link must be closed before: the stack sends a FIN on every
+// connection and would wait for room in the queue.
+func (s *Stack) Close() {
+	s.stack.Close()
+	s.stack.Wait()
 }
 
 // handleFlows makes the stack ask about packets that belong to no connection.
-func (e *Engine) handleFlows() {
-	accept := tcp.NewForwarder(e.stack, 0, maxHandshakes, e.acceptTCP)
-	e.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
-		if !e.opts.Admit(addrOf(id.RemoteAddress), id.LocalPort) {
+func (s *Stack) handleFlows() {
+	accept := tcp.NewForwarder(s.stack, 0, maxHandshakes, s.acceptTCP)
+	s.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
+		if !s.opts.Admit(ends(id)) {
 			return true // drop it: a peer must not learn which ports are open
 		}
-		if !e.handshakes.begin(id) {
+		if !s.handshakes.begin(id) {
 			return true
 		}
 		handled := accept.HandlePacket(id, p)
 		if !handled {
-			e.handshakes.end(id)
+			s.handshakes.end(id)
 		}
 		return handled
 	})
-	flows := udp.NewForwarder(e.stack, e.acceptUDP)
-	e.stack.SetTransportProtocolHandler(udp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
-		if !e.opts.Admit(addrOf(id.RemoteAddress), id.LocalPort) {
+	flows := udp.NewForwarder(s.stack, s.acceptUDP)
+	s.stack.SetTransportProtocolHandler(udp.ProtocolNumber, func(id stack.TransportEndpointID, p *stack.PacketBuffer) bool {
+		if !s.opts.Admit(ends(id)) {
 			return true
 		}
 		return flows.HandlePacket(id, p)
 	})
+}
+
+// ends returns the two ends of a flow: the other one, and this one.
+func ends(id stack.TransportEndpointID) (src, dst netip.AddrPort) {
+	return netip.AddrPortFrom(addrOf(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(addrOf(id.LocalAddress), id.LocalPort)
 }
 
 // handshakes counts the TCP handshakes that peers have started.
@@ -162,11 +217,11 @@ func (h *handshakes) end(id stack.TransportEndpointID) {
 }
 
 // acceptTCP serves one connection, on its own goroutine.
-func (e *Engine) acceptTCP(r *tcp.ForwarderRequest) {
+func (s *Stack) acceptTCP(r *tcp.ForwarderRequest) {
 	id := r.ID()
-	defer e.handshakes.end(id)
-	src, dst := netip.AddrPortFrom(addrOf(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(addrOf(id.LocalAddress), id.LocalPort)
-	serve := e.opts.AcceptTCP(src, dst)
+	defer s.handshakes.end(id)
+	src, dst := ends(id)
+	serve := s.opts.AcceptTCP(src, dst)
 	if serve == nil {
 		r.Complete(true)
 		return
@@ -174,26 +229,26 @@ func (e *Engine) acceptTCP(r *tcp.ForwarderRequest) {
 	var queue waiter.Queue
 	ep, err := r.CreateEndpoint(&queue) // blocks for the handshake
 	if err != nil {
-		e.log.Debug("handshake with peer failed", "peer", src, "err", err.String())
+		s.opts.Log.Debug("handshake with peer failed", "peer", src, "err", err.String())
 		r.Complete(true)
 		return
 	}
 	r.Complete(false)
-	e.handshakes.end(id)
+	s.handshakes.end(id)
 	serve(newTCPConn(&queue, ep))
 }
 
-func (e *Engine) acceptUDP(r *udp.ForwarderRequest) bool {
+func (s *Stack) acceptUDP(r *udp.ForwarderRequest) bool {
 	id := r.ID()
-	src, dst := netip.AddrPortFrom(addrOf(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(addrOf(id.LocalAddress), id.LocalPort)
-	serve := e.opts.AcceptUDP(src, dst)
+	src, dst := ends(id)
+	serve := s.opts.AcceptUDP(src, dst)
 	if serve == nil {
 		return false // the stack reports the closed port by ICMP
 	}
 	var queue waiter.Queue
 	ep, err := r.CreateEndpoint(&queue)
 	if err != nil {
-		e.log.Debug("cannot accept flow", "peer", src, "err", err.String())
+		s.opts.Log.Debug("cannot accept flow", "peer", src, "err", err.String())
 		return true
 	}
 	go serve(&UDPConn{gonet.NewUDPConn(&queue, ep)})
@@ -235,12 +290,12 @@ type UDPConn struct{ *gonet.UDPConn }
 
 // DialTCP connects to a peer. It blocks until the connection is established, the peer refuses it (syscall.ECONNREFUSED) or
 // ctx ends.
-func (e *Engine) DialTCP(ctx context.Context, to netip.AddrPort) (*TCPConn, error) {
+func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (*TCPConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	var queue waiter.Queue
-	ep, err := e.stack.NewEndpoint(tcp.ProtocolNumber, ipv6.ProtocolNumber, &queue)
+	ep, err := s.stack.NewEndpoint(tcp.ProtocolNumber, ipv6.ProtocolNumber, &queue)
 	if err != nil {
 		return nil, errors.New(err.String())
 	}
@@ -270,9 +325,9 @@ func (e *Engine) DialTCP(ctx context.Context, to netip.AddrPort) (*TCPConn, erro
 }
 
 // DialUDP creates a flow to a peer. It sends nothing.
-func (e *Engine) DialUDP(to netip.AddrPort) (*UDPConn, error) {
+func (s *Stack) DialUDP(to netip.AddrPort) (*UDPConn, error) {
 	remote := fullAddress(to)
-	c, err := gonet.DialUDP(e.stack, nil, &remote, ipv6.ProtocolNumber)
+	c, err := gonet.DialUDP(s.stack, nil, &remote, ipv6.ProtocolNumber)
 	if err != nil {
 		return nil, err
 	}
@@ -284,3 +339,10 @@ func fullAddress(a netip.AddrPort) tcpip.FullAddress {
 }
 
 var _ net.Conn = (*TCPConn)(nil)
+
+func addrOf(a tcpip.Address) netip.Addr {
+	if a.Len() != 16 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16(a.As16())
+}
