@@ -30,6 +30,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/hostname"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/sshmux/bridge"
@@ -184,7 +185,7 @@ func (g *Gateway) dial(ctx context.Context, client *ssh.ServerConn, say func(str
 
 // jump connects a client to the SSH port of the agent that a destination such as dev.coder means, so that the gateway sees ciphertext only.
 func (g *Gateway) jump(ctx context.Context, client *ssh.ServerConn, host string, port uint32) (conn net.Conn, ok bool, err error) {
-	name, ok := jumpName(host)
+	name, ok := hostname.Parse(host)
 	if !ok || port != meshport.SSH {
 		return nil, false, nil
 	}
@@ -321,26 +322,6 @@ func agentName(user string) string {
 		}
 	}
 	return user
-}
-
-// domain is the last label of hosts that are workspaces.
-const domain = ".coder"
-
-// jumpName returns [owner/]workspace[.agent] for dev.coder, dev.ada.coder or main.dev.ada.coder.
-func jumpName(host string) (string, bool) {
-	rest, ok := strings.CutSuffix(strings.TrimSuffix(host, "."), domain)
-	if !ok {
-		return "", false
-	}
-	switch labels := strings.Split(rest, "."); len(labels) {
-	case 1:
-		return labels[0], true
-	case 2:
-		return labels[1] + "/" + labels[0], true
-	case 3:
-		return labels[2] + "/" + labels[1] + "." + labels[0], true
-	}
-	return "", false
 }
 
 // short returns the beginning of a name that is too long to be one.

@@ -275,6 +275,7 @@ var only = map[string]struct{ subtree, reason string }{
 	"tailscale.com/net/netcheck":                   {"tailnet/engine", "what is assumed of it has a test there"},
 	"tailscale.com/health":                         {"tailnet/engine", "what is assumed of it has a test there"},
 	"github.com/tailscale/wireguard-go":            {"tailnet/engine", "what is assumed of it has a test there"},
+	"golang.zx2c4.com/wireguard":                   {"tailnet", "devices of others end in one package"},
 	"gvisor.dev/gvisor":                            {"tailnet/engine", "what is assumed of it has a test there"},
 	"github.com/coder/websocket":                   {"internal/websock", "one import line to change if it is ever replaced"},
 	"github.com/coreos/go-oidc/v3":                 {"coderd/signin", "one package decides which ID token is trusted"},

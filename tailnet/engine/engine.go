@@ -194,7 +194,11 @@ func (e *Engine) stackOptions() ipstack.Options {
 			if serve == nil {
 				return nil
 			}
-			return func(c *TCPConn) { serve(c) }
+			return func(c *TCPConn) {
+				if c != nil {
+					serve(c)
+				}
+			}
 		},
 		AcceptUDP: e.opts.AcceptUDP,
 	}

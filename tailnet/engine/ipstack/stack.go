@@ -67,7 +67,7 @@ type Options struct {
 	// Admit reports whether a connection or flow may begin. One that may not gets no answer. It must not block.
 	Admit func(src, dst netip.AddrPort) bool
 	// AcceptTCP returns the handler of a connection, or nil to refuse it. Both run on a goroutine of their own: while AcceptTCP
-	// blocks, the other end waits for the answer to its SYN.
+	// blocks, the other end waits for the answer to its SYN. The handler gets nil if the other end does not complete the handshake.
 	AcceptTCP func(src, dst netip.AddrPort) func(*TCPConn)
 	// AcceptUDP returns the handler of a flow, to be run on its own goroutine, or nil to refuse the flow. It must not block.
 	AcceptUDP func(src, dst netip.AddrPort) func(*UDPConn)
@@ -231,6 +231,8 @@ func (s *Stack) acceptTCP(r *tcp.ForwarderRequest) {
 	if err != nil {
 		s.opts.Log.Debug("handshake with peer failed", "peer", src, "err", err.String())
 		r.Complete(true)
+		s.handshakes.end(id)
+		serve(nil)
 		return
 	}
 	r.Complete(false)

@@ -1,0 +1,92 @@
+package wireguard
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+)
+
+const (
+	// askAgain is how long a stranger's address is not asked about again.
+	askAgain = 5 * time.Second // WireGuard's REKEY_TIMEOUT: the soonest that another handshake may begin
+	// maxAsked bounds the addresses that are remembered as asked about, and so the questions in askAgain.
+	maxAsked = 256
+)
+
+// bind is WireGuard's standard socket, which also notes who is heard.
+type bind struct {
+	conn.Bind
+	stranger func(netip.AddrPort) // does not block
+	heard    atomic.Uint64        // batches so far
+
+	mu    sync.Mutex // guards the fields below
+	known map[netip.AddrPort]struct{}
+	asked map[netip.AddrPort]time.Time
+}
+
+func newBind(stranger func(netip.AddrPort)) *bind {
+	return &bind{Bind: conn.NewStdNetBind(), stranger: stranger, asked: map[netip.AddrPort]time.Time{}}
+}
+
+func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	receive, actual, err := b.Bind.Open(port)
+	for i, next := range receive {
+		receive[i] = func(packets [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
+			n, err := next(packets, sizes, from)
+			b.note(packets, sizes[:n], from)
+			return n, err
+		}
+	}
+	return receive, actual, err
+}
+
+// note looks at the packets of a batch.
+func (b *bind) note(packets [][]byte, sizes []int, from []conn.Endpoint) {
+	b.heard.Add(1)
+	for i, size := range sizes {
+		if size < device.MessageTransportSize || binary.LittleEndian.Uint32(packets[i]) != device.MessageTransportType {
+			continue
+		}
+		if at, ok := from[i].(*conn.StdNetEndpoint); ok && b.ask(at.AddrPort) {
+			b.stranger(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+		}
+	}
+}
+
+// ask reports whether an address has no session, and may be asked about.
+func (b *bind) ask(at netip.AddrPort) bool {
+	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.known[at]; ok {
+		return false
+	}
+	now := time.Now()
+	if now.Sub(b.asked[at]) < askAgain {
+		return false
+	}
+	if len(b.asked) >= maxAsked {
+		for other, when := range b.asked {
+			if now.Sub(when) >= askAgain {
+				delete(b.asked, other)
+			}
+		}
+		if len(b.asked) >= maxAsked {
+			return false
+		}
+	}
+	b.asked[at] = now
+	return true
+}
+
+// setKnown says which addresses have sessions.
+func (b *bind) setKnown(known map[netip.AddrPort]struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.known = known
+}

@@ -1,0 +1,376 @@
+package wireguard
+
+import (
+	"crypto/ecdh"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/codermesh/codermesh/v2/tailnet/engine/ipstack"
+)
+
+const (
+	// sendBuffer and recvBuffer limit what one connection keeps in flight, in bytes. Devices are not trusted with the mesh's
+	// own limits: a device that does not read, or whose workspace does not, holds as much here.
+	sendBuffer, recvBuffer = 1 << 20, 512 << 10
+	// maxFlows bounds the connections and flows of a peer.
+	maxFlows = 512
+	// maxEchoes bounds the questions about echo requests that wait for the owner, over all peers and of one.
+	maxEchoes, maxPeerEchoes = 256, 4
+	// lookEvery is how often the gateway looks where its peers are, while packets arrive.
+	lookEvery = time.Second
+	// sessionLife is how long a session lives without a handshake: WireGuard's REJECT_AFTER_TIME.
+	sessionLife = device.RejectAfterTime
+	// resetGrace is how long a removed peer stays, for the resets of its connections to leave. Nothing else passes meanwhile.
+	resetGrace = 100 * time.Millisecond
+)
+
+// Key is a Curve25519 key, public or private.
+type Key = [32]byte
+
+// Peer is a device that may connect.
+type Peer struct {
+	Key  Key        // public
+	Addr netip.Addr // its own address in the tunnel
+}
+
+// Sighting is where a peer was heard.
+type Sighting struct {
+	Key       Key
+	Endpoint  netip.AddrPort
+	Handshake time.Time // the latest
+}
+
+// Options configures a Gateway. All are required, except the logger. The callbacks may be called at the same time.
+type Options struct {
+	PrivateKey Key
+	Port       uint16     // UDP, on all addresses of the machine; 0 means any
+	Addr       netip.Addr // the gateway's own address in the tunnel, IPv6
+	Prefix     netip.Prefix
+	Logger     *slog.Logger
+
+	// AcceptTCP and AcceptUDP return the handler of a connection or flow that a peer opens, to an address of Prefix, or nil to
+	// refuse it. They may block, for as long as the device waits for the answer to a SYN. A handler owns its connection. That of
+	// AcceptTCP gets nil if the device does not complete the handshake.
+	AcceptTCP func(src, dst netip.AddrPort) func(Conn)
+	AcceptUDP func(src, dst netip.AddrPort) func(net.Conn)
+	// Echo reports whether an address answers a peer's echo requests. It may block.
+	Echo func(src, dst netip.Addr) bool
+	// Seen is called with the peers that have moved or made a handshake, at most once in a second.
+	Seen func([]Sighting)
+	// Stranger is called with the address that a packet of a session came from which this gateway does not know. Anyone can
+	// send such packets. It must not block.
+	Stranger func(netip.AddrPort)
+}
+
+// Conn is a peer's TCP connection.
+type Conn interface {
+	net.Conn
+	CloseWrite() error
+	// Abort ends the connection with a reset.
+	Abort()
+}
+
+// Gateway is the one peer of many devices. Make one with New. All methods are safe for concurrent use.
+type Gateway struct {
+	opts   Options
+	log    *slog.Logger
+	link   *ipstack.Link
+	stack  *ipstack.Stack
+	device *device.Device
+	bind   *bind
+	port   uint16
+
+	changes sync.Mutex // serializes changes of the peers; held while calling WireGuard
+
+	mu     sync.Mutex // guards the fields below
+	peers  map[netip.Addr]*peer
+	echoes int
+
+	done       chan struct{}
+	background sync.WaitGroup
+}
+
+// peer is the state of a Peer. Gateway.mu guards it.
+type peer struct {
+	key    Key
+	flows  map[*flow]struct{}
+	echoes int // that wait for the owner
+}
+
+// flow is a connection or flow of a peer.
+type flow struct{ abort func() }
+
+// New returns a gateway that listens, and has no peers. The caller must close it.
+func New(opts Options) (*Gateway, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Gateway{opts: opts, log: opts.Logger, peers: map[netip.Addr]*peer{}, done: make(chan struct{})}
+	g.link = ipstack.NewLink(nil)
+	g.link.Admit = g.admit
+	stack, err := ipstack.New(g.link, ipstack.Options{
+		Addr: opts.Addr, Others: opts.Prefix, SendBuffer: sendBuffer, RecvBuffer: recvBuffer, Log: g.log,
+		Admit:     func(src, _ netip.AddrPort) bool { return g.known(src.Addr()) },
+		AcceptTCP: g.acceptTCP, AcceptUDP: g.acceptUDP,
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.stack = stack
+	g.bind = newBind(opts.Stranger)
+	g.device = device.NewDevice(&tunDevice{g.link, make(chan tun.Event)}, g.bind, &device.Logger{
+		Verbosef: device.DiscardLogf,
+		Errorf:   func(format string, args ...any) { g.log.Debug("wireguard: " + fmt.Sprintf(format, args...)) },
+	})
+	if err := g.listen(); err != nil {
+		g.device.Close()
+		g.stack.Close()
+		return nil, err
+	}
+	g.background.Go(g.look)
+	return g, nil
+}
+
+func (g *Gateway) listen() error {
+	if err := g.device.IpcSet(fmt.Sprintf("private_key=%x\nlisten_port=%d\n", g.opts.PrivateKey, g.opts.Port)); err != nil {
+		return fmt.Errorf("configure WireGuard: %w", err)
+	}
+	if err := g.device.Up(); err != nil {
+		return fmt.Errorf("listen at UDP port %d: %w", g.opts.Port, err)
+	}
+	settings, err := g.device.IpcGet()
+	if err != nil {
+		return fmt.Errorf("ask WireGuard for its port: %w", err)
+	}
+	for line := range strings.Lines(settings) {
+		if n, _ := fmt.Sscanf(line, "listen_port=%d", &g.port); n == 1 {
+			return nil
+		}
+	}
+	return errors.New("WireGuard has no port")
+}
+
+// Port returns the UDP port that the gateway listens at.
+func (g *Gateway) Port() uint16 { return g.port }
+
+// Close ends all connections, and waits until everything in the gateway has stopped. It must be called once.
+func (g *Gateway) Close() {
+	close(g.done)
+	g.background.Wait()
+	g.mu.Lock()
+	var ended []*flow
+	for addr, p := range g.peers {
+		for f := range p.flows {
+			ended = append(ended, f)
+		}
+		delete(g.peers, addr)
+	}
+	g.mu.Unlock()
+	g.abort(ended)
+	g.device.Close()
+	g.stack.Close()
+}
+
+// abort resets connections. If there are any, it waits until the resets may have left.
+func (g *Gateway) abort(flows []*flow) {
+	if len(flows) == 0 {
+		return
+	}
+	for _, f := range flows {
+		f.abort()
+	}
+	time.Sleep(resetGrace)
+}
+
+// Set adds peers that are not there yet. One whose address has changed is another peer.
+func (g *Gateway) Set(peers ...Peer) error {
+	g.changes.Lock()
+	defer g.changes.Unlock()
+	var errs []error
+	for _, p := range peers {
+		g.mu.Lock()
+		have := g.peers[p.Addr]
+		g.mu.Unlock()
+		if have != nil && have.key == p.Key {
+			continue
+		}
+		if have != nil {
+			g.remove(have.key)
+		}
+		config := fmt.Sprintf("public_key=%x\nreplace_allowed_ips=true\nallowed_ip=%s/128\n", p.Key, p.Addr)
+		if err := g.device.IpcSet(config); err != nil {
+			errs = append(errs, fmt.Errorf("add peer %s: %w", p.Addr, err))
+			continue
+		}
+		g.mu.Lock()
+		g.peers[p.Addr] = &peer{key: p.Key, flows: map[*flow]struct{}{}}
+		g.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// Remove removes peers, and resets their connections. When it returns, the gateway is silent for them.
+func (g *Gateway) Remove(keys ...Key) {
+	g.changes.Lock()
+	defer g.changes.Unlock()
+	g.remove(keys...)
+}
+
+// remove is Remove with changes held.
+func (g *Gateway) remove(keys ...Key) {
+	gone := map[Key]bool{}
+	for _, k := range keys {
+		gone[k] = true
+	}
+	var ended []*flow
+	g.mu.Lock()
+	for addr, p := range g.peers {
+		if !gone[p.key] {
+			continue
+		}
+		delete(g.peers, addr)
+		for f := range p.flows {
+			ended = append(ended, f)
+		}
+	}
+	g.mu.Unlock()
+	g.abort(ended)
+	for _, k := range keys {
+		g.device.RemovePeer(k)
+	}
+}
+
+// Wake begins a handshake with a peer that is believed to be at an address. The address is used until the peer is heard from
+// another one.
+func (g *Gateway) Wake(key Key, at netip.AddrPort) error {
+	p := g.device.LookupPeer(key)
+	if p == nil {
+		return errors.New("no such peer")
+	}
+	endpoint, err := g.bind.ParseEndpoint(at.String())
+	if err != nil {
+		return fmt.Errorf("endpoint %s: %w", at, err)
+	}
+	p.SetEndpointFromPacket(endpoint)
+	return p.SendHandshakeInitiation(false)
+}
+
+// look tells the owner where peers are, until the gateway is closed.
+func (g *Gateway) look() {
+	ticks := time.NewTicker(lookEvery)
+	defer ticks.Stop()
+	var heard uint64
+	last := map[Key]Sighting{}
+	for {
+		select {
+		case <-ticks.C:
+		case <-g.done:
+			return
+		}
+		if now := g.bind.heard.Load(); now == heard {
+			continue
+		} else {
+			heard = now
+		}
+		settings, err := g.device.IpcGet()
+		if err != nil {
+			g.log.Error("cannot ask WireGuard for its peers", "err", err)
+			continue
+		}
+		known := map[netip.AddrPort]struct{}{}
+		var news []Sighting
+		next := make(map[Key]Sighting, len(last))
+		for _, s := range sightings(settings) {
+			if time.Since(s.Handshake) >= sessionLife {
+				continue
+			}
+			known[s.Endpoint] = struct{}{}
+			next[s.Key] = s
+			if s != last[s.Key] {
+				news = append(news, s)
+			}
+		}
+		last = next
+		g.bind.setKnown(known)
+		if len(news) > 0 {
+			g.opts.Seen(news)
+		}
+	}
+}
+
+// sightings returns the peers that have a session from WireGuard's settings, in the form of its configuration protocol
+// (https://www.wireguard.com/xplatform/).
+func sightings(settings string) (seen []Sighting) {
+	var s Sighting
+	add := func() {
+		if s.Endpoint.IsValid() && !s.Handshake.IsZero() {
+			seen = append(seen, s)
+		}
+	}
+	for line := range strings.Lines(settings) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		switch key {
+		case "public_key":
+			add()
+			s = Sighting{}
+			_, _ = hex.Decode(s.Key[:], []byte(value)) // WireGuard wrote it
+		case "endpoint":
+			at, _ := netip.ParseAddrPort(value)
+			s.Endpoint = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+		case "last_handshake_time_sec":
+			var sec int64
+			if n, _ := fmt.Sscan(value, &sec); n == 1 && sec > 0 {
+				s.Handshake = time.Unix(sec, 0)
+			}
+		}
+	}
+	add()
+	return seen
+}
+
+// PublicKey returns the public key of a private one.
+func PublicKey(private Key) (Key, error) {
+	k, err := ecdh.X25519().NewPrivateKey(private[:])
+	if err != nil {
+		return Key{}, err
+	}
+	return Key(k.PublicKey().Bytes()), nil
+}
+
+// tunDevice is the link as WireGuard sees it.
+type tunDevice struct {
+	*ipstack.Link
+	events chan tun.Event
+}
+
+var _ tun.Device = (*tunDevice)(nil)
+
+func (t *tunDevice) File() *os.File           { return nil }
+func (t *tunDevice) MTU() (int, error)        { return ipstack.MTU, nil }
+func (t *tunDevice) Name() (string, error)    { return "devices", nil }
+func (t *tunDevice) Events() <-chan tun.Event { return t.events }
+
+func (t *tunDevice) BatchSize() int {
+	if ipstack.Batched() {
+		return conn.IdealBatchSize
+	}
+	return 1
+}
+
+func (t *tunDevice) Close() error {
+	t.Link.Close()
+	close(t.events) // the device calls Close once
+	return nil
+}
