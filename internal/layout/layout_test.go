@@ -92,6 +92,7 @@ var law = map[string]rule{
 	"coderd/extauth":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/signed", "coderd/keyring"}},
 	"coderd/secrets":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/keyring"}},
 	"coderd/sshkeys":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
+	"coderd/devices":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/rbac", "tailnet"}},
 	"coderd/consents": {
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac"},
 		tests:   []string{"agent/agentpb", "coderd/...", "provisionerd/provisionerpb"},
@@ -233,6 +234,7 @@ var unknown = map[string]struct {
 	"coderd/agents":                   {"must not know how builds are made, nor how the mesh carries its RPCs", []string{"coderd/jobs", "coderd/workspaces", "coderd/templates", "coderd/mesh", "coordinator"}},
 	"coderd/idpsync":                  {"must not know templates, workspaces or the mesh", []string{"coderd/templates", "coderd/workspaces", "coderd/mesh", "coderd/signin"}},
 	"coderd/database":                 {"knows no feature and no HTTP", []string{"coderd/httpapi", "internal/sdk"}},
+	"coderd/devices":                  {"knows neither workspaces nor the gateway", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
 	"coderd/extauth":                  {"knows nothing of workspaces and agents", []string{"coderd/workspaces", "coderd/agents"}},
 	"coderd/groups":                   {"knows neither templates nor workspaces", []string{"coderd/templates", "coderd/workspaces", "coderd/agents"}},
 	"coderd/httpapi":                  {"knows neither the database nor any feature", []string{"coderd/database"}},
@@ -255,6 +257,7 @@ var unknown = map[string]struct {
 	"coordinator":                     {"must not know what a workspace, a user or a database is", []string{"coderd", "github.com/jackc/pgx/v5"}},
 	"internal/netio":                  {"knows neither the mesh nor SSH", []string{"tailnet", "sshmux", "agent", "golang.org/x/crypto/ssh"}},
 	"internal/sshkey":                 {"knows neither the server nor the gateway", []string{"coderd", "agent"}},
+	"internal/wgquick":                {"knows neither the server nor the mesh", []string{"coderd", "tailnet", "internal/sdk"}},
 	"internal/usersecret":             {"knows neither the server nor the agent", []string{"coderd", "agent"}},
 	"internal/sdk":                    {"knows no database, no mesh and no terminal", []string{"coderd", "tailnet", "coordinator", "internal/tty", "github.com/jackc/pgx/v5"}},
 	"internal/tty":                    {"knows no command and no server", []string{"cmd", "coderd"}},
