@@ -136,6 +136,8 @@ func freshSecret(w *cells, _ string) vars {
 
 func freshSSHKey(w *cells, _ string) vars { return vars{"sshkey": w.sshKeyOf(w.owner())} }
 
+func freshDevice(w *cells, _ string) vars { return vars{"device": w.deviceOf(w.owner())} }
+
 func freshConsent(w *cells, _ string) vars {
 	w.Exec(`INSERT INTO template_consents (user_id, template_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, w.User(w.owner()), uuid.MustParse(w.standing["tpl"]))
 	return nil
@@ -175,6 +177,11 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Create, Resource: rbac.UserSSHKey}: tries(probe{method: "POST", path: theUser + "/ssh-keys", body: `{"name": "{n}", "public_key": "{public}"}`, of: rbac.User}),
 	{Action: rbac.Read, Resource: rbac.UserSSHKey}:   tries(probe{method: "GET", path: theUser + "/ssh-keys", of: rbac.User}),
 	{Action: rbac.Delete, Resource: rbac.UserSSHKey}: tries(probe{method: "DELETE", path: theUser + "/ssh-keys/{sshkey}", fresh: freshSSHKey, of: rbac.User}),
+
+	{Action: rbac.Create, Resource: rbac.UserDevice}: tries(probe{method: "POST", path: theUser + "/devices", body: `{"name": "{n}", "public_key": "{wgkey}"}`, of: rbac.User}),
+	{Action: rbac.Read, Resource: rbac.UserDevice}:   tries(probe{method: "GET", path: theUser + "/devices", of: rbac.User}),
+	{Action: rbac.Update, Resource: rbac.UserDevice}: tries(probe{method: "PATCH", path: theUser + "/devices/{device}", body: `{"name": "{n}"}`, fresh: freshDevice, of: rbac.User}),
+	{Action: rbac.Delete, Resource: rbac.UserDevice}: tries(probe{method: "DELETE", path: theUser + "/devices/{device}", fresh: freshDevice, of: rbac.User}),
 
 	{Action: rbac.Read, Resource: rbac.TemplateConsent}:   tries(probe{method: "GET", path: theUser + "/template-consents", of: rbac.User}),
 	{Action: rbac.Delete, Resource: rbac.TemplateConsent}: tries(probe{method: "DELETE", path: theUser + "/template-consents/{tpl}", fresh: freshConsent, of: rbac.User}),

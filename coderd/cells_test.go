@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/wgquick"
 )
 
 // cast are the actors of the permission table's test: one for each relation that a row can list, and two without any. They are named
@@ -91,7 +92,7 @@ type cells struct {
 }
 
 func newCells(t *testing.T) *cells {
-	w := &cells{Server: coderdtest.New(t, coderdtest.GitHub), actors: everyActor(), east: uuid.New(), west: uuid.New()}
+	w := &cells{Server: coderdtest.New(t, coderdtest.GitHub, coderdtest.WireGuard), actors: everyActor(), east: uuid.New(), west: uuid.New()}
 	w.Exec(`INSERT INTO organizations (id, name) VALUES ($1, 'east'), ($2, 'west')`, w.east, w.west)
 	for _, a := range w.actors {
 		id := w.User(a.name)
@@ -211,7 +212,7 @@ func (w *cells) objects() vars {
 	if _, after, ok := strings.Cut(events, `"id":"`); ok {
 		v["event"] = after[:36]
 	}
-	v["public"] = publicKey(w.T)
+	v["public"], v["wgkey"] = publicKey(w.T), wireGuardKey(w.T)
 	w.send(w.owner(), "POST", "/api/v2/users/me/secrets", `{"name": "standing", "value": "x", "env_name": "STANDING"}`)
 	return v
 }
@@ -238,6 +239,27 @@ func (w *cells) sshKeyOf(user string) string {
 		w.T.Fatal(err)
 	}
 	return key.ID.String()
+}
+
+// wireGuardKey returns a new public key of WireGuard.
+func wireGuardKey(t testing.TB) string {
+	t.Helper()
+	pair, err := wgquick.NewPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Public.String()
+}
+
+// deviceOf adds a device to a user's, in place of those that they have, and returns its id.
+func (w *cells) deviceOf(user string) string {
+	w.T.Helper()
+	w.Exec(`DELETE FROM user_devices WHERE user_id = $1`, w.User(user))
+	device, err := w.As(user).CreateUserDevice(w.T.Context(), sdk.Me, sdk.CreateUserDeviceRequest{Name: "standing", PublicKey: wireGuardKey(w.T)})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return device.ID.String()
 }
 
 // send makes a request as a user.
@@ -338,7 +360,7 @@ func (w *cells) try(t *testing.T, row rbac.Row, p probe, a cast) {
 }
 
 // ownerless are the kinds whose objects belong to no organization.
-var ownerless = []rbac.Resource{rbac.User, rbac.APIKey, rbac.SSHKey, rbac.ExternalAuth, rbac.UserSecret, rbac.UserSSHKey, rbac.TemplateConsent, rbac.Notification, rbac.OrganizationInvitation, rbac.Deployment, rbac.Mesh}
+var ownerless = []rbac.Resource{rbac.User, rbac.APIKey, rbac.SSHKey, rbac.ExternalAuth, rbac.UserSecret, rbac.UserSSHKey, rbac.UserDevice, rbac.TemplateConsent, rbac.Notification, rbac.OrganizationInvitation, rbac.Deployment, rbac.Mesh}
 
 // authcheck asks for all cells.
 func (w *cells) authcheck(t *testing.T) {

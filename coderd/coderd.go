@@ -35,6 +35,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/consents"
 	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/devices"
 	"github.com/codermesh/codermesh/v2/coderd/events"
 	"github.com/codermesh/codermesh/v2/coderd/extauth"
 	"github.com/codermesh/codermesh/v2/coderd/groups"
@@ -96,6 +97,13 @@ type Options struct {
 	SSHAccess string
 	// SSHNoAutostart keeps the gateway from starting stopped workspaces for their owners.
 	SSHNoAutostart bool
+	// WireGuardAddress is the UDP address to serve devices with a WireGuard app on. Empty: there is no WireGuard gateway. WireGuardAccess is the host
+	// and port at which devices reach it.
+	WireGuardAddress, WireGuardAccess string
+	// WireGuardNoDNSForward keeps the gateway from asking the server's resolvers about names outside of the mesh.
+	WireGuardNoDNSForward bool
+	// MaxDeviceLifetime is as MaxLifetime in devices.Options.
+	MaxDeviceLifetime time.Duration
 	// ReplicaURL is where the deployment's other servers reach this one, and no other. Nil means the address of HTTP, or of TLS without it.
 	ReplicaURL *url.URL
 	// DrainDelay is how long Stop keeps serving new connections while /healthz reports that the server is draining, so that a load balancer
@@ -186,6 +194,7 @@ type Services struct {
 	IDPSync       *idpsync.Service
 	Secrets       *secrets.Service
 	SSHKeys       *sshkeys.Service
+	Devices       *devices.Service
 	SSHGateway    *sshgateway.Gateway
 	SCIM          *scim.Service
 	Groups        *groups.Service
@@ -299,6 +308,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Devices = s.newDevices(hostKeys, told)
 	s.Regions = regions.New(regions.Options{
 		ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
 		FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() }, Changed: s.Mesh.SetRegions, Recheck: s.Mesh.RecheckProxies,
@@ -348,6 +358,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	// The database tells every server; this one need not wait for that.
 	s.Users.OnRevoked(func(user uuid.UUID) { s.revocations.recheckSoon(user) })
 	s.PubSub.Subscribe("users_revoked", s.revocations.announced)
+	s.PubSub.Subscribe(devices.Channel, s.revocations.announced) // also of a device that was added: it may be the next to expire
 
 	s.Mux = httpapi.NewMux(httpapi.Options{
 		Logger: opts.Logger, Authenticate: s.Users.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
@@ -369,7 +380,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHGateway, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, s.Devices, s.SSHGateway, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()

@@ -111,6 +111,7 @@ func TestTokenInsideAWorkspace(t *testing.T) {
 		{"PUT", "users/me/gitsshkey", ""},
 		{"POST", "users/me/secrets", `{"name": "x", "value": "x"}`},
 		{"POST", "users/me/ssh-keys", `{"name": "x", "public_key": "` + publicKey(t) + `"}`},
+		{"POST", "users/me/devices", `{"name": "x", "public_key": "` + wireGuardKey(t) + `"}`},
 		{"GET", "workspacebuilds/" + build + "/state", ""},
 		{"PUT", "workspacebuilds/" + build + "/state", `{"state": "e30="}`},
 		{"GET", "audit", ""},

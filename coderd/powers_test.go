@@ -135,6 +135,9 @@ var accountRoutes = map[string]accountRoute{
 	"DELETE /api/v2/users/{user}/secrets/{name}":         {bodies: []string{""}, acts: true},
 	"POST /api/v2/users/{user}/ssh-keys":                 {bodies: []string{`{"name": "{n}", "public_key": "{public}"}`}, acts: true},
 	"DELETE /api/v2/users/{user}/ssh-keys/{key}":         {bodies: []string{""}, acts: true},
+	"POST /api/v2/users/{user}/devices":                  {bodies: []string{`{"name": "{n}", "public_key": "{wgkey}"}`}, acts: true},
+	"PATCH /api/v2/users/{user}/devices/{device}":        {bodies: []string{`{"name": "{n}"}`}, acts: true},
+	"DELETE /api/v2/users/{user}/devices/{device}":       {bodies: []string{""}, acts: true},
 
 	"DELETE /api/v2/organizations/{organization}/invitations/{user}": {bodies: []string{""}},
 	"POST /api/v2/users/{user}/invitations/{organization}/accept":    {bodies: []string{""}, acts: true},
@@ -183,7 +186,7 @@ var accountRoutes = map[string]accountRoute{
 
 // isAccountRoute reports whether a route may change an account, or what accounts may do.
 func isAccountRoute(pattern, kind string) bool {
-	kinds := []audit.Kind{audit.User, audit.APIKey, audit.GitSSHKey, audit.UserSecret, audit.UserSSHKey, audit.OrganizationMember, audit.CustomRole, audit.Group, audit.GroupSync, audit.RoleSync, audit.OrganizationSync}
+	kinds := []audit.Kind{audit.User, audit.APIKey, audit.GitSSHKey, audit.UserSecret, audit.UserSSHKey, audit.UserDevice, audit.OrganizationMember, audit.CustomRole, audit.Group, audit.GroupSync, audit.RoleSync, audit.OrganizationSync}
 	return strings.Contains(pattern, "{user}") || slices.Contains(kinds, audit.Kind(kind))
 }
 
@@ -197,7 +200,7 @@ type court struct {
 }
 
 func newCourt(t *testing.T) *court {
-	c := &court{cells: &cells{Server: coderdtest.New(t, coderdtest.GitHub), actors: everyActor(), east: uuid.New()}}
+	c := &court{cells: &cells{Server: coderdtest.New(t, coderdtest.GitHub, coderdtest.WireGuard), actors: everyActor(), east: uuid.New()}}
 	c.Exec(`INSERT INTO organizations (id, name) VALUES ($1, 'east')`, c.east)
 	c.group = uuid.NewString()
 	c.Exec(`INSERT INTO groups (id, organization_id, name) VALUES ($1, $2, 'publishers')`, c.group, c.east)
@@ -308,8 +311,13 @@ func (c *court) attempt(t interface{ Errorf(string, ...any) }, pattern, body str
 	case strings.Contains(pattern, "{key}"):
 		key = c.sessionOf(c.target)
 	}
+	device := "none"
+	if strings.Contains(pattern, "/devices") {
+		device = c.deviceOf(c.target)
+	}
 	method, path, _ := strings.Cut(pattern, " ")
 	fill := vars{"user": c.target, "target": c.target, "id": c.User(c.target).String(), "organization": "east", "east": c.east.String(), "group": c.group, "key": key, "public": publicKey(c.T),
+		"device": device, "wgkey": wireGuardKey(c.T),
 		"n": "q" + c.next(), "name": customPeople}.fill
 	status, answer := c.send(c.actor, method, fill(path), fill(body))
 	what := fmt.Sprintf("%q on %q: %s %s: %d %.120s", by, of, pattern, body, status, strings.TrimSpace(answer))
@@ -413,7 +421,8 @@ func (c *court) pairs(t *testing.T, patterns []string) {
 		}
 	}
 	for _, pattern := range patterns {
-		if alone := strings.Contains(pattern, "/secrets") || strings.HasSuffix(pattern, "/convert-login") || strings.Contains(pattern, "/invitations/") || pattern == "POST /api/v2/users/{user}/ssh-keys"; (accepted[pattern] > 0) == alone {
+		if alone := strings.Contains(pattern, "/secrets") || strings.HasSuffix(pattern, "/convert-login") || strings.Contains(pattern, "/invitations/") || pattern == "POST /api/v2/users/{user}/ssh-keys" ||
+			pattern == "POST /api/v2/users/{user}/devices" || pattern == "PATCH /api/v2/users/{user}/devices/{device}"; (accepted[pattern] > 0) == alone {
 			t.Errorf("%s was accepted %d times", pattern, accepted[pattern])
 		}
 	}

@@ -26,7 +26,7 @@ const (
 
 // revocations end what a session opened with the session. The database announces each user who lost a key, a role or the account
 // ("users_revoked", to every server); expiry is not announced, so the server waits for the next key that expires. Each user is asked about again
-// until every service has had its answer.
+// until every service has had its answer. The same questions tell a gateway that a user has a device more.
 type revocations struct {
 	log     *slog.Logger
 	db      *database.DB

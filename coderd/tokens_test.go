@@ -163,19 +163,20 @@ func TestTokensOfTokens(t *testing.T) {
 
 // anyToken are the routes that a token with limited scopes reads whatever its scopes are, and why.
 var anyToken = map[string]string{
-	"GET /api/v2/entitlements":           "the same for everybody",
-	"GET /api/v2/experiments":            "the same for everybody",
-	"GET /api/v2/experiments/available":  "the same for everybody",
-	"GET /api/v2/deployment/ssh":         "the same for everybody",
-	"GET /api/v2/deployment/ssh-gateway": "the same for everybody",
-	"GET /api/v2/auth/scopes":            "the same for everybody",
-	"GET /api/v2/updatecheck":            "the same for everybody",
-	"GET /api/v2/licenses":               "empty",
-	"GET /api/v2/tasks":                  "empty",
-	"GET /api/v2/applications/host":      "the same for everybody",
-	"GET /api/v2/regions":                "the same for everybody",
-	"GET /api/v2/mesh/peers":             "lists what the token's scopes read",
-	"GET /api/v2/events":                 "sends what the token's scopes read",
+	"GET /api/v2/entitlements":                 "the same for everybody",
+	"GET /api/v2/experiments":                  "the same for everybody",
+	"GET /api/v2/experiments/available":        "the same for everybody",
+	"GET /api/v2/deployment/ssh":               "the same for everybody",
+	"GET /api/v2/deployment/ssh-gateway":       "the same for everybody",
+	"GET /api/v2/deployment/wireguard-gateway": "the same for everybody",
+	"GET /api/v2/auth/scopes":                  "the same for everybody",
+	"GET /api/v2/updatecheck":                  "the same for everybody",
+	"GET /api/v2/licenses":                     "empty",
+	"GET /api/v2/tasks":                        "empty",
+	"GET /api/v2/applications/host":            "the same for everybody",
+	"GET /api/v2/regions":                      "the same for everybody",
+	"GET /api/v2/mesh/peers":                   "lists what the token's scopes read",
+	"GET /api/v2/events":                       "sends what the token's scopes read",
 }
 
 // scopeKinds are the kinds of objects that the scopes of a type are about, where they do not have its name.
@@ -187,6 +188,7 @@ var scopeKinds = map[string][]rbac.Resource{
 	"external_auth":      {rbac.ExternalAuth},
 	"user_secret":        {rbac.UserSecret},
 	"user_ssh_key":       {rbac.UserSSHKey},
+	"user_device":        {rbac.UserDevice},
 	"provisioner_daemon": {rbac.ProvisionerDaemon},
 	"provisioner_jobs":   {rbac.ProvisionerJob},
 	"file":               {rbac.File},

@@ -90,6 +90,7 @@ const (
 	RoleSync               Kind = "idp_sync_settings_role"
 	OrganizationSync       Kind = "idp_sync_settings_organization"
 	User                   Kind = "user"
+	UserDevice             Kind = "user_device" // of a user, with a WireGuard app
 	UserSecret             Kind = "user_secret"
 	UserSSHKey             Kind = "user_ssh_key" // a public key with which a user signs in
 	Workspace              Kind = "workspace"

@@ -14,6 +14,7 @@ func TestDescribe(t *testing.T) {
 		"ann was not allowed to create an organization":   {Action: "create", ResourceType: string(Organization), StatusCode: 403},
 		"ann was not allowed to create a user secret":     {Action: "create", ResourceType: string(UserSecret), StatusCode: 403},
 		"ann created public SSH key laptop":               {Action: "create", ResourceType: string(UserSSHKey), ResourceTarget: "laptop", StatusCode: 201},
+		"ann created device phone":                        {Action: "create", ResourceType: string(UserDevice), ResourceTarget: "phone", StatusCode: 201},
 		"ann was not allowed to create a public SSH key":  {Action: "create", ResourceType: string(UserSSHKey), ResourceTarget: "bob", StatusCode: 403},
 		"ann was not allowed to change workspace bob/dev": {Action: "write", ResourceType: string(Workspace), ResourceTarget: "bob/dev", StatusCode: 403},
 		"ann was not allowed to delete template process":  {Action: "delete", ResourceType: string(Template), ResourceTarget: "process", StatusCode: 403},

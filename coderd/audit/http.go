@@ -302,6 +302,8 @@ func kindName(kind string) string {
 		return "token"
 	case GitSSHKey:
 		return "the Git SSH key of"
+	case UserDevice:
+		return "device"
 	case UserSSHKey:
 		return "public SSH key"
 	case WorkspaceBuild:

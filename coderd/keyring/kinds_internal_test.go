@@ -21,6 +21,7 @@ var notSealed = map[string]string{
 	"prebuilt_workspaces.claim_plan":      "what agents get, without tokens; workspace_agents has it as it is, too",
 	"provisioner_job_changes.digest":      "a hash of an address",
 	"provisioner_keys.secret_hash":        "a hash",
+	"user_devices.public_key":             "public keys",
 	"user_ssh_keys.public_key":            "public keys",
 	"workspace_agents.token_hash":         "a hash",
 	"workspace_agents.offline_token_hash": "a hash",

@@ -148,6 +148,13 @@ var (
 		Title: "Sign in again", Body: "The identity provider no longer confirms your sign-in, so your sessions ended. Sign in again; if the provider refuses, ask its administrator.",
 		Actions: []ActionTemplate{{"Sign in", "/login"}},
 	}
+	DeviceAdded = Template{
+		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a25"), Name: "Device Added", Group: groupUsers, Icon: sdk.InboxIconAccount, Always: true,
+		Title: `Device "{{device}}" added to your account`,
+		Body: "The device **{{device}}** was added to your account on {{time}}, from **{{address}}**. Until {{expires}} it reaches your workspaces over WireGuard, as you.\n\n" +
+			"If it is not yours, remove it, end your sessions and change your password.",
+		Actions: []ActionTemplate{{"View devices", "/account"}},
+	}
 	OrganizationInvitation = Template{
 		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a30"), Name: "Invitation to an Organization", Group: groupUsers, Icon: sdk.InboxIconAccount, Always: true,
 		Title:   `You are invited to the organization "{{organization}}"`,
@@ -185,7 +192,7 @@ func All() []Template {
 	return []Template{
 		WorkspaceStopsSoon, WorkspaceDormantSoon, WorkspaceDormant, WorkspaceMarkedForDeletion, WorkspaceDeleted, WorkspaceAutobuildFailed,
 		WorkspaceAutoUpdated, WorkspaceOutOfMemory, WorkspaceOutOfDisk, WorkspaceShared, WorkspaceGivenAway, WorkspaceReceived, UserCreated, UserDeleted, UserSuspended, UserActivated, YourAccountSuspended,
-		YourAccountActivated, SignInRefused, OrganizationInvitation, OrganizationInvitationAnswered, WorkspaceManualBuildFailed, TemplateDeleted, TemplateDeprecated, Test, Custom,
+		YourAccountActivated, SignInRefused, DeviceAdded, OrganizationInvitation, OrganizationInvitationAnswered, WorkspaceManualBuildFailed, TemplateDeleted, TemplateDeprecated, Test, Custom,
 	}
 }
 

@@ -109,6 +109,12 @@ var siteWords = map[string]map[string]means{
 		"update": power(rbac.Update, rbac.UserSecret),
 		"delete": power(rbac.Delete, rbac.UserSecret),
 	},
+	"user_device": {
+		"create": power(rbac.Create, rbac.UserDevice),
+		"read":   power(rbac.Read, rbac.UserDevice),
+		"update": power(rbac.Update, rbac.UserDevice),
+		"delete": power(rbac.Delete, rbac.UserDevice),
+	},
 	"user_ssh_key": {
 		"create": power(rbac.Create, rbac.UserSSHKey),
 		"read":   power(rbac.Read, rbac.UserSSHKey),

@@ -70,6 +70,7 @@ const (
 	TemplateConsent        Resource = "template consent" // of a user, to give a template's workspaces their credentials
 	TemplateVersion        Resource = "template version"
 	User                   Resource = "user"
+	UserDevice             Resource = "device"         // of a user, with a WireGuard app
 	UserSecret             Resource = "secret"         // of a user, for their workspaces
 	UserSSHKey             Resource = "public SSH key" // with which a user signs in
 	Workspace              Resource = "workspace"

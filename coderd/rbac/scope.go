@@ -38,7 +38,7 @@ const (
 // kinds names the types of objects in scopes, where they are not the resource's name with underscores.
 var kinds = map[Resource]string{
 	Agent: "workspace", WorkspaceBuild: "workspace", TemplateVersion: "template", APIKey: "api_key", SSHKey: "git_ssh_key",
-	ExternalAuth: "external_auth", UserSecret: "user_secret", UserSSHKey: "user_ssh_key", ProvisionerDaemon: "provisioner_daemon", ProvisionerJob: "provisioner_jobs",
+	ExternalAuth: "external_auth", UserSecret: "user_secret", UserSSHKey: "user_ssh_key", UserDevice: "user_device", ProvisionerDaemon: "provisioner_daemon", ProvisionerJob: "provisioner_jobs",
 	File: "file", Mesh: "workspace", Notification: "inbox_notification",
 }
 

@@ -70,6 +70,12 @@ var table = map[Resource]map[Action]grant{
 		Update: {to: self, personal: true, private: true},
 		Delete: {to: self, personal: true, private: true},
 	},
+	UserDevice: { // it acts as its user, so that only the user adds one
+		Create: {to: self, personal: true, private: true},
+		Read:   {to: self | userAdmin},
+		Update: {to: self, personal: true, private: true},
+		Delete: {to: self | userAdmin, personal: true},
+	},
 	UserSSHKey: { // who adds one can sign in as its user from then on, so that only the user does
 		Create: {to: self, personal: true, private: true},
 		Read:   {to: self | userAdmin},

@@ -365,6 +365,9 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := q.DeleteUserSSHKeys(ctx, user.ID); err != nil {
 			return err
 		}
+		if err := q.DeleteUserDevices(ctx, user.ID); err != nil {
+			return err
+		}
 		if err := q.DeleteUserConsents(ctx, user.ID); err != nil {
 			return err
 		}

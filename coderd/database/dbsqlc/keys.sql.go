@@ -343,6 +343,7 @@ func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListT
 const listUsersWithExpiredKeys = `-- name: ListUsersWithExpiredKeys :many
 SELECT k.user_id FROM api_keys k WHERE k.expires_at > $1 AND k.expires_at <= $2
 UNION SELECT s.user_id FROM user_ssh_keys s WHERE s.expires_at > $1 AND s.expires_at <= $2
+UNION SELECT d.user_id FROM user_devices d WHERE d.expires_at > $1 AND d.expires_at <= $2
 `
 
 type ListUsersWithExpiredKeysParams struct {
@@ -350,7 +351,7 @@ type ListUsersWithExpiredKeysParams struct {
 	Until time.Time
 }
 
-// Lists the users whose keys, or SSH keys, expired between two moments.
+// Lists the users whose keys, SSH keys or devices expired between two moments.
 func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWithExpiredKeysParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, listUsersWithExpiredKeys, arg.After, arg.Until)
 	if err != nil {
@@ -374,11 +375,12 @@ func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWit
 const nextKeyExpiry = `-- name: NextKeyExpiry :one
 SELECT coalesce(least(
 	(SELECT min(k.expires_at) FROM api_keys k WHERE k.expires_at > $1::timestamptz),
-	(SELECT min(s.expires_at) FROM user_ssh_keys s WHERE s.expires_at > $1::timestamptz)
+	(SELECT min(s.expires_at) FROM user_ssh_keys s WHERE s.expires_at > $1::timestamptz),
+	(SELECT min(d.expires_at) FROM user_devices d WHERE d.expires_at > $1::timestamptz)
 ), $1::timestamptz + interval '1 day')::timestamptz AS at
 `
 
-// Returns when the next key, or SSH key, expires after a moment, or a day after that moment if none does.
+// Returns when the next key, SSH key or device expires after a moment, or a day after that moment if none does.
 func (q *Queries) NextKeyExpiry(ctx context.Context, after time.Time) (time.Time, error) {
 	row := q.db.QueryRow(ctx, nextKeyExpiry, after)
 	var at time.Time

@@ -498,6 +498,18 @@ type User struct {
 	IsServiceAccount bool
 }
 
+type UserDevice struct {
+	ID         uuid.UUID
+	UserID     uuid.UUID
+	Name       string
+	PublicKey  []byte
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	LastUsedAt *time.Time
+	Endpoint   *string
+	EndpointAt *time.Time
+}
+
 type UserLink struct {
 	UserID    uuid.UUID
 	LoginType string

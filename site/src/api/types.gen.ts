@@ -702,6 +702,41 @@ export interface WorkspaceDeploymentStats {
   stopped: number;
 }
 
+// WireGuardGateway is where devices with a WireGuard app reach workspaces.
+export interface WireGuardGateway {
+  enabled: boolean;
+  address: string; // HOST:PORT; "" if it is not enabled
+  public_key: string; // base64, as `wg pubkey` prints it
+  prefix: string; // the network that the gateway leads to, such as fd00::/48
+  dns: string; // the address of the gateway's name server
+  mtu: number; // of the device's interface, in bytes
+  max_device_lifetime: number;
+}
+
+// UserDevice is a device of a user that connects with a WireGuard app.
+export interface UserDevice {
+  id: string;
+  name: string;
+  public_key: string; // base64, as `wg pubkey` prints it
+  address: string; // of the device's interface
+  created_at: string;
+  expires_at: string;
+  last_used_at: string | null; // nil: never
+  endpoint: string; // ADDRESS:PORT where it was seen last; "": nowhere
+}
+
+// CreateUserDeviceRequest adds a device to the caller's account.
+export interface CreateUserDeviceRequest {
+  name: string;
+  public_key: string;
+  lifetime?: number; // nanoseconds; 0: as long as the deployment allows
+}
+
+// UpdateUserDeviceRequest renames a device.
+export interface UpdateUserDeviceRequest {
+  name: string;
+}
+
 export type WorkspaceStatus = "pending" | "starting" | "running" | "stopping" | "stopped" | "failed" | "canceling" | "canceled" | "deleting" | "deleted";
 
 // WorkspaceOrder is an order of lists of workspaces.

@@ -1,0 +1,178 @@
+// Package devices owns the devices of users that connect with a WireGuard app, such as phones: their public keys, until when they may connect, and
+// where they were seen. A device acts as its user, who alone adds it; user admins may remove it. Its private key never leaves the device. The
+// device's address in the mesh follows from its id, so that it cannot choose another's. The package knows neither workspaces nor the gateway that
+// carries packets.
+//
+// Every server learns of a device that was added, renamed or removed: the database announces its user on Channel, and on "users_revoked" a user who
+// was suspended, activated or deleted. Expiry is announced by no one: it counts among the keys whose end a server waits for (coderd/revocations.go).
+package devices
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/notifications"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/wgquick"
+	"github.com/codermesh/codermesh/v2/tailnet"
+)
+
+const (
+	// Channel is where the database announces the user of a device that changed.
+	Channel = "user_devices"
+	// MaxDevices is how many devices a user can have. It is far above what a person carries, and keeps one user from filling the table of
+	// peers that every gateway holds in memory.
+	MaxDevices = 20
+	// DefaultMaxLifetime is how long a device may connect, unless the operator sets another time: a device that was lost and forgotten is
+	// harmless after three months.
+	DefaultMaxLifetime = 90 * 24 * time.Hour
+	// MinLifetime is the shortest time that a device can be added for, and that an operator can set.
+	MinLifetime = time.Minute
+	// MTU is that of devices' interfaces: the least that IPv6 allows, so that WireGuard's packets fit into every path.
+	MTU = 1280
+)
+
+// GatewayAddr is the gateway's address in the mesh towards devices. It is the same at every server, and never changes: devices keep it in their
+// configurations as their name server.
+var GatewayAddr = tailnet.Addr(uuid.NewSHA1(uuid.Nil, []byte("codermesh wireguard gateway")))
+
+// Accounts finds users.
+type Accounts interface {
+	// Target returns the user in the path if the actor may perform the action on the resource of that user.
+	Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error)
+}
+
+// Options configure the service. DB, Logger and Accounts are required.
+type Options struct {
+	DB       *database.DB
+	Logger   *slog.Logger
+	Accounts Accounts
+	// Notifications records what users are told. Nil: nothing.
+	Notifications *notifications.Recorder
+	// Gateway is what devices connect to: whether it is enabled, its address and its public key. The service sets the other fields.
+	Gateway sdk.WireGuardGateway
+	// MaxLifetime is the longest time that a device may connect, and the time without another one. 0 means DefaultMaxLifetime.
+	MaxLifetime time.Duration
+}
+
+// Service serves devices. Safe for concurrent use.
+type Service struct {
+	opts Options
+	log  *slog.Logger
+}
+
+// New returns the service.
+func New(opts Options) *Service {
+	if opts.MaxLifetime == 0 {
+		opts.MaxLifetime = DefaultMaxLifetime
+	}
+	opts.Gateway.Prefix, opts.Gateway.DNS, opts.Gateway.MTU = tailnet.Prefix.String(), GatewayAddr.String(), MTU
+	opts.Gateway.MaxDeviceLifetime = opts.MaxLifetime
+	return &Service{opts: opts, log: opts.Logger}
+}
+
+// Routes registers the routes.
+func (s *Service) Routes(mux *httpapi.Mux) {
+	const devices = "/api/v2/users/{user}/devices"
+	mux.Handle("GET /api/v2/deployment/wireguard-gateway", rbac.AnyToken, s.gateway)
+	mux.Handle("GET "+devices, rbac.Needs(rbac.Read, rbac.UserDevice), s.list)
+	mux.Handle("POST "+devices, rbac.Needs(rbac.Create, rbac.UserDevice), s.create, audit.On(audit.Create, audit.UserDevice))
+	mux.Handle("PATCH "+devices+"/{device}", rbac.Needs(rbac.Update, rbac.UserDevice), s.update, audit.On(audit.Write, audit.UserDevice))
+	mux.Handle("DELETE "+devices+"/{device}", rbac.Needs(rbac.Delete, rbac.UserDevice), s.remove, audit.On(audit.Delete, audit.UserDevice))
+}
+
+// Device is a device that a gateway may let in.
+type Device struct {
+	ID, UserID           uuid.UUID
+	Name                 string
+	Key                  [wgquick.KeySize]byte
+	CreatedAt, ExpiresAt time.Time
+	LastUsedAt           time.Time      // zero: never
+	Endpoint             netip.AddrPort // where a gateway saw it last; zero: nowhere
+}
+
+// Addr returns the device's address in the mesh.
+func (d Device) Addr() netip.Addr { return tailnet.Addr(d.ID) }
+
+// Sighting is where and when a gateway saw a device.
+type Sighting struct {
+	Device   uuid.UUID
+	Endpoint netip.AddrPort
+	At       time.Time
+}
+
+// Active returns the devices that may connect now, by id: those that have not expired, of users who are not suspended.
+func (s *Service) Active(ctx context.Context) ([]Device, error) {
+	rows, err := s.opts.DB.ListActiveDevices(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	return devices(rows), nil
+}
+
+// AtEndpoint returns the devices that may connect now and were last seen at an address: several if they share it one after the other.
+func (s *Service) AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]Device, error) {
+	rows, err := s.opts.DB.ListDevicesAtEndpoint(ctx, canonical(endpoint).String())
+	if err != nil {
+		return nil, fmt.Errorf("list devices at an endpoint: %w", err)
+	}
+	return devices(rows), nil
+}
+
+// Seen records where devices are, and that they and their users are active, in one statement, and a second one if a user has not been seen for an
+// hour. It leaves no rows in the audit log. It ignores devices that have been removed, sightings without an endpoint, and those before the last one
+// that is recorded.
+func (s *Service) Seen(ctx context.Context, sightings []Sighting) error {
+	var p dbsqlc.NoteDevicesParams
+	for _, one := range sightings {
+		if one.Endpoint.IsValid() {
+			p.Ids, p.Endpoints, p.Ats = append(p.Ids, one.Device), append(p.Endpoints, canonical(one.Endpoint).String()), append(p.Ats, one.At)
+		}
+	}
+	if len(p.Ids) == 0 {
+		return nil
+	}
+	unseen, err := s.opts.DB.NoteDevices(ctx, p)
+	if err != nil {
+		return fmt.Errorf("record where devices are: %w", err)
+	}
+	if len(unseen) == 0 {
+		return nil
+	}
+	if err := s.opts.DB.TouchUsers(ctx, unseen); err != nil {
+		return fmt.Errorf("record that the users of devices were seen: %w", err)
+	}
+	return nil
+}
+
+// canonical returns the one form of an endpoint: sockets for both versions of IP call an IPv4 address by its IPv6 form.
+func canonical(endpoint netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
+}
+
+func devices(rows []dbsqlc.UserDevice) []Device {
+	out := make([]Device, len(rows))
+	for i, row := range rows {
+		out[i] = Device{
+			ID: row.ID, UserID: row.UserID, Name: row.Name, Key: [wgquick.KeySize]byte(row.PublicKey), CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt,
+		}
+		if row.LastUsedAt != nil {
+			out[i].LastUsedAt = *row.LastUsedAt
+		}
+		if row.Endpoint != nil {
+			out[i].Endpoint, _ = netip.ParseAddrPort(*row.Endpoint) // zero if it is not one: a gateway replaces it
+		}
+	}
+	return out
+}
