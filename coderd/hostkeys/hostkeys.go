@@ -1,5 +1,6 @@
-// Package hostkeys has the SSH host keys of the deployment, derived from one sealed secret, the SSH host seed. Every server derives the same keys,
-// and they stay the same while the seed can be decrypted (docs/decisions/0050-ssh-host-keys.md). The package does not know who presents the keys.
+// Package hostkeys has the keys by which clients recognize the deployment: SSH host keys, and the WireGuard gateway's. All derive from one sealed
+// secret, the SSH host seed. Every server derives the same keys, and they stay the same while the seed can be decrypted
+// (docs/decisions/0050-ssh-host-keys.md). The package does not know who presents the keys.
 package hostkeys
 
 import (
@@ -20,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/wgquick"
 )
 
 const seedSize = 32
@@ -36,6 +38,13 @@ func (k *Keys) Gateway() ssh.Signer { return k.gateway }
 // Agent returns the seed of the ed25519 host key of a workspace's agent: the same for each of its builds, and for its name alone.
 func (k *Keys) Agent(workspace uuid.UUID, name string) []byte {
 	return derive(k.seed, "agent", workspace.String(), name)
+}
+
+// WireGuard returns the private key of the WireGuard gateway (Curve25519, clamped), the same on every server of the deployment.
+func (k *Keys) WireGuard() [wgquick.KeySize]byte {
+	key := [wgquick.KeySize]byte(expand(k.seed, "codermesh wireguard gateway key"))
+	wgquick.Clamp(&key)
+	return key
 }
 
 // Load reads the seed and derives the keys. It creates the seed if there is none, and replaces one that the ring does not open. Call it only after
@@ -88,8 +97,11 @@ func readSeed(ctx context.Context, db *database.DB, ring *keyring.Ring) (stored,
 }
 
 // derive returns the seed of the ed25519 host key with a label. What it returns for a label must never change.
-func derive(seed []byte, label ...string) []byte {
-	key, err := hkdf.Key(sha256.New, seed, nil, info(label), ed25519.SeedSize)
+func derive(seed []byte, label ...string) []byte { return expand(seed, info(label)) }
+
+// expand returns the 32 bytes that HKDF makes of the seed with an info parameter. No info of one kind of key may be one of another.
+func expand(seed []byte, info string) []byte {
+	key, err := hkdf.Key(sha256.New, seed, nil, info, seedSize)
 	if err != nil {
 		panic(err) // only for keys that are longer than HKDF makes
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/hostkeys"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/wgquick"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -35,17 +36,21 @@ func ring(t *testing.T, numbers ...byte) *keyring.Ring {
 	return ring
 }
 
-// gateway returns the fingerprint of the gateway's key at a server with a ring.
+// gateway returns the keys of the SSH gateway and the WireGuard gateway at a server with a ring.
 func gateway(t *testing.T, db *database.DB, ring *keyring.Ring) string {
 	t.Helper()
 	keys, err := hostkeys.Load(t.Context(), db, ring, discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ssh.FingerprintSHA256(keys.Gateway().PublicKey())
+	return identity(keys)
 }
 
-// startTogether returns the fingerprint of the gateway's key at servers that start at the same moment, and at one that starts later.
+func identity(keys *hostkeys.Keys) string {
+	return ssh.FingerprintSHA256(keys.Gateway().PublicKey()) + " " + wgquick.Public(keys.WireGuard()).String()
+}
+
+// startTogether returns the gateways' keys at servers that start at the same moment, and at one that starts later.
 func startTogether(t *testing.T, db *database.DB, ring *keyring.Ring) string {
 	t.Helper()
 	got := make([]string, 8)
@@ -57,7 +62,7 @@ func startTogether(t *testing.T, db *database.DB, ring *keyring.Ring) string {
 				t.Error(err)
 				return
 			}
-			got[i] = ssh.FingerprintSHA256(keys.Gateway().PublicKey())
+			got[i] = identity(keys)
 		})
 	}
 	starting.Wait()
@@ -97,6 +102,9 @@ var seed = bytes.Repeat([]byte{7}, 32)
 const gatewayOfSeed = "SHA256:bS+S7XnEM1eqMIO8jo5XBtYdLKc9yebSoHM12cqf7CE"
 const agentOfSeed = "SHA256:u7gTiF8d5z1wOWnsi+UR2DhG6TfT/TDbv6CJB7fDx3s"
 
+// wireGuardOfSeed is the public key of the WireGuard gateway for that seed. If it changes, no device of any deployment finds its gateway.
+const wireGuardOfSeed = "zHOEd2214uAh4xHu8OLBbztEkkqstliZ+ELs7Mi2QAA="
+
 // TestKeysNeverChange checks that a seed always gives the same key, of the type that every SSH client accepts.
 func TestKeysNeverChange(t *testing.T) {
 	t.Parallel()
@@ -116,6 +124,13 @@ func TestKeysNeverChange(t *testing.T) {
 	}
 	if got := ssh.FingerprintSHA256(agent.PublicKey()); got != agentOfSeed {
 		t.Errorf("an agent has the key %s, want %s", got, agentOfSeed)
+	}
+	private := keys.WireGuard()
+	if got := wgquick.Public(private).String(); got != wireGuardOfSeed {
+		t.Errorf("the WireGuard gateway has the key %s, want %s", got, wireGuardOfSeed)
+	}
+	if private[0]&7 != 0 || private[31]&0xc0 != 0x40 {
+		t.Errorf("the private key of WireGuard is not clamped: it begins with %x and ends in %x", private[0], private[31])
 	}
 	signature, err := keys.Gateway().Sign(nil, []byte("exchange hash"))
 	if err != nil {
@@ -223,7 +238,7 @@ func TestForeignSeeds(t *testing.T) {
 			db := dbtest.New(t)
 			store(t, db, value)
 			got := gateway(t, db, r)
-			if got == gatewayOfSeed || bytes.Equal(stored(t, db), value) {
+			if strings.Contains(got, gatewayOfSeed) || strings.Contains(got, wireGuardOfSeed) || bytes.Equal(stored(t, db), value) {
 				t.Error("the foreign seed is used")
 			}
 			if again := gateway(t, db, r); again != got {
