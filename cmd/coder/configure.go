@@ -41,12 +41,14 @@ type configuration struct {
 	accessURL    *url.URL
 	replicaURL   *url.URL
 	sshAccess    string // as in coderd.Options
-	wildcard     string
-	transport    httpapi.Transport
-	oidc         *signin.OIDC
-	github       *signin.GitHub
-	claimSync    idpsync.Initial
-	notified     notifications.Config
+
+	wireGuardAccess string // as in coderd.Options
+	wildcard        string
+	transport       httpapi.Transport
+	oidc            *signin.OIDC
+	github          *signin.GitHub
+	claimSync       idpsync.Initial
+	notified        notifications.Config
 }
 
 // configure checks all settings and opens the addresses. It reports everything that is wrong at once; it skips only what follows from
@@ -96,6 +98,8 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 			check(err)
 			c.sshAccess, err = opts.sshAccess(c.listeners, c.accessURL)
 			check(err)
+			c.wireGuardAccess, err = opts.wireGuard.access(c.accessURL)
+			check(err)
 			c.wildcard, err = wildcardHost(opts.wildcardURL, c.accessURL)
 			check(err)
 		}
@@ -128,6 +132,7 @@ func (opts *serverOptions) checkBounds() {
 		opts.settings.Check(fault.New(fault.Invalid, "--api-keys-retention must be at least %s, or 0 to keep all", retention.MinKeys))
 	}
 	opts.settings.Check(opts.lifetimes.Check())
+	opts.settings.Check(opts.wireGuard.checkLifetime())
 	if n := len(opts.scimToken); n > 0 && n < scim.MinToken {
 		opts.settings.Check(fault.New(fault.Invalid, "--scim-auth-header must have at least %d characters", scim.MinToken).WithDetail("Generate it with: openssl rand -hex 32"))
 	}

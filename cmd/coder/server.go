@@ -27,6 +27,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/certcache"
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
+	"github.com/codermesh/codermesh/v2/coderd/devices"
 	"github.com/codermesh/codermesh/v2/coderd/health"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
@@ -52,6 +53,7 @@ type serverOptions struct {
 	sshAddress       string
 	sshAccessAddress string
 	sshAutostart     bool
+	wireGuard        wireGuardOptions
 	postgres         postgresOptions
 	pool             poolOptions
 	fetchPostgres    bool
@@ -98,6 +100,7 @@ const defaultRequestLimit = 6000
 
 func serverCmd() *cobra.Command {
 	opts := serverOptions{
+		wireGuard:      wireGuardOptions{maxLifetime: flags.Days(devices.DefaultMaxLifetime)},
 		buildRetention: flags.Days(retention.DefaultBuilds), keyRetention: flags.Days(retention.DefaultKeys), agentRetention: flags.Days(retention.DefaultAgentLogs),
 	}
 	cmd := &cobra.Command{
@@ -142,6 +145,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringVar(&opts.sshAddress, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces without this program (default none)")
 	f.StringVar(&opts.sshAccessAddress, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
 	f.BoolVar(&opts.sshAutostart, "ssh-autostart", true, "start a stopped workspace when its owner connects to --ssh-address")
+	opts.wireGuard.flags(f)
 	opts.postgres.flags(f, "URL of a PostgreSQL 13 or newer (default the built-in one)")
 	opts.pool.flags(f)
 	f.BoolVar(&opts.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL with npm if this machine has none")
@@ -289,6 +293,10 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		SSH:                    listeners.ssh,
 		SSHAccess:              c.sshAccess,
 		SSHNoAutostart:         !opts.sshAutostart,
+		WireGuardAddress:       opts.wireGuard.address,
+		WireGuardAccess:        c.wireGuardAccess,
+		WireGuardNoDNSForward:  !opts.wireGuard.dnsForward,
+		MaxDeviceLifetime:      time.Duration(opts.wireGuard.maxLifetime),
 		ReplicaURL:             c.replicaURL,
 		DrainDelay:             opts.drainDelay,
 		STUNAddress:            opts.stunAddress,

@@ -20,6 +20,11 @@ var serverKeys = map[string]settings.Key{
 	"proxy-trusted-headers": {Path: "networking.proxyTrustedHeaders"},
 	"proxy-trusted-origins": {Path: "networking.proxyTrustedOrigins"},
 
+	"wireguard-address":        {Path: "networking.wireguard.address"},
+	"wireguard-access-address": {Path: "networking.wireguard.accessAddress"},
+	"wireguard-dns-forward":    {Path: "networking.wireguard.dnsForward"},
+	"max-device-lifetime":      {Path: "networking.wireguard.maxDeviceLifetime"},
+
 	"api-rate-limit": {Path: "networking.http.apiRateLimit"},
 
 	"http-address":             {Path: "networking.http.httpAddress"},
