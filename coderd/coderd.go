@@ -67,6 +67,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/coderd/templates"
 	"github.com/codermesh/codermesh/v2/coderd/users"
+	"github.com/codermesh/codermesh/v2/coderd/wggateway"
 	"github.com/codermesh/codermesh/v2/coderd/workspaces"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/buildinfo"
@@ -100,6 +101,8 @@ type Options struct {
 	// WireGuardAddress is the UDP address to serve devices with a WireGuard app on. Empty: there is no WireGuard gateway. WireGuardAccess is the host
 	// and port at which devices reach it.
 	WireGuardAddress, WireGuardAccess string
+	// Resolvers returns the name servers for devices' questions about names outside of the mesh. Nil: those of the machine.
+	Resolvers func() ([]string, error)
 	// WireGuardNoDNSForward keeps the gateway from asking the server's resolvers about names outside of the mesh.
 	WireGuardNoDNSForward bool
 	// MaxDeviceLifetime is as MaxLifetime in devices.Options.
@@ -196,6 +199,7 @@ type Services struct {
 	SSHKeys       *sshkeys.Service
 	Devices       *devices.Service
 	SSHGateway    *sshgateway.Gateway
+	WireGuard     *wggateway.Gateway
 	SCIM          *scim.Service
 	Groups        *groups.Service
 	Keys          *provisioners.Service
@@ -336,7 +340,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
 		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections, Regions: s.Regions,
 	})
-	s.SSHGateway = s.newSSHGateway(hostKeys)
+	s.SSHGateway, s.WireGuard = s.newSSHGateway(hostKeys), s.newWireGuard(hostKeys)
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs, meshRegions{s.Regions})
 	s.Audit = audit.New(opts.DB)
 	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, Organization: org.ID, ID: id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns, SlowDatabase: opts.SlowDatabase})
@@ -354,6 +358,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		},
 		func(_ context.Context, user uuid.UUID) error { s.Events.Recheck(user); return nil },
 		s.SSHGateway.Recheck,
+		s.WireGuard.Recheck,
 	}
 	// The database tells every server; this one need not wait for that.
 	s.Users.OnRevoked(func(user uuid.UUID) { s.revocations.recheckSoon(user) })
@@ -545,6 +550,9 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.Replicas.Start(ctx); err != nil {
 		return err
 	}
+	if err := s.listenWireGuard(ctx); err != nil {
+		return err
+	}
 	s.Regions.Start(ctx)
 	s.running.Go(func() {
 		s.reencrypt(ctx)
@@ -609,6 +617,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.Events.Stop()
 	s.Apps.Stop()
 	s.SSHGateway.Stop()
+	s.WireGuard.Stop()
 	s.Agents.Stop()
 	s.Workspaces.Stop()
 	s.Retention.Stop()

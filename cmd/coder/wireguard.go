@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -22,7 +23,7 @@ type wireGuardOptions struct {
 }
 
 func (o *wireGuardOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.address, "wireguard-address", "", "UDP address to serve devices with a WireGuard app on, such as :51820 (default none)")
+	f.StringVar(&o.address, "wireguard-address", "", "UDP port to serve devices with a WireGuard app on, such as :51820, on all addresses of the machine (default none)")
 	f.StringVar(&o.accessAddress, "wireguard-access-address", "", "host and port at which devices reach --wireguard-address (default the access URL's host and the port of --wireguard-address)")
 	f.BoolVar(&o.dnsForward, "wireguard-dns-forward", true, "answer devices' questions about names outside of .coder with the server's own resolvers")
 	f.Var(&o.maxLifetime, "max-device-lifetime", "how long a device may connect after it was added, such as 30d; users can choose less")
@@ -37,9 +38,10 @@ func (o *wireGuardOptions) access(accessURL *url.URL) (string, error) {
 		return "", nil
 	}
 	// Devices keep the port in their configuration, so that a free one would not do.
-	_, port, ok := hostPort(o.address)
-	if !ok {
-		return "", fault.New(fault.Invalid, "--wireguard-address %q must be an address and a port", o.address).WithDetail("It looks like :51820 or 0.0.0.0:51820.")
+	host, port, ok := hostPort(o.address)
+	if ip, _ := netip.ParseAddr(host); !ok || host != "" && !ip.IsUnspecified() {
+		return "", fault.New(fault.Invalid, "--wireguard-address %q must be a port of all addresses", o.address).
+			WithDetail("It looks like :51820. WireGuard listens on all addresses of the machine; a firewall can say which are reached.")
 	}
 	if o.accessAddress == "" {
 		return net.JoinHostPort(accessURL.Hostname(), strconv.Itoa(int(port))), nil

@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/hostname"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/shell"
@@ -178,6 +179,21 @@ func (s *Service) Reachable(ctx context.Context, userID uuid.UUID, ids ...uuid.U
 		return nil, fmt.Errorf("list reachable agents: %w", err)
 	}
 	return reachable, nil
+}
+
+// Host returns the name of an agent as a host, for a user who may connect to it while it runs: main.dev.ada.coder. For others it returns
+// fault.NotFound.
+func (s *Service) Host(ctx context.Context, userID, agentID uuid.UUID) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	a, err := s.opts.DB.GetReachableAgent(ctx, dbsqlc.GetReachableAgentParams{ID: agentID, UserID: userID})
+	if database.IsNotFound(err) {
+		return "", errNoAgent()
+	}
+	if err != nil {
+		return "", fmt.Errorf("look up agent: %w", err)
+	}
+	return hostname.Of(a.OwnerName, a.WorkspaceName, a.Name), nil
 }
 
 func errNoAgent() error { return rbac.NotFound(rbac.Agent) }

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/netio"
 	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
@@ -266,3 +267,6 @@ func (c counted) Write(p []byte) (int, error) {
 	c.open.In.Add(int64(n))
 	return n, err
 }
+
+// CloseWrite ends the sending side, if the connection can do that.
+func (c counted) CloseWrite() error { return netio.CloseWrite(c.Conn) }

@@ -62,6 +62,9 @@ type Options struct {
 	Notifications *notifications.Recorder
 	// Gateway is what devices connect to: whether it is enabled, its address and its public key. The service sets the other fields.
 	Gateway sdk.WireGuardGateway
+	// Changed is called after a device of a user was added, renamed or removed, before the request is answered, so that a device that follows its
+	// answer finds this server's gateway informed. Other servers hear of it on Channel. Nil: nothing is called.
+	Changed func(ctx context.Context, user uuid.UUID)
 	// MaxLifetime is the longest time that a device may connect, and the time without another one. 0 means DefaultMaxLifetime.
 	MaxLifetime time.Duration
 }
@@ -74,6 +77,9 @@ type Service struct {
 
 // New returns the service.
 func New(opts Options) *Service {
+	if opts.Changed == nil {
+		opts.Changed = func(context.Context, uuid.UUID) {}
+	}
 	if opts.MaxLifetime == 0 {
 		opts.MaxLifetime = DefaultMaxLifetime
 	}

@@ -64,6 +64,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	s.opts.Changed(r.Context(), user.ID)
 	s.log.InfoContext(r.Context(), "device added", "user", user.Username, "key", key)
 	return httpapi.Write(w, http.StatusCreated, show(row))
 }
@@ -212,6 +213,7 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	s.opts.Changed(ctx, user.ID)
 	return httpapi.Write(w, http.StatusOK, show(after))
 }
 
@@ -238,6 +240,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	s.opts.Changed(ctx, user.ID)
 	s.log.InfoContext(ctx, "device removed", "user", user.Username, "key", wgquick.Key(row.PublicKey))
 	w.WriteHeader(http.StatusNoContent)
 	return nil

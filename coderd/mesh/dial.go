@@ -45,20 +45,9 @@ type introduction struct {
 // nothing listens on the port, the connection is accepted, and reset as soon as the agent has found that out. The connection
 // ends when the agent's workspace stops. It has a CloseWrite method.
 func (s *Service) DialAgent(ctx context.Context, agentID uuid.UUID, port uint16) (net.Conn, error) {
-	release, err := s.introduce(ctx, agentID)
+	raw, release, err := s.dial(ctx, "tcp", agentID, port)
 	if err != nil {
 		return nil, err
-	}
-	dial, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	raw, err := s.node.Dial(dial, "tcp", netip.AddrPortFrom(tailnet.Addr(agentID), port))
-	if err != nil {
-		release()
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("dial agent %s: %w", agentID, ctx.Err())
-		}
-		return nil, fault.New(fault.Unavailable, "The workspace's agent does not answer on the mesh: %w", err).
-			WithDetail("It may have stopped or lost its network. Try again in a moment.")
 	}
 	conn, ok := raw.(halfCloser)
 	if !ok { // tailnet's TCP connections satisfy this
@@ -67,6 +56,35 @@ func (s *Service) DialAgent(ctx context.Context, agentID uuid.UUID, port uint16)
 		return nil, fmt.Errorf("dial agent %s: a %T cannot be closed by halves", agentID, raw)
 	}
 	return &agentConn{halfCloser: conn, release: release}, nil
+}
+
+// DialAgentUDP is DialAgent for a flow of datagrams. Each Write sends one.
+func (s *Service) DialAgentUDP(ctx context.Context, agentID uuid.UUID, port uint16) (net.Conn, error) {
+	raw, release, err := s.dial(ctx, "udp", agentID, port)
+	if err != nil {
+		return nil, err
+	}
+	return &agentFlow{Conn: raw, release: release}, nil
+}
+
+// dial connects to an agent, and keeps this server introduced to it until release is called.
+func (s *Service) dial(ctx context.Context, network string, agentID uuid.UUID, port uint16) (_ net.Conn, release func(), err error) {
+	release, err = s.introduce(ctx, agentID)
+	if err != nil {
+		return nil, nil, err
+	}
+	dial, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	raw, err := s.node.Dial(dial, network, netip.AddrPortFrom(tailnet.Addr(agentID), port))
+	if err == nil {
+		return raw, release, nil
+	}
+	release()
+	if ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("dial agent %s: %w", agentID, ctx.Err())
+	}
+	return nil, nil, fault.New(fault.Unavailable, "The workspace's agent does not answer on the mesh: %w", err).
+		WithDetail("It may have stopped or lost its network. Try again in a moment.")
 }
 
 // AgentContested reports whether a process other than the connected one has recently tried to be this agent.
@@ -174,6 +192,18 @@ type agentConn struct {
 
 func (c *agentConn) Close() error {
 	err := c.halfCloser.Close()
+	c.release()
+	return err
+}
+
+// agentFlow is agentConn for a flow of datagrams.
+type agentFlow struct {
+	net.Conn
+	release func()
+}
+
+func (c *agentFlow) Close() error {
+	err := c.Conn.Close()
 	c.release()
 	return err
 }

@@ -108,6 +108,7 @@ var law = map[string]rule{
 	},
 	"coderd/apps":       {imports: []string{"appproxy", "coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/signed", "region"}},
 	"coderd/sshgateway": {imports: []string{"coderd/audit", "coderd/httpapi", "coderd/rbac", "coderd/sshkeys", "sshmux"}},
+	"coderd/wggateway":  {imports: []string{"coderd/audit", "coderd/devices", "coderd/rbac", "tailnet"}, tests: []string{"coderd/..."}},
 	"coderd/jobs": {
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
 		tests:   []string{"provisionerd", "provisionerd/echo", "provisionerd/job"},

@@ -11,3 +11,7 @@ const (
 	SSH       = 22 // agent: SSH, for stock clients
 	ServerRPC = 80 // coderd: AgentService and ProvisionerService (connect over HTTP/2, unencrypted inside WireGuard)
 )
+
+// Reserved reports whether a TCP port of an agent's mesh address is none of the workspace's own, and no one but programs of this mesh has a use
+// for it.
+func Reserved(port uint16) bool { return port <= Visit }

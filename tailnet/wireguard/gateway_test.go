@@ -3,7 +3,6 @@ package wireguard_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -16,12 +15,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
-	"golang.zx2c4.com/wireguard/tun/netstack"
 
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/tailnet/wireguard"
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard/wireguardtest"
 )
 
 var (
@@ -42,15 +40,6 @@ type world struct {
 	asked     chan netip.AddrPort // who wants slow
 	accept    chan struct{}       // lets slow accept
 	accepted  chan wireguard.Conn // what slow has got
-}
-
-func newKey(t testing.TB) (private, public wireguard.Key) {
-	t.Helper()
-	k, err := ecdh.X25519().GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return wireguard.Key(k.Bytes()), wireguard.Key(k.PublicKey().Bytes())
 }
 
 func newWorld(t testing.TB, key wireguard.Key, port uint16) *world {
@@ -109,46 +98,32 @@ func newWorld(t testing.TB, key wireguard.Key, port uint16) *world {
 
 func start(t *testing.T) *world {
 	t.Helper()
-	key, _ := newKey(t)
+	key, _ := wireguardtest.NewKey(t)
 	w := newWorld(t, key, 0)
 	t.Cleanup(w.Close)
 	return w
 }
 
-// phone is a device of the reference implementation with a network stack of its own.
+// phone is a device, and what the gateway knows of it.
 type phone struct {
-	*netstack.Net
-	device *device.Device
-	peer   wireguard.Peer
+	*wireguardtest.Device
+	peer wireguard.Peer
 }
 
 func newPhone(t *testing.T, w *world, addr string, private, public wireguard.Key) *phone {
 	t.Helper()
-	p := &phone{peer: wireguard.Peer{Key: public, Addr: netip.MustParseAddr(addr)}}
-	tun, stack, err := netstack.CreateNetTUN([]netip.Addr{p.peer.Addr}, nil, 1280)
-	if err != nil {
-		t.Fatal(err)
-	}
 	gateway, err := wireguard.PublicKey(w.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Net, p.device = stack, device.NewDevice(tun, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
-	t.Cleanup(p.device.Close)
-	err = p.device.IpcSet(fmt.Sprintf("private_key=%x\npublic_key=%x\nallowed_ip=%s\nendpoint=127.0.0.1:%d\n", private, gateway, prefix, w.Port()))
-	if err == nil {
-		err = p.device.Up()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	at := netip.MustParseAddr(addr)
+	return &phone{wireguardtest.New(t, private, at, gateway, w.Port(), prefix), wireguard.Peer{Key: public, Addr: at}}
 }
 
 // add makes a phone that the gateway knows.
 func add(t *testing.T, w *world, addr string) *phone {
 	t.Helper()
-	private, public := newKey(t)
+	private, public := wireguardtest.NewKey(t)
 	p := newPhone(t, w, addr, private, public)
 	if err := w.Set(p.peer); err != nil {
 		t.Fatal(err)
@@ -249,10 +224,10 @@ func TestOthersAreSilent(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	good := add(t, w, "fd00:c0de:0:1::1")
-	private, public := newKey(t)
+	private, public := wireguardtest.NewKey(t)
 	unknown := newPhone(t, w, "fd00:c0de:0:1::2", private, public)
 	// This one has a key that is known, and takes the address of another.
-	private, public = newKey(t)
+	private, public = wireguardtest.NewKey(t)
 	spoofer := newPhone(t, w, "fd00:c0de:0:1::3", private, public)
 	if err := w.Set(wireguard.Peer{Key: public, Addr: netip.MustParseAddr("fd00:c0de:0:1::4")}); err != nil {
 		t.Fatal(err)
@@ -274,7 +249,7 @@ func TestOthersAreSilent(t *testing.T) {
 	}
 	// The spoofer's own session works, so its packets have arrived.
 	testwait.Until(t, "the spoofer has a session", func() error {
-		settings, err := spoofer.device.IpcGet()
+		settings, err := spoofer.WireGuard.IpcGet()
 		if err == nil && !strings.Contains(settings, "last_handshake_time_sec=1") {
 			err = errors.New("no handshake yet")
 		}
@@ -337,7 +312,7 @@ func TestRoaming(t *testing.T) {
 	c := p.dial(t, echoes)
 	exchange(t, c, 1000)
 	first := testwait.For(t, "the phone is seen", w.seen)[0]
-	if err := p.device.IpcSet("listen_port=0\n"); err != nil { // another port
+	if err := p.WireGuard.IpcSet("listen_port=0\n"); err != nil { // another port
 		t.Fatal(err)
 	}
 	exchange(t, c, 1000)
@@ -351,7 +326,7 @@ func TestRoaming(t *testing.T) {
 // the device would.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	key, _ := newKey(t)
+	key, _ := wireguardtest.NewKey(t)
 	w := newWorld(t, key, 0)
 	p := add(t, w, "fd00:c0de:0:1::1")
 	exchange(t, p.dial(t, echoes), 1000)

@@ -1,0 +1,170 @@
+package wggateway
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
+	"github.com/codermesh/codermesh/v2/internal/netio"
+)
+
+const (
+	// udpIdle is how long a flow of datagrams may be silent in both directions, as in coder port-forward.
+	udpIdle = 2 * time.Minute
+	// maxDatagram is the longest that UDP allows, in bytes.
+	maxDatagram = 64 << 10
+	// recordLinger is how long a connection stays open in the log after its last flow has ended: a browser opens dozens in a row.
+	recordLinger = time.Minute
+)
+
+// carryTCP joins a device's connection and the agent's until both have ended, and owns both. The device gets a reset if the agent's breaks: there is
+// nothing behind the port, or the user may no longer connect.
+func (g *Gateway) carryTCP(life context.Context, f *flow, port uint16, c interface {
+	net.Conn
+	Abort()
+}, agent net.Conn) {
+	defer g.forget(f)
+	r := g.begin(f, port)
+	defer func() { g.end(r, context.Cause(life)) }()
+	agent = audit.Counted(agent, r.open)
+	broken := sync.OnceFunc(func() {
+		c.Abort()
+		agent.Close()
+	})
+	defer context.AfterFunc(life, broken)()
+	direction := func(dst, src net.Conn) {
+		if _, err := netio.Copy(dst, src); err != nil || netio.CloseWrite(dst) != nil {
+			broken()
+		}
+	}
+	var back sync.WaitGroup
+	back.Go(func() { direction(c, agent) })
+	direction(agent, c)
+	back.Wait()
+	c.Close()
+	agent.Close()
+}
+
+// carryUDP joins a device's flow and the agent's until they are idle, and owns both.
+func (g *Gateway) carryUDP(life context.Context, f *flow, port uint16, c, agent net.Conn) {
+	defer g.forget(f)
+	r := g.begin(f, port)
+	defer func() { g.end(r, context.Cause(life)) }()
+	agent = audit.Counted(agent, r.open)
+	ended := sync.OnceFunc(func() {
+		c.Close()
+		agent.Close()
+	})
+	defer ended()
+	defer context.AfterFunc(life, ended)()
+	idle := time.AfterFunc(udpIdle, ended)
+	defer idle.Stop()
+	direction := func(dst, src net.Conn) {
+		defer ended()
+		buf := datagrams.Get().(*[maxDatagram]byte)
+		defer datagrams.Put(buf)
+		for {
+			n, err := src.Read(buf[:])
+			if err != nil {
+				return
+			}
+			idle.Reset(udpIdle)
+			if _, err := dst.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	}
+	var back sync.WaitGroup
+	back.Go(func() { direction(c, agent) })
+	direction(agent, c)
+	back.Wait()
+}
+
+var datagrams = sync.Pool{New: func() any { return new([maxDatagram]byte) }}
+
+// recordKey is what one row in the log of connections is about.
+type recordKey struct {
+	device, agent uuid.UUID
+	port          uint16
+}
+
+// record is such a row while it is open.
+type record struct {
+	key  recordKey
+	open *audit.Open
+
+	uses int         // flows; Gateway.mu guards it and the timer
+	idle *time.Timer // ends the record, while it has no flows
+}
+
+// begin returns the record of a flow, and counts the flow.
+func (g *Gateway) begin(f *flow, port uint16) *record {
+	key := recordKey{f.device.ID, f.agent, port}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := g.records[key]
+	if r == nil {
+		what := audit.Connection{
+			Type: audit.PortForwarding, Agent: f.agent, User: f.device.UserID, Target: strconv.Itoa(int(port)),
+			Addr: f.device.endpoint.Addr(), UserAgent: "WireGuard (" + f.device.Name + ")",
+		}
+		if port == meshport.SSH {
+			what.Type, what.Target = audit.SSH, ""
+		}
+		r = &record{key: key, open: g.opts.Connections.Begin(what)}
+		g.records[key] = r
+	}
+	r.uses++
+	if r.idle != nil {
+		r.idle.Stop()
+		r.idle = nil
+	}
+	return r
+}
+
+// end counts a flow of a record as ended. cause is nil if one of its ends closed it.
+func (g *Gateway) end(r *record, cause error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r.uses--; r.uses > 0 {
+		return
+	}
+	if cause != nil {
+		g.close(r, cause.Error())
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(recordLinger, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if r.idle == timer {
+			g.close(r, "closed by the device")
+		}
+	})
+	r.idle = timer
+}
+
+// close ends a record. Gateway.mu must be held: ending a record does not block.
+func (g *Gateway) close(r *record, reason string) {
+	delete(g.records, r.key)
+	if r.idle != nil {
+		r.idle.Stop()
+		r.idle = nil
+	}
+	r.open.End(reason, 0)
+}
+
+// endRecords ends what is open in the log when the gateway has stopped.
+func (g *Gateway) endRecords() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range g.records {
+		g.close(r, errStopped.Error())
+	}
+}
