@@ -24,8 +24,8 @@ type bind struct {
 	stranger func(netip.AddrPort) // does not block
 	heard    atomic.Uint64        // batches so far
 
-	mu    sync.Mutex // guards the fields below
-	known map[netip.AddrPort]struct{}
+	mu    sync.Mutex             // guards the fields below
+	known map[netip.AddrPort]int // packets of sessions that came from the addresses with sessions, since the last look
 	asked map[netip.AddrPort]time.Time
 }
 
@@ -58,12 +58,13 @@ func (b *bind) note(packets [][]byte, sizes []int, from []conn.Endpoint) {
 	}
 }
 
-// ask reports whether an address has no session, and may be asked about.
+// ask reports whether an address has no session, and may be asked about. It counts a packet of an address with one.
 func (b *bind) ask(at netip.AddrPort) bool {
 	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.known[at]; ok {
+	if n, ok := b.known[at]; ok {
+		b.known[at] = n + 1
 		return false
 	}
 	now := time.Now()
@@ -84,9 +85,21 @@ func (b *bind) ask(at netip.AddrPort) bool {
 	return true
 }
 
-// setKnown says which addresses have sessions.
-func (b *bind) setKnown(known map[netip.AddrPort]struct{}) {
+// setKnown says which addresses have sessions, and returns how many packets of sessions have come from those that had.
+func (b *bind) setKnown(known []netip.AddrPort) (counted map[netip.AddrPort]int) {
+	next := make(map[netip.AddrPort]int, len(known))
+	for _, at := range known {
+		next[at] = 0
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.known = known
+	counted, b.known = b.known, next
+	return counted
+}
+
+// forget says that an address has no session.
+func (b *bind) forget(at netip.AddrPort) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.known, at)
 }

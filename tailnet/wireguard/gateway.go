@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -272,48 +273,65 @@ func (g *Gateway) look() {
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
 	var heard uint64
-	last := map[Key]Sighting{}
+	last := map[Key]state{}
 	for {
 		select {
 		case <-ticks.C:
 		case <-g.done:
 			return
 		}
-		if now := g.bind.heard.Load(); now == heard {
+		now := g.bind.heard.Load()
+		if now == heard {
 			continue
-		} else {
-			heard = now
 		}
+		heard = now
 		settings, err := g.device.IpcGet()
 		if err != nil {
 			g.log.Error("cannot ask WireGuard for its peers", "err", err)
 			continue
 		}
-		known := map[netip.AddrPort]struct{}{}
 		var news []Sighting
-		next := make(map[Key]Sighting, len(last))
-		for _, s := range sightings(settings) {
-			if time.Since(s.Handshake) >= sessionLife {
-				continue
-			}
-			known[s.Endpoint] = struct{}{}
-			next[s.Key] = s
-			if s != last[s.Key] {
-				news = append(news, s)
-			}
-		}
-		last = next
-		g.bind.setKnown(known)
-		if len(news) > 0 {
+		if news, last = g.compare(last, states(settings)); len(news) > 0 {
 			g.opts.Seen(news)
 		}
 	}
 }
 
-// sightings returns the peers that have a session from WireGuard's settings, in the form of its configuration protocol
+// compare returns what is new since the last look, and what there is now. A peer that sends packets of sessions of which none is this gateway's has
+// a session with another one: its address becomes a stranger's.
+func (g *Gateway) compare(last map[Key]state, now []state) (news []Sighting, next map[Key]state) {
+	var known []netip.AddrPort
+	next = make(map[Key]state, len(now))
+	for _, s := range now {
+		if time.Since(s.Handshake) >= sessionLife {
+			continue
+		}
+		next[s.Key] = s
+		known = append(known, s.Endpoint)
+		if s.Sighting != last[s.Key].Sighting {
+			news = append(news, s.Sighting)
+		}
+	}
+	counted := g.bind.setKnown(known)
+	for key, s := range next {
+		before := last[key]
+		if counted[s.Endpoint] > 0 && before.Sighting == s.Sighting && before.received == s.received {
+			g.bind.forget(s.Endpoint)
+		}
+	}
+	return news, next
+}
+
+// state is what WireGuard knows of a peer that has a session.
+type state struct {
+	Sighting
+	received uint64 // bytes that were the peer's
+}
+
+// states returns the peers that have a session from WireGuard's settings, in the form of its configuration protocol
 // (https://www.wireguard.com/xplatform/).
-func sightings(settings string) (seen []Sighting) {
-	var s Sighting
+func states(settings string) (seen []state) {
+	var s state
 	add := func() {
 		if s.Endpoint.IsValid() && !s.Handshake.IsZero() {
 			seen = append(seen, s)
@@ -324,7 +342,7 @@ func sightings(settings string) (seen []Sighting) {
 		switch key {
 		case "public_key":
 			add()
-			s = Sighting{}
+			s = state{}
 			_, _ = hex.Decode(s.Key[:], []byte(value)) // WireGuard wrote it
 		case "endpoint":
 			at, _ := netip.ParseAddrPort(value)
@@ -334,6 +352,8 @@ func sightings(settings string) (seen []Sighting) {
 			if n, _ := fmt.Sscan(value, &sec); n == 1 && sec > 0 {
 				s.Handshake = time.Unix(sec, 0)
 			}
+		case "rx_bytes":
+			s.received, _ = strconv.ParseUint(value, 10, 64) // WireGuard wrote it
 		}
 	}
 	add()

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.zx2c4.com/wireguard/device"
 
@@ -158,6 +159,24 @@ func exchange(t *testing.T, c net.Conn, n int) {
 	}
 }
 
+// ask sends a packet until it is answered: packets get lost.
+func ask(t *testing.T, c net.Conn, packet []byte) []byte {
+	t.Helper()
+	answer := make([]byte, 2000)
+	var n int
+	testwait.Until(t, "a packet is answered", func() (err error) {
+		if _, err = c.Write(packet); err != nil {
+			return err
+		}
+		if err = c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		n, err = c.Read(answer)
+		return err
+	})
+	return answer[:n]
+}
+
 func TestDevice(t *testing.T) {
 	t.Parallel()
 	w := start(t)
@@ -169,7 +188,9 @@ func TestDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		exchange(t, c, 1000)
+		if answer := ask(t, c, []byte("hello")); string(answer) != "hello" {
+			t.Errorf("the answer is %q", answer)
+		}
 	})
 	t.Run("echo", func(t *testing.T) {
 		for _, to := range []netip.Addr{echoes.Addr(), own} {
@@ -178,14 +199,8 @@ func TestDevice(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			request := []byte("\x80\x00\x00\x00\x00\x00\x00\x01payload")
-			if _, err := c.Write(request); err != nil {
-				t.Fatal(err)
-			}
-			answer := make([]byte, 100)
-			n, err := testwait.ReadFull(c, answer[:len(request)])
-			if err != nil || answer[0] != 129 || string(answer[8:n]) != "payload" {
-				t.Errorf("%s answers %q, %v", to, answer[:n], err)
+			if answer := ask(t, c, []byte("\x80\x00\x00\x00\x00\x00\x00\x01payload")); answer[0] != 129 || string(answer[8:]) != "payload" {
+				t.Errorf("%s answers %q", to, answer)
 			}
 		}
 	})
@@ -205,8 +220,12 @@ func TestDevice(t *testing.T) {
 		defer c.Close()
 		// This stack reports what it has heard at the next write.
 		testwait.Until(t, "a refused datagram is answered", func() error {
-			if _, err := c.Write([]byte("hello")); err == nil || !strings.Contains(err.Error(), "refused") {
-				return fmt.Errorf("a write returns %v", err)
+			_, err := c.Write([]byte("hello"))
+			if err == nil {
+				return errors.New("the write succeeds")
+			}
+			if !strings.Contains(err.Error(), "refused") {
+				return err
 			}
 			return nil
 		})

@@ -13,6 +13,9 @@ import (
 	"golang.zx2c4.com/wireguard/tun/netstack"
 )
 
+// Initiation is the first byte of a message that begins a handshake.
+const Initiation = device.MessageInitiationType
+
 // Key is a Curve25519 key, public or private.
 type Key = [32]byte
 
