@@ -49,7 +49,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan clean
+.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -392,6 +392,11 @@ bench: build ## benchmark the product against baselines; writes build/bench.json
 bench-docker: build ## measure create to ssh of the starter docker, with and without a pool (as root); writes build/bench-docker.json
 	@scripts/test-prerequisites
 	scripts/test-docker-starter bench
+
+bench-devices: build ## measure what a device with a stock WireGuard gets (as root); writes build/bench-devices.json
+	@scripts/test-prerequisites
+	$(GO) build -o build/bench ./bench
+	build/bench -coder build/coder -devices -out build/bench-devices.json
 
 bench-scale: build ## measure how much one server carries; writes build/bench-scale.json
 	$(GO) run ./bench/scale -coder build/coder -out build/bench-scale.json

@@ -28,9 +28,10 @@ type day struct {
 	megabytes  int // of bulk transfers, MiB
 	rows       []row
 
-	listen string // the server's address
-	port   string
-	server *exec.Cmd
+	listen     string // the server's address
+	serverArgs []string
+	port       string
+	server     *exec.Cmd
 }
 
 func (d *day) add(r row) { d.rows = append(d.rows, r) }
@@ -88,7 +89,7 @@ func (d *day) startServer(ctx context.Context) error {
 		return err
 	}
 	defer log.Close() // the child has its own
-	d.server = d.command(context.WithoutCancel(ctx), "server")
+	d.server = d.command(context.WithoutCancel(ctx), append([]string{"server"}, d.serverArgs...)...)
 	d.server.Dir, d.server.Stdout, d.server.Stderr = d.dir, log, log
 	if err := d.server.Start(); err != nil {
 		return err

@@ -5,6 +5,7 @@
 //	go run ./bench -coder build/coder -out build/bench.json [-quick] [-before earlier.json]
 //	go run ./bench -coder build/coder -wan [-rtt 100ms] [-loss 0.001]
 //	go run ./bench -coder build/coder -docker [-quick]
+//	go run ./bench -coder build/coder -devices
 package main
 
 import (
@@ -38,6 +39,7 @@ func main() {
 	before := flag.String("before", "", "compare with the rows that another run wrote to this file with -out")
 	quick := flag.Bool("quick", false, "fewer runs, less data")
 	docker := flag.Bool("docker", false, "measure the starter docker instead (needs a Docker engine and its Terraform provider)")
+	stock := flag.Bool("devices", false, "measure a device with a stock WireGuard instead (needs root, wg and dig)")
 	far := flag.Bool("wan", false, "measure over a simulated long path instead (needs root)")
 	trip := flag.Duration("rtt", 100*time.Millisecond, "its round trip")
 	loss := flag.Float64("loss", 0, "probability that one of its two wires loses a packet")
@@ -73,6 +75,10 @@ func main() {
 		if *docker {
 			d.listen = "0.0.0.0" // containers reach the server by the address of the engine's bridge
 			err := d.measure(ctx, d.starter)
+			return d.rows, err
+		}
+		if *stock {
+			err := d.measure(ctx, d.devices)
 			return d.rows, err
 		}
 		err := d.measure(ctx, d.setUp, d.sessions, d.bulk, d.forward, d.memory, d.stopAndStart, d.restart, d.fleet, d.claims)

@@ -56,6 +56,11 @@ func drain(ctx context.Context, addr string, long time.Duration) (float64, error
 	if err != nil {
 		return 0, err
 	}
+	return drainConn(conn, long)
+}
+
+// drainConn is drain for a connection, which it closes.
+func drainConn(conn net.Conn, long time.Duration) (float64, error) {
 	defer conn.Close()
 	begin, total := time.Now(), 0
 	buf := make([]byte, 256<<10)
