@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -14,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
@@ -211,6 +213,69 @@ func TestRoleTakenDuringARequest(t *testing.T) {
 		m, err := s.DB.GetOrganizationMember(t.Context(), dbsqlc.GetOrganizationMemberParams{OrganizationID: s.Org, UserID: s.User(name)})
 		if err != nil || len(m.Roles) != want {
 			t.Errorf("%s has the roles %q, %v", name, m.Roles, err)
+		}
+	}
+}
+
+// TestRequestsWhileMembershipsChange sends requests of users who lose memberships, groups and roles at the same time: what does not depend on these is
+// done, and is answered as done.
+func TestRequestsWhileMembershipsChange(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.Start(t)
+	olga := s.As("olga")
+	s.User("mia")
+	group, err := olga.CreateGroup(t.Context(), s.Org.String(), sdk.CreateGroupRequest{Name: "crew"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	// each calls f several times beside the others.
+	each := func(n int, f func(i int) error) {
+		for i := range n {
+			all.Go(func() {
+				if err := f(i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	for round := range 3 {
+		var victims []uuid.UUID
+		for i := range 4 {
+			victims = append(victims, s.User(fmt.Sprintf("gone-%d-%d", round, i)))
+		}
+		var orgs []sdk.Organization
+		for i := range 2 {
+			o, err := olga.CreateOrganization(t.Context(), sdk.CreateOrganizationRequest{Name: fmt.Sprintf("short-%d-%d", round, i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			orgs = append(orgs, o)
+			for _, name := range []string{"olga", "mia"} {
+				s.Exec(`INSERT INTO organization_members (organization_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, o.ID, s.User(name))
+			}
+		}
+		s.Exec(`INSERT INTO group_members (group_id, user_id) VALUES ($1, $2), ($1, $3) ON CONFLICT DO NOTHING`, group.ID, s.User("olga"), s.User("mia"))
+		mia := s.As("mia")
+		each(len(orgs), func(i int) error { return olga.DeleteOrganization(t.Context(), orgs[i].ID.String()) })
+		each(1, func(int) error {
+			_, err := olga.PatchGroup(t.Context(), group.ID, sdk.PatchGroupRequest{RemoveUsers: []string{s.User("olga").String(), s.User("mia").String()}})
+			return err
+		})
+		each(len(victims), func(i int) error { return olga.DeleteUser(t.Context(), victims[i].String()) })
+		each(4, func(int) error {
+			_, err := mia.Workspaces(t.Context(), sdk.WorkspacesQuery{})
+			return err
+		})
+		each(4, func(int) error {
+			_, err := mia.Organizations(t.Context())
+			return err
+		})
+		all.Wait()
+		for _, id := range victims {
+			if _, err := olga.User(t.Context(), id.String()); fault.CodeOf(err) != fault.NotFound {
+				t.Errorf("a deleted user: %v", err)
+			}
 		}
 	}
 }

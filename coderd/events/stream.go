@@ -104,7 +104,7 @@ func (x *stream) become(actor rbac.Actor) (changed bool) {
 
 // serve answers with server-sent events until the reader leaves, its session ends or the service stops.
 func (s *Service) serve(w http.ResponseWriter, r *http.Request) error {
-	x, err := s.add(httpapi.ActorFrom(r.Context()))
+	x, err := s.add(httpapi.ActorFrom(r.Context()).Current()) // its rights are checked again here
 	if err != nil {
 		return err
 	}

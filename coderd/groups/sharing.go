@@ -156,7 +156,7 @@ func reduced(viewer rbac.Actor, u dbsqlc.User) sdk.ReducedUser {
 		MinimalUser: sdk.MinimalUser{ID: u.ID, Username: u.Username, Name: u.Name}, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt,
 		LastSeenAt: u.LastSeenAt, Status: sdk.UserStatus(u.Status), LoginType: sdk.LoginType(u.LoginType),
 	}
-	if viewer.May(rbac.Read, rbac.Of(rbac.User, u.ID)) == nil {
+	if viewer.Current().May(rbac.Read, rbac.Of(rbac.User, u.ID)) == nil {
 		out.Email = u.Email
 	}
 	return out

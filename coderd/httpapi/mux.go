@@ -197,7 +197,7 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h Handl
 		return fault.New(fault.Forbidden, "A token with limited scopes cannot do this.").WithDetail("Sign in with: coder login <url>")
 	}
 	res, _ := w.(*response)
-	ctx, leave, err := m.sessions.enter(context.WithValue(r.Context(), actorKey{}, actor), res, generation, actor)
+	ctx, leave, err := m.sessions.enter(context.WithValue(r.Context(), actorKey{}, actor), res, generation, actor, perm)
 	if err != nil {
 		return err
 	}

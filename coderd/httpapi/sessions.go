@@ -34,9 +34,11 @@ type Sessions struct {
 
 // served is a request that is being served.
 type served struct {
-	actor rbac.Actor
-	end   context.CancelCauseFunc
-	cut   func() // ends its connection, if its handler has not returned
+	actor  rbac.Actor      // with the rights that it began with
+	needs  rbac.Permission // of its route
+	ledger *rbac.Ledger    // what it used of them
+	end    context.CancelCauseFunc
+	cut    func() // ends its connection, if its handler has not returned
 
 	mu     sync.Mutex
 	guards []Guard // guarded by mu
@@ -58,12 +60,12 @@ func AddGuard(ctx context.Context, guard Guard) {
 	}
 }
 
-// refusal returns why a request must end, for an actor who may have had other rights when it began. Errors that are no refusals mean
-// that this is not known.
+// refusal returns why a request must end, for an actor who may have had other rights when it began: it used a right that the actor has
+// lost. Rights that it has not used do not count, and its later checks follow those of now. Errors that are no refusals mean that this is
+// not known.
 func (x *served) refusal(ctx context.Context, actor rbac.Actor) error {
-	changed := fault.New(fault.Forbidden, "Your roles have changed.").WithDetail("Try again with your new roles.")
-	if slices.ContainsFunc(x.actor.Roles, func(role string) bool { return !slices.Contains(actor.Roles, role) }) {
-		return changed
+	if kept := x.ledger.Become(x.actor, actor); !kept || x.needs.Check(actor) != nil {
+		return fault.New(fault.Forbidden, "Your roles have changed.").WithDetail("Try again with your new roles.")
 	}
 	x.mu.Lock()
 	guards := slices.Clone(x.guards)
@@ -72,9 +74,6 @@ func (x *served) refusal(ctx context.Context, actor rbac.Actor) error {
 		if err := guard(ctx, actor); err != nil {
 			return err
 		}
-	}
-	if len(guards) == 0 && !x.actor.Within(actor) {
-		return changed
 	}
 	return nil
 }
@@ -101,20 +100,21 @@ func (s *Sessions) now() uint64 {
 	return s.generation
 }
 
-// enter registers a request whose session was checked in the given generation. The returned context ends with the session;
+// enter registers a request whose session was checked in the given generation. The returned context ends with the session, and has the
+// actor, whose checks are kept;
 // the caller must call leave. The session may have ended between the check and the registration, so enter checks it again if
 // there was a Recheck in between.
-func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, actor rbac.Actor) (_ context.Context, leave func(), err error) {
+func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, actor rbac.Actor, needs rbac.Permission) (_ context.Context, leave func(), err error) {
 	if s == nil || actor.KeyID == "" {
 		return ctx, func() {}, nil
 	}
 	ctx, end := context.WithCancelCause(ctx)
-	x := &served{actor: actor, end: end, cut: w.cut}
+	x := &served{actor: actor, needs: needs, ledger: new(rbac.Ledger), end: end, cut: w.cut}
 	s.mu.Lock()
 	s.open[x] = struct{}{}
 	changed := s.generation != generation
 	s.mu.Unlock()
-	ctx = context.WithValue(ctx, servedKey{}, x)
+	ctx = context.WithValue(context.WithValue(ctx, servedKey{}, x), actorKey{}, actor.Keeping(x.ledger))
 	leave = func() {
 		s.mu.Lock()
 		delete(s.open, x)

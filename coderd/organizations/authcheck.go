@@ -42,7 +42,7 @@ func (s *Service) authCheck(w http.ResponseWriter, r *http.Request) error {
 				return fault.New(fault.Invalid, "There are too many checks of single objects.").WithField("checks", fmt.Sprintf("must name at most %d objects by resource_id", maxLookups))
 			}
 		}
-		ok, err := s.check(r.Context(), httpapi.ActorFrom(r.Context()), c)
+		ok, err := s.check(r.Context(), httpapi.ActorFrom(r.Context()).Current(), c)
 		if f := fault.As(err); f != nil && f.Code == fault.Invalid {
 			return fault.New(fault.Invalid, "The check %q is not valid: %s", key, f.Message)
 		}

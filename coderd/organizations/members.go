@@ -280,6 +280,7 @@ func toMember(actor rbac.Actor, u dbsqlc.User, m dbsqlc.OrganizationMember) sdk.
 		role.OrganizationID = m.OrganizationID.String()
 		out.Roles = append(out.Roles, role)
 	}
+	actor = actor.Current()
 	account := actor.May(rbac.Read, rbac.Of(rbac.User, u.ID)) == nil
 	if account || actor.May(rbac.Update, rbac.Of(rbac.OrganizationMember, u.ID).In(m.OrganizationID)) == nil {
 		out.Email, out.Status, out.LoginType, out.LastSeenAt = users.Address(u), sdk.UserStatus(u.Status), sdk.LoginType(u.LoginType), u.LastSeenAt

@@ -67,6 +67,8 @@ type Actor struct {
 	// FromWorkspace reports that the token was issued to a workspace. The workspace's template can read it, so it never
 	// carries more than an administrator's of templates, no custom roles, and cannot create or change credentials.
 	FromWorkspace bool
+
+	ledger *Ledger // nil: nothing keeps what the actor's checks allow
 }
 
 // SignedIn reports whether the actor is a user.
@@ -74,6 +76,7 @@ func (a Actor) SignedIn() bool { return a.UserID != uuid.Nil }
 
 // Organizations returns the organizations that the actor is a member of.
 func (a Actor) Organizations() []uuid.UUID {
+	a = a.Current()
 	out := make([]uuid.UUID, len(a.Memberships))
 	for i, m := range a.Memberships {
 		out[i] = m.Organization
@@ -84,6 +87,7 @@ func (a Actor) Organizations() []uuid.UUID {
 // Principals returns the ids by which objects can be shared with the actor: the user's own, those of their groups, and those of
 // their organizations, which are also the ids of the groups Everyone.
 func (a Actor) Principals() []uuid.UUID {
+	a = a.Current()
 	return append(append([]uuid.UUID{a.UserID}, a.Groups...), a.Organizations()...)
 }
 
@@ -114,7 +118,15 @@ func contains[T comparable](all, some []T) bool {
 // May returns nil if the actor may do the action to the object. Otherwise it returns a fault: Unauthenticated for the zero
 // Actor, NotFound if the actor must not know that the object exists, and Forbidden if the object is visible and only this
 // action is refused.
-func (a Actor) May(action Action, object Object) error {
+func (a Actor) May(action Action, object Object) (err error) {
+	a.decide(func(a Actor) bool {
+		err = a.may(action, object)
+		return err == nil
+	})
+	return err
+}
+
+func (a Actor) may(action Action, object Object) error {
 	if !a.SignedIn() {
 		return fault.New(fault.Unauthenticated, "You are not signed in.")
 	}
@@ -140,7 +152,7 @@ func (a Actor) MayCreate(object Object) error {
 	if fault.CodeOf(err) != fault.NotFound {
 		return err
 	}
-	if a.granted(Create, object) {
+	if a.Current().granted(Create, object) {
 		return a.Scope.outOfScope(Create, object.Resource)
 	}
 	return forbidden(Create, object.Resource)
@@ -162,7 +174,7 @@ func (a Actor) InScope(scope string) error {
 // Sees reports whether the actor may read every object of the kind in an organization, regardless of owner and sharing.
 // uuid.Nil means the objects of the deployment.
 func (a Actor) Sees(resource Resource, organization uuid.UUID) bool {
-	return a.SignedIn() && a.allowed(Read, Object{Resource: resource, Organization: organization})
+	return a.SignedIn() && a.decide(func(a Actor) bool { return a.allowed(Read, Object{Resource: resource, Organization: organization}) })
 }
 
 // Only returns the ids of the only objects of a kind that the actor's token reaches, or nil if it is not limited to ids. Lists must leave
@@ -188,6 +200,7 @@ type Extent struct {
 
 // Extent returns what the actor may read of a kind of object that belongs to organizations. It agrees with May.
 func (a Actor) Extent(resource Resource) Extent {
+	a = a.Current()
 	e := Extent{Organizations: []uuid.UUID{}, Member: []uuid.UUID{}, Principals: []string{}}
 	if !a.SignedIn() || !a.Scope.somewhere(Read, resource) {
 		return e
@@ -215,12 +228,14 @@ func (a Actor) Extent(resource Resource) Extent {
 // Reaches reports whether the actor owns the object, or it is shared with them. Roles do not count: no role lets an administrator
 // into other users' workspaces.
 func (a Actor) Reaches(object Object) bool {
-	return a.SignedIn() && a.ownership(object)|a.shared(object) != 0 && a.Scope.lists(object)
+	return a.SignedIn() && a.decide(func(a Actor) bool { return a.ownership(object)|a.shared(object) != 0 && a.Scope.lists(object) })
 }
 
 // MemberOf reports whether the actor is a member of the organization.
 func (a Actor) MemberOf(organization uuid.UUID) bool {
-	return slices.ContainsFunc(a.Memberships, func(m Membership) bool { return m.Organization == organization })
+	return a.decide(func(a Actor) bool {
+		return slices.ContainsFunc(a.Memberships, func(m Membership) bool { return m.Organization == organization })
+	})
 }
 
 // allowed reports whether the user may do the action, and the token.

@@ -2,6 +2,7 @@ package rbac
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -24,17 +25,24 @@ func (l Lack) String() string {
 
 // Lacks returns a power in an organization, or in the deployment for uuid.Nil, that the actor does not hold.
 func (a Actor) Lacks(organization uuid.UUID, powers []Power) (Lack, bool) {
-	for _, p := range powers {
-		if !a.Holds(p, organization) {
-			return Lack{p, organization}, true
+	var missing Power
+	holds := a.decide(func(a Actor) bool {
+		i := slices.IndexFunc(powers, func(p Power) bool { return !a.Holds(p, organization) })
+		if i >= 0 {
+			missing = powers[i]
 		}
+		return i < 0
+	})
+	if holds {
+		return Lack{}, false
 	}
-	return Lack{}, false
+	return Lack{missing, organization}, true
 }
 
 // LacksOf returns a power that the roles of another user give and the actor does not hold. What every member of an organization may do,
 // and what users may do with what they own, does not count.
 func (a Actor) LacksOf(other Actor) (Lack, bool) {
+	other = other.Current()
 	plain := Actor{UserID: other.UserID}
 	for _, m := range other.Memberships {
 		plain.Memberships = append(plain.Memberships, Membership{Organization: m.Organization})

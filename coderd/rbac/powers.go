@@ -64,12 +64,16 @@ func (p Power) compare(q Power) int {
 // Holds reports whether the actor may do the action to every object of the kind in an organization. Who grants a role must hold all
 // its powers.
 func (a Actor) Holds(p Power, organization uuid.UUID) bool {
-	return a.SignedIn() && a.allowed(p.Action, Object{Resource: p.Resource, Organization: organization})
+	return a.SignedIn() && a.decide(func(a Actor) bool {
+		return a.allowed(p.Action, Object{Resource: p.Resource, Organization: organization})
+	})
 }
 
 // Somewhere reports whether the actor may do the action to every object of the kind in at least one organization.
 func (a Actor) Somewhere(p Power) bool {
-	return a.Holds(p, uuid.Nil) || slices.ContainsFunc(a.Memberships, func(m Membership) bool { return a.Holds(p, m.Organization) })
+	return a.decide(func(a Actor) bool {
+		return a.Holds(p, uuid.Nil) || slices.ContainsFunc(a.Memberships, func(m Membership) bool { return a.Holds(p, m.Organization) })
+	})
 }
 
 // publishes reports whether custom roles let the member publish templates, for which they must upload files.

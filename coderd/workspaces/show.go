@@ -69,6 +69,7 @@ func workspaceJSON(row dbsqlc.ListWorkspaceRowsRow, latest sdk.WorkspaceBuild) s
 // permissions returns what a user may do with a workspace, by the same rules as the requests themselves.
 func permissions(viewer rbac.Actor, w dbsqlc.Workspace) sdk.WorkspacePermissions {
 	o := object(w)
+	viewer = viewer.Current()
 	may := func(action rbac.Action) bool { return viewer.May(action, o) == nil }
 	if unclaimed(w) {
 		return sdk.WorkspacePermissions{Delete: may(rbac.Delete)}
