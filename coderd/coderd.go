@@ -381,6 +381,9 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		if err := opts.Metrics.Register(s.Jobs.Collector()); err != nil {
 			return nil, fmt.Errorf("register metrics of jobs: %w", err)
 		}
+		if err := opts.Metrics.Register(s.PubSub); err != nil {
+			return nil, fmt.Errorf("register metrics of announcements: %w", err)
+		}
 		if err := opts.Metrics.Register(metrics.NewMesh(s.meshNumbers)); err != nil {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}

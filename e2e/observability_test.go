@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
@@ -43,10 +44,12 @@ func TestMetricsOfDashboardExist(t *testing.T) {
 			t.Errorf("no server has %s", name)
 		}
 	}
+	var dev sdk.Workspace
+	d.get("/api/v2/users/me/workspace/dev", &dev)
 	for series, want := range map[string]string{
-		`coderd_workspace_builds_total{action="start",status="success",template_name="process"}`:                                           "1",
-		`coderd_provisionerd_workspace_build_timings_seconds_count{status="success",template_name="process",workspace_transition="start"}`: "1",
-		`coderd_agents_connections{agent_name="main",lifecycle_state="ready",status="connected",username="ada",workspace_name="dev"}`:      "1",
+		`coderd_workspace_builds_total{action="start",status="success",template_name="process",template_version="` + dev.LatestBuild.TemplateVersionName + `",workspace_name="dev",workspace_owner="ada",workspace_transition="start"}`: "1",
+		`coderd_provisionerd_workspace_build_timings_seconds_count{status="success",template_name="process",workspace_transition="start"}`:                                                                                              "1",
+		`coderd_agents_connections{agent_name="main",lifecycle_state="ready",status="connected",username="ada",workspace_name="dev"}`:                                                                                                   "1",
 		"coderd_provisionerd_num_daemons": "1",
 	} {
 		testwait.Until(t, series, metricIs(t, servers, series, want))

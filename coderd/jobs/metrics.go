@@ -11,14 +11,17 @@ import (
 )
 
 // metrics are one server's metrics of jobs; sums over all servers count each job and each daemon once. The names and labels that begin with
-// coderd are those that dashboards for this API expect, except that no label names a workspace, an owner or a template's version: these
-// series live as long as the process, and would grow with each workspace that ever existed.
+// coderd are those that dashboards for this API expect. Those of builds name workspaces, owners and versions for a bounded number of workspaces
+// only (buildSeries): they would grow with each workspace that ever existed.
 type metrics struct {
 	service *Service
 	jobs    *prometheus.HistogramVec // provisioner, status
 	builds  *prometheus.HistogramVec // status, template_name, workspace_transition
-	total   *prometheus.CounterVec   // action, status, template_name
+	total   buildSeries
 	waited  prometheus.Histogram
+	created *prometheus.CounterVec   // of workspaces that were no prebuilt ones: organization_name, preset_name, template_name
+	took    *prometheus.HistogramVec // the same and type: how long workspaces were created
+	claimed *prometheus.HistogramVec // organization_name, preset_name, template_name
 }
 
 const (
@@ -34,6 +37,7 @@ var (
 )
 
 func newMetrics(s *Service) *metrics {
+	kind := []string{"organization_name", "preset_name", "template_name"}
 	buckets := []float64{.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
 	return &metrics{
 		service: s,
@@ -41,10 +45,14 @@ func newMetrics(s *Service) *metrics {
 			Help: "How long jobs ran, by outcome (success, failed, canceled).", Buckets: buckets}, []string{"provisioner", "status"}),
 		builds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "coderd_provisionerd_workspace_build_timings_seconds",
 			Help: "How long workspace builds ran.", Buckets: buckets}, []string{"status", "template_name", "workspace_transition"}),
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "coderd_workspace_builds_total",
-			Help: "Workspace builds that have ended."}, []string{"action", "status", "template_name"}),
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "codermesh_job_queue_seconds",
 			Help: "How long jobs that have ended had waited for a provisioner.", Buckets: []float64{.05, .1, .25, .5, 1, 5, 15, 60, 300, 900, 3600}}),
+		created: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "coderd_workspace_creation_total",
+			Help: "Workspaces that were created, without prebuilt ones."}, kind),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "coderd_workspace_creation_duration_seconds",
+			Help: "How long it took to create workspaces, from the request to the end of the build; type is regular or prebuild.", Buckets: buckets}, append(kind, "type")),
+		claimed: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "coderd_prebuilt_workspace_claim_duration_seconds",
+			Help: "How long it took to give prebuilt workspaces to their users, from the request to the end of the build.", Buckets: buckets}, kind),
 	}
 }
 
@@ -76,7 +84,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 }
 
 func (m *metrics) kept() []prometheus.Collector {
-	return []prometheus.Collector{m.jobs, m.builds, m.total, m.waited}
+	return []prometheus.Collector{m.jobs, m.builds, &m.total, m.waited, m.created, m.took, m.claimed}
 }
 
 // count counts a job that this server has ended, after the transaction that ended it. A job that the database cannot describe now is not
@@ -101,7 +109,21 @@ func (s *Service) count(ctx context.Context, id uuid.UUID) {
 			s.metrics.builds.WithLabelValues(status, job.TemplateName, job.Transition).Observe(took)
 		}
 	}
-	if job.Transition != "" {
-		s.metrics.total.WithLabelValues(job.Transition, status, job.TemplateName).Inc()
+	if job.Transition == "" {
+		return
+	}
+	s.metrics.total.add(buildLabels{job.Transition, status, job.TemplateName, job.VersionName, job.WorkspaceName, job.OwnerName})
+	if job.Status != statusSucceeded {
+		return
+	}
+	kind, since := []string{job.OrganizationName, job.PresetName, job.TemplateName}, job.CompletedAt.Sub(job.CreatedAt).Seconds()
+	switch first := job.BuildNumber == 1; {
+	case job.Claims:
+		s.metrics.claimed.WithLabelValues(kind...).Observe(since)
+	case first && job.Prebuilt:
+		s.metrics.took.WithLabelValues(append(kind, "prebuild")...).Observe(since)
+	case first:
+		s.metrics.created.WithLabelValues(kind...).Inc()
+		s.metrics.took.WithLabelValues(append(kind, "regular")...).Observe(since)
 	}
 }

@@ -34,6 +34,10 @@ var (
 		[]string{"status", "template_name", "template_version", "workspace_owner", "workspace_transition"}, nil)
 	latestBuilds = prometheus.NewDesc("coderd_api_workspace_latest_build", "Workspaces by the status of their latest build's job.", []string{"status"}, nil)
 	activeUsers  = prometheus.NewDesc("coderd_api_active_users_duration_hour", "Users who were active within the last hour.", nil, nil)
+	// There is no license, so no limit either. Dashboards compare the number of users with one.
+	licensed     = prometheus.NewDesc("coderd_license_active_users", "Users who are neither suspended nor deleted.", nil, nil)
+	licenseLimit = prometheus.NewDesc("coderd_license_limit_users", "0: the number of users has no limit.", nil, nil)
+	licenseAsks  = prometheus.NewDesc("coderd_license_user_limit_enabled", "0: the number of users has no limit.", nil, nil)
 	agentConns   = prometheus.NewDesc("coderd_agents_connections", "Agents by the status of their connection and of their start script.",
 		[]string{"agent_name", "lifecycle_state", "status", "username", "workspace_name"}, nil)
 	agentApps = prometheus.NewDesc("coderd_agents_apps", "Apps with a health check, by their health.",
@@ -98,7 +102,7 @@ func New(db *database.DB, uses Uses, log *slog.Logger) *Collector {
 // Describe names the metrics.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		agentsUp, agentConns, agentApps, latestBuild, latestBuilds, activeUsers, jobs, oldestJob, provisioners,
+		agentsUp, agentConns, agentApps, latestBuild, latestBuilds, activeUsers, licensed, licenseLimit, licenseAsks, jobs, oldestJob, provisioners,
 		databaseUp, connections, connectionsMax, waits, waitSeconds, build, sshSessions, vscodeSessions, jetbrainsSessions, terminals, agentLatency, agentStartup,
 		prebuiltCreated, prebuiltFailed, prebuiltClaimed, prebuiltDesired, prebuiltRunning, prebuiltEligible, prebuiltLimited,
 	} {
@@ -209,6 +213,7 @@ func (c *Collector) read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.M
 	if err != nil {
 		return nil, err
 	}
-	return append(out, gauge(activeUsers, float64(all.ActiveUsers)), gauge(jobs, float64(all.JobsPending), "pending"),
+	return append(out, gauge(activeUsers, float64(all.ActiveUsers)),
+		gauge(licensed, float64(all.Users)), gauge(licenseLimit, 0), gauge(licenseAsks, 0), gauge(jobs, float64(all.JobsPending), "pending"),
 		gauge(jobs, float64(all.JobsRunning), "running"), gauge(oldestJob, all.OldestPending), gauge(provisioners, float64(all.ProvisionersOnline))), nil
 }

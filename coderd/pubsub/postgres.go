@@ -26,9 +26,10 @@ const (
 
 // Postgres is a PubSub over LISTEN and NOTIFY on its own connection. It reconnects when the connection is lost.
 type Postgres struct {
-	db    *database.DB
-	log   *slog.Logger
-	table table
+	db     *database.DB
+	log    *slog.Logger
+	table  table
+	counts counts
 
 	stop     context.CancelFunc
 	finished chan struct{} // closed when the listener has ended
@@ -59,8 +60,11 @@ func (p *Postgres) Close() {
 // Publish implements PubSub. It fails when the database is unavailable.
 func (p *Postgres) Publish(ctx context.Context, channel, payload string) error {
 	if err := p.db.Notify(ctx, dbsqlc.NotifyParams{Channel: channel, Payload: payload}); err != nil {
+		p.counts.unpublished.Add(1)
 		return fmt.Errorf("publish on %s: %w", channel, err)
 	}
+	p.counts.published.Add(1)
+	p.counts.publishedBytes.Add(int64(len(payload)))
 	return nil
 }
 
@@ -68,6 +72,7 @@ func (p *Postgres) Publish(ctx context.Context, channel, payload string) error {
 // it returns at once, and fn is called with "" when there is one.
 func (p *Postgres) Subscribe(channel string, fn func(string)) func() {
 	s := newSubscriber(fn)
+	p.counts.subscribed.Add(1)
 	p.table.add(channel, s)
 	p.reconcile(channel)
 	return func() {
@@ -114,6 +119,7 @@ func (p *Postgres) run(ctx context.Context, tried func()) {
 		if ctx.Err() != nil {
 			return
 		}
+		p.counts.lost.Add(1)
 		p.log.Warn("lost listening connection", "err", err)
 		if retry.Wait(ctx) != nil {
 			return
@@ -184,6 +190,8 @@ func (p *Postgres) await(ctx context.Context, conn *pgx.Conn) error {
 	p.mu.Unlock()
 	switch {
 	case err == nil:
+		p.counts.messages.Add(1)
+		p.counts.received.Add(int64(len(message.Payload)))
 		p.table.deliver(message.Channel, message.Payload)
 		return nil
 	case ctx.Err() != nil || conn.IsClosed():

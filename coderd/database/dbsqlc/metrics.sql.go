@@ -65,6 +65,7 @@ func (q *Queries) CountAgentsUp(ctx context.Context) ([]CountAgentsUpRow, error)
 const countForMetrics = `-- name: CountForMetrics :one
 SELECT
 	(SELECT count(*) FROM users WHERE deleted_at IS NULL AND last_seen_at > now() - interval '1 hour') AS active_users,
+	(SELECT count(*) FROM users WHERE deleted_at IS NULL AND status <> 'suspended') AS users,
 	(SELECT count(*) FROM provisioner_jobs WHERE status = 'pending') AS jobs_pending,
 	(SELECT count(*) FROM provisioner_jobs WHERE status = 'running') AS jobs_running,
 	(SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM provisioner_jobs WHERE status = 'pending') AS oldest_pending,
@@ -73,6 +74,7 @@ SELECT
 
 type CountForMetricsRow struct {
 	ActiveUsers        int64
+	Users              int64
 	JobsPending        int64
 	JobsRunning        int64
 	OldestPending      float64
@@ -85,6 +87,7 @@ func (q *Queries) CountForMetrics(ctx context.Context) (CountForMetricsRow, erro
 	var i CountForMetricsRow
 	err := row.Scan(
 		&i.ActiveUsers,
+		&i.Users,
 		&i.JobsPending,
 		&i.JobsRunning,
 		&i.OldestPending,
@@ -145,25 +148,41 @@ func (q *Queries) CountLatestBuilds(ctx context.Context) ([]CountLatestBuildsRow
 }
 
 const getEndedJob = `-- name: GetEndedJob :one
-SELECT j.status, j.created_at, j.started_at, j.completed_at, coalesce(b.transition, '') AS transition, coalesce(t.name, '') AS template_name
+SELECT j.status, j.created_at, j.started_at, j.completed_at, coalesce(b.transition, '') AS transition, coalesce(t.name, '') AS template_name,
+	coalesce(v.name, '') AS version_name, coalesce(w.name, '') AS workspace_name, coalesce(u.username, '') AS owner_name,
+	coalesce(o.name, '') AS organization_name, coalesce(p.name, '') AS preset_name, coalesce(b.build_number, 0)::integer AS build_number,
+	coalesce(w.owner_id = prebuilds_owner(), false)::boolean AS prebuilt,
+	EXISTS (SELECT FROM prebuilt_workspaces c WHERE c.workspace_id = b.workspace_id AND c.claim_build_id = b.id) AS claims
 FROM provisioner_jobs j
 LEFT JOIN workspace_builds b ON b.job_id = j.id
 LEFT JOIN template_versions v ON v.id = b.template_version_id
 LEFT JOIN templates t ON t.id = v.template_id
+LEFT JOIN workspaces w ON w.id = b.workspace_id
+LEFT JOIN users u ON u.id = w.owner_id
+LEFT JOIN organizations o ON o.id = w.organization_id
+LEFT JOIN template_version_presets p ON p.id = b.template_version_preset_id
 WHERE j.id = $1 AND j.completed_at IS NOT NULL
 `
 
 type GetEndedJobRow struct {
-	Status       string
-	CreatedAt    time.Time
-	StartedAt    *time.Time
-	CompletedAt  *time.Time
-	Transition   string
-	TemplateName string
+	Status           string
+	CreatedAt        time.Time
+	StartedAt        *time.Time
+	CompletedAt      *time.Time
+	Transition       string
+	TemplateName     string
+	VersionName      string
+	WorkspaceName    string
+	OwnerName        string
+	OrganizationName string
+	PresetName       string
+	BuildNumber      int32
+	Prebuilt         bool
+	Claims           bool
 }
 
 // Returns what the metrics of jobs need about a job that has ended. Transition and template are empty for an import of a version that no
-// template has yet, and transition for everything but builds.
+// template has yet, and transition and what belongs to the workspace for everything but builds.
 func (q *Queries) GetEndedJob(ctx context.Context, id uuid.UUID) (GetEndedJobRow, error) {
 	row := q.db.QueryRow(ctx, getEndedJob, id)
 	var i GetEndedJobRow
@@ -174,6 +193,14 @@ func (q *Queries) GetEndedJob(ctx context.Context, id uuid.UUID) (GetEndedJobRow
 		&i.CompletedAt,
 		&i.Transition,
 		&i.TemplateName,
+		&i.VersionName,
+		&i.WorkspaceName,
+		&i.OwnerName,
+		&i.OrganizationName,
+		&i.PresetName,
+		&i.BuildNumber,
+		&i.Prebuilt,
+		&i.Claims,
 	)
 	return i, err
 }

@@ -31,6 +31,7 @@ GROUP BY b.status, b.transition, t.name, v.name, u.username;
 -- Returns counts for the whole deployment.
 SELECT
 	(SELECT count(*) FROM users WHERE deleted_at IS NULL AND last_seen_at > now() - interval '1 hour') AS active_users,
+	(SELECT count(*) FROM users WHERE deleted_at IS NULL AND status <> 'suspended') AS users,
 	(SELECT count(*) FROM provisioner_jobs WHERE status = 'pending') AS jobs_pending,
 	(SELECT count(*) FROM provisioner_jobs WHERE status = 'running') AS jobs_running,
 	(SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM provisioner_jobs WHERE status = 'pending') AS oldest_pending,
@@ -65,10 +66,18 @@ WHERE p.health <> 'disabled';
 
 -- name: GetEndedJob :one
 -- Returns what the metrics of jobs need about a job that has ended. Transition and template are empty for an import of a version that no
--- template has yet, and transition for everything but builds.
-SELECT j.status, j.created_at, j.started_at, j.completed_at, coalesce(b.transition, '') AS transition, coalesce(t.name, '') AS template_name
+-- template has yet, and transition and what belongs to the workspace for everything but builds.
+SELECT j.status, j.created_at, j.started_at, j.completed_at, coalesce(b.transition, '') AS transition, coalesce(t.name, '') AS template_name,
+	coalesce(v.name, '') AS version_name, coalesce(w.name, '') AS workspace_name, coalesce(u.username, '') AS owner_name,
+	coalesce(o.name, '') AS organization_name, coalesce(p.name, '') AS preset_name, coalesce(b.build_number, 0)::integer AS build_number,
+	coalesce(w.owner_id = prebuilds_owner(), false)::boolean AS prebuilt,
+	EXISTS (SELECT FROM prebuilt_workspaces c WHERE c.workspace_id = b.workspace_id AND c.claim_build_id = b.id) AS claims
 FROM provisioner_jobs j
 LEFT JOIN workspace_builds b ON b.job_id = j.id
 LEFT JOIN template_versions v ON v.id = b.template_version_id
 LEFT JOIN templates t ON t.id = v.template_id
+LEFT JOIN workspaces w ON w.id = b.workspace_id
+LEFT JOIN users u ON u.id = w.owner_id
+LEFT JOIN organizations o ON o.id = w.organization_id
+LEFT JOIN template_version_presets p ON p.id = b.template_version_preset_id
 WHERE j.id = $1 AND j.completed_at IS NOT NULL;
