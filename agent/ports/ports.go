@@ -1,4 +1,8 @@
-// Package ports lists the TCP ports on which programs of this host listen. It reads /proc and nothing else.
+// Package ports lists the TCP ports on which programs of a workspace listen. It reads /proc and nothing else.
+//
+// A workspace may share the network of its host, as processes on the provisioner's host do. Programs of the workspace are then those that
+// the agent sees in /proc, and a port belongs to the workspace if one of them runs under the account of its socket. In a container or a
+// virtual machine the agent sees all programs.
 // github.com/prometheus/procfs would do the same and add 100 kB to the slim binary.
 package ports
 
@@ -28,12 +32,12 @@ type Port struct {
 // maxPorts bounds how many ports Listening returns.
 const maxPorts = 1024
 
-// Listening returns the TCP ports that are reachable on the loopback interface, ordered by number. It reads the file descriptors of all
-// processes of this account.
+// Listening returns the workspace's TCP ports that are reachable on the loopback interface, ordered by number. It reads the file
+// descriptors of all processes of this account.
 func Listening() ([]Port, error) { return listening("/proc") }
 
 func listening(proc string) ([]Port, error) {
-	inodes := map[uint64]uint16{}
+	sockets := map[uint64]socket{}
 	for _, name := range []string{"tcp", "tcp6"} {
 		file, err := os.Open(filepath.Join(proc, "net", name))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -42,17 +46,20 @@ func listening(proc string) ([]Port, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read sockets: %w", err)
 		}
-		err = parse(file, inodes)
+		err = parse(file, sockets)
 		file.Close()
 		if err != nil {
 			return nil, fmt.Errorf("read sockets: %w", err)
 		}
 	}
-	owners := owners(proc, inodes)
+	programs, accounts := visible(proc, sockets)
 	byPort := map[uint16]string{}
-	for inode, port := range inodes {
-		if owners[inode] != "" || byPort[port] == "" {
-			byPort[port] = owners[inode]
+	for inode, s := range sockets {
+		if programs[inode] == "" && !accounts[s.account] {
+			continue // another program of the host
+		}
+		if programs[inode] != "" || byPort[s.port] == "" {
+			byPort[s.port] = programs[inode]
 		}
 	}
 	ports := make([]Port, 0, len(byPort))
@@ -63,11 +70,18 @@ func listening(proc string) ([]Port, error) {
 	return ports[:min(len(ports), maxPorts)], nil
 }
 
+// socket is a socket that listens.
+type socket struct {
+	port    uint16
+	account uint32 // user id of the program that made it
+}
+
 // stateListen is TCP_LISTEN of the kernel's include/net/tcp_states.h.
 const stateListen = "0A"
 
-// parse parses a table in the format of /proc/net/tcp: number, local address, remote address, state, …; the tenth field is the inode.
-func parse(r io.Reader, inodes map[uint64]uint16) error {
+// parse parses a table in the format of /proc/net/tcp: number, local address, remote address, state, …; the eighth field is the
+// user id, the tenth the inode.
+func parse(r io.Reader, sockets map[uint64]socket) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())
@@ -78,9 +92,13 @@ func parse(r io.Reader, inodes map[uint64]uint16) error {
 		if !ok || !addr.Addr().IsUnspecified() && !addr.Addr().Unmap().IsLoopback() {
 			continue // a forward cannot reach it
 		}
+		account, err := strconv.ParseUint(f[7], 10, 32)
+		if err != nil {
+			continue
+		}
 		inode, err := strconv.ParseUint(f[9], 10, 64)
 		if err == nil && addr.Port() != 0 {
-			inodes[inode] = addr.Port()
+			sockets[inode] = socket{addr.Port(), uint32(account)}
 		}
 	}
 	return lines.Err()
@@ -101,18 +119,24 @@ func parseAddr(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), ok
 }
 
-// owners maps sockets to the names of the programs that have them open. It sees only processes that this account may inspect.
-func owners(proc string, inodes map[uint64]uint16) map[uint64]string {
-	found := map[uint64]string{}
+// visible maps sockets to the names of the programs that have them open, which it knows of processes that this account may inspect, and
+// returns the accounts of all processes that it sees.
+func visible(proc string, sockets map[uint64]socket) (programs map[uint64]string, accounts map[uint32]bool) {
+	programs, accounts = map[uint64]string{}, map[uint32]bool{}
 	processes, err := os.ReadDir(proc)
 	if err != nil {
-		return found
+		return programs, accounts
 	}
 	for _, p := range processes {
 		if _, err := strconv.Atoi(p.Name()); err != nil {
 			continue
 		}
 		dir := filepath.Join(proc, p.Name())
+		if status, err := os.ReadFile(filepath.Join(dir, "status")); err == nil {
+			if account, ok := effectiveAccount(string(status)); ok {
+				accounts[account] = true
+			}
+		}
 		fds, err := os.ReadDir(filepath.Join(dir, "fd"))
 		if err != nil {
 			continue // it has ended, or is another user's
@@ -124,13 +148,28 @@ func owners(proc string, inodes map[uint64]uint16) map[uint64]string {
 			}
 			number, ok := strings.CutPrefix(link, "socket:[")
 			inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64)
-			if _, listens := inodes[inode]; !ok || err != nil || !listens || found[inode] != "" {
+			if _, listens := sockets[inode]; !ok || err != nil || !listens || programs[inode] != "" {
 				continue
 			}
 			if name, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil {
-				found[inode] = strings.TrimSpace(strings.ToValidUTF8(string(name), "\uFFFD"))
+				programs[inode] = strings.TrimSpace(strings.ToValidUTF8(string(name), "\uFFFD"))
 			}
 		}
 	}
-	return found
+	return programs, accounts
+}
+
+// effectiveAccount returns the effective user id in the text of /proc/PID/status, whose line "Uid:" has the real one before it.
+func effectiveAccount(status string) (uint32, bool) {
+	for line := range strings.Lines(status) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+			f := strings.Fields(ids)
+			if len(f) < 2 {
+				return 0, false
+			}
+			id, err := strconv.ParseUint(f[1], 10, 32)
+			return uint32(id), err == nil
+		}
+	}
+	return 0, false
 }

@@ -36,11 +36,14 @@ func (s *Server) Version(template *uuid.UUID, found *provisionerpb.ImportResult)
 	return v
 }
 
-// Template creates a template with one version.
+// Template creates a template with one version, whose workspaces may share ports and apps with everyone.
 func (s *Server) Template(name string, found *provisionerpb.ImportResult) sdk.Template {
 	s.T.Helper()
 	v := s.Version(nil, found)
-	t, err := s.As("tom").CreateTemplate(s.T.Context(), sdk.DefaultOrganization, sdk.CreateTemplateRequest{Name: name, VersionID: v.ID})
+	everyone := sdk.SharePublic
+	t, err := s.As("tom").CreateTemplate(s.T.Context(), sdk.DefaultOrganization, sdk.CreateTemplateRequest{
+		Name: name, VersionID: v.ID, FixedTemplateSettings: sdk.FixedTemplateSettings{MaxPortShareLevel: &everyone},
+	})
 	if err != nil {
 		s.T.Fatal(err)
 	}

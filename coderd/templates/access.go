@@ -106,6 +106,22 @@ func limitSharing(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, lev
 	return t, nil
 }
 
+// declaredSharing returns the limit of a new template whose author names none: owners share nothing further, unless an app of the
+// imported version declares a wider level.
+func declaredSharing(ctx context.Context, q *dbsqlc.Queries, job uuid.UUID) (*sdk.AppShare, error) {
+	declared, err := q.ListSharingOfImport(ctx, job)
+	if err != nil {
+		return nil, fmt.Errorf("list sharing of apps: %w", err)
+	}
+	widest := sdk.ShareOwner
+	for _, level := range declared {
+		if sdk.AppShare(level).Exceeds(widest) {
+			widest = sdk.AppShare(level)
+		}
+	}
+	return &widest, nil
+}
+
 // makePrivate ends the sharing of a template with the group Everyone. The actor must have the right to share it.
 func makePrivate(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template) (dbsqlc.Template, error) {
 	if _, open := t.Sharing[t.OrganizationID]; !open {

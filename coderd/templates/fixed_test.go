@@ -3,6 +3,7 @@ package templates_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -114,6 +115,43 @@ func TestUnsafeApp(t *testing.T) {
 		v, err := tom.TemplateVersion(t.Context(), made.ID)
 		if err != nil || v.Job.Status != want || want == sdk.JobFailed && !strings.Contains(v.Job.Error, `"trap"`) {
 			t.Errorf("%q: %s %q, %v", address, v.Job.Status, v.Job.Error, err)
+		}
+	}
+}
+
+// TestSharingOfNewTemplates checks that workspaces of a new template share nothing that its author did not open: by a setting, or by the
+// declaration of an app. Later changes leave the limit alone.
+func TestSharingOfNewTemplates(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.New(t)
+	for name, test := range map[string]struct {
+		declared []string // by apps
+		asked    any
+		want     sdk.AppShare
+	}{
+		"nothing":  {nil, nil, sdk.ShareOwner},
+		"empty":    {nil, "", sdk.ShareOwner},
+		"asked":    {nil, "authenticated", sdk.ShareAuthenticated},
+		"private":  {[]string{"owner", ""}, nil, sdk.ShareOwner},
+		"declared": {[]string{"organization", "owner", "authenticated"}, nil, sdk.ShareAuthenticated},
+		"both":     {[]string{"public"}, "owner", sdk.ShareOwner},
+	} {
+		resource := coderdtest.Resource(uuid.Nil)
+		for i, share := range test.declared {
+			resource.Agents[0].Apps = append(resource.Agents[0].Apps, &provisionerpb.App{Slug: fmt.Sprint("app", i), Url: "http://127.0.0.1:80", Share: share})
+		}
+		v := w.Version(nil, &provisionerpb.ImportResult{StartResources: []*provisionerpb.Resource{resource}})
+		body := map[string]any{"name": name, "template_version_id": v.ID, "max_port_share_level": test.asked}
+		if status, fields := raw(t, w, "tom", "POST", "/api/v2/organizations/default/templates", body); status != 201 {
+			t.Fatalf("%s: %d %v", name, status, fields)
+		}
+		got, err := w.As("tom").TemplateByName(t.Context(), sdk.DefaultOrganization, name)
+		if err != nil || got.MaxPortShareLevel != test.want {
+			t.Errorf("%s: %s, %v, want %s", name, got.MaxPortShareLevel, err, test.want)
+		}
+		text := "changed"
+		if got, err = w.As("tom").UpdateTemplate(t.Context(), got.ID, sdk.UpdateTemplateRequest{Description: &text}); err != nil || got.MaxPortShareLevel != test.want {
+			t.Errorf("%s after a change: %s, %v", name, got.MaxPortShareLevel, err)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 		if err := holdOrganization(ctx, q, org.ID); err != nil {
 			return err
 		}
-		v, _, err := ready(ctx, q, req.VersionID, func(v dbsqlc.TemplateVersion) bool {
+		v, job, err := ready(ctx, q, req.VersionID, func(v dbsqlc.TemplateVersion) bool {
 			return v.OrganizationID == org.ID && actor.May(rbac.Read, rbac.Of(rbac.TemplateVersion, v.CreatedBy).In(v.OrganizationID)) == nil
 		})
 		if err != nil {
@@ -70,7 +70,13 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		if made, err = limitSharing(ctx, q, made, req.MaxPortShareLevel); err != nil {
+		level := req.MaxPortShareLevel
+		if level == nil || *level == "" {
+			if level, err = declaredSharing(ctx, q, job.ID); err != nil {
+				return err
+			}
+		}
+		if made, err = limitSharing(ctx, q, made, level); err != nil {
 			return err
 		}
 		policies, err := setPolicy(ctx, q, p.ID, p.DefaultTtlSeconds, req.TemplatePolicy)

@@ -183,6 +183,22 @@ it("shares a port up to the template's ceiling", async () => {
   const visitor = await open(place);
   await visitor.page.goto(link);
   expect(await visitor.page.getByText("through the port").count()).toBe(0);
+  // The name of the program is there; ports of the host, such as the server's, are not the workspace's.
+  await page
+    .getByRole("listitem")
+    .filter({ hasText: `${port}` })
+    .getByText(/^(node|MainThread)$/)
+    .waitFor();
+  expect(await page.getByLabel(`Who may open port ${place.port}`).count()).toBe(0);
+  // A new template lets owners share nothing further.
+  await page.getByText("The template does not allow ports to be shared further.").waitFor();
+  const settings = await open(place, token);
+  const limit = async (level: string) => {
+    await settings.page.goto("/templates/open/settings");
+    await settings.page.getByLabel("Share ports and apps with at most").selectOption(level);
+    await settings.page.getByRole("button", { name: "Save" }).click();
+  };
+  await limit("public");
   await who.selectOption("public");
   const { id, template_id } = await api<Workspace>(place, token, "GET", "users/me/workspace/together");
   const shares = async () => (await api<PortShares>(place, token, "GET", `workspaces/${id}/port-share`)).shares;
@@ -196,10 +212,7 @@ it("shares a port up to the template's ceiling", async () => {
     })
     .toBe("through the port");
 
-  const settings = await open(place, token);
-  await settings.page.goto("/templates/open/settings");
-  await settings.page.getByLabel("Share ports and apps with at most").selectOption("organization");
-  await settings.page.getByRole("button", { name: "Save" }).click();
+  await limit("organization");
   await expect
     .poll(async () => (await api<Template>(place, token, "GET", `templates/${template_id}`)).max_port_share_level)
     .toBe("organization");

@@ -155,6 +155,33 @@ func (q *Queries) ListPortShares(ctx context.Context, workspaceID uuid.UUID) ([]
 	return items, nil
 }
 
+const listSharingOfImport = `-- name: ListSharingOfImport :many
+SELECT DISTINCT app.sharing_level FROM workspace_apps app
+JOIN workspace_agents a ON a.id = app.agent_id JOIN workspace_resources r ON r.id = a.resource_id
+WHERE r.job_id = $1
+`
+
+// Lists the levels at which the apps of an imported version are shared.
+func (q *Queries) ListSharingOfImport(ctx context.Context, jobID uuid.UUID) ([]string, error) {
+	rows, err := q.db.Query(ctx, listSharingOfImport, jobID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var sharing_level string
+		if err := rows.Scan(&sharing_level); err != nil {
+			return nil, err
+		}
+		items = append(items, sharing_level)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const updateTemplateCeiling = `-- name: UpdateTemplateCeiling :one
 UPDATE templates SET max_port_share_level = $2, updated_at = now() WHERE id = $1 RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level
 `

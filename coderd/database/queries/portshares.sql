@@ -33,3 +33,9 @@ WITH ended AS (
 	RETURNING p.workspace_id
 )
 SELECT notify_event('workspace', w.id, w.owner_id) FROM workspaces w WHERE w.id IN (SELECT workspace_id FROM ended);
+
+-- name: ListSharingOfImport :many
+-- Lists the levels at which the apps of an imported version are shared.
+SELECT DISTINCT app.sharing_level FROM workspace_apps app
+JOIN workspace_agents a ON a.id = app.agent_id JOIN workspace_resources r ON r.id = a.resource_id
+WHERE r.job_id = $1;

@@ -45,7 +45,7 @@ export function Ports({ workspace, agent }: Of) {
   const [number, setNumber] = useState("");
   if (ports.error || !ports.data) return <Pending query={ports} what="ports" />;
   const shared = new Map(shares.data?.shares.filter((s) => s.agent_name === agent.name).map((s) => [s.port, s]));
-  const listening = new Map(ports.data.ports.map((p) => [p.port, p.process_name || p.network]));
+  const listening = new Map(ports.data.ports.map((p) => [p.port, p.process_name || "a program of another account"]));
   const all = [...new Set([...listening.keys(), ...shared.keys()])].sort((a, b) => a - b);
   const ceiling = template?.max_port_share_level ?? "public";
   return (

@@ -17,7 +17,8 @@ import (
 type editOptions struct {
 	name, display, description, icon, deprecated string
 	ttl                                          time.Duration
-	active                                       bool // require the active version
+	active                                       bool   // require the active version
+	share                                        string // highest level of sharing
 	policy                                       policyOptions
 	private, yes                                 bool
 	org                                          organization.Flag
@@ -40,6 +41,7 @@ func templatesEditCmd(g *global.Flags) *cobra.Command {
 	f.StringVar(&opts.deprecated, "deprecated", "", "reason not to create new workspaces from the template; empty removes it")
 	f.DurationVar(&opts.ttl, "default-ttl", 0, "default time after each start when workspaces stop, such as 8h; 0 means never")
 	f.BoolVar(&opts.active, "require-active-version", false, "require the active version to start workspaces")
+	f.StringVar(&opts.share, "max-port-share-level", "", shareUsage)
 	opts.policy.flags(f)
 	opts.org.AddLookup(cmd)
 	f.BoolVar(&opts.private, "private", false, "end the access of the group Everyone; --private=false restores it")
@@ -81,6 +83,9 @@ func runEdit(g *global.Flags, cmd *cobra.Command, name string, opts *editOptions
 	}
 	if given("require-active-version") {
 		req.RequireActiveVersion = &opts.active
+	}
+	if given("max-port-share-level") {
+		req.MaxPortShareLevel = (*sdk.AppShare)(&opts.share)
 	}
 	opts.policy.apply(given, t, &req)
 	open := given("private") && !opts.private

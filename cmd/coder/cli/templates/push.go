@@ -48,12 +48,17 @@ type pushOptions struct {
 // createSettings are the flags of create that push does not have: settings of a template, which edit changes later.
 type createSettings struct {
 	private, active                         bool
+	share                                   string
 	ttl, failureTTL, dormancy, autoDeletion flags.Days
 }
+
+// shareUsage says what both create and edit set.
+const shareUsage = "highest `LEVEL` at which workspaces may share ports and apps: owner, organization, authenticated or public"
 
 func (o *createSettings) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.private, "private", false, "do not share a new template with the group Everyone")
 	f.BoolVar(&o.active, "require-active-version", false, "let workspaces of a new template start with the active version only")
+	f.StringVar(&o.share, "max-port-share-level", "", shareUsage)
 	f.Var(&o.ttl, "default-ttl", "time after each start until workspaces of a new template stop, such as 8h")
 	f.Var(&o.failureTTL, "failure-ttl", "time after a failed start until a workspace of a new template is stopped, such as 1h")
 	f.Var(&o.dormancy, "dormancy-threshold", "time without use until a workspace of a new template becomes dormant, such as 30d")
@@ -62,6 +67,7 @@ func (o *createSettings) flags(f *pflag.FlagSet) {
 
 func (o *createSettings) apply(req *sdk.CreateTemplateRequest) {
 	req.DisableEveryoneGroupAccess, req.RequireActiveVersion = o.private, o.active
+	req.MaxPortShareLevel = (*sdk.AppShare)(&o.share)
 	for into, from := range map[**int64]flags.Days{
 		&req.DefaultTTLMillis: o.ttl, &req.FailureTTLMillis: o.failureTTL, &req.TimeTilDormantMillis: o.dormancy, &req.TimeTilDormantDeleteMillis: o.autoDeletion,
 	} {
