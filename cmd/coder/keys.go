@@ -27,7 +27,7 @@ func keysCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Manage the keys that encrypt data in the database",
-		Long: `List, rotate and give up the state keys, with which the server encrypts Terraform states, external logins, users' secrets, SSH keys,
+		Long: `List, rotate and forget the state keys, with which the server encrypts Terraform states, external logins, users' secrets, SSH keys,
 the seed of SSH host keys and ACME's data in its database.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

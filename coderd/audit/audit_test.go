@@ -189,7 +189,7 @@ func TestBuilds(t *testing.T) {
 	if got := one(t, s, "resource_type:workspace action:create"); got.ResourceLink != "/@ann/dev" || got.User.Username != "ann" {
 		t.Errorf("creation: %+v", got)
 	}
-	if got := one(t, s, "resource_type:workspace_build action:start"); got.Description != "The start of workspace dev succeeded" || got.Actor != audit.ByServer {
+	if got := one(t, s, "resource_type:workspace_build action:start"); got.Description != "Workspace dev started" || got.Actor != audit.ByServer {
 		t.Errorf("result: %+v", got)
 	}
 	if _, err := s.As("ann").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStop, Reason: sdk.ReasonCLI}); err != nil {

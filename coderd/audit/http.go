@@ -262,7 +262,7 @@ func describe(l dbsqlc.AuditLog) string {
 	case Kind(l.ResourceType) == WorkspaceBuild && Action(l.Action) != Cancel && failed:
 		return fmt.Sprintf("%s of workspace %s failed", buildNoun(l.Action), l.ResourceTarget)
 	case Kind(l.ResourceType) == WorkspaceBuild && l.UserID == nil && Action(l.Action) != Cancel:
-		return fmt.Sprintf("%s of workspace %s succeeded", buildNoun(l.Action), l.ResourceTarget)
+		return fmt.Sprintf("Workspace %s %s", l.ResourceTarget, verb)
 	case failed && Action(l.Action) == Create: // the target is what the request was sent to
 		return l.Actor + " was not allowed to create " + anyOf(kindName(l.ResourceType))
 	case failed && Action(l.Action) == Write:

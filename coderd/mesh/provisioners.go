@@ -278,7 +278,7 @@ func mayRun(actor rbac.Actor, p Provisioner) error {
 		return fault.New(fault.Forbidden, "This session may not run a provisioner").WithDetail("Sign in with: coder login <url>")
 	}
 	return fault.New(fault.Forbidden, "You do not have permission to run a provisioner for the organization").
-		WithDetail("This needs the role template-admin or organization-template-admin. For your own workspaces only, use --tag scope=user.")
+		WithDetail("Requires the role template-admin or organization-template-admin. For your own workspaces only, use --tag scope=user.")
 }
 
 // same compares in constant time, regardless of the lengths.

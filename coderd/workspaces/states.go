@@ -26,7 +26,7 @@ func (s *Service) listStates(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if httpapi.ActorFrom(r.Context()).May(rbac.Read, object(ws).As(rbac.WorkspaceState)) != nil {
-		return fault.New(fault.Forbidden, "You do not have permission to read the states of this workspace.").WithDetail("This needs the role owner.")
+		return fault.New(fault.Forbidden, "You do not have permission to read the states of this workspace.").WithDetail("Requires the role Owner.")
 	}
 	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{WorkspaceID: ws.ID, PageLimit: maxStates})
 	if err != nil {

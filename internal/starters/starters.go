@@ -22,11 +22,11 @@ type Starter struct {
 var all = []Starter{
 	{
 		Name: "devcontainer", DisplayName: "Dev containers", Icon: "/icon/devcontainer.svg", Tags: []string{"docker", "container", "devcontainer"},
-		Description: "Workspaces clone a Git repository and run the dev container that its devcontainer.json describes, on the provisioner's Docker host.",
+		Description: "Runs the dev container that a Git repository's devcontainer.json describes, on the provisioner's Docker host.",
 	},
 	{
 		Name: "docker", DisplayName: "Docker containers", Icon: "/icon/docker.svg", Tags: []string{"docker", "container"},
-		Description: "Workspaces are containers on the provisioner's host; their home folder is a volume that outlives them.",
+		Description: "Runs workspaces as containers on the provisioner's host. Home folders are kept between restarts.",
 	},
 	{
 		Name: "external", DisplayName: "Your own machine", Icon: "/icon/desktop.svg", Tags: []string{"external"},
@@ -34,7 +34,7 @@ var all = []Starter{
 	},
 	{
 		Name: "kubernetes", DisplayName: "Kubernetes pods", Icon: "/icon/kubernetes.svg", Tags: []string{"kubernetes", "container"},
-		Description: "Workspaces are pods; their home folder is a persistent volume that outlives them.",
+		Description: "Runs workspaces as pods. Home folders are persistent volumes, kept between restarts.",
 	},
 	{
 		Name: "process", DisplayName: "Processes on the provisioner's host", Icon: "/icon/terminal.svg", Tags: []string{"local"},

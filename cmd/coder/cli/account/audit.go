@@ -18,7 +18,7 @@ import (
 func auditCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Show and export the audit log", Example: "  coder audit list --search action:delete",
-		Long: `Show who changed what, when and from where, and who reached which workspace. This needs the role owner or auditor.`,
+		Long: `Show who changed what, when and from where, and who connected to which workspace. Requires the role Owner or Auditor.`,
 	}
 	cmd.AddCommand(auditListCmd(g), connectionsCmd(g), auditExportCmd(g))
 	return cmd

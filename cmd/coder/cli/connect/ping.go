@@ -106,7 +106,7 @@ func findPinged(ctx context.Context, g *global.Flags, text string, provisioner b
 			return p, perr
 		}
 		if fault.CodeOf(err) == fault.NotFound {
-			err = exit.Try(fault.New(fault.NotFound, "there is no workspace and no provisioner %s, or you may not see it", text), "coder list, or coder provisioner list")
+			err = exit.Try(fault.New(fault.NotFound, "no workspace or provisioner %s found, or you do not have access to it", text), "coder list, or coder provisioner list")
 		}
 		return pinged{}, err
 	}

@@ -65,7 +65,7 @@ connection is lost or the agent restarts; the same name, here or on another comp
   coder ssh -A -R 8080:localhost:80 dev`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return &exit.Error{Code: exit.SSH, Err: exit.Try(fault.New(fault.Invalid, "the workspace is missing"), "coder ssh WORKSPACE")}
+				return &exit.Error{Code: exit.SSH, Err: exit.Try(fault.New(fault.Invalid, "name a workspace"), "coder ssh WORKSPACE")}
 			}
 			return nil
 		},

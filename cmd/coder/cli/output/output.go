@@ -39,7 +39,7 @@ func (o *List[T]) unknownColumn(name string) error {
 	for i, c := range o.Columns {
 		names[i] = c.name
 	}
-	err := fault.New(fault.Invalid, "there is no column %q", name)
+	err := fault.New(fault.Invalid, "unknown column %q", name)
 	if near := nearest.To(strings.TrimSpace(name), names); near != "" {
 		return err.WithDetail("Did you mean %q? The columns are %s.", near, strings.Join(names, ", "))
 	}

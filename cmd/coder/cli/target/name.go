@@ -94,11 +94,7 @@ func Find(ctx context.Context, client *sdk.Client, text string) (sdk.Workspace, 
 	}
 	ws, err := client.WorkspaceByName(ctx, name.Owner, name.Name)
 	if fault.CodeOf(err) == fault.NotFound && err != nil {
-		whose := "you have"
-		if name.Owner != sdk.Me {
-			whose = name.Owner + " has"
-		}
-		missing := fault.New(fault.NotFound, "%s no workspace %q, or you may not see it", whose, name.Name)
+		missing := fault.New(fault.NotFound, "workspace %s not found, or you do not have access to it", Name{Owner: name.Owner, Name: name.Name})
 		if near := nearestWorkspace(ctx, client, name); near != "" {
 			return ws, name, exit.Try(missing, "Did you mean %s? List workspaces with: coder list", near)
 		}

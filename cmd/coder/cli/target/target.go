@@ -85,7 +85,7 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	client, follow := opts.Client, follow.Follower{Client: opts.Client, Streams: opts.Streams, Verbose: opts.Verbose}
 	ws, err := client.WorkspaceByName(ctx, opts.Name.Owner, opts.Name.Name)
 	if err != nil && fault.CodeOf(err) == fault.NotFound {
-		return ws, exit.Try(fault.New(fault.NotFound, "there is no workspace %s, or you may not see it", opts.Name), "coder list")
+		return ws, exit.Try(fault.New(fault.NotFound, "workspace %s not found, or you do not have access to it", opts.Name), "coder list")
 	}
 	if err != nil {
 		return ws, err

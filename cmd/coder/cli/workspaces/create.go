@@ -203,7 +203,7 @@ func newName(ctx context.Context, g *global.Flags, args []string) (target.Name, 
 			return err
 		}})
 		if errors.Is(err, tty.ErrNotTerminal) {
-			return target.Name{}, exit.Try(fault.New(fault.Invalid, "the name of the workspace is missing"), "coder create NAME --template TEMPLATE")
+			return target.Name{}, exit.Try(fault.New(fault.Invalid, "name the new workspace"), "coder create NAME --template TEMPLATE")
 		}
 		if err != nil {
 			return target.Name{}, err
