@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { AxeResults } from "axe-core";
-import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
+import { type Browser, type BrowserContext, chromium, type Locator, type Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import type { Place } from "./server";
 
@@ -129,6 +129,14 @@ export async function axe(page: Page, what: string) {
           .join("; ")}`,
     ),
   ).toEqual([]);
+}
+
+// admin opens the Admin menu and returns it.
+export async function admin(page: Page): Promise<Locator> {
+  await page.getByRole("navigation", { name: "Main" }).getByRole("button", { name: "Admin" }).click();
+  const menu = page.getByRole("menu");
+  await menu.waitFor();
+  return menu;
 }
 
 // fits fails when a page is wider than its window.

@@ -3,7 +3,7 @@
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
-import { open, withBrowser } from "./browser";
+import { axe, open, withBrowser } from "./browser";
 import { api, run } from "./server";
 
 withBrowser();
@@ -35,8 +35,12 @@ it("updates a workspace to its template's active version", async () => {
   writeFileSync(join(dir, "main.tf"), `${readFileSync(join(dir, "main.tf"), "utf8")}\n# another version\n`);
   await run(place, ["templates", "push", "moving", "-d", dir, "-y", "--name", "second"]);
   await page.getByText("Update available").waitFor();
-  await page.getByRole("button", { name: "More for older" }).click();
-  await page.getByRole("menuitem", { name: "Update to the active version" }).click();
+  await page.getByText(/^Version second/).waitFor();
+  await axe(page, "an update");
+  await page.getByRole("link", { name: "See changes" }).click();
+  await page.getByText("# another version").waitFor();
+  await page.goBack();
+  await page.getByRole("button", { name: "Update…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Update" }).click();
   await page.getByText("Update available").waitFor({ state: "detached", timeout: 60_000 });
   await heading.getByText("Running").waitFor({ timeout: 60_000 });
@@ -72,7 +76,10 @@ it("cancels a build that waits", async () => {
   await page.goto("/@ada/queued");
   const heading = page.getByRole("heading", { level: 1 });
   await heading.getByText("Pending").waitFor();
-  await page.getByText(/^Waiting: .*environment=nowhere/).waitFor();
+  await page
+    .getByRole("status")
+    .getByText(/environment=nowhere/)
+    .waitFor();
   await page
     .getByText("Start a provisioner with environment=nowhere, or cancel the job and choose other tags.")
     .waitFor();

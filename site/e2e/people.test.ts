@@ -1,5 +1,5 @@
 import { expect, inject, it } from "vitest";
-import { axe, fits, open, picture, withBrowser } from "./browser";
+import { admin, axe, fits, open, picture, withBrowser } from "./browser";
 import { api, run } from "./server";
 import { password } from "./setup";
 
@@ -39,7 +39,10 @@ it("creates, promotes, suspends and deletes users", async () => {
   const bob = await open(place, session_token);
   await bob.page.goto("/workspaces");
   await bob.page.getByText("You have no workspaces").waitFor();
-  expect(await bob.page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Users" }).count()).toBe(0);
+  const bar = bob.page.getByRole("navigation", { name: "Main" });
+  expect(await bar.getByRole("link").count()).toBe(4);
+  expect(await (await admin(bob.page)).getByRole("menuitem").allInnerTexts()).toEqual(["Organizations"]);
+  await bob.page.keyboard.press("Escape");
   // A template admin sees the shared provisioners; a member is not told that there are none.
   await bob.page.goto("/provisioners");
   await bob.page.getByRole("region", { name: "Provisioners" }).getByText("idle").first().waitFor();
@@ -76,9 +79,10 @@ it("lets user admins manage all users but owners", async () => {
   const { session_token } = (await login.json()) as { session_token: string };
   const { page } = await open(place, session_token);
   await page.goto("/workspaces");
-  const nav = page.getByRole("navigation", { name: "Main" });
-  await nav.getByRole("link", { name: "Users" }).click();
-  expect(await nav.getByRole("link", { name: "Health" }).count()).toBe(0);
+  const menu = await admin(page);
+  await menu.getByRole("menuitem", { name: "Users" }).waitFor();
+  expect(await menu.getByRole("menuitem", { name: "Health" }).count()).toBe(0);
+  await menu.getByRole("menuitem", { name: "Users" }).click();
   await page.getByRole("button", { name: "New user" }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Username").fill("dan");

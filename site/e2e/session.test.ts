@@ -1,5 +1,5 @@
 import { expect, inject, it } from "vitest";
-import { axe, open, withBrowser } from "./browser";
+import { admin, axe, open, withBrowser } from "./browser";
 import { api } from "./server";
 import { password } from "./setup";
 
@@ -48,7 +48,7 @@ it("returns to the page where a session ended", async () => {
     await api(place, session, "POST", "users/logout");
     await route.continue();
   });
-  await page.getByRole("link", { name: "Users" }).click();
+  await (await admin(page)).getByRole("menuitem", { name: "Users" }).click();
   await page.waitForURL("**/login?redirect=%2Fusers");
   await page.getByText("Sign in to return to the page you opened.").waitFor();
   await signIn(page);

@@ -71,7 +71,7 @@ resource "coder_agent" "main" {
   await page.getByRole("button", { name: "Import" }).click();
   await page.getByLabel("zone").fill("north", { timeout: 60_000 });
   await page.getByRole("button", { name: "Import with these values" }).click();
-  await page.getByText("The template is ready").waitFor({ timeout: 60_000 });
+  await page.getByText("Import succeeded: name your template").waitFor({ timeout: 60_000 });
   await page.getByRole("button", { name: "Create template" }).click();
 
   await page.getByRole("heading", { name: "Asking", level: 2 }).waitFor();

@@ -47,7 +47,7 @@ export function AgentCard({ workspace, agent }: { workspace: Workspace; agent: W
         </span>
       }
     >
-      <div className="flex flex-col gap-4">
+      <div className="@container flex flex-col gap-4">
         {trouble && (
           <p className="text-[13px] break-words text-warn">
             {sentence(trouble)}

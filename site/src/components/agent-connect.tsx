@@ -21,7 +21,7 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
   const name = mine ? short : `${workspace.owner_name}/${short}`;
   const [system, choose] = useState(systemOf(navigator.userAgent) ?? "linux");
   return (
-    <div className="grid gap-3 lg:grid-cols-2">
+    <div className="grid gap-3 @2xl:grid-cols-2">
       <div role="group" aria-label="System of this computer" className="flex gap-1 lg:col-span-2">
         {systems.map((s) => (
           <button

@@ -2,7 +2,7 @@
 import { cleanup, render, screen } from "@testing-library/react";
 import { afterEach, expect, it } from "vitest";
 import type { Workspace } from "~/api/types";
-import { Consequences, Dormancy } from "./consequences";
+import { Announced, Consequences, Dormancy } from "./consequences";
 
 afterEach(cleanup);
 
@@ -12,6 +12,9 @@ const workspace = (more: object) =>
   ({
     dormant_at: null,
     deleting_at: null,
+    owner_name: "ada",
+    name: "dev",
+    permissions: { update: true },
     consequences: [],
     latest_build: { status: "running", explanation: "", job: { status: "succeeded" } },
     ...more,
@@ -25,11 +28,20 @@ const stop = (announce: number) => ({
 });
 
 it("lists what comes next, and makes what is announced stand out", () => {
-  const { rerender } = render(<Consequences workspace={workspace({ consequences: [stop(1)] })} />);
-  screen.getByRole("listitem");
+  const both = (announce: number) => {
+    const w = workspace({ consequences: [stop(announce)] });
+    return (
+      <>
+        <Announced workspace={w} />
+        <Consequences workspace={w} />
+      </>
+    );
+  };
+  const { rerender } = render(both(1));
+  expect(screen.getByRole("listitem").textContent).toMatch(/^Stops today\..* your time, in 2 h$/);
   expect(screen.queryByRole("status")).toBeNull();
-  rerender(<Consequences workspace={workspace({ consequences: [stop(-1)] })} />);
-  expect(screen.getByRole("status").textContent).toBe("Stops today.");
+  rerender(both(-1));
+  expect(screen.getByRole("status").textContent).toMatch(/^Stops today\./);
   expect(screen.queryByRole("listitem")).toBeNull();
 });
 

@@ -43,13 +43,13 @@ it("sends its fields once, and shows the server's error at the field that it nam
     { field: "username", detail: "is taken" },
     { field: "plan", detail: "ends today" },
   ];
-  refuse(new ApiError(409, "Cannot save.", "", fields));
+  refuse(new ApiError(409, "You already have an account named ada.", "", fields));
   await vi.waitFor(() => expect(username.getAttribute("aria-invalid")).toBe("true"));
   const about = document.getElementById(username.getAttribute("aria-describedby")!);
-  expect(about?.textContent).toBe("Is taken.");
+  expect(about?.textContent).toBe("You already have an account named ada.");
   expect(screen.getByLabelText("Full name").getAttribute("aria-invalid")).toBeNull();
   // The note above the buttons says what no field does.
-  expect(screen.getByRole("alert").textContent).toBe("Cannot save.plan: ends today");
+  expect(screen.getByRole("alert").textContent).toBe("You already have an account named ada.plan: ends today");
   expect(screen.queryByText("Saved")).toBeNull();
 
   send.mockResolvedValueOnce();

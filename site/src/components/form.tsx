@@ -20,7 +20,8 @@ const RequestError = createContext<unknown>(null);
 
 const useFieldError = (field: string | undefined) => {
   const error = useContext(RequestError);
-  return error instanceof ApiError ? error.validations.find((v) => v.field === field)?.detail : undefined;
+  const detail = error instanceof ApiError ? error.validations.find((v) => v.field === field)?.detail : undefined;
+  return detail === "is taken" ? (error as ApiError).message : detail; // the message says by what
 };
 
 interface FormProps extends Omit<ComponentProps<"form">, "action" | "onSubmit"> {

@@ -1,6 +1,7 @@
 // An import: its log, live, and when it fails the error at its place in the template.
 import { useVersionLog } from "~/api/logs";
 import type { JobLog, ProvisionerJob, TemplateVersion } from "~/api/types";
+import { sentence } from "~/lib/format";
 import { type Position, positionOf } from "~/lib/diagnostic";
 import { Excerpt } from "./files";
 import { JobLogView } from "./job-log";
@@ -23,7 +24,7 @@ export function ImportResult({ version }: { version: TemplateVersion }) {
       {job.error && <Note title="Import failed">{job.error}</Note>}
       {at && <Excerpt file={job.file_id} at={at} />}
       {job.waiting_reason && (
-        <Note tone="warn" title={`Waiting: ${job.waiting_reason}`}>
+        <Note tone="warn" title={sentence(job.waiting_reason)}>
           {job.waiting_remedy}
         </Note>
       )}

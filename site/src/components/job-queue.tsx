@@ -69,7 +69,7 @@ export function JobQueue({ organization }: { organization?: string | undefined }
               {
                 name: "Status",
                 cell: (j) => <JobStatus job={j} error={cancel.variables === j.id ? cancel.error : null} />,
-                className: "max-w-64",
+                className: "max-w-md",
               },
               { name: "Tags", cell: (j) => <Tags of={j.tags} /> },
               { name: "Provisioner", cell: (j) => j.worker_name || "–" },

@@ -1,34 +1,69 @@
 import { Ellipsis } from "lucide-react";
-import { DropdownMenu } from "radix-ui";
-import type { ReactNode } from "react";
+import type { DropdownMenu } from "radix-ui";
+import {
+  cloneElement,
+  createContext,
+  type FunctionComponent,
+  type MouseEvent,
+  type KeyboardEvent,
+  type ReactElement,
+  type ReactNode,
+  use,
+  useState,
+} from "react";
 import { useLocation } from "wouter";
+import { toast } from "~/lib/toasts";
 import { cx, IconButton } from "./ui";
 
-// Menu opens below its trigger. It does not lock the page, which would need styles that the page's policy forbids.
-export function Menu({
-  trigger,
-  children,
-  align = "end",
-}: {
-  trigger: ReactNode;
+interface MenuProps {
+  trigger: ReactElement<TriggerProps>;
   children: ReactNode;
   align?: "start" | "end";
-}) {
-  return (
-    <DropdownMenu.Root modal={false}>
-      <DropdownMenu.Trigger asChild>{trigger}</DropdownMenu.Trigger>
-      <DropdownMenu.Portal>
-        <DropdownMenu.Content
-          align={align}
-          sideOffset={4}
-          collisionPadding={8}
-          className="z-50 max-h-[70vh] min-w-44 overflow-y-auto rounded-md border border-line bg-panel p-1 shadow-lg"
-        >
-          {children}
-        </DropdownMenu.Content>
-      </DropdownMenu.Portal>
-    </DropdownMenu.Root>
-  );
+}
+
+interface TriggerProps {
+  "aria-haspopup"?: "menu";
+  "aria-expanded"?: boolean;
+  onClick?: (e: MouseEvent) => void;
+  onKeyDown?: (e: KeyboardEvent) => void;
+}
+
+export interface OpenedProps extends Required<MenuProps> {
+  byKeyboard: boolean;
+}
+
+// Parts are what the items of an open menu are made of.
+export const Parts = createContext<typeof DropdownMenu | undefined>(undefined);
+
+let Opened: FunctionComponent<OpenedProps> | undefined;
+
+// loadMenus loads what opens menus: a fifth of the first page's code, which that page does not need.
+export const loadMenus = () => import("./menu-parts").then((m) => (Opened = m.default));
+
+// Menu opens below its trigger. It does not lock the page, which would need styles that the page's policy forbids.
+export function Menu({ trigger, children, align = "end" }: MenuProps) {
+  const [opening, setOpening] = useState<"mouse" | "keyboard">();
+  if (opening && Opened)
+    return (
+      <Opened trigger={trigger} align={align} byKeyboard={opening === "keyboard"}>
+        {children}
+      </Opened>
+    );
+  const open = (by: "mouse" | "keyboard") =>
+    loadMenus().then(
+      () => setOpening(by),
+      () => toast({ tone: "bad", text: "The menu could not be loaded. Try again, or reload the page." }),
+    );
+  return cloneElement(trigger, {
+    "aria-haspopup": "menu",
+    "aria-expanded": false,
+    onClick: (e) => void open(e.detail === 0 ? "keyboard" : "mouse"),
+    onKeyDown: (e) => {
+      if (!["ArrowDown", "Enter", " "].includes(e.key)) return;
+      e.preventDefault();
+      void open("keyboard");
+    },
+  });
 }
 
 // MoreMenu holds the less common actions on a thing.
@@ -56,8 +91,9 @@ interface ItemProps {
 
 export function Item({ children, icon, onSelect, to, danger, disabled, tall }: ItemProps) {
   const [, navigate] = useLocation();
+  const { Item } = use(Parts)!;
   return (
-    <DropdownMenu.Item
+    <Item
       disabled={disabled ?? false}
       onSelect={() => {
         onSelect?.();
@@ -72,11 +108,16 @@ export function Item({ children, icon, onSelect, to, danger, disabled, tall }: I
     >
       {icon}
       {children}
-    </DropdownMenu.Item>
+    </Item>
   );
 }
 
-export const MenuLabel = ({ children }: { children: ReactNode }) => (
-  <DropdownMenu.Label className="px-2 py-1 text-xs text-muted">{children}</DropdownMenu.Label>
-);
-export const Separator = () => <DropdownMenu.Separator className="my-1 h-px bg-line" />;
+export function MenuLabel({ children }: { children: ReactNode }) {
+  const { Label } = use(Parts)!;
+  return <Label className="px-2 py-1 text-xs text-muted">{children}</Label>;
+}
+
+export function Separator() {
+  const { Separator } = use(Parts)!;
+  return <Separator className="my-1 h-px bg-line" />;
+}

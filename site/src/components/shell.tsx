@@ -3,6 +3,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import {
   BookOpen,
   Building2,
+  ChevronDown,
   CircleUser,
   Download,
   LogOut,
@@ -29,7 +30,7 @@ import { queries } from "~/api/queries";
 import { paths } from "~/lib/path";
 import { toast } from "~/lib/toasts";
 import { InboxMenu } from "./inbox";
-import { Item, Menu, MenuLabel, Separator } from "./menu";
+import { Item, loadMenus, Menu, MenuLabel, Separator } from "./menu";
 import type { PaletteProps } from "./palette";
 import { Toasts } from "./toasts";
 import { adoptTheme, setTheme, type Theme, useTheme } from "./theme";
@@ -42,42 +43,40 @@ const Invitations = lazy(() => import("./invitations"));
 const everyone = [
   { to: "/workspaces", label: "Workspaces" },
   { to: "/templates", label: "Templates" },
+  { to: "/provisioners", label: "Provisioners" },
   { to: "/mesh", label: "Mesh" },
 ];
-const provisioners = { to: "/provisioners", label: "Provisioners" };
-const users = { to: "/users", label: "Users" };
-const health = { to: "/health", label: "Health" };
 
-const organizations = { to: paths.organizations, label: "Organizations" };
-
-const logs = [
-  { to: "/audit", label: "Audit" },
-  { to: "/connectionlog", label: "Connections" },
-];
-
-// From which width on the links fit beside each other. Narrower pages have a menu.
-const bars = {
-  few: { shown: "md:flex", hidden: "md:hidden" },
-  many: { shown: "min-[70rem]:flex", hidden: "min-[70rem]:hidden" },
-};
+// useAdminPages lists the pages of the Admin menu that the user may open.
+function useAdminPages() {
+  const me = useMe();
+  const administers = useAdministers();
+  const owner = isOwner(me);
+  const logs = mayReadLogs(me) || administers.logs;
+  return [
+    { to: "/users", label: "Users", shown: mayReadUsers(me) },
+    { to: paths.organizations, label: "Organizations", shown: administers.organizations },
+    { to: "/health", label: "Health", shown: owner },
+    { to: paths.regions, label: "Regions", shown: owner },
+    { to: "/audit", label: "Audit", shown: logs },
+    { to: "/connectionlog", label: "Connections", shown: logs },
+    { to: paths.deploymentNotifications, label: "Notification settings", shown: owner },
+    { to: paths.appearance, label: "Appearance", shown: owner },
+  ].filter((l) => l.shown);
+}
 
 export function Shell({ children }: { children: ReactNode }) {
-  const me = useMe();
   const [path] = useLocation();
-  const administers = useAdministers();
-  const links = [
-    ...everyone,
-    provisioners,
-    ...(mayReadUsers(me) ? [users] : []),
-    ...(isOwner(me) ? [health] : []),
-    ...(administers.organizations ? [organizations] : []),
-    ...(mayReadLogs(me) || administers.logs ? logs : []),
-  ];
+  const admin = useAdminPages();
   const palette = usePalette();
   const look = useQuery(queries.appearance()).data;
   const banners = look?.announcement_banners.filter((b) => b.enabled) ?? [];
   const invitations = useQuery(queries.invitations()).data ?? [];
-  const bar = links.length > 6 ? bars.many : bars.few;
+  useEffect(() => {
+    // If this fails, the first menu that is opened reports it.
+    const early = setTimeout(() => loadMenus().catch(() => undefined), 500);
+    return () => clearTimeout(early);
+  }, []);
   return (
     <>
       <a
@@ -100,27 +99,36 @@ export function Shell({ children }: { children: ReactNode }) {
         </Suspense>
       )}
       <header className="sticky top-0 z-30 border-b border-line bg-panel">
-        <div className="mx-auto flex h-12 max-w-6xl items-center gap-1 px-3 sm:px-6">
+        <div className="mx-auto flex h-12 max-w-[1440px] items-center gap-1 px-3 sm:px-6">
           <Link href="/workspaces" className="mr-3 flex items-center gap-2 font-semibold tracking-tight">
             <Icon src={look?.logo_url || "/favicon.svg"} name="" className="size-6" />
             <span className="max-w-40 truncate">{look?.application_name ?? "codermesh"}</span>
           </Link>
-          <nav aria-label="Main" className={cx("hidden flex-1 gap-1", bar.shown)}>
-            {links.map((l) => (
+          <nav aria-label="Main" className="hidden flex-1 gap-1 md:flex">
+            {everyone.map((l) => (
               <Link
                 key={l.to}
                 href={l.to}
                 aria-current={isActive(path, l.to) ? "page" : undefined}
-                className={cx(
-                  "rounded-md px-2 py-1.5 hover:bg-raised",
-                  isActive(path, l.to) ? "font-medium text-ink" : "text-muted",
-                )}
+                className={navClass(isActive(path, l.to))}
               >
                 {l.label}
               </Link>
             ))}
+            {admin.length > 0 && (
+              <Menu
+                align="start"
+                trigger={
+                  <button type="button" className={navClass(admin.some((l) => isActive(path, l.to)))}>
+                    Admin <ChevronDown className="size-4" aria-hidden />
+                  </button>
+                }
+              >
+                <Links of={admin} />
+              </Menu>
+            )}
           </nav>
-          <div className={cx("flex-1", bar.hidden)} />
+          <div className="flex-1 md:hidden" />
           <IconButton label="Command palette" title="Command palette (Ctrl+K)" onClick={palette.open}>
             <Search />
           </IconButton>
@@ -128,7 +136,7 @@ export function Shell({ children }: { children: ReactNode }) {
           <InboxMenu />
           <ThemeMenu />
           <UserMenu />
-          <div className={bar.hidden}>
+          <div className="md:hidden">
             <Menu
               trigger={
                 <IconButton label="Pages">
@@ -136,11 +144,14 @@ export function Shell({ children }: { children: ReactNode }) {
                 </IconButton>
               }
             >
-              {links.map((l) => (
-                <Item key={l.to} to={l.to}>
-                  {l.label}
-                </Item>
-              ))}
+              <Links of={everyone} />
+              {admin.length > 0 && (
+                <>
+                  <Separator />
+                  <MenuLabel>Admin</MenuLabel>
+                  <Links of={admin} />
+                </>
+              )}
             </Menu>
           </div>
         </div>
@@ -150,10 +161,23 @@ export function Shell({ children }: { children: ReactNode }) {
         {children}
       </main>
       <Toasts />
-      {palette.Shown && <palette.Shown pages={links} onClose={palette.close} />}
+      {palette.Shown && <palette.Shown pages={[...everyone, ...admin]} onClose={palette.close} />}
     </>
   );
 }
+
+const navClass = (active: boolean) =>
+  cx(
+    "inline-flex items-center gap-1 rounded-md px-2 py-1.5 hover:bg-raised",
+    active ? "font-medium text-ink" : "text-muted",
+  );
+
+const Links = ({ of }: { of: { to: string; label: string }[] }) =>
+  of.map((l) => (
+    <Item key={l.to} to={l.to}>
+      {l.label}
+    </Item>
+  ));
 
 // Regions loads the choice of a region once the page is there. Until then, links lead to the server.
 function Regions() {
@@ -261,13 +285,8 @@ function UserMenu() {
         Account and tokens
       </Item>
       {!administers.organizations && (
-        <Item to={organizations.to} icon={<Building2 />}>
+        <Item to={paths.organizations} icon={<Building2 />}>
           Organizations and groups
-        </Item>
-      )}
-      {isOwner(me) && (
-        <Item to={paths.appearance} icon={<Monitor />}>
-          Appearance
         </Item>
       )}
       <Item to={paths.downloads} icon={<Download />}>

@@ -31,7 +31,8 @@ export const agentsIn = (build: WorkspaceBuild, parent: WorkspaceAgent) =>
 export const agentNamed = (build: WorkspaceBuild, name: string | undefined) =>
   name ? allAgentsOf(build).find((a) => a.name === name) : agentsOf(build)[0];
 
-const reasons: Record<string, string> = {
+// buildReasons say why a build was begun, if more than a person's wish is behind it.
+export const buildReasons: Record<string, string> = {
   initiator: "",
   dashboard: "",
   cli: "from the command line",
@@ -56,7 +57,7 @@ export function reasonOf(build: WorkspaceBuild): string {
     );
   if (build.job.waiting_reason) return build.job.waiting_reason; // its provisioner is offline
   if (build.status === "running") return agentsOf(build).map(agentTrouble).find(Boolean) ?? "";
-  return reasons[build.reason] ?? "";
+  return buildReasons[build.reason] ?? "";
 }
 
 // agentTrouble says why an agent cannot be used. What is wrong is the server's diagnosis.
@@ -81,6 +82,12 @@ function StatusBadge({ status, className }: { status: WorkspaceStatus; className
 // WorkspaceBadge takes the agents into account: a running workspace may still need attention.
 export function WorkspaceBadge({ workspace }: { workspace: Workspace }) {
   const { status } = workspace.latest_build;
+  if (status === "stopped" && workspace.dormant_at)
+    return (
+      <Badge tone="warn">
+        <Dot tone="warn" /> Dormant
+      </Badge>
+    );
   if (status === "running" && !workspace.health.healthy)
     return (
       <Badge tone="warn">

@@ -44,7 +44,7 @@ export function Timeline({ build, lines }: { build: WorkspaceBuild; lines: JobLo
           <li
             key={i}
             className={cx(
-              "grid grid-cols-[minmax(0,19rem)_minmax(0,1fr)_4.5rem] items-center",
+              "grid grid-cols-[minmax(0,24rem)_minmax(6rem,1fr)_4.5rem] items-center",
               "gap-3 max-sm:grid-cols-[minmax(0,1fr)_auto] max-sm:gap-y-0.5",
             )}
           >

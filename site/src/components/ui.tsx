@@ -158,19 +158,27 @@ export function Tags({ of, none = "untagged" }: { of: Record<string, string>; no
   );
 }
 
+// Page is what a page shows below the navigation. narrow: a form or a text, whose lines would become too long.
 export function Page({
   title,
   subtitle,
   actions,
+  narrow,
   children,
 }: {
   title: ReactNode;
   subtitle?: ReactNode;
   actions?: ReactNode;
+  narrow?: boolean;
   children: ReactNode;
 }) {
   return (
-    <div className="mx-auto flex w-full max-w-6xl flex-col gap-4 px-3 py-5 sm:px-6">
+    <div
+      className={cx(
+        "mx-auto flex w-full flex-col gap-4 px-3 py-5 sm:px-6",
+        narrow ? "max-w-[1008px]" : "max-w-[1440px]",
+      )}
+    >
       <div className="flex flex-wrap items-center justify-between gap-x-4 gap-y-2">
         <div className="min-w-0">
           <h1 className="text-xl font-semibold tracking-tight break-words">{title}</h1>

@@ -81,7 +81,7 @@ export function VersionParameters({ id }: { id: string }) {
           {
             name: "Default",
             cell: (p) => (p.required ? <span className="text-muted">None</span> : p.default_value || "–"),
-            className: `max-w-48 truncate ${mono}`,
+            className: `max-w-96 truncate ${mono}`,
           },
           {
             name: "Limits",
@@ -121,7 +121,7 @@ export function VersionVariables({ id }: { id: string }) {
           {
             name: "Value",
             cell: (v) => (v.sensitive ? <Badge>secret</Badge> : v.value || v.default_value || "–"),
-            className: `max-w-72 truncate ${mono}`,
+            className: `max-w-md truncate ${mono}`,
           },
         ]}
       />

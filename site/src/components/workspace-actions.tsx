@@ -65,9 +65,12 @@ export interface ActionProps {
 export function PrimaryAction({ workspace: w, act, busy, small = false }: ActionProps & { small?: boolean }) {
   const may = can(w, busy);
   if (!may.build) return null;
+  // In a list, one below the other.
+  const className = small ? "w-28" : "";
   const button = (action: Action, label: string, children: ReactNode, primary = false) => (
     <Button
       small={small}
+      className={className}
       look={primary && !small ? "primary" : "plain"}
       onClick={() => act(w, action)}
       aria-label={`${label} ${w.name}`}
@@ -110,7 +113,7 @@ export function PrimaryAction({ workspace: w, act, busy, small = false }: Action
       </>,
     );
   return (
-    <Button small={small} busy disabled>
+    <Button small={small} className={className} busy disabled>
       Working…
     </Button>
   );

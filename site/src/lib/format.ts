@@ -40,6 +40,17 @@ export function ago(at: string | null | undefined, now = Date.now()): string {
 
 const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
+const minute = new Intl.DateTimeFormat(undefined, {
+  weekday: "short",
+  day: "numeric",
+  month: "short",
+  hour: "numeric",
+  minute: "2-digit",
+});
+
+// shortTime is a moment of these weeks.
+export const shortTime = (at: string): string => minute.format(new Date(at));
+
 export function fullTime(at: string | null | undefined): string {
   return at && !at.startsWith("0001-") ? moment.format(new Date(at)) : "";
 }

@@ -26,6 +26,7 @@ export const paths = {
   notifications: "/notifications",
   deploymentNotifications: "/deployment/notifications",
   appearance: "/deployment/appearance",
+  regions: "/deployment/regions",
   notification: (id: string) => `/notifications#${s(id)}`,
   externalAuth: (id: string) => `/external-auth/${s(id)}`,
   externalAuthLink: (id: string) => `/external-auth/${s(id)}/callback`, // the server's: leads to the service and back

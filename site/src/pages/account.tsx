@@ -50,7 +50,7 @@ export default function Account() {
   useTitle("Account");
   const me = useMe();
   return (
-    <Page title="Account" subtitle={me.email}>
+    <Page narrow title="Account" subtitle={me.email}>
       <div className="grid items-start gap-4 lg:grid-cols-2">
         <Profile />
         {me.login_type === "password" ? <Password /> : <LoginType type={me.login_type} />}

@@ -20,13 +20,14 @@ export default function AppearancePage() {
   const look = useQuery(queries.appearance());
   if (!isOwner(me))
     return (
-      <Page title="Appearance">
+      <Page narrow title="Appearance">
         <Note tone="warn" title="Only owners can change the appearance." />
       </Page>
     );
   if (!look.data) return <PendingPage query={look} what="appearance" title="Appearance" />;
   return (
     <Page
+      narrow
       title="Appearance"
       subtitle="Shown to everyone, including on the sign-in page"
       actions={<DocsLink to="operating#appearance">Appearance</DocsLink>}

@@ -13,7 +13,7 @@ export default function CliAuth() {
   const me = useMe();
   const create = useMutation({ mutationFn: () => send<CreateTokenResponse>("POST", "users/me/keys") });
   return (
-    <Page title="Sign in from a terminal" subtitle={`As ${me.username}`}>
+    <Page narrow title="Sign in from a terminal" subtitle={`As ${me.username}`}>
       <Card>
         {create.data ? (
           <div className="flex flex-col gap-3">

@@ -96,7 +96,7 @@ export function NewWorkspace({ template }: { template: Template }) {
   });
   const { submit, waiting } = useSubmit(form, () => create.mutate());
   return (
-    <Page title="New workspace" subtitle={<>From {template.display_name || template.name}</>}>
+    <Page narrow title="New workspace" subtitle={<>From {template.display_name || template.name}</>}>
       {template.deprecated && (
         <Note tone="warn" title="This template is deprecated">
           {template.deprecation_message}

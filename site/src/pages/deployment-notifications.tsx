@@ -38,12 +38,13 @@ export default function DeploymentNotifications() {
   const available = methods.data?.available ?? [];
   if (!isOwner(me))
     return (
-      <Page title="Notifications">
+      <Page narrow title="Notifications">
         <Note tone="warn" title="Only owners can change how users are notified." />
       </Page>
     );
   return (
     <Page
+      narrow
       title="Notifications"
       subtitle="How this deployment notifies its users"
       actions={

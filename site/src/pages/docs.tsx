@@ -31,7 +31,13 @@ export default function Docs({ page }: { page: string }) {
       title={title ? title.replaceAll("`", "") : "Page not found"}
       actions={
         <>
-          <SearchInput label="Search the documentation" placeholder="Search" value={q} onChange={find} />
+          <SearchInput
+            className="w-56!"
+            label="Search the documentation"
+            placeholder="Search"
+            value={q}
+            onChange={find}
+          />
           {page && (
             <LinkButton href={paths.docs()}>
               <BookOpen /> All documentation

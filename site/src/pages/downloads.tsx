@@ -23,6 +23,7 @@ export default function Downloads() {
   const offered = all.data?.filter((d) => d.system === system) ?? [];
   return (
     <Page
+      narrow
       title="Downloads"
       subtitle="The command line that matches this server"
       actions={<DocsLink to="install#the-command-line">Installing</DocsLink>}

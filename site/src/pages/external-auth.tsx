@@ -35,6 +35,7 @@ export default function ExternalAuthPage({ id }: { id: string }) {
   const { display_name: name, display_icon: icon, authenticated, validate_error: problem } = link.data;
   return (
     <Page
+      narrow
       title={
         <span className="flex items-center gap-2">
           <Icon src={icon} name={name} /> {name}

@@ -25,7 +25,7 @@ export default function NewTemplate() {
   const template = useQuery({ ...queries.template(existing ?? ""), enabled: existing !== null });
   if (existing && !template.data) return <PendingPage query={template} what="template" title="New version" />;
   return (
-    <Page title={existing ? `New version of ${template.data?.display_name || existing}` : "New template"}>
+    <Page narrow title={existing ? `New version of ${template.data?.display_name || existing}` : "New template"}>
       {version ? (
         <Import key={version} version={version} name={params.get("name") ?? ""} template={template.data} />
       ) : (
@@ -200,7 +200,7 @@ function Import({
         </Card>
       )}
       {job.status === "succeeded" && (
-        <Card title={template ? "The new version is ready" : "The template is ready"}>
+        <Card title={template ? "Import succeeded" : "Import succeeded: name your template"}>
           <Form
             request={finish}
             submit={template ? "Activate version" : "Create template"}

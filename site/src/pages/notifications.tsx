@@ -19,6 +19,7 @@ export default function Notifications() {
   const unread = inbox.data?.pages[0]?.unread_count ?? 0;
   return (
     <Page
+      narrow
       title="Notifications"
       subtitle={unread > 0 ? plural(unread, "unread notification") : undefined}
       actions={

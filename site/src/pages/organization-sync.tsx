@@ -21,6 +21,7 @@ export default function OrganizationSync() {
     );
   return (
     <Page
+      narrow
       title="Organization sync"
       subtitle="The claims of the identity provider can decide to which organizations users belong."
       actions={<LinkButton href={paths.organizations}>Organizations</LinkButton>}

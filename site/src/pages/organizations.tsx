@@ -97,6 +97,7 @@ function NewOrganization() {
   });
   return (
     <Page
+      narrow
       title="New organization"
       subtitle="Organizations have members, groups, templates and provisioners of their own."
     >

@@ -280,7 +280,7 @@ export function Versions({ template: t }: { template: Template }) {
             {
               name: "Message",
               cell: (v) => v.message && <span title={v.message}>{v.message}</span>,
-              className: "max-w-xs truncate",
+              className: "max-w-xl truncate",
             },
             { name: "By", cell: (v) => v.created_by.username },
             { name: "When", cell: (v) => <Ago at={v.created_at} /> },

@@ -82,7 +82,7 @@ export default function Templates() {
         )}
       </div>
       {list.data && list.data.length > 0 && (
-        <ul className="grid gap-3 md:grid-cols-2" aria-label="Templates">
+        <ul className="grid gap-3 md:grid-cols-2 xl:grid-cols-3" aria-label="Templates">
           {shown.map((t) => (
             <li key={t.id} className="flex min-w-0 flex-col gap-3 rounded-lg border border-line bg-panel p-4">
               <div className="flex items-start gap-3">

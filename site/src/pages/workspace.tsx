@@ -7,12 +7,14 @@ import { useBuildLog } from "~/api/logs";
 import { ask, gone, queries } from "~/api/queries";
 import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent-card";
-import { Consequences, Dormancy } from "~/components/consequences";
+import { Activity } from "~/components/activity";
+import { Announced, Consequences, Dormancy } from "~/components/consequences";
 import { Withheld } from "~/components/template-consents";
 import { JobLogView, linkedLine } from "~/components/job-log";
 import { Pager } from "~/components/pager";
 import { Quota } from "~/components/quota";
 import { agentsIn, agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
+import { UpdateNote } from "~/components/update-note";
 import { TabsNav } from "~/components/tabs-nav";
 import { Timeline } from "~/components/timeline";
 import { mono, Table } from "~/components/table";
@@ -33,7 +35,7 @@ import {
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
 import { WorkspaceSettings } from "~/components/workspace-settings";
 import { Guest, WorkspaceSharing } from "~/components/workspace-sharing";
-import { duration, plural, since, words } from "~/lib/format";
+import { duration, plural, sentence, since, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
@@ -168,7 +170,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       ) : (
         reason &&
         (w.latest_build.status === "pending" || w.latest_build.job.waiting_reason) && (
-          <Note tone="warn" title={`Waiting: ${reason}`}>
+          <Note tone="warn" title={sentence(reason)}>
             {w.latest_build.job.waiting_remedy}
           </Note>
         )
@@ -176,14 +178,8 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       <Guest workspace={w} />
       <Dormancy workspace={w} />
       <Withheld workspace={w} />
-      <Consequences workspace={w} />
-      {w.outdated && !isBusy(w.latest_build.status) && (
-        <Note tone="accent" title="Update available">
-          {w.template_require_active_version
-            ? "The next start uses the template's new version."
-            : "The template has a new version. Choose Update in the menu above to use it."}
-        </Note>
-      )}
+      <Announced workspace={w} />
+      <UpdateNote {...action} />
       <TabsNav
         label="Workspace"
         current={tab}
@@ -216,25 +212,33 @@ function Overview({ workspace: w }: { workspace: Workspace }) {
   if (building && watched !== build.id) setWatched(build.id);
   const open = building || (watched === build.id && !agents.every(isReady));
   return (
-    <>
-      <FoldedBuild key={build.id} build={build} open={open} />
-      {agents.map((agent) => (
-        <Fragment key={agent.id}>
-          <AgentCard workspace={w} agent={agent} />
-          {agentsIn(build, agent).map((inside) => (
-            <div key={inside.id} className="border-l-2 border-line pl-4">
-              <AgentCard workspace={w} agent={inside} />
-            </div>
-          ))}
-        </Fragment>
-      ))}
-      {build.status === "stopped" && agents.length === 0 && (
-        <Card>
-          <Empty title="The workspace is stopped">Start it to connect. Your files are kept.</Empty>
-        </Card>
-      )}
-      <Resources build={build} />
-    </>
+    <div className="grid gap-4 lg:grid-cols-[minmax(0,1fr)_18rem] xl:grid-cols-[minmax(0,1fr)_24rem]">
+      <div className="flex min-w-0 flex-col gap-4">
+        <FoldedBuild key={build.id} build={build} open={open} />
+        {agents.map((agent) => (
+          <Fragment key={agent.id}>
+            <AgentCard workspace={w} agent={agent} />
+            {agentsIn(build, agent).map((inside) => (
+              <div key={inside.id} className="border-l-2 border-line pl-4">
+                <AgentCard workspace={w} agent={inside} />
+              </div>
+            ))}
+          </Fragment>
+        ))}
+        {build.status === "stopped" && agents.length === 0 && (
+          <Card>
+            <Empty title={w.dormant_at ? "The workspace is dormant" : "The workspace is stopped"}>
+              {w.dormant_at ? "Wake it to connect." : "Start it to connect."} Your files are kept.
+            </Empty>
+          </Card>
+        )}
+      </div>
+      <div className="flex min-w-0 flex-col gap-4">
+        <Activity workspace={w} />
+        <Consequences workspace={w} />
+        <Resources build={build} />
+      </div>
+    </div>
   );
 }
 
@@ -388,7 +392,7 @@ function BuildDetail({ build, actions }: { build: WorkspaceBuild; actions?: Reac
   const log = useBuildLog(build.id, Boolean(build.job.completed_at));
   const parameters = useQuery(queries.buildParameters(build.id));
   return (
-    <div className="grid gap-4">
+    <div className="@container grid gap-4">
       <Card
         flush
         title={buildTitle(build)}
@@ -401,7 +405,7 @@ function BuildDetail({ build, actions }: { build: WorkspaceBuild; actions?: Reac
       >
         <JobLogView log={log} job={build.job} />
       </Card>
-      <div className="grid gap-4 lg:grid-cols-[2fr_1fr]">
+      <div className="grid gap-4 @3xl:grid-cols-[2fr_1fr]">
         <Card title="Timeline">
           <Timeline build={build} lines={log.lines} />
         </Card>

@@ -29,7 +29,7 @@ import {
   PrimaryAction,
   useWorkspaceActions,
 } from "~/components/workspace-actions";
-import { defaultColumns, tracks } from "~/lib/columns";
+import { columns as allColumns, defaultColumns, tracks } from "~/lib/columns";
 import { plural } from "~/lib/format";
 import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
@@ -108,7 +108,7 @@ export default function Workspaces() {
       }
     >
       <div className="flex flex-wrap gap-2">
-        <label className="relative min-w-0 flex-1 basis-64 max-sm:basis-full">
+        <label className="relative min-w-0 flex-1 basis-44 max-sm:basis-full">
           <span className="sr-only">Search workspaces</span>
           <Search className="absolute top-2 left-2.5 size-4 text-muted" aria-hidden />
           <input
@@ -141,6 +141,18 @@ export default function Workspaces() {
           {filters.map((f) => (
             <option key={f.label} value={f.term}>
               {f.label}
+            </option>
+          ))}
+        </Select>
+        <Select
+          aria-label="Sort"
+          className="w-auto! max-sm:flex-1"
+          value={sort}
+          onChange={(e) => show(search, e.target.value)}
+        >
+          {Object.entries(orders).map(([key, label]) => (
+            <option key={key} value={key}>
+              {label}
             </option>
           ))}
         </Select>
@@ -180,15 +192,7 @@ export default function Workspaces() {
         </Card>
       )}
       {all.length > 0 && (
-        <List
-          key={rested}
-          head={all}
-          count={list.data!.count}
-          search={rested}
-          columns={columns}
-          sort={sort}
-          onSort={(order) => show(search, order)}
-        />
+        <List key={rested} head={all} count={list.data!.count} search={rested} columns={columns} sort={sort} />
       )}
     </Page>
   );
@@ -200,10 +204,9 @@ interface ListProps {
   search: string;
   columns: readonly string[];
   sort: string;
-  onSort: (order: string) => void;
 }
 
-function List({ head, count, search, columns, sort, onSort }: ListProps) {
+function List({ head, count, search, columns, sort }: ListProps) {
   const ref = useRef<HTMLUListElement>(null);
   const narrow = useMedia("(max-width: 47.99rem)");
   const height = narrow ? narrowHeight : rowHeight;
@@ -241,11 +244,17 @@ function List({ head, count, search, columns, sort, onSort }: ListProps) {
   return (
     <Card flush>
       <ActionDialogs actions={actions} />
-      <div className="flex min-h-11 flex-wrap items-center gap-2 border-b border-line px-4 py-1.5 text-[13px]">
+      <div
+        className={cx(
+          "min-h-10 items-center gap-x-3 gap-y-2 border-b border-line px-4 py-1.5 text-[13px]",
+          selected.length > 0 ? "flex flex-wrap" : rowClass,
+        )}
+        style={rowStyle(columns)}
+      >
         <label className="flex items-center gap-3 text-muted">
           <input
             type="checkbox"
-            className="accent-fill"
+            className="shrink-0 accent-fill"
             checked={all}
             onChange={() => choose(all ? new Map() : new Map(head.map((w) => [w.id, w])))}
           />
@@ -255,6 +264,14 @@ function List({ head, count, search, columns, sort, onSort }: ListProps) {
               ? "Select all"
               : `Select the first ${head.length}`}
         </label>
+        {selected.length === 0 &&
+          allColumns
+            .filter((c) => columns.includes(c.key))
+            .map((c) => (
+              <span key={c.key} aria-hidden className={cx("hidden text-muted", c.wide ? "lg:block" : "md:block")}>
+                {c.heading}
+              </span>
+            ))}
         {selected.length > 0 && (
           <div role="group" aria-label="Selected workspaces" className="flex flex-wrap gap-1">
             <Suspense>
@@ -262,16 +279,6 @@ function List({ head, count, search, columns, sort, onSort }: ListProps) {
             </Suspense>
           </div>
         )}
-        <label className="ml-auto flex items-center gap-2 text-muted">
-          Sort
-          <Select className="h-7! w-auto! text-[13px]" value={sort} onChange={(e) => onSort(e.target.value)}>
-            {Object.entries(orders).map(([key, label]) => (
-              <option key={key} value={key}>
-                {label}
-              </option>
-            ))}
-          </Select>
-        </label>
       </div>
       <ul ref={ref} aria-label="Workspaces" className="relative" style={{ height: virtual.getTotalSize() }}>
         {rows.map(({ index: i, start }) => {
@@ -310,18 +317,21 @@ interface RowProps extends ActionProps {
   onSelect: (w: Workspace, on: boolean) => void;
 }
 
+// The headings and the rows have the same columns. A row has few of them where it is narrow.
+const rowClass = "grid grid-cols-[1fr_auto] items-center gap-x-3 md:grid-cols-(--some) lg:grid-cols-(--all)";
+const rowStyle = (columns: readonly string[]) =>
+  ({ "--some": tracks(columns, false), "--all": tracks(columns, true) }) as CSSProperties;
+
 const onWide = "hidden truncate text-[13px] text-muted lg:block";
 
 const Row = memo(function Row({ workspace: w, peer, columns, act, busy, selected, onSelect }: RowProps) {
+  const mine = useMe().id === w.owner_id;
   const reason = reasonOf(w.latest_build);
   const has = (column: string) => columns.includes(column);
   return (
     <div
-      className={cx(
-        "grid h-full grid-cols-[1fr_auto] items-center gap-x-3 px-4 md:grid-cols-(--some) lg:grid-cols-(--all)",
-        selected && "bg-accent-soft",
-      )}
-      style={{ "--some": tracks(columns, false), "--all": tracks(columns, true) } as CSSProperties}
+      className={cx("h-full px-4", rowClass, selected ? "bg-accent-soft" : "hover:bg-raised/50")}
+      style={rowStyle(columns)}
     >
       <div className="flex min-w-0 items-center gap-3">
         <input
@@ -338,6 +348,12 @@ const Row = memo(function Row({ workspace: w, peer, columns, act, busy, selected
               {w.name}
             </Link>
             {w.favorite && <Star className="size-3.5 shrink-0 fill-warn text-warn" role="img" aria-label="Favorite" />}
+          </div>
+          <div className="flex items-center gap-1.5 text-[13px] text-muted">
+            <span className="truncate">
+              {!mine && `${w.owner_name} · `}
+              {w.template_display_name || w.template_name}
+            </span>
             {w.shared && <Badge title="Other users have access">shared</Badge>}
             {w.outdated && (
               <Badge tone="warn" title="The template has a newer version">
@@ -345,15 +361,12 @@ const Row = memo(function Row({ workspace: w, peer, columns, act, busy, selected
               </Badge>
             )}
           </div>
-          <div className="truncate text-[13px] text-muted">
-            {w.owner_name} · {w.template_display_name || w.template_name}
-          </div>
         </div>
       </div>
       {has("status") && (
         <div className="order-3 flex min-w-0 items-center gap-2 self-start md:order-none md:self-center">
           <WorkspaceBadge workspace={w} />
-          <span className="truncate text-[13px] text-muted" title={reason}>
+          <span className="line-clamp-2 text-[13px] break-words text-muted" title={reason}>
             {reason}
           </span>
         </div>
@@ -366,16 +379,23 @@ const Row = memo(function Row({ workspace: w, peer, columns, act, busy, selected
       {has("version") && <div className={onWide}>{w.latest_build.template_version_name}</div>}
       {has("created") && (
         <div className={onWide}>
-          created <Ago at={w.created_at} />
+          <span className="sr-only">created </span>
+          <Ago at={w.created_at} />
         </div>
       )}
       {has("used") && (
         <div className={onWide}>
-          used <Ago at={w.last_used_at} />
+          <span className="sr-only">used </span>
+          <Ago at={w.last_used_at} />
         </div>
       )}
       {has("apps") && (
-        <div className="order-4 -mt-1.5 flex items-center justify-end self-start md:order-none md:mt-0 md:self-center">
+        <div
+          className={cx(
+            "order-4 -mt-1.5 flex items-center self-start max-md:justify-end",
+            "md:order-none md:mt-0 md:-ml-1.5 md:self-center",
+          )}
+        >
           <RowApps workspace={w} />
         </div>
       )}
