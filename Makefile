@@ -49,7 +49,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices clean
+.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -322,6 +322,13 @@ test-under-load: ## run all tests beside programs that use twice the processors
 	stress-ng --quiet --cpu "$$((2 * $$(nproc)))" & load=$$!
 	trap 'kill $$load' EXIT
 	$(MAKE) --no-print-directory test
+
+# What runs in workspaces on Windows. Wine shows most of it: docs/agent.md has what it cannot show.
+WINDOWS_TESTS := ./agent/ports ./agent/proc ./agent/script ./agent/sshd ./agent/terminal ./agent/usage
+
+test-windows: ## run the agent's tests for Windows in Wine (needs Debian's wine64 and gcc-mingw-w64-x86-64)
+	@scripts/wine/run
+	GOOS=windows $(TEST) -timeout 20m -exec '$(CURDIR)/scripts/wine/run' $(WINDOWS_TESTS)
 
 fuzz: ## search for inputs that break a parser, for TIME in each fuzz target: make fuzz TIME=10m PKG=./sshmux
 	@for package in $(or $(PKG),$$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')); do

@@ -71,8 +71,8 @@ var ErrRestart = errors.New("the agent is to be restarted")
 // Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the stop
 // scripts, reports, and returns nil. It returns a fault when the server refuses the token.
 func Run(ctx context.Context, opts Options) error {
-	if runtime.GOOS != "linux" {
-		return fault.New(fault.Invalid, "The workspace agent runs on Linux, not on %s", runtime.GOOS)
+	if runtime.GOOS != "linux" && runtime.GOOS != "windows" {
+		return fault.New(fault.Invalid, "The workspace agent runs on Linux and Windows, not on %s", runtime.GOOS)
 	}
 	if opts.Join == nil && (opts.URL == nil || opts.Token == "") {
 		return fault.New(fault.Invalid, "The agent needs the server's URL and a token").
@@ -144,7 +144,7 @@ func TuneMemory() *memory.Returner {
 }
 
 func defaultStateDir(user proc.User) string {
-	dir := filepath.Join(user.Home, ".local", "state", "codermesh-agent")
+	dir := filepath.Join(append([]string{user.Home}, stateFolder...)...)
 	if os.MkdirAll(dir, 0o700) == nil {
 		return dir
 	}

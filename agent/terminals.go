@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/proc"
 	"github.com/codermesh/codermesh/v2/agent/sshd"
 	"github.com/codermesh/codermesh/v2/agent/terminal"
 	"github.com/codermesh/codermesh/v2/internal/netio"
@@ -104,19 +103,13 @@ func (w *workspace) startTerminal(req ptywire.Request, m *agentpb.ManifestRespon
 	env := w.variables(m)
 	env.Set("TERM", "xterm-256color")
 	env.Set("COLORTERM", "truecolor")
-	dir := w.user.Directory(m.GetDirectory(), env)
-	for _, fallback := range []string{w.user.Home, "/"} {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			break
-		}
-		dir = fallback
-	}
+	dir := w.user.Existing(w.user.Directory(m.GetDirectory(), env))
 	s := terminal.Start{Request: req, Path: w.user.Shell, Env: env.List(), Directory: dir}
 	if req.Command != "" {
-		s.Args = []string{w.user.Shell, "-c", req.Command}
+		s.Args = proc.CommandArgs(w.user.Shell, req.Command)
 		return s
 	}
-	s.Args = []string{"-" + filepath.Base(w.user.Shell)}
+	s.Args = proc.LoginArgs(w.user.Shell)
 	s.Banner = sshd.Banner(w.motd(m, env), w.user.Home, w.log)
 	return s
 }

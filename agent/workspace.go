@@ -219,12 +219,7 @@ func (w *workspace) motd(m *agentpb.ManifestResponse, env *proc.Env) string {
 // template's, which may refer to all of them, and the owner's secrets.
 func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env := proc.NewEnv(proc.Scrub(os.Environ()))
-	env.Set("HOME", w.user.Home)
-	env.Set("USER", w.user.Name)
-	env.Set("LOGNAME", w.user.Name)
-	env.Set("SHELL", w.user.Shell)
-	env.Default("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-	env.Default("LANG", "C.UTF-8")
+	w.user.SetAccount(env)
 	env.Set("CODER", "true")
 	if id, err := uuid.FromBytes(m.GetWorkspaceId()); err == nil {
 		env.Set("CODER_WORKSPACE_ID", id.String())
@@ -267,6 +262,7 @@ func (w *workspace) setGit(env *proc.Env) {
 	if err != nil {
 		return
 	}
+	self = filepath.ToSlash(self) // git runs programs with a POSIX shell, on Windows too
 	if w.loginSocket != nil {
 		env.Set(login.SocketEnv, w.loginSocket.path)
 		env.Set("GIT_ASKPASS", self) // git passes only a prompt, from which the program recognizes the call

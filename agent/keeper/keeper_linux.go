@@ -23,34 +23,9 @@ import (
 )
 
 const (
-	childEnv     = "CODER_AGENT_CHILD"           // set for the agent's own process
-	returningEnv = "CODER_AGENT_CHILD_RETURNING" // set for the agent's own process after the workspace stopped
-	tokenEnv     = "CODER_AGENT_TOKEN_FD"        // set for this program after Scrub: the descriptor of its token
-	socketFD     = 3
-
-	minPause = time.Second
-	maxPause = time.Minute
-	// wellFor is how long an agent must run for its next crash to count as the first.
-	wellFor = 5 * time.Minute
+	tokenEnv = "CODER_AGENT_TOKEN_FD" // set for this program after Scrub: the descriptor of its token
+	socketFD = 3
 )
-
-// Exit statuses by which an agent asks to be started again.
-const (
-	RestartCode = 75 // with the terminals that run
-	StoppedCode = 76 // after the workspace stopped: without them
-)
-
-// panicCode is the exit status of a Go program that crashes.
-const panicCode = 2
-
-// IsChild reports whether this process is a keeper's agent.
-func IsChild() bool { return os.Getenv(childEnv) != "" }
-
-// Returning reports whether this process is the agent of a workspace that stopped.
-func Returning() bool {
-	defer os.Unsetenv(returningEnv)
-	return os.Getenv(returningEnv) != ""
-}
 
 // Scrub executes this program again, in the same process, if its environment holds the agent's token: a process's initial environment is
 // readable as long as the process lives. The program then gets the token from Token.
@@ -97,12 +72,6 @@ func Token() (secret.Token, error) {
 		return "", fmt.Errorf("read token: %w", err)
 	}
 	return secret.Token(buf[:n]), nil
-}
-
-// Options configures a keeper.
-type Options struct {
-	Logger *slog.Logger
-	Token  secret.Token // of the agent
 }
 
 // Run starts an agent, this program with the same arguments, restarts it after crashes and after the workspace stopped, and returns its exit

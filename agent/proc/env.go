@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -13,6 +14,7 @@ var internal = []string{
 
 // Internal reports whether name is one of the agent's own variables.
 func Internal(name string) bool {
+	name = fold(name)
 	return slices.ContainsFunc(internal, func(pattern string) bool {
 		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 			return strings.HasPrefix(name, prefix)
@@ -61,7 +63,8 @@ func isNameByte(c byte, first bool) bool {
 	return letter || !first && '0' <= c && c <= '9'
 }
 
-// Env is an ordered set of variables: a later Set replaces an earlier one. The zero value is ready.
+// Env is an ordered set of variables: a later Set replaces an earlier one. Where the system ignores case in names, so does Env. The zero value is
+// ready.
 type Env struct {
 	index map[string]int
 	list  []string
@@ -83,12 +86,12 @@ func (e *Env) Set(name, value string) {
 	if e.index == nil {
 		e.index = make(map[string]int)
 	}
-	kv := name + "=" + value
-	if i, ok := e.index[name]; ok {
+	kv, key := name+"="+value, fold(name)
+	if i, ok := e.index[key]; ok {
 		e.list[i] = kv
 		return
 	}
-	e.index[name] = len(e.list)
+	e.index[key] = len(e.list)
 	e.list = append(e.list, kv)
 }
 
@@ -101,7 +104,7 @@ func (e *Env) Default(name, value string) {
 
 // Get returns the value of name.
 func (e *Env) Get(name string) (string, bool) {
-	i, ok := e.index[name]
+	i, ok := e.index[fold(name)]
 	if !ok {
 		return "", false
 	}
@@ -141,7 +144,8 @@ func (e *Env) ExpandList(name, value string) string {
 	if set, _ := e.Get(name); set != "" {
 		return e.Expand(value)
 	}
-	parts := strings.Split(value, ":")
+	const separator = string(filepath.ListSeparator)
+	parts := strings.Split(value, separator)
 	own := func(part string) bool { return part == "$"+name || part == "${"+name+"}" }
 	if len(parts) == 1 || !slices.ContainsFunc(parts, own) {
 		return e.Expand(value)
@@ -156,7 +160,7 @@ func (e *Env) ExpandList(name, value string) string {
 			kept = append(kept, unset)
 		}
 	}
-	return strings.Join(kept, ":")
+	return strings.Join(kept, separator)
 }
 
 // reference parses a $NAME or ${NAME} at the start of s; width is 0 if there is none.

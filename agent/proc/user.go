@@ -1,13 +1,8 @@
 package proc
 
 import (
-	"bufio"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 )
 
 // User is the account that the agent and everything in its workspace run as.
@@ -19,78 +14,6 @@ type User struct {
 	Shell string
 }
 
-// CurrentUser returns the account of this process. Fields missing from passwd (containers run under ids that no file lists) come from the
-// environment, or else from defaults that every system has.
-func CurrentUser() User {
-	u := User{UID: os.Getuid(), GID: os.Getgid()}
-	if entry, err := lookupPasswd("/etc/passwd", u.UID); err == nil {
-		u = entry
-	}
-	if u.Name == "" {
-		u.Name = firstOf(os.Getenv("USER"), os.Getenv("LOGNAME"), strconv.Itoa(u.UID))
-	}
-	// The template's HOME takes precedence: several workspaces may share an account.
-	u.Home = firstOf(existingDir(os.Getenv("HOME")), existingDir(u.Home), "/")
-	if !usableShell(u.Shell) {
-		u.Shell = defaultShell()
-	}
-	return u
-}
-
-// usableShell reports whether a shell runs commands. The shells of service accounts such as nobody refuse every sign-in, but an agent that
-// runs as such an account does so on purpose.
-func usableShell(path string) bool {
-	switch filepath.Base(path) {
-	case "nologin", "false":
-		return false
-	}
-	return isExecutable(path)
-}
-
-// lookupPasswd returns the entry of uid in a passwd file.
-func lookupPasswd(path string, uid int) (User, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return User{}, err
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		if u, ok := parsePasswd(lines.Text()); ok && u.UID == uid {
-			return u, nil
-		}
-	}
-	return User{}, errors.Join(lines.Err(), errors.New("no passwd entry for uid "+strconv.Itoa(uid)))
-}
-
-func parsePasswd(line string) (User, bool) {
-	f := strings.Split(line, ":")
-	if len(f) != 7 || strings.HasPrefix(line, "#") {
-		return User{}, false
-	}
-	uid, err := strconv.Atoi(f[2])
-	if err != nil {
-		return User{}, false
-	}
-	gid, err := strconv.Atoi(f[3])
-	if err != nil {
-		return User{}, false
-	}
-	return User{Name: f[0], UID: uid, GID: gid, Home: f[5], Shell: f[6]}, true
-}
-
-func defaultShell() string {
-	if s := os.Getenv("SHELL"); usableShell(s) {
-		return s
-	}
-	for _, name := range []string{"bash", "sh"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	return "/bin/sh"
-}
-
 // Directory resolves the folder in which sessions start: empty and ~ mean home, variables of env are expanded, and a relative path is below
 // home. The folder need not exist.
 func (u User) Directory(dir string, env *Env) string {
@@ -98,12 +21,22 @@ func (u User) Directory(dir string, env *Env) string {
 	switch {
 	case dir == "" || dir == "~":
 		return u.Home
-	case strings.HasPrefix(dir, "~/"):
+	case len(dir) > 1 && dir[0] == '~' && os.IsPathSeparator(dir[1]):
 		return filepath.Join(u.Home, dir[2:])
 	case !filepath.IsAbs(dir):
 		return filepath.Join(u.Home, dir)
 	}
 	return filepath.Clean(dir)
+}
+
+// Existing returns a folder, or if it does not exist the home folder, or else the root.
+func (u User) Existing(dir string) string {
+	for _, at := range []string{dir, u.Home} {
+		if isDir(at) {
+			return at
+		}
+	}
+	return filepath.VolumeName(u.Home) + string(filepath.Separator)
 }
 
 func existingDir(path string) string {
@@ -116,11 +49,6 @@ func existingDir(path string) string {
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return path != "" && err == nil && info.IsDir()
-}
-
-func isExecutable(path string) bool {
-	info, err := os.Stat(path)
-	return filepath.IsAbs(path) && err == nil && !info.IsDir() && info.Mode()&0o111 != 0
 }
 
 func firstOf(values ...string) string {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -79,35 +78,6 @@ func (r *Runner) BinDir() string { return filepath.Join(r.opts.StateDir, "bin") 
 
 func (r *Runner) dataDir(id uuid.UUID) string {
 	return filepath.Join(r.opts.StateDir, "data", id.String())
-}
-
-// unixLines returns a script from Windows, whose first line ends with \r\n, as interpreters need it. Others stay as they are: in them a \r is
-// a user's data.
-func unixLines(text string) string {
-	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
-	if !strings.HasSuffix(line, "\r") {
-		return text
-	}
-	return strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\r")
-}
-
-// interpreter returns the program and arguments of a script's first line (#!), or the user's shell.
-func interpreter(text, shell string) []string {
-	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
-	rest, ok := strings.CutPrefix(line, "#!")
-	if !ok {
-		return []string{shell}
-	}
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		return []string{shell}
-	}
-	// As in the kernel, everything after the program is one argument; env -S splits it.
-	if len(fields) > 1 {
-		_, arg, _ := strings.Cut(strings.TrimSpace(rest), fields[0])
-		return []string{fields[0], strings.TrimSpace(arg)}
-	}
-	return fields
 }
 
 // maxLogFile is how much of a script's output its file keeps, in bytes.

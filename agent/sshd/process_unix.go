@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -62,15 +61,9 @@ type process struct {
 
 // startProcess starts the program. The caller must call wait, on a goroutine that may live as long as the program.
 func startProcess(spec processSpec) (*process, error) {
-	cmd := &exec.Cmd{Path: spec.shell, Args: []string{spec.shell, "-c", spec.command}, Dir: spec.dir}
+	cmd := &exec.Cmd{Path: spec.shell, Args: proc.CommandArgs(spec.shell, spec.command), Dir: proc.User{Home: spec.home}.Existing(spec.dir)}
 	if spec.command == "" {
-		cmd.Args = []string{"-" + filepath.Base(spec.shell)}
-	}
-	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-		cmd.Dir = spec.home
-		if _, err := os.Stat(spec.home); err != nil {
-			cmd.Dir = "/"
-		}
+		cmd.Args = proc.LoginArgs(spec.shell)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	p := &process{cmd: cmd, exited: make(chan struct{})}

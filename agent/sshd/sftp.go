@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"path/filepath"
 
 	"github.com/pkg/sftp"
 
@@ -19,12 +20,15 @@ func (s *session) runSFTP() {
 	if cwd, err := os.Getwd(); err != nil || cwd != env.Directory {
 		// The library then also resolves the targets of relative symbolic links, so this is only for a process that is not in the
 		// workspace's folder.
-		options = append(options, sftp.WithServerWorkingDirectory(env.Directory))
+		options = append(options, sftp.WithServerWorkingDirectory(clientPath(env.Directory)))
 	}
 	// The filter does not close the channel, as the library asks it to at the end, because the exit status must still be sent.
 	client := sftpext.New(s.channel, sftpext.Options{
-		Directory: env.Directory, Ended: s.ended,
-		Home: func(account string) (string, error) { return homeOf(env.User, account) },
+		Directory: clientPath(env.Directory), Ended: s.ended,
+		Home: func(account string) (string, error) {
+			home, err := homeOf(env.User, account)
+			return clientPath(home), err
+		},
 	})
 	server, err := sftp.NewServer(client, options...)
 	if err != nil {
@@ -41,6 +45,14 @@ func (s *session) runSFTP() {
 		status.code = 1
 	}
 	s.exit(status)
+}
+
+// clientPath returns a path as clients see it: a drive is a folder of the root, /C:/Users, as with Windows' OpenSSH.
+func clientPath(path string) string {
+	if filepath.VolumeName(path) != "" {
+		path = "/" + path
+	}
+	return filepath.ToSlash(path)
 }
 
 // homeOf returns the home folder of an account, of the workspace's own for "".

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -41,14 +39,10 @@ type Start struct {
 	Banner    []byte   `json:"banner,omitempty"` // shown before the shell's own output
 }
 
-// Launch starts a program with the terminal as its standard streams, and returns a channel that receives its exit status. The arguments
-// are those of os.StartProcess.
-type Launch func(path string, args []string, attr *os.ProcAttr) (pid int, exited <-chan syscall.WaitStatus, err error)
-
 // Options configures a Holder. All are optional.
 type Options struct {
 	Logger    *slog.Logger  // nil discards
-	Launch    Launch        // nil: os.StartProcess
+	Launch    Launch        // starts shells; nil means the system's usual way
 	Abandoned time.Duration // how long a terminal without viewers lives; 0 means a day
 	Stall     time.Duration // how long a viewer that reads nothing may block the shell; 0 means 10 s
 }
@@ -87,24 +81,6 @@ func New(opts Options) *Holder {
 		opts.Launch = launch
 	}
 	return &Holder{opts: opts, log: opts.Logger, terminals: make(map[uuid.UUID]*terminal), conns: make(map[net.Conn]bool)}
-}
-
-// launch is the default Launch, for a process that does not reap children in another way.
-func launch(path string, args []string, attr *os.ProcAttr) (int, <-chan syscall.WaitStatus, error) {
-	p, err := os.StartProcess(path, args, attr)
-	if err != nil {
-		return 0, nil, err
-	}
-	exited := make(chan syscall.WaitStatus, 1)
-	go func() {
-		state, err := p.Wait()
-		var status syscall.WaitStatus
-		if err == nil {
-			status, _ = state.Sys().(syscall.WaitStatus)
-		}
-		exited <- status
-	}()
-	return p.Pid, exited, nil
 }
 
 // Go serves one viewer on a goroutine that Close waits for. It takes ownership of the connection.

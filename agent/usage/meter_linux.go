@@ -10,26 +10,14 @@ import (
 	"math"
 	"os"
 	"path"
-	"runtime"
 	"strconv"
 	"strings"
-	"time"
 )
 
 func rootFS() fs.FS { return os.DirFS("/") }
 
 // userHz is the unit of /proc/stat, which is the same on every architecture of Linux (USER_HZ).
 const userHz = 100
-
-// sample is how long a measurement of processor usage takes.
-const sample = 250 * time.Millisecond
-
-// HostCPU returns how many cores the machine uses now. It blocks for a quarter of a second.
-func (m *Meter) HostCPU(ctx context.Context) (Amount, error) {
-	used, err := rate(ctx, m.hostCPUSeconds)
-	total := float64(runtime.NumCPU())
-	return Amount{min(used, total), &total, "cores"}, err
-}
 
 // ContainerCPU returns how many cores the container uses now. It blocks for a quarter of a second.
 func (m *Meter) ContainerCPU(ctx context.Context) (Amount, error) {
@@ -38,22 +26,6 @@ func (m *Meter) ContainerCPU(ctx context.Context) (Amount, error) {
 	}
 	used, err := rate(ctx, m.groupCPUSeconds)
 	return Amount{used, m.groupCPULimit(), "cores"}, err
-}
-
-// rate returns how much a counter of seconds grows per second.
-func rate(ctx context.Context, counter func() (float64, error)) (float64, error) {
-	before, err := counter()
-	if err != nil {
-		return 0, err
-	}
-	start := time.Now()
-	select {
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-time.After(sample):
-	}
-	after, err := counter()
-	return max(after-before, 0) / time.Since(start).Seconds(), err
 }
 
 // hostCPUSeconds returns the time that processors were busy: the first line of /proc/stat without idle and iowait.

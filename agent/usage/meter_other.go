@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !windows
 
 package usage
 
@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-var errLinux = errors.New("this is measured on Linux only, where workspaces run")
+var errLinux = errors.New("this is measured on Linux and Windows only")
 
 func rootFS() fs.FS { return os.DirFS("/") }
 

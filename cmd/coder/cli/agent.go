@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +51,7 @@ workspace's scripts. The workspace's init script starts it with the server's URL
 }
 
 func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
-	if !keeper.IsChild() && runtime.GOOS == "linux" {
+	if !keeper.IsChild() {
 		return keepAgent(g, opts)
 	}
 	server, err := agentURL(g, opts)

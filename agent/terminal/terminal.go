@@ -2,28 +2,16 @@ package terminal
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/creack/pty"
-	"golang.org/x/sys/unix"
-
-	"github.com/codermesh/codermesh/v2/agent/proc"
-	"github.com/codermesh/codermesh/v2/internal/netio"
 	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
 const (
 	chunk = 32 << 10 // bytes per read and per frame
-	// quiet is how long a terminal whose shell has ended must be silent before it is closed: a background job may keep it open
-	// forever.
-	quiet = 300 * time.Millisecond
 	// killDelay is how long programs may take to end after a hangup.
 	killDelay = 5 * time.Second
 	// lastWords is how long a viewer may take to receive the last output once the terminal has ended.
@@ -33,9 +21,7 @@ const (
 // terminal is one shell with its pseudo terminal.
 type terminal struct {
 	holder *Holder
-	master *os.File
-	pid    int
-	exited <-chan syscall.WaitStatus
+	shell  *shell
 	asked  chan struct{} // closed by end
 
 	mu      sync.Mutex // guards the fields below
@@ -59,39 +45,12 @@ type viewer struct {
 
 // open starts a shell on a new terminal. The caller runs it.
 func open(h *Holder, want Start) (*terminal, error) {
-	ptmx, tty, err := pty.Open()
-	if err != nil {
-		return nil, fmt.Errorf("open terminal: %w", err)
-	}
-	defer ptmx.Close()
-	defer tty.Close()
-	// The library leaves ptmx in blocking mode, in which a Read cannot be interrupted. The poller gets a duplicate.
-	fd, err := unix.FcntlInt(ptmx.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open terminal: %w", err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("open terminal: %w", err)
-	}
-	t := &terminal{
-		holder: h, master: os.NewFile(uintptr(fd), "ptmx"), asked: make(chan struct{}),
-		viewers: make(map[*viewer]struct{}), leftAt: time.Now(),
-	}
+	t := &terminal{holder: h, asked: make(chan struct{}), viewers: make(map[*viewer]struct{}), leftAt: time.Now()}
 	t.changed = sync.NewCond(&t.mu)
-	t.resize(ptywire.Size{Height: 24, Width: 80})
-	t.resize(want.Size)
 	t.append(want.Banner)
-	attr := &os.ProcAttr{
-		Dir: want.Directory, Env: want.Env, Files: []*os.File{tty, tty, tty},
-		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true},
-	}
-	if t.pid, t.exited, err = h.opts.Launch(want.Path, want.Args, attr); err != nil {
-		t.master.Close()
-		return nil, fmt.Errorf("start %s: %w", want.Path, err)
-	}
-	if err := proc.PreferAsVictim(t.pid); err != nil {
-		h.log.Debug("cannot set memory preference", "err", err)
+	var err error
+	if t.shell, err = startShell(h, want); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
@@ -103,17 +62,10 @@ func (t *terminal) run() {
 		defer close(pumped)
 		t.pump()
 	}()
-	status := t.wait()
-	_ = t.master.SetReadDeadline(time.Now().Add(quiet)) // fails only once it is closed
+	end := endOf(t.wait())
+	t.shell.ended()
 	<-pumped
-	t.master.Close()
-	_ = proc.SignalSession(t.pid, syscall.SIGHUP) // fails only if the processes are gone
-
-	end := ptywire.End{Code: status.ExitStatus()}
-	if status.Signaled() {
-		end.Code = 128 + int(status.Signal())
-		end.Reason = "ended by " + status.Signal().String()
-	}
+	t.shell.close()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.why != "" {
@@ -124,12 +76,12 @@ func (t *terminal) run() {
 }
 
 // wait blocks until the shell has ended: on its own, because end was called, or because it had no viewer for too long.
-func (t *terminal) wait() syscall.WaitStatus {
+func (t *terminal) wait() exitStatus {
 	look := time.NewTicker(max(t.holder.opts.Abandoned/10, time.Millisecond))
 	defer look.Stop()
 	for {
 		select {
-		case status := <-t.exited:
+		case status := <-t.shell.exited:
 			return status
 		case <-look.C:
 			if since, alone := t.left(); alone && time.Since(since) > t.holder.opts.Abandoned {
@@ -138,15 +90,15 @@ func (t *terminal) wait() syscall.WaitStatus {
 			continue
 		case <-t.asked:
 		}
-		_ = proc.SignalSession(t.pid, syscall.SIGHUP) // fails only if the processes are gone
+		t.shell.hangUp()
 		timer := time.NewTimer(killDelay)
 		defer timer.Stop()
 		select {
-		case status := <-t.exited:
+		case status := <-t.shell.exited:
 			return status
 		case <-timer.C:
-			_ = proc.SignalSession(t.pid, syscall.SIGKILL)
-			return <-t.exited
+			t.shell.kill()
+			return <-t.shell.exited
 		}
 	}
 }
@@ -176,11 +128,11 @@ func (t *terminal) left() (since time.Time, alone bool) {
 	return t.leftAt, len(t.viewers) == 0
 }
 
-// pump reads the output until no process has the terminal open (EIO), or until the shell has ended and the terminal is silent.
+// pump reads the output until no process has the terminal open, or until the shell has ended and the terminal is silent.
 func (t *terminal) pump() {
 	buf := make([]byte, chunk)
 	for {
-		n, err := t.master.Read(buf)
+		n, err := t.shell.Read(buf)
 		if n > 0 {
 			t.room(n)
 			t.append(buf[:n])
@@ -267,7 +219,7 @@ func (t *terminal) attach(conn net.Conn) (*viewer, error) {
 	}
 	t.viewers[v] = struct{}{}
 	if t.total > 0 && t.over == nil {
-		t.redraw()
+		t.shell.redraw()
 	}
 	return v, nil
 }
@@ -281,17 +233,6 @@ func (t *terminal) wholeLine(pos int64) int64 {
 		return pos + int64(i) + 1
 	}
 	return pos
-}
-
-// redraw asks the program in the foreground to redraw: the scrollback does not restore a full-screen program. Called with mu held.
-func (t *terminal) redraw() {
-	_ = netio.Control(t.master, func(fd int) error {
-		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-		if err == nil && group > 1 {
-			err = syscall.Kill(-group, syscall.SIGWINCH)
-		}
-		return err
-	})
 }
 
 // serve sends output to a viewer and writes its input to the terminal, until either ends.
@@ -370,7 +311,7 @@ func (t *terminal) input(v *viewer) {
 		}
 		switch kind {
 		case ptywire.Input:
-			if _, err := t.master.Write(payload); err != nil && !errors.Is(err, syscall.EIO) {
+			if _, err := t.shell.Write(payload); err != nil {
 				return // the terminal has ended; show sends that
 			}
 		case ptywire.Resize:
@@ -389,9 +330,7 @@ func (t *terminal) resize(size ptywire.Size) {
 	if size.Height == 0 || size.Width == 0 {
 		return
 	}
-	if err := netio.Control(t.master, func(fd int) error {
-		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
-	}); err != nil {
+	if err := t.shell.resize(size); err != nil {
 		t.holder.log.Debug("cannot resize terminal", "err", err)
 	}
 }

@@ -16,3 +16,6 @@ func restartSignals(ownProcess bool) chan os.Signal {
 	}
 	return restarts
 }
+
+// stateFolder is where an account keeps the agent's state, below its home folder.
+var stateFolder = []string{".local", "state", "codermesh-agent"}

@@ -1,5 +1,3 @@
-//go:build unix
-
 package script
 
 import (
@@ -8,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/codermesh/codermesh/v2/agent/proc"
@@ -33,9 +29,9 @@ var errClosed = errors.New("the agent is stopping")
 
 // run is one script in its own session.
 type run struct {
-	cmd    *exec.Cmd
-	output *os.File // read end of what it prints
-	copied chan struct{}
+	program *program
+	output  *os.File // read end of what it prints
+	copied  chan struct{}
 }
 
 // Run runs a script until it ends, reaches its time limit, or ctx ends, which counts as reaching the limit. Programs that it leaves in the
@@ -55,7 +51,7 @@ func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
 	}
 	result.TimedOut = r.wait(ctx, x)
 	result.Ended = time.Now()
-	result.ExitCode = exitCode(x.cmd.ProcessState)
+	result.ExitCode = x.program.exitCode()
 	if result.TimedOut {
 		r.report(s, fmt.Sprintf("The script was ended after %s.\n", result.Ended.Sub(result.Started).Round(time.Second)))
 	}
@@ -73,7 +69,7 @@ func (r *Runner) Output(ctx context.Context, s Script, env Environment, limit in
 	}
 	late := r.wait(ctx, x)
 	text := out.String()
-	if code := exitCode(x.cmd.ProcessState); late || code != 0 {
+	if code := x.program.exitCode(); late || code != 0 {
 		return text, fmt.Errorf("exit status %d", code)
 	}
 	return text, nil
@@ -109,30 +105,25 @@ func (r *Runner) start(s Script, env Environment) (*run, error) {
 		r.report(s, fmt.Sprintf("The log file could not be opened: %v\n", disk.Explain(err, workspacesDisk, r.opts.LogDir)))
 	}
 
-	args := append(interpreter(s.Text, env.User.Shell), path)
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Args[0] = args[0]
-	cmd.Env, cmd.Dir = vars.List(), env.Directory
-	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-		cmd.Dir = env.User.Home
+	p, err := newProgram(s, env, path, vars)
+	var x *run
+	if err == nil {
+		x, err = r.launch(p, s.Output, log)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	x, err := r.launch(cmd, s.Output, log)
 	if err != nil && log != nil {
 		log.Close()
 	}
 	return x, err
 }
 
-// launch starts cmd with both output streams joined. Unless it fails it owns log, which may be nil.
-func (r *Runner) launch(cmd *exec.Cmd, output io.Writer, log *os.File) (*run, error) {
+// launch starts a program with both output streams joined. Unless it fails it owns log, which may be nil.
+func (r *Runner) launch(p *program, output io.Writer, log *os.File) (*run, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer write.Close()
-	cmd.Stdout, cmd.Stderr = write, write
-	x := &run{cmd: cmd, output: read, copied: make(chan struct{})}
+	x := &run{program: p, output: read, copied: make(chan struct{})}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,11 +131,11 @@ func (r *Runner) launch(cmd *exec.Cmd, output io.Writer, log *os.File) (*run, er
 		read.Close()
 		return nil, errClosed
 	}
-	if err := cmd.Start(); err != nil {
+	if err := p.start(write); err != nil {
 		read.Close()
 		return nil, fmt.Errorf("start: %w", err)
 	}
-	if err := proc.PreferAsVictim(cmd.Process.Pid); err != nil {
+	if err := proc.PreferAsVictim(p.pid()); err != nil {
 		r.log.Debug("cannot set memory preference", "err", err)
 	}
 	r.running[x] = struct{}{}
@@ -185,21 +176,21 @@ func (r *Runner) wait(ctx context.Context, x *run) (late bool) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(exited)
-		_ = x.cmd.Wait() // ProcessState has the status
+		x.program.wait()
 	})
 	defer wg.Wait()
 	select {
 	case <-exited:
 	case <-ctx.Done():
 		late = true
-		x.signal(syscall.SIGTERM)
+		x.program.terminate()
 		timer := time.NewTimer(termDelay)
 		defer timer.Stop()
 		select {
 		case <-exited:
 		case <-timer.C:
 		}
-		if err := proc.KillSession(x.cmd.Process.Pid); err != nil {
+		if err := x.program.kill(); err != nil {
 			r.log.Warn("cannot end script", "err", err)
 		}
 		<-exited
@@ -211,10 +202,6 @@ func (r *Runner) wait(ctx context.Context, x *run) (late bool) {
 	case <-timer.C: // something in the background holds the pipe
 	}
 	return late
-}
-
-func (x *run) signal(sig syscall.Signal) {
-	_ = proc.SignalSession(x.cmd.Process.Pid, sig) // fails only if the processes are gone
 }
 
 // Close stops reading the output of programs in the background, and waits for running scripts: end the contexts of their Runs first.
@@ -235,8 +222,8 @@ func (r *Runner) write(s Script) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, s.ID.String())
-	return path, os.WriteFile(path, []byte(unixLines(s.Text)), 0o700)
+	path := filepath.Join(dir, fileName(s))
+	return path, os.WriteFile(path, fileText(s), 0o700)
 }
 
 func (r *Runner) logFile(s Script, env Environment, vars *proc.Env) (*os.File, error) {
@@ -249,45 +236,4 @@ func (r *Runner) logFile(s Script, env Environment, vars *proc.Env) (*os.File, e
 		}
 	}
 	return openLog(path)
-}
-
-// openLog opens a log file to append to, and makes it and its folder if necessary. Every account of the machine may write to /tmp, where
-// most log files are: openLog refuses what another account has put there, which could be a link to a file of this account's, be readable
-// by others, or be a pipe without a reader. The kernel refuses some of that where fs.protected_symlinks, protected_regular and
-// protected_fifos say so.
-func openLog(path string) (*os.File, error) {
-	if err := proc.Guard(path); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
-	const flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND | syscall.O_NONBLOCK // a pipe without a reader is an error
-	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
-	if errors.Is(err, syscall.ELOOP) {
-		if err := proc.Guard(path); err != nil {
-			return nil, err
-		}
-		return os.OpenFile(path, flags, 0o600) // a link of this account's, which no other can replace
-	}
-	if err != nil {
-		return nil, err
-	}
-	// Another account may have been faster since Guard looked.
-	info, err := file.Stat()
-	shared, sharedErr := proc.OpenToAll(filepath.Dir(path))
-	if err := errors.Join(err, sharedErr); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	if shared && !proc.IsOwn(info) {
-		return nil, errors.Join(fmt.Errorf("%s belongs to another account", path), file.Close())
-	}
-	return file, nil
-}
-
-func exitCode(state *os.ProcessState) int {
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return 128 + int(ws.Signal())
-	}
-	return state.ExitCode()
 }
