@@ -44,10 +44,10 @@ const (
 	storeTimeout = 5 * time.Second
 	// maxStrangers is how many addresses may wait to be asked about.
 	maxStrangers = 64
-	// echoLife is how long an answer about echo requests counts.
-	echoLife = 2 * time.Second
-	// maxEchoes bounds the answers that are kept. There are as many as devices and workspaces that they ping.
-	maxEchoes = 4096
+	// verdictLife is how long it counts that a device may connect to an agent. A revocation ends it.
+	verdictLife = 2 * time.Second
+	// maxVerdicts bounds the verdicts that are kept: as many as devices and workspaces that they use at a time.
+	maxVerdicts = 4096
 	// dnsPort is where the gateway's own address answers.
 	dnsPort = 53
 )
@@ -114,7 +114,9 @@ type Gateway struct {
 	devices map[netip.Addr]*device
 	flows   map[*flow]struct{}
 	records map[recordKey]*record
-	echoes  map[echoKey]echoAnswer
+	// verdicts count until the time. One that was asked for before a revocation, in an earlier generation, is not kept.
+	verdicts   map[verdictKey]time.Time
+	generation uint64
 }
 
 // device is a device that may connect now. Gateway.mu guards its endpoint.
@@ -134,7 +136,7 @@ type flow struct {
 func New(opts Options) *Gateway {
 	g := &Gateway{
 		opts: opts, log: opts.Logger, strangers: make(chan netip.AddrPort, maxStrangers),
-		devices: map[netip.Addr]*device{}, flows: map[*flow]struct{}{}, records: map[recordKey]*record{}, echoes: map[echoKey]echoAnswer{},
+		devices: map[netip.Addr]*device{}, flows: map[*flow]struct{}{}, records: map[recordKey]*record{}, verdicts: map[verdictKey]time.Time{},
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
@@ -208,10 +210,11 @@ func (g *Gateway) Recheck(ctx context.Context, user uuid.UUID) error {
 	if wire == nil {
 		return nil
 	}
-	err := g.sync(ctx, wire)
 	g.mu.Lock()
-	clear(g.echoes)
+	g.generation++
+	clear(g.verdicts)
 	g.mu.Unlock()
+	err := g.sync(ctx, wire)
 	for _, f := range g.open(user) {
 		refused := g.admit(ctx, f.device, f.agent)
 		switch code := fault.CodeOf(refused); {
@@ -354,34 +357,39 @@ func (g *Gateway) wakeAt(at netip.AddrPort) error {
 	return nil
 }
 
-// echoKey is a question about echo requests, and echoAnswer its answer.
-type (
-	echoKey    struct{ device, to netip.Addr }
-	echoAnswer struct {
-		ok    bool
-		until time.Time
+// verdictKey is a device that may connect to an agent.
+type verdictKey struct{ device, agent uuid.UUID }
+
+// may returns an error unless a device may connect to an agent, as admit says or has said within verdictLife. Refusals are not kept: whom a workspace
+// was just shared with need not wait.
+func (g *Gateway) may(ctx context.Context, d *device, agent uuid.UUID) error {
+	key, now := verdictKey{d.ID, agent}, time.Now()
+	g.mu.Lock()
+	until := g.verdicts[key]
+	generation := g.generation
+	g.mu.Unlock()
+	if now.Before(until) {
+		return nil
 	}
-)
+	if err := g.admit(ctx, d, agent); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.verdicts) >= maxVerdicts {
+		clear(g.verdicts)
+	}
+	if g.generation == generation {
+		g.verdicts[key] = now.Add(verdictLife)
+	}
+	return nil
+}
 
 // echo reports whether a workspace answers a device's echo requests.
 func (g *Gateway) echo(src, dst netip.Addr) bool {
-	key, now := echoKey{src, dst}, time.Now()
-	g.mu.Lock()
-	known, ok := g.echoes[key]
-	d := g.devices[src]
-	g.mu.Unlock()
-	if ok && now.Before(known.until) {
-		return known.ok
-	}
+	d := g.device(src)
 	agent, ok := g.opts.Mesh.CallingAgent(dst)
-	answer := ok && d != nil && g.admit(g.run, d, agent) == nil
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.echoes) >= maxEchoes {
-		clear(g.echoes)
-	}
-	g.echoes[key] = echoAnswer{answer, now.Add(echoLife)}
-	return answer
+	return ok && d != nil && g.may(g.run, d, agent) == nil
 }
 
 // reach returns the device and the agent that a flow is between, and records the flow. The flow's context ends with the flow.
@@ -404,7 +412,7 @@ func (g *Gateway) reach(src, dst netip.AddrPort) (f *flow, life context.Context,
 	g.mu.Lock()
 	g.flows[f] = struct{}{}
 	g.mu.Unlock()
-	if err := g.admit(life, d, agent); err != nil {
+	if err := g.may(life, d, agent); err != nil {
 		g.forget(f)
 		return nil, nil, err
 	}

@@ -135,7 +135,7 @@ func TestReach(t *testing.T) {
 	})
 	t.Run("shared", func(t *testing.T) {
 		bob := w.add(t, "bob", "tablet")
-		bob.refused(t, w.dev, 8000)
+		bob.refused(t, w.dev, 8000) // and the refusal does not outlive its reason
 		w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object((SELECT id::text FROM users WHERE username = 'bob'), 'use') WHERE id = $1`, w.workspace)
 		bob.reaches(t, w.dev, 8000)
 	})
@@ -169,6 +169,15 @@ func TestEnds(t *testing.T) {
 		c := p.reaches(t, w.dev, 8000)
 		w.Exec(`UPDATE user_devices SET expires_at = now() + interval '100 ms' WHERE id = $1`, p.id)
 		reset(t, c)
+	})
+	t.Run("a workspace that is no longer shared", func(t *testing.T) {
+		w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object((SELECT id::text FROM users WHERE username = 'bob'), 'use') WHERE id = $1`, w.workspace)
+		p := w.add(t, "bob", "phone")
+		c := p.reaches(t, w.dev, 8000)
+		w.Exec(`UPDATE workspaces SET sharing = '{}' WHERE id = $1`, w.workspace)
+		reset(t, c)
+		p.refused(t, w.dev, 8000)
+		p.reaches(t, w.bobs, 8000)
 	})
 	t.Run("a suspended user", func(t *testing.T) {
 		p := w.add(t, "ada", "four")

@@ -28,7 +28,7 @@ const (
 	queryIdle = 10 * time.Second
 	// forwardTimeout bounds one question to a resolver.
 	forwardTimeout = 5 * time.Second
-	// Each device may ask about other names perSecond times in a second, after a burst: a page names dozens of hosts.
+	// Each device may ask perSecond times in a second, after a burst: a page names dozens of hosts.
 	perSecond, burst = 50, 300
 	// maxLimits bounds the devices whose questions are counted. It is forgotten who has asked how often when there are more.
 	maxLimits = 4096
@@ -153,7 +153,7 @@ func (n *names) reply(ctx context.Context, from netip.Addr, q *dns.Msg) *dns.Msg
 	}
 	question := q.Question[0]
 	d := n.device(from)
-	if d == nil {
+	if d == nil || !n.allow(from) {
 		return failure(q, dns.RcodeRefused)
 	}
 	if dns.IsSubDomain(hostname.Domain+".", question.Name) {
@@ -162,7 +162,7 @@ func (n *names) reply(ctx context.Context, from netip.Addr, q *dns.Msg) *dns.Msg
 	if addr, ok := meshAddr(question.Name); ok {
 		return n.reverse(ctx, d, q, question, addr)
 	}
-	return n.forward(ctx, from, q)
+	return n.forward(ctx, q)
 }
 
 // own answers a question about a name below coder.
@@ -199,7 +199,7 @@ func (n *names) find(ctx context.Context, d *device, name string) (uuid.UUID, er
 	if err != nil {
 		return uuid.Nil, err
 	}
-	return agent, n.admit(ctx, d, agent)
+	return agent, n.may(ctx, d, agent)
 }
 
 // reverse answers a question about an address of the mesh.
@@ -226,15 +226,15 @@ func (n *names) hostOf(ctx context.Context, d *device, addr netip.Addr) (string,
 	if !ok {
 		return "", fault.New(fault.NotFound, "No agent has the address.")
 	}
-	if err := n.admit(ctx, d, agent); err != nil {
+	if err := n.may(ctx, d, agent); err != nil {
 		return "", err
 	}
 	return n.opts.Agents.Host(ctx, d.UserID, agent)
 }
 
 // forward asks the server's resolvers, one after the other.
-func (n *names) forward(ctx context.Context, from netip.Addr, q *dns.Msg) *dns.Msg {
-	if n.opts.Resolvers == nil || !n.allow(from) {
+func (n *names) forward(ctx context.Context, q *dns.Msg) *dns.Msg {
+	if n.opts.Resolvers == nil {
 		return failure(q, dns.RcodeRefused)
 	}
 	servers, err := n.opts.Resolvers()
@@ -275,7 +275,7 @@ func (n *names) exchange(ctx context.Context, q *dns.Msg, server string) (answer
 	return m, nil
 }
 
-// allow counts a question of a device about other names.
+// allow counts a question of a device.
 func (n *names) allow(from netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
