@@ -276,7 +276,7 @@ func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 	seen := map[string]string{} // places by name
 	joined := map[string]bool{} // variables that begin with the machine's value
 	separator := ":"            // of lists of folders, such as PATH
-	if a.OperatingSystem == "windows" {
+	if a.GetOs() == "windows" {
 		separator = ";"
 	}
 	for _, e := range envs {
