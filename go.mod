@@ -68,6 +68,7 @@ require (
 	gvisor.dev/gvisor v0.0.0-20260224225140-573d5e7127a8
 	pgregory.net/rapid v1.3.0
 	tailscale.com v1.102.5
+	rsc.io/qr v0.2.0
 )
 
 require (

@@ -43,6 +43,7 @@ func hostileServer(t *testing.T, text string, refuse bool) string {
 		{"tokens$", new([]sdk.APIKey)},
 		{"secrets$", new([]sdk.UserSecret)},
 		{"ssh-keys$", new([]sdk.UserSSHKey)},
+		{"devices$", new([]sdk.UserDevice)},
 		{"template-consents$", new([]sdk.TemplateConsent)},
 		{"groups$", new([]sdk.Group)},
 		{"organizations$", new([]sdk.Organization)},

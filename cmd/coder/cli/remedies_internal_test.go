@@ -23,6 +23,7 @@ var remedies = map[string]string{
 	"coder templates consent revoke %s":                       "the server listed several consents; the user asked to revoke one",
 	"coder secret update --help":                              "prints a help text",
 	"git update-index --chmod=+x %s":                          "the file's mode was read",
+	"coder devices remove %s":                                 "the device was added by this command, and its private key could not be stored",
 	"rm %s":                                                   "the system said that the link leads to a file that does not exist",
 	"git -C %s pull":                                          "changes nothing that is not committed: git refuses otherwise",
 	"%s %s --permission template:update":                      "an example of a flag",
