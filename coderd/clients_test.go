@@ -200,7 +200,7 @@ var stockCommands = map[string][]step{
 		{as: "ann", method: "PUT", path: "notifications/settings", body: `{"notifier_paused":false}`, status: 403},
 		{method: "POST", path: "notifications/test", status: 409, text: "coder notifications resume"},
 		{method: "PUT", path: "notifications/settings", body: `{"notifier_paused":false}`, status: 200},
-		{method: "POST", path: "notifications/test", status: 200},
+		{method: "POST", path: "notifications/test", status: 204},
 		{as: "ann", method: "GET", path: "users/me/secrets", status: 200, want: `[]`},
 		{as: "ann", method: "PATCH", path: "workspaces/{ws}/acl", body: `{"user_roles":{"{bob}":"use"}}`, status: 204},
 		{as: "bob", method: "GET", path: "workspaces/{ws}", status: 200},

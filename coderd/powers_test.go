@@ -122,7 +122,7 @@ var accountRoutes = map[string]accountRoute{
 	"PUT /api/v2/users/{user}/quiet-hours":               {bodies: []string{`{"schedule": "CRON_TZ=UTC 0 4 * * *"}`}, acts: true},
 	"PUT /api/v2/users/{user}/appearance":                {bodies: []string{`{"theme_preference": "dark"}`}, acts: true},
 	"PUT /api/v2/users/{user}/preferences":               {bodies: []string{`{"workspace_columns": ["status"]}`}, acts: true},
-	"PUT /api/v2/users/{user}/notifications/preferences": {bodies: []string{`{"template_disabled_map": {"5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a01": true}}`}, acts: true},
+	"PUT /api/v2/users/{user}/notifications/preferences": {bodies: []string{`{"template_disabled_map": {"f517da0b-cdc9-410f-ab89-a86107c420ed": true}}`}, acts: true},
 	"PUT /api/v2/users/{user}/gitsshkey":                 {bodies: []string{""}, acts: true},
 	"POST /api/v2/users/{user}/convert-login":            {bodies: []string{`{"to_type": "github", "password": "x"}`}, acts: true},
 	"POST /api/v2/users/{user}/keys/tokens":              {bodies: []string{`{}`}, acts: true},

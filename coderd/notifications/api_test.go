@@ -222,7 +222,8 @@ func TestPreferences(t *testing.T) {
 		return err
 	}
 	custom := notifications.Custom.ID.String()
-	if err := set("ann", "me", true, custom); err != nil {
+	const former = "5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a20" // of the custom notification, before it had Coder's id
+	if err := set("ann", "me", true, former); err != nil {
 		t.Fatal(err)
 	}
 	got, err := ann.NotificationPreferences(ctx, "me")

@@ -84,6 +84,9 @@ func parseFilter(r *http.Request) (filter, error) {
 				refused.WithField(name, fmt.Sprintf("must be at most %d UUIDs, separated by commas", maxFilter))
 				break
 			}
+			if t, known := find(id); known && name == "templates" {
+				id = t.ID
+			}
 			*to = append(*to, id)
 		}
 	}

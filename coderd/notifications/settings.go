@@ -139,7 +139,7 @@ func (s *Service) putMethod(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) test(w http.ResponseWriter, r *http.Request) error {
-	return s.sendSelf(w, r, Event{Template: Test}, http.StatusOK)
+	return s.sendSelf(w, r, Event{Template: Test})
 }
 
 func (s *Service) custom(w http.ResponseWriter, r *http.Request) error {
@@ -161,11 +161,11 @@ func (s *Service) custom(w http.ResponseWriter, r *http.Request) error {
 	if len(refused.Fields) > 0 {
 		return refused
 	}
-	return s.sendSelf(w, r, Event{Template: Custom, Labels: map[string]string{"title": title, "message": message}}, http.StatusNoContent)
+	return s.sendSelf(w, r, Event{Template: Custom, Labels: map[string]string{"title": title, "message": message}})
 }
 
 // sendSelf records an event for the caller, or tells why it would not arrive.
-func (s *Service) sendSelf(w http.ResponseWriter, r *http.Request, e Event, status int) error {
+func (s *Service) sendSelf(w http.ResponseWriter, r *http.Request, e Event) error {
 	ctx := r.Context()
 	paused, err := s.opts.DB.AreNotificationsPaused(ctx)
 	if err != nil {
@@ -183,11 +183,8 @@ func (s *Service) sendSelf(w http.ResponseWriter, r *http.Request, e Event, stat
 		return fault.New(fault.Conflict, "The notification was not sent: the server has no method to deliver it, or you turned this event off.").
 			WithDetail("Operators configure mail, a webhook or the inbox; see docs/notifications.md.")
 	}
-	if status == http.StatusNoContent {
-		w.WriteHeader(status)
-		return nil
-	}
-	return httpapi.Write(w, status, sdk.Response{Message: "The notification is on its way."})
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 func (s *Service) getPreferences(w http.ResponseWriter, r *http.Request) error {

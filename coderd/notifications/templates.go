@@ -11,6 +11,7 @@ import (
 // Template is the text of one kind of event.
 type Template struct {
 	ID          uuid.UUID
+	former      uuid.UUID // its id before migration 87, or zero
 	Name, Group string
 	Icon        string // of the inbox: one of sdk's
 	// Title and Body name labels in double braces. The body's paragraphs are separated by empty lines; ** marks what is important.
@@ -38,33 +39,41 @@ var (
 	viewUsers     = ActionTemplate{"View users", "/users"}
 )
 
-// The events. Their ids never change: preferences refer to them.
+// former returns an id that a template had when all ids were this server's own.
+func former(last byte) uuid.UUID {
+	id := uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a00")
+	id[15] = last
+	return id
+}
+
+// The events. Their ids never change: preferences refer to them. Events that Coder has too have its ids, which programs know: the plugin of VS
+// Code asks for WorkspaceOutOfMemory and WorkspaceOutOfDisk by id.
 var (
 	WorkspaceDeleted = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a01"), Name: "Workspace Deleted", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
+		ID: uuid.MustParse("f517da0b-cdc9-410f-ab89-a86107c420ed"), former: former(0x01), Name: "Workspace Deleted", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title: `Workspace "{{workspace}}" deleted`,
 		Body:  "Your workspace **{{workspace}}** was deleted.\n\nThe reason was: **{{reason}}**",
 	}
 	WorkspaceAutobuildFailed = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a02"), Name: "Workspace Autobuild Failed", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
+		ID: uuid.MustParse("381df2a9-c0c0-4749-420f-80a9280c66f9"), former: former(0x02), Name: "Workspace Autobuild Failed", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Automatic {{transition}} of workspace "{{workspace}}" failed`,
 		Body:    "The automatic {{transition}} of your workspace **{{workspace}}** failed. {{cause}}\n\nThe server tries again later. The build's log has the cause.",
 		Actions: []ActionTemplate{viewBuild},
 	}
 	WorkspaceManualBuildFailed = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a03"), Name: "Workspace Manual Build Failed", Group: groupTemplates, Icon: sdk.InboxIconTemplate,
+		ID: uuid.MustParse("2faeee0f-26cb-4e96-821c-85ccb9f71513"), former: former(0x03), Name: "Workspace Manual Build Failed", Group: groupTemplates, Icon: sdk.InboxIconTemplate,
 		Title:   `Workspace "{{workspace}}" of template "{{template}}" failed to {{transition}}`,
 		Body:    "A build that **{{initiator}}** requested failed: {{transition}} **{{owner}}/{{workspace}}**.\n\nIt used version **{{version}}** of the template **{{template}}**.",
 		Actions: []ActionTemplate{viewBuild},
 	}
 	WorkspaceDormant = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a04"), Name: "Workspace Marked as Dormant", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
+		ID: uuid.MustParse("0ea69165-ec14-4314-91f1-69566ac3c5a0"), former: former(0x04), Name: "Workspace Marked as Dormant", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Workspace "{{workspace}}" is dormant`,
 		Body:    "Your workspace **{{workspace}}** is now dormant. It cannot be used until you start it.\n\n{{reason}}",
 		Actions: []ActionTemplate{viewWorkspace},
 	}
 	WorkspaceMarkedForDeletion = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a05"), Name: "Workspace Marked for Deletion", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
+		ID: uuid.MustParse("51ce2fdf-c9ca-4be1-8d70-628674f9bc42"), former: former(0x05), Name: "Workspace Marked for Deletion", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Workspace "{{workspace}}" will be deleted`,
 		Body:    "Your workspace **{{workspace}}** will be deleted.\n\n{{reason}}\n\nStart the workspace to keep it.",
 		Actions: []ActionTemplate{viewWorkspace},
@@ -82,7 +91,7 @@ var (
 		Actions: []ActionTemplate{viewWorkspace},
 	}
 	WorkspaceAutoUpdated = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a08"), Name: "Workspace Updated Automatically", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
+		ID: uuid.MustParse("c34a0c09-0704-4cac-bd1c-0c0146811c2b"), former: former(0x08), Name: "Workspace Updated Automatically", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Workspace "{{workspace}}" was updated`,
 		Body:    "Your workspace **{{workspace}}** now uses version **{{version}}** of its template **{{template}}**, because the template requires it.",
 		Actions: []ActionTemplate{viewWorkspace},
@@ -107,39 +116,39 @@ var (
 		Actions: []ActionTemplate{viewWorkspace},
 	}
 	WorkspaceOutOfMemory = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a21"), Name: "Workspace Out Of Memory", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
+		ID: uuid.MustParse("a9d027b4-ac49-4fb1-9f6d-45af15f64e7a"), former: former(0x21), Name: "Workspace Out Of Memory", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Workspace "{{workspace}}" is low on memory`,
 		Body:    "Your workspace **{{workspace}}** uses **{{percent}} %** of its memory, and passed the threshold of {{threshold}} %.\n\nPrograms may end when no memory is left. Stop those that you do not need.",
 		Actions: []ActionTemplate{viewWorkspace},
 	}
 	WorkspaceOutOfDisk = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a22"), Name: "Workspace Out Of Disk", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
+		ID: uuid.MustParse("f047f6a3-5713-40f7-85aa-0394cce9fa3a"), former: former(0x22), Name: "Workspace Out Of Disk", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Workspace "{{workspace}}" is low on disk space`,
 		Body:    "In your workspace **{{workspace}}**, {{volumes}}.\n\nPrograms cannot write files when no space is left. Delete those that you do not need.",
 		Actions: []ActionTemplate{viewWorkspace},
 	}
 	UserCreated = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a10"), Name: "User Account Created", Group: groupUsers, Icon: sdk.InboxIconAccount,
+		ID: uuid.MustParse("4e19c0ac-94e1-4532-9515-d1801aa283b2"), former: former(0x10), Name: "User Account Created", Group: groupUsers, Icon: sdk.InboxIconAccount,
 		Title: `User account "{{account}}" created`, Body: "The account **{{account}}** was created by **{{initiator}}**.", Actions: []ActionTemplate{viewUsers},
 	}
 	UserDeleted = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a11"), Name: "User Account Deleted", Group: groupUsers, Icon: sdk.InboxIconAccount,
+		ID: uuid.MustParse("f44d9314-ad03-4bc8-95d0-5cad491da6b6"), former: former(0x11), Name: "User Account Deleted", Group: groupUsers, Icon: sdk.InboxIconAccount,
 		Title: `User account "{{account}}" deleted`, Body: "The account **{{account}}** was deleted by **{{initiator}}**.", Actions: []ActionTemplate{viewUsers},
 	}
 	UserSuspended = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a12"), Name: "User Account Suspended", Group: groupUsers, Icon: sdk.InboxIconAccount,
+		ID: uuid.MustParse("b02ddd82-4733-4d02-a2d7-c36f3598997d"), former: former(0x12), Name: "User Account Suspended", Group: groupUsers, Icon: sdk.InboxIconAccount,
 		Title: `User account "{{account}}" suspended`, Body: "The account **{{account}}** was suspended by **{{initiator}}**.", Actions: []ActionTemplate{viewUsers},
 	}
 	UserActivated = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a13"), Name: "User Account Activated", Group: groupUsers, Icon: sdk.InboxIconAccount,
+		ID: uuid.MustParse("9f5af851-8408-4e73-a7a1-c6502ba46689"), former: former(0x13), Name: "User Account Activated", Group: groupUsers, Icon: sdk.InboxIconAccount,
 		Title: `User account "{{account}}" activated`, Body: "The account **{{account}}** was activated by **{{initiator}}**.", Actions: []ActionTemplate{viewUsers},
 	}
 	YourAccountSuspended = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a14"), Name: "Your Account Suspended", Group: groupUsers, Icon: sdk.InboxIconAccount, Always: true,
+		ID: uuid.MustParse("6a2f0609-9b69-4d36-a989-9f5925b6cbff"), former: former(0x14), Name: "Your Account Suspended", Group: groupUsers, Icon: sdk.InboxIconAccount, Always: true,
 		Title: "Your account was suspended", Body: "Your account **{{account}}** was suspended by **{{initiator}}**.\n\nIf you think that this is a mistake, ask an administrator.",
 	}
 	YourAccountActivated = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a15"), Name: "Your Account Activated", Group: groupUsers, Icon: sdk.InboxIconAccount, Always: true,
+		ID: uuid.MustParse("1a6a6bea-ee0a-43e2-9e7c-eabdb53730e4"), former: former(0x15), Name: "Your Account Activated", Group: groupUsers, Icon: sdk.InboxIconAccount, Always: true,
 		Title: "Your account was activated", Body: "Your account **{{account}}** was activated by **{{initiator}}**. You can sign in again.",
 		Actions: []ActionTemplate{{"Sign in", "/login"}},
 	}
@@ -166,23 +175,23 @@ var (
 		Title: `{{account}} {{answer}} your invitation to "{{organization}}"`, Body: "**{{account}}** {{answer}} your invitation to the organization **{{organization}}**.",
 	}
 	TemplateDeleted = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a17"), Name: "Template Deleted", Group: groupTemplates, Icon: sdk.InboxIconTemplate,
+		ID: uuid.MustParse("29a09665-2a4c-403f-9648-54301670e7be"), former: former(0x17), Name: "Template Deleted", Group: groupTemplates, Icon: sdk.InboxIconTemplate,
 		Title: `Template "{{template}}" deleted`, Body: "The template **{{template}}** was deleted by **{{initiator}}**.",
 		Actions: []ActionTemplate{{"View templates", "/templates"}},
 	}
 	TemplateDeprecated = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a18"), Name: "Template Deprecated", Group: groupTemplates, Icon: sdk.InboxIconTemplate,
+		ID: uuid.MustParse("f40fae84-55a2-42cd-99fa-b41c1ca64894"), former: former(0x18), Name: "Template Deprecated", Group: groupTemplates, Icon: sdk.InboxIconTemplate,
 		Title:   `Template "{{template}}" is deprecated`,
 		Body:    "The template **{{template}}**, which you have workspaces of, is deprecated: no new workspaces can be created with it.\n\n{{message}}",
 		Actions: []ActionTemplate{{"View templates", "/templates"}},
 	}
 	Test = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a19"), Name: "Test Notification", Group: groupOther, Icon: sdk.InboxIconOther, Always: true,
+		ID: uuid.MustParse("c425f63e-716a-4bf4-ae24-78348f706c3f"), former: former(0x19), Name: "Test Notification", Group: groupOther, Icon: sdk.InboxIconOther, Always: true,
 		Title: "A test notification", Body: "This is a test. If you can read it, notifications reach you.",
 		Actions: []ActionTemplate{{"Change your preferences", "/account"}},
 	}
 	Custom = Template{
-		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a20"), Name: "Custom Notification", Group: groupOther, Icon: sdk.InboxIconOther, Custom: true,
+		ID: uuid.MustParse("39b1e189-c857-4b0c-877a-511144c18516"), former: former(0x20), Name: "Custom Notification", Group: groupOther, Icon: sdk.InboxIconOther, Custom: true,
 		Title: "{{title}}", Body: "{{message}}",
 	}
 )
@@ -196,9 +205,10 @@ func All() []Template {
 	}
 }
 
+// find returns the template with an id of now or before. Servers of the release before record the latter.
 func find(id uuid.UUID) (Template, bool) {
 	all := All()
-	i := slices.IndexFunc(all, func(t Template) bool { return t.ID == id })
+	i := slices.IndexFunc(all, func(t Template) bool { return t.ID == id || t.former == id && id != uuid.Nil })
 	if i < 0 {
 		return Template{}, false
 	}
