@@ -219,3 +219,35 @@ func settingsTable(cmd *cobra.Command) string {
 	})
 	return out.String()
 }
+
+// TestCoderVariables checks that the variables of Coder's command line set the flags that they set there. Flags that this program does not
+// have are not in the list: the server logs a warning about variables that nothing reads.
+func TestCoderVariables(t *testing.T) {
+	t.Parallel()
+	list, err := os.ReadFile("testdata/coder-variables.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := readManual(t)
+	for line := range strings.Lines(string(list)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		words := strings.Fields(line)
+		path, flag, variable := words[:len(words)-2], strings.TrimPrefix(words[len(words)-2], "--"), words[len(words)-1]
+		cmd, rest, err := m.root.Find(path)
+		if err != nil || len(rest) > 0 {
+			t.Errorf("%s: no command %q", variable, path)
+			continue
+		}
+		f := cmd.Flags().Lookup(flag)
+		if len(path) == 0 {
+			f = cmd.PersistentFlags().Lookup(flag)
+		}
+		if f == nil {
+			t.Errorf("%s: coder %s has no flag --%s", variable, strings.Join(path, " "), flag)
+		} else if names := flags.EnvNames(cmd, f); !slices.Contains(names, variable) {
+			t.Errorf("%s: coder %s --%s is set by %q", variable, strings.Join(path, " "), flag, names)
+		}
+	}
+}

@@ -77,6 +77,9 @@ func Revision() string {
 	return cmp.Or(strings.TrimSuffix(head, dirtySuffix), setting("vcs.revision"))
 }
 
+// Time returns the time of the commit that the program was built from, as RFC 3339, or "" if that is unknown.
+func Time() string { return setting("vcs.time") }
+
 func setting(key string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

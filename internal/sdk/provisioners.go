@@ -146,6 +146,7 @@ type CreateProvisionerKeyResponse struct {
 type JobsQuery struct {
 	Limit, Offset int // 0: the server's own limit
 	Statuses      []JobStatus
+	Initiator     string // name or id of a user, or Me
 }
 
 func (c *Client) ProvisionerDaemons(ctx context.Context, organization string) ([]ProvisionerDaemon, error) {
@@ -156,6 +157,7 @@ func (c *Client) ProvisionerDaemons(ctx context.Context, organization string) ([
 type DaemonsQuery struct {
 	Limit    int
 	Statuses []string
+	MaxAge   time.Duration // since they were last seen; 0: any
 }
 
 func (c *Client) FindProvisionerDaemons(ctx context.Context, organization string, q DaemonsQuery) ([]ProvisionerDaemon, error) {
@@ -165,6 +167,9 @@ func (c *Client) FindProvisionerDaemons(ctx context.Context, organization string
 	}
 	if len(q.Statuses) > 0 {
 		v.Set("status", strings.Join(q.Statuses, ","))
+	}
+	if q.MaxAge > 0 {
+		v.Set("max_age", q.MaxAge.String())
 	}
 	path := "organizations/" + seg(organization) + "/provisionerdaemons"
 	if len(v) > 0 {
@@ -187,6 +192,9 @@ func (c *Client) ProvisionerJobs(ctx context.Context, organization string, q Job
 			names[i] = string(s)
 		}
 		v.Set("status", strings.Join(names, ","))
+	}
+	if q.Initiator != "" {
+		v.Set("initiator", q.Initiator)
 	}
 	return get[[]ProvisionerJob](ctx, c, "organizations/"+seg(organization)+"/provisionerjobs?"+v.Encode())
 }

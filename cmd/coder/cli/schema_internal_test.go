@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -20,7 +21,7 @@ import (
 var ownShapes = map[string]string{
 	"doctor": "findings about this machine: TestDoctor", "ping": "measurements: e2e", "speedtest": "measurements, in the shape that editors read: e2e",
 	"stat": "this workspace's use of resources: TestStat", "stat cpu": "the same", "stat disk": "the same", "stat mem": "the same",
-	"exp sync status": "a unit of this workspace", "version": "this program: TestVersion", "whoami": "the session: a list with url, username, id and roles",
+	"exp sync status": "a unit of this workspace", "version": "this program: TestVersion", "whoami": "the session: TestWhoami",
 	"external-workspaces agent-instructions": "a command and a token: TestScripts/external", "sharing status": "users and groups in one list: kind, name and role", "task list": "an empty list", "state list": "what builds left of their states: TestScripts/states", "licenses list": "an empty list",
 }
 
@@ -112,14 +113,14 @@ var printed = map[string]struct {
 	"list":                           {"", "workspaces", sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{sample[sdk.Workspace]()}, Count: 1}, sample[sdk.Workspace](), ""},
 	"external-workspaces list":       {"", "workspaces", sdk.WorkspacesResponse{Workspaces: []sdk.Workspace{sample[sdk.Workspace]()}, Count: 1}, sample[sdk.Workspace](), ""},
 	"show":                           {"dev", "users/me/workspace/dev", sample[sdk.Workspace](), sample[sdk.Workspace](), ""},
-	"schedule show":                  {"dev", "users/me/workspace/dev", sample[sdk.Workspace](), sample[sdk.Workspace](), ""},
-	"templates list":                 {"", "templates", []sdk.Template{docker()}, docker(), ""},
-	"templates versions list":        {"docker", "templates/" + sampleID + "/versions", []sdk.TemplateVersion{sample[sdk.TemplateVersion]()}, sample[sdk.TemplateVersion](), "active"},
-	"templates presets list":         {"docker", "templateversions/" + sampleID + "/presets", []sdk.Preset{sample[sdk.Preset]()}, sample[sdk.Preset](), ""},
+	"schedule show":                  {"dev", "users/me/workspace/dev", sample[sdk.Workspace](), sample[sdk.Workspace](), "workspace starts_at starts_next stops_after stops_next"},
+	"templates list":                 {"", "templates", []sdk.Template{docker()}, docker(), "Template"},
+	"templates versions list":        {"docker", "templates/" + sampleID + "/versions", []sdk.TemplateVersion{sample[sdk.TemplateVersion]()}, sample[sdk.TemplateVersion](), "active TemplateVersion"},
+	"templates presets list":         {"docker", "templateversions/" + sampleID + "/presets", []sdk.Preset{sample[sdk.Preset]()}, sample[sdk.Preset](), "TemplatePreset"},
 	"prebuilds list":                 {"docker", "templates/" + sampleID + "/prebuilds", []sdk.TemplatePrebuilds{sample[sdk.TemplatePrebuilds]()}, sample[sdk.TemplatePrebuilds](), ""},
 	"templates consent list":         {"", "users/me/template-consents", []sdk.TemplateConsent{sample[sdk.TemplateConsent]()}, sample[sdk.TemplateConsent](), ""},
 	"users list":                     {"", "users", sdk.UsersResponse{Users: []sdk.User{sample[sdk.User]()}, Count: 1}, sample[sdk.User](), ""},
-	"users show":                     {"ada", "users/ada", sample[sdk.User](), sample[sdk.User](), ""},
+	"users show":                     {"ada", "users/ada", sample[sdk.User](), sample[sdk.User](), "organization_names"},
 	"users oidc-claims":              {"", "users/oidc-claims", sample[sdk.OIDCClaimsResponse](), sample[sdk.OIDCClaimsResponse](), ""},
 	"features list":                  {"", "entitlements", sample[sdk.Entitlements](), sample[sdk.Entitlements](), ""},
 	"tokens list":                    {"", "users/me/keys/tokens", []sdk.APIKey{sample[sdk.APIKey]()}, sample[sdk.APIKey](), ""},
@@ -136,8 +137,8 @@ var printed = map[string]struct {
 	"audit list":                     {"", "audit", sdk.AuditLogsResponse{AuditLogs: []sdk.AuditLog{sample[sdk.AuditLog]()}, Count: 1}, sample[sdk.AuditLog](), ""},
 	"audit connections":              {"", "connectionlog", sdk.ConnectionLogsResponse{ConnectionLogs: []sdk.ConnectionLog{sample[sdk.ConnectionLog]()}, Count: 1}, sample[sdk.ConnectionLog](), ""},
 	"wsproxy ls":                     {"", "workspaceproxies", sdk.Regions[sdk.WorkspaceProxy]{Regions: []sdk.WorkspaceProxy{sample[sdk.WorkspaceProxy]()}}, sample[sdk.WorkspaceProxy](), ""},
-	"provisioner list":               {"", "organizations/" + sampleID + "/provisionerdaemons", []sdk.ProvisionerDaemon{sample[sdk.ProvisionerDaemon]()}, sample[sdk.ProvisionerDaemon](), ""},
-	"provisioner jobs list":          {"", "organizations/" + sampleID + "/provisionerjobs", []sdk.ProvisionerJob{sample[sdk.ProvisionerJob]()}, sample[sdk.ProvisionerJob](), ""},
+	"provisioner list":               {"", "organizations/" + sampleID + "/provisionerdaemons", []sdk.ProvisionerDaemon{sample[sdk.ProvisionerDaemon]()}, sample[sdk.ProvisionerDaemon](), "organization_name"},
+	"provisioner jobs list":          {"", "organizations/" + sampleID + "/provisionerjobs", []sdk.ProvisionerJob{sample[sdk.ProvisionerJob]()}, sample[sdk.ProvisionerJob](), "organization_name"},
 	"provisioner keys list":          {"", "organizations/" + sampleID + "/provisionerkeys", []sdk.ProvisionerKey{sample[sdk.ProvisionerKey]()}, sample[sdk.ProvisionerKey](), ""},
 }
 
@@ -163,6 +164,8 @@ func TestJSONIsTheAPIs(t *testing.T) {
 			switch name { // what they look up first
 			case "templates presets list":
 				all["GET templateversions/"+sampleID] = sample[sdk.TemplateVersion]()
+			case "users show":
+				all["GET users/ada/organizations"] = []sdk.Organization{sample[sdk.Organization]()}
 			case "tokens view":
 				all["GET users/me/keys/tokens"] = []sdk.APIKey{}
 			}
@@ -185,8 +188,12 @@ func TestJSONIsTheAPIs(t *testing.T) {
 				got = list[0]
 			}
 			for _, field := range strings.Fields(tt.extra) {
-				if _, has := got.(map[string]any)[field]; !has {
+				value, has := got.(map[string]any)[field]
+				if !has {
 					t.Errorf("the field %s is missing", field)
+				}
+				if diff := cmp.Diff(generic(t, tt.want), value); unicode.IsUpper(rune(field[0])) && diff != "" { // the whole object, where Coder has it
+					t.Errorf("%s (-API +command):\n%s", field, diff)
 				}
 				delete(got.(map[string]any), field)
 			}

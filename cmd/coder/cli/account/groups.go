@@ -90,6 +90,8 @@ func groupsListCmd(g *global.Flags) *cobra.Command {
 		output.Col("members", func(x sdk.Group) string { return strconv.Itoa(x.TotalMemberCount) }),
 		output.Col("quota", func(x sdk.Group) string { return strconv.Itoa(x.QuotaAllowance) }),
 		output.Col("source", func(x sdk.Group) string { return string(x.Source) }),
+		output.Col("organization id", func(x sdk.Group) string { return x.OrganizationID.String() }),
+		output.Col("avatar url", func(x sdk.Group) string { return x.AvatarURL }),
 		output.Col("id", func(x sdk.Group) string { return x.ID.String() }),
 	}, Initial: []string{"name", "display name", "organization", "members", "quota"}}
 	var flag organization.Flag

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -107,7 +108,16 @@ var userColumns = []output.Column[sdk.User]{
 	output.Col("status", func(u sdk.User) string { return string(u.Status) }),
 	output.Col("last seen", func(u sdk.User) string { return output.AgoPtr(u.LastSeenAt) }),
 	output.Col("created at", func(u sdk.User) string { return output.Ago(u.CreatedAt) }),
+	output.Col("updated at", func(u sdk.User) string { return output.Ago(u.UpdatedAt) }),
 	output.Col("id", func(u sdk.User) string { return u.ID.String() }),
+}
+
+// userJSON is a user with the names of their organizations, which Coder's command line shows too. A user who has never been seen has a zero
+// time.
+type userJSON struct {
+	sdk.User
+	LastSeenAt    time.Time `json:"last_seen_at"`
+	Organizations []string  `json:"organization_names"`
 }
 
 func roleNames(roles []sdk.Role) string {
@@ -209,7 +219,18 @@ func usersShowCmd(g *global.Flags) *cobra.Command {
 				return err
 			}
 			if out.Format == "json" {
-				return output.JSON(g.Streams().Out, user)
+				shown := userJSON{User: user, Organizations: []string{}}
+				if user.LastSeenAt != nil {
+					shown.LastSeenAt = *user.LastSeenAt
+				}
+				orgs, err := client.UserOrganizations(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				for _, o := range orgs {
+					shown.Organizations = append(shown.Organizations, o.Name)
+				}
+				return output.JSON(g.Streams().Out, shown)
 			}
 			return out.Print(g.Streams().Out, []sdk.User{user})
 		},
@@ -220,6 +241,7 @@ func usersShowCmd(g *global.Flags) *cobra.Command {
 
 func usersStatusCmd(g *global.Flags, verb string) *cobra.Command {
 	var yes bool
+	out := output.List[sdk.User]{Format: "table", Columns: userColumns, Initial: []string{"username", "email", "created at", "status"}}
 	cmd := &cobra.Command{
 		Use:     verb + " USER",
 		Short:   map[string]string{"suspend": "Suspend a user without deleting anything", "activate": "Reactivate a suspended user"}[verb],
@@ -230,8 +252,14 @@ func usersStatusCmd(g *global.Flags, verb string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := findUser(cmd.Context(), client, args[0]); err != nil {
+			user, err := findUser(cmd.Context(), client, args[0])
+			if err != nil {
 				return err
+			}
+			if len(out.Chosen) > 0 {
+				if err := out.Print(g.Streams().Out, []sdk.User{user}); err != nil {
+					return err
+				}
 			}
 			if err := g.Confirm(cmd, yes || verb == "activate", "Suspend "+args[0]+"?", false); err != nil {
 				return err
@@ -240,8 +268,7 @@ func usersStatusCmd(g *global.Flags, verb string) *cobra.Command {
 			if verb == "suspend" {
 				change = client.SuspendUser
 			}
-			user, err := change(cmd.Context(), args[0])
-			if err != nil {
+			if user, err = change(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			fmt.Fprintf(g.Streams().Err, "The user %s is %s.\n", user.Username, user.Status)
@@ -249,6 +276,7 @@ func usersStatusCmd(g *global.Flags, verb string) *cobra.Command {
 		},
 	}
 	flags.Yes(cmd, &yes)
+	cmd.Flags().StringSliceVarP(&out.Chosen, "column", "c", nil, "columns of the user to print before the change")
 	return cmd
 }
 

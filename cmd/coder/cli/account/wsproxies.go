@@ -29,6 +29,7 @@ const tryProxies = "coder wsproxy ls"
 
 func wsproxyCreateCmd(g *global.Flags) *cobra.Command {
 	var req sdk.CreateWorkspaceProxyRequest
+	var tokenOnly bool
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a region proxy and print its token once",
@@ -36,20 +37,34 @@ func wsproxyCreateCmd(g *global.Flags) *cobra.Command {
 CODER_PROXY_SESSION_TOKEN=… coder wsproxy server --primary-access-url URL --access-url URL`,
 		Example: `  coder wsproxy create eu --display-name Frankfurt
   coder wsproxy create eu > token`,
-		Args: flags.Argument("proxy's name"),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				if req.Name != "" && req.Name != args[0] {
+					return fault.New(fault.Invalid, "the proxy is named twice: %s and --name %s", args[0], req.Name)
+				}
+				req.Name = args[0]
+			}
+			if req.Name == "" {
+				return exit.Try(fault.New(fault.Invalid, "the proxy's name is missing"), "coder wsproxy create NAME")
+			}
 			client, err := g.Client(cmd.Context())
 			if err != nil {
 				return err
 			}
-			req.Name = args[0]
 			made, err := client.CreateWorkspaceProxy(cmd.Context(), req)
 			if err != nil {
 				return exit.Try(err, tryProxies)
 			}
+			if tokenOnly {
+				_, err := fmt.Fprintln(g.Streams().Out, made.Token)
+				return err
+			}
 			return printToken(g, made)
 		},
 	}
+	cmd.Flags().StringVar(&req.Name, "name", "", "name of the proxy, instead of the argument")
+	cmd.Flags().BoolVar(&tokenOnly, "only-token", false, "print only the token, and no words on standard error")
 	cmd.Flags().StringVar(&req.DisplayName, "display-name", "", "name that users see (default the name)")
 	cmd.Flags().StringVar(&req.Icon, "icon", "", "URL or path of the icon that users see")
 	return cmd

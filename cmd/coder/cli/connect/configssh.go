@@ -25,21 +25,25 @@ import (
 )
 
 type configSSHOptions struct {
-	file       string
-	dryRun     bool
-	yes        bool
-	options    []string
-	suffix     string
-	prefix     string
-	binary     string
-	wait       string
-	noWildcard bool
-	noProxy    bool
-	previous   bool
+	file                   string
+	dryRun                 bool
+	yes                    bool
+	options                []string
+	suffix                 string
+	prefix                 string
+	binary                 string
+	wait                   string
+	noWildcard             bool
+	noProxy                bool
+	noAutostart, unixPaths bool
+	previous               bool
 }
 
 // recordedFlags are the flags that the section records for --use-previous-options.
-var recordedFlags = []string{"ssh-option", "hostname-suffix", "ssh-host-prefix", "coder-binary-path", "wait", "no-wildcard", "skip-proxy-command"}
+var recordedFlags = []string{
+	"ssh-option", "hostname-suffix", "ssh-host-prefix", "coder-binary-path", "wait", "no-wildcard", "skip-proxy-command", "disable-autostart",
+	"force-unix-filepaths",
+}
 
 func configSSHCmd(g *global.Flags) *cobra.Command {
 	var opts configSSHOptions
@@ -64,6 +68,8 @@ file is left alone; running the command again replaces the section.`,
 	f.StringVar(&opts.binary, "coder-binary-path", "", "path of this program in the configuration (default the path it runs from)")
 	f.StringVar(&opts.wait, "wait", "auto", "wait for startup scripts in sessions: yes, no or auto")
 	f.BoolVar(&opts.noWildcard, "no-wildcard", false, "list each of your workspaces instead of using a pattern")
+	f.BoolVar(&opts.noAutostart, "disable-autostart", false, "do not start a stopped workspace when ssh connects to it")
+	f.BoolVar(&opts.unixPaths, "force-unix-filepaths", false, "write paths with slashes on Windows, for the ssh of Git and Cygwin")
 	f.BoolVar(&opts.noProxy, "skip-proxy-command", false, "leave ProxyCommand out, for a configuration that sets its own")
 	f.BoolVar(&opts.previous, "use-previous-options", false, "use the options of the section in the file, except those given now")
 	flags.SetEnv(f.Lookup("use-previous-options"), "CODER_SSH_USE_PREVIOUS_OPTIONS")
@@ -293,6 +299,9 @@ func proxyCommand(g *global.Flags, opts *configSSHOptions, dir, knownHosts strin
 			return "", fmt.Errorf("find this program (name it with --coder-binary-path): %w", err)
 		}
 	}
+	if opts.unixPaths {
+		binary, dir, knownHosts = filepath.ToSlash(binary), filepath.ToSlash(dir), filepath.ToSlash(knownHosts)
+	}
 	words := []string{quoteProxy(binary), "--global-config", quoteProxy(dir)}
 	for _, h := range g.Headers {
 		words = append(words, "--header", quoteProxy(h))
@@ -303,6 +312,9 @@ func proxyCommand(g *global.Flags, opts *configSSHOptions, dir, knownHosts strin
 	words = append(words, "ssh", "--stdio", "--known-hosts", quoteProxy(knownHosts))
 	if opts.wait != "auto" {
 		words = append(words, "--wait="+opts.wait)
+	}
+	if opts.noAutostart {
+		words = append(words, "--disable-autostart")
 	}
 	return strings.Join(words, " "), nil
 }

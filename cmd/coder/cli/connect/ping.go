@@ -33,6 +33,7 @@ type pingOptions struct {
 	// provisioner is set if the name is a provisioner's, even if a workspace has the same name.
 	provisioner bool
 	format      string
+	clock, utc  bool // begin lines with the time
 }
 
 func pingCmd(g *global.Flags) *cobra.Command {
@@ -57,6 +58,8 @@ At the end, the command names the server that each of the two peers is connected
 	f.IntVarP(&opts.count, "num", "n", 10, "number of pings; 0 means until interrupted")
 	f.StringVarP(&opts.format, "output", "o", "table", "table or json")
 	f.DurationVarP(&opts.timeout, "timeout", "t", 5*time.Second, "time to wait for an answer")
+	f.BoolVar(&opts.clock, "time", false, "begin each line with the time of the answer")
+	f.BoolVar(&opts.utc, "utc", false, "with --time, show the time in UTC")
 	f.DurationVar(&opts.wait, "wait", time.Second, "time between two pings")
 	return cmd
 }
@@ -199,11 +202,11 @@ func runPing(ctx context.Context, g *global.Flags, text string, opts pingOptions
 			break
 		}
 		if err != nil {
-			fmt.Fprintf(progress, "no answer from %s within %s\n", p.name, opts.timeout)
+			fmt.Fprintf(progress, "%sno answer from %s within %s\n", opts.stamp(time.Now()), p.name, opts.timeout)
 			continue
 		}
 		got = append(got, pong)
-		fmt.Fprintf(progress, "pong from %s %s in %s\n", p.name, pathWords(pong), output.Latency(pong.Latency))
+		fmt.Fprintf(progress, "%spong from %s %s in %s\n", opts.stamp(time.Now()), p.name, pathWords(pong), output.Latency(pong.Latency))
 	}
 	result := summarize(p, sent, got)
 	if sent > 0 {
@@ -221,6 +224,17 @@ func runPing(ctx context.Context, g *global.Flags, text string, opts pingOptions
 		return p.whyLost(ctx)
 	}
 	return nil
+}
+
+// stamp returns how a line begins.
+func (opts *pingOptions) stamp(now time.Time) string {
+	switch {
+	case !opts.clock:
+		return ""
+	case opts.utc:
+		return now.UTC().Format(time.RFC3339) + " "
+	}
+	return now.Format(time.RFC3339) + " "
 }
 
 // pathWords describes how a ping travelled.

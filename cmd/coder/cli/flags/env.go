@@ -3,6 +3,7 @@ package flags
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,8 +13,8 @@ import (
 )
 
 // Every flag can be set in the environment: CODER_<FLAG> for the global ones, CODER_<COMMAND>_<FLAG> for those of a command
-// ("coder templates push --message": CODER_TEMPLATES_PUSH_MESSAGE). SetEnv and SetEnvPrefix set other names. The command line
-// wins over the environment. EnvNames alone decides the names, for binding values and for the help.
+// ("coder templates push --message": CODER_TEMPLATES_PUSH_MESSAGE). SetEnv and SetEnvPrefix set other names, and the table
+// stock adds those of Coder. The command line wins over the environment. EnvNames alone decides the names, for binding values and for the help.
 
 const (
 	envAnnotation    = "codermesh_env"
@@ -43,6 +44,11 @@ func EnvNames(cmd *cobra.Command, flag *pflag.Flag) []string {
 	if flag.Name == "help" || flag.Name == "version" {
 		return nil
 	}
+	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+	return slices.Concat(ownNames(cmd, flag), stock[path+" --"+flag.Name])
+}
+
+func ownNames(cmd *cobra.Command, flag *pflag.Flag) []string {
 	if names := flag.Annotations[envAnnotation]; len(names) > 0 {
 		return names
 	}

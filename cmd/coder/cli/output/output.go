@@ -31,6 +31,8 @@ type List[T any] struct {
 	Chosen  []string
 	Columns []Column[T]
 	Initial []string // columns shown by default; nil means all
+	// JSON returns what an item is as JSON; nil means the item.
+	JSON func(T) any
 }
 
 // unknownColumn names the columns that there are.
@@ -65,7 +67,7 @@ func (o *List[T]) Print(w io.Writer, items []T) error {
 		if items == nil {
 			items = []T{}
 		}
-		return JSON(w, items)
+		return JSON(w, o.shown(items))
 	case "table":
 	default:
 		return BadFormat(o.Format, "table or json")
@@ -93,6 +95,18 @@ func (o *List[T]) Print(w io.Writer, items []T) error {
 	}
 	table.Style = StatusStyle(w, table.Header)
 	return table.Write(w)
+}
+
+// shown returns items as JSON shows them.
+func (o *List[T]) shown(items []T) any {
+	if o.JSON == nil {
+		return items
+	}
+	all := make([]any, len(items))
+	for i, item := range items {
+		all[i] = o.JSON(item)
+	}
+	return all
 }
 
 // tones are the colors of statuses, by their first word in lower case.

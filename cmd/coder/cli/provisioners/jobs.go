@@ -3,6 +3,9 @@ package provisioners
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -17,10 +20,32 @@ import (
 )
 
 type jobsOptions struct {
-	out      output.List[sdk.ProvisionerJob]
-	limit    int
-	statuses []string
-	org      organization.Flag
+	out       output.List[sdk.ProvisionerJob]
+	limit     int
+	statuses  []string
+	initiator string
+	found     sdk.Organization
+	org       organization.Flag
+}
+
+// jobJSON is a job with the name of its organization.
+type jobJSON struct {
+	sdk.ProvisionerJob
+	Organization string `json:"organization_name"`
+}
+
+func agoOrNone(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return output.Ago(*t)
+}
+
+func idOrNone(id *uuid.UUID) string {
+	if id == nil {
+		return ""
+	}
+	return id.String()
 }
 
 func jobsListCmd(g *global.Flags) *cobra.Command {
@@ -42,7 +67,38 @@ func jobsListCmd(g *global.Flags) *cobra.Command {
 		}),
 		output.Col("waiting for", func(j sdk.ProvisionerJob) string { return j.WaitingReason }),
 		output.Col("error", func(j sdk.ProvisionerJob) string { return j.Error }),
-	}, Initial: []string{"id", "created at", "type", "status", "template", "workspace", "queue", "waiting for"}}
+		output.Col("started at", func(j sdk.ProvisionerJob) string { return agoOrNone(j.StartedAt) }),
+		output.Col("completed at", func(j sdk.ProvisionerJob) string { return agoOrNone(j.CompletedAt) }),
+		output.Col("canceled at", func(j sdk.ProvisionerJob) string { return agoOrNone(j.CanceledAt) }),
+		output.Col("error code", func(j sdk.ProvisionerJob) string { return string(j.ErrorCode) }),
+		output.Col("worker id", func(j sdk.ProvisionerJob) string { return idOrNone(j.WorkerID) }),
+		output.Col("worker name", func(j sdk.ProvisionerJob) string { return j.WorkerName }),
+		output.Col("file id", func(j sdk.ProvisionerJob) string { return j.FileID.String() }),
+		output.Col("queue position", func(j sdk.ProvisionerJob) string { return strconv.Itoa(j.QueuePosition) }),
+		output.Col("queue size", func(j sdk.ProvisionerJob) string { return strconv.Itoa(j.QueueSize) }),
+		output.Col("organization id", func(j sdk.ProvisionerJob) string { return j.OrganizationID.String() }),
+		output.Col("organization", func(sdk.ProvisionerJob) string { return opts.found.Name }),
+		output.Col("initiator id", func(j sdk.ProvisionerJob) string { return j.InitiatorID.String() }),
+		output.Col("template version id", func(j sdk.ProvisionerJob) string { return idOrNone(j.Input.TemplateVersionID) }),
+		output.Col("workspace build id", func(j sdk.ProvisionerJob) string { return idOrNone(j.Input.WorkspaceBuildID) }),
+		output.Col("available workers", func(j sdk.ProvisionerJob) string {
+			ids := make([]string, len(j.AvailableWorkers))
+			for i, id := range j.AvailableWorkers {
+				ids[i] = id.String()
+			}
+			return strings.Join(ids, ",")
+		}),
+		output.Col("template version name", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateVersionName }),
+		output.Col("template id", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateID.String() }),
+		output.Col("template name", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateName }),
+		output.Col("template display name", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateDisplayName }),
+		output.Col("template icon", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateIcon }),
+		output.Col("workspace id", func(j sdk.ProvisionerJob) string { return idOrNone(j.Metadata.WorkspaceID) }),
+		output.Col("workspace name", func(j sdk.ProvisionerJob) string { return j.Metadata.WorkspaceName }),
+		output.Col("logs overflowed", func(j sdk.ProvisionerJob) string { return strconv.FormatBool(j.LogsOverflowed) }),
+	}, Initial: []string{"id", "created at", "type", "status", "template", "workspace", "queue", "waiting for"}, JSON: func(j sdk.ProvisionerJob) any {
+		return jobJSON{j, opts.found.Name}
+	}}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -56,6 +112,7 @@ same tags, "waiting for" the reason why it has not started.`,
 	opts.out.Flags(cmd)
 	opts.org.Add(cmd)
 	cmd.Flags().IntVarP(&opts.limit, "limit", "l", 50, "maximum number of jobs, 0 for all")
+	cmd.Flags().StringVarP(&opts.initiator, "initiator", "i", "", "name or id of the user who requested the jobs, or me (default any)")
 	cmd.Flags().StringSliceVarP(&opts.statuses, "status", "s", nil, "statuses to list, of: pending, running, succeeded, canceling, canceled, failed (default all)")
 	return cmd
 }
@@ -68,7 +125,7 @@ func runJobsList(ctx context.Context, g *global.Flags, opts *jobsOptions) error 
 	if opts.limit < 0 {
 		return fault.New(fault.Invalid, "--limit cannot be %d: use a number of jobs, or 0 for all", opts.limit)
 	}
-	var q sdk.JobsQuery
+	q := sdk.JobsQuery{Initiator: opts.initiator}
 	for _, s := range opts.statuses {
 		q.Statuses = append(q.Statuses, sdk.JobStatus(s))
 	}
@@ -76,6 +133,7 @@ func runJobsList(ctx context.Context, g *global.Flags, opts *jobsOptions) error 
 	if err != nil {
 		return err
 	}
+	opts.found = org
 	jobs, more, err := newestJobs(ctx, client, org.ID.String(), q, opts.limit)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/organization"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/output"
@@ -39,10 +40,37 @@ func tagWords(tags map[string]string) string {
 	return strings.Join(words, " ")
 }
 
+// daemonJSON is a provisioner with the name of the organization that was asked for.
+type daemonJSON struct {
+	sdk.ProvisionerDaemon
+	Organization string `json:"organization_name"`
+}
+
+// jobColumns returns the columns of a provisioner's current or previous job.
+func jobColumns(which string, job func(sdk.ProvisionerDaemon) *sdk.ProvisionerDaemonJob) []output.Column[sdk.ProvisionerDaemon] {
+	col := func(name string, text func(sdk.ProvisionerDaemonJob) string) output.Column[sdk.ProvisionerDaemon] {
+		return output.Col(which+name, func(d sdk.ProvisionerDaemon) string {
+			if j := job(d); j != nil {
+				return text(*j)
+			}
+			return ""
+		})
+	}
+	return []output.Column[sdk.ProvisionerDaemon]{
+		col("id", func(j sdk.ProvisionerDaemonJob) string { return j.ID.String() }),
+		col("status", func(j sdk.ProvisionerDaemonJob) string { return string(j.Status) }),
+		col("template name", func(j sdk.ProvisionerDaemonJob) string { return j.TemplateName }),
+		col("template icon", func(j sdk.ProvisionerDaemonJob) string { return j.TemplateIcon }),
+		col("template display name", func(j sdk.ProvisionerDaemonJob) string { return j.TemplateDisplayName }),
+	}
+}
+
 func provisionersListCmd(g *global.Flags) *cobra.Command {
 	var flag organization.Flag
 	var org sdk.Organization
 	var query sdk.DaemonsQuery
+	var offline bool
+	var age string
 	out := output.List[sdk.ProvisionerDaemon]{Columns: []output.Column[sdk.ProvisionerDaemon]{
 		output.Col("name", func(d sdk.ProvisionerDaemon) string { return d.Name }),
 		output.Col("status", func(d sdk.ProvisionerDaemon) string { return string(d.Status) }),
@@ -72,7 +100,16 @@ func provisionersListCmd(g *global.Flags) *cobra.Command {
 		output.Col("key id", func(d sdk.ProvisionerDaemon) string { return d.KeyID.String() }),
 		output.Col("created at", func(d sdk.ProvisionerDaemon) string { return output.Ago(d.CreatedAt) }),
 		output.Col("id", func(d sdk.ProvisionerDaemon) string { return d.ID.String() }),
-	}, Initial: []string{"name", "status", "current job", "tags", "key name", "path", "last seen", "version", "organization"}}
+		output.Col("organization id", func(d sdk.ProvisionerDaemon) string { return d.OrganizationID.String() }),
+		output.Col("last seen at", func(d sdk.ProvisionerDaemon) string { return output.AgoPtr(d.LastSeenAt) }),
+		output.Col("api version", func(d sdk.ProvisionerDaemon) string { return d.APIVersion }),
+	}, Initial: []string{"name", "status", "current job", "tags", "key name", "path", "last seen", "version", "organization"},
+		JSON: func(d sdk.ProvisionerDaemon) any {
+			return daemonJSON{d, org.Name}
+		}}
+	out.Columns = slices.Concat(out.Columns,
+		jobColumns("current job ", func(d sdk.ProvisionerDaemon) *sdk.ProvisionerDaemonJob { return d.CurrentJob }),
+		jobColumns("previous job ", func(d sdk.ProvisionerDaemon) *sdk.ProvisionerDaemonJob { return d.PreviousJob }))
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -91,6 +128,15 @@ through a relay; "coder ping NAME" measures the path from here.`,
 			if org, err = flag.Find(cmd.Context(), client); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("show-offline") && !offline {
+				if len(query.Statuses) == 0 {
+					query.Statuses = []string{"idle", "busy"}
+				}
+				query.Statuses = slices.DeleteFunc(query.Statuses, func(s string) bool { return s == "offline" })
+			}
+			if query.MaxAge, err = flags.ParseDuration(age); err != nil {
+				return err
+			}
 			daemons, err := client.FindProvisionerDaemons(cmd.Context(), org.ID.String(), query)
 			if err != nil {
 				return err
@@ -101,6 +147,8 @@ through a relay; "coder ping NAME" measures the path from here.`,
 			return out.Print(g.Streams().Out, daemons)
 		},
 	}
+	cmd.Flags().BoolVarP(&offline, "show-offline", "f", true, "list provisioners that are offline too")
+	cmd.Flags().StringVarP(&age, "max-age", "m", "", "list only provisioners that were seen within this time, such as 24h (default any)")
 	cmd.Flags().StringSliceVarP(&query.Statuses, "status", "s", nil, "statuses to list: idle, busy, offline (default all)")
 	cmd.Flags().IntVarP(&query.Limit, "limit", "l", 0, "number of provisioners to list (default all)")
 	out.Flags(cmd)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +15,19 @@ import (
 )
 
 const organizationColumn = "organization name"
+
+// flatTemplate and the like are embedded in JSON under a name that leaves their own to a field.
+type (
+	flatTemplate = sdk.Template
+	flatVersion  = sdk.TemplateVersion
+	flatPreset   = sdk.Preset
+)
+
+// templateJSON is a template as scripts read it: flat, as the API has it, and below "Template", where Coder's command line has it.
+type templateJSON struct {
+	flatTemplate
+	Template sdk.Template `json:"Template"`
+}
 
 func templatesListCmd(g *global.Flags) *cobra.Command {
 	out := output.List[sdk.Template]{Columns: []output.Column[sdk.Template]{
@@ -31,8 +45,14 @@ func templatesListCmd(g *global.Flags) *cobra.Command {
 		output.Col("created by", func(t sdk.Template) string { return t.CreatedByName }),
 		output.Col("deprecated", func(t sdk.Template) string { return t.DeprecationMessage }),
 		output.Col("id", func(t sdk.Template) string { return t.ID.String() }),
+		output.Col("created at", func(t sdk.Template) string { return output.Ago(t.CreatedAt) }),
+		output.Col("organization id", func(t sdk.Template) string { return t.OrganizationID.String() }),
+		output.Col("provisioner", func(t sdk.Template) string { return string(t.Provisioner) }),
+		output.Col("default ttl", func(t sdk.Template) string {
+			return (time.Duration(t.DefaultTTLMillis) * time.Millisecond).String()
+		}),
 		output.Col("active version id", func(t sdk.Template) string { return t.ActiveVersionID.String() }),
-	}, Initial: []string{"name", "description", "last updated", "used by"}}
+	}, Initial: []string{"name", "description", "last updated", "used by"}, JSON: func(t sdk.Template) any { return templateJSON{t, t} }}
 	var org organization.Flag
 	var sort string
 	cmd := &cobra.Command{

@@ -2,6 +2,7 @@ package templates
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,13 @@ func presetsListCmd(g *global.Flags) *cobra.Command {
 		output.Col("parameters", presetParameters),
 		output.Col("default", func(p sdk.Preset) string { return map[bool]string{true: "default"}[p.Default] }),
 		output.Col("id", func(p sdk.Preset) string { return p.ID.String() }),
-	}, Initial: []string{"name", "description", "parameters", "default"}}
+		output.Col("desired prebuild instances", func(p sdk.Preset) string {
+			if p.DesiredPrebuildInstances == nil {
+				return ""
+			}
+			return strconv.Itoa(*p.DesiredPrebuildInstances)
+		}),
+	}, Initial: []string{"name", "description", "parameters", "default"}, JSON: func(p sdk.Preset) any { return presetJSON{p, p} }}
 	var org organization.Flag
 	var version string
 	cmd := &cobra.Command{
@@ -62,6 +69,12 @@ func presetsListCmd(g *global.Flags) *cobra.Command {
 	out.Flags(cmd)
 	org.AddLookup(cmd)
 	return cmd
+}
+
+// presetJSON is like templateJSON.
+type presetJSON struct {
+	flatPreset
+	TemplatePreset sdk.Preset `json:"TemplatePreset"`
 }
 
 func presetParameters(p sdk.Preset) string {

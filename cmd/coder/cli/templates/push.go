@@ -36,6 +36,7 @@ type pushOptions struct {
 	name          string // of the version
 	message       string
 	variables     []string
+	vars          []string // more of them, by another name of the flag
 	variablesFile string
 	tags          []string
 	activate      bool
@@ -101,6 +102,8 @@ terraform.tfvars, *.auto.tfvars and their .json forms in the folder set variable
 	f.StringVar(&opts.name, "name", "", "name of the version (default the server's choice)")
 	f.StringVarP(&opts.message, "message", "m", "", "description of the change")
 	f.StringArrayVar(&opts.variables, "variable", nil, "Terraform variable name=value; may be repeated")
+	f.StringArrayVar(&opts.vars, "var", nil, "short name of --variable")
+	f.Lookup("var").Hidden = true
 	f.StringVar(&opts.variablesFile, "variables-file", "", "YAML or JSON file with a value per Terraform variable")
 	f.StringArrayVar(&opts.tags, "provisioner-tag", nil, "tag key=value that the provisioner must have; may be repeated")
 	f.BoolVar(&opts.activate, "activate", true, "activate the version")
@@ -166,7 +169,7 @@ func (opts *pushOptions) values() (variables, tags map[string]string, err error)
 			return nil, nil, fault.New(fault.Invalid, "cannot use the variables file %s: %w", opts.variablesFile, err)
 		}
 	}
-	own, err := flags.Pairs("variable", opts.variables)
+	own, err := flags.Pairs("variable", slices.Concat(opts.variables, opts.vars))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -37,7 +37,7 @@ func versionsCmd(g *global.Flags) *cobra.Command {
 func versionsListCmd(g *global.Flags) *cobra.Command {
 	type row struct {
 		sdk.TemplateVersion
-		Active bool `json:"active"`
+		Active bool
 	}
 	out := output.List[row]{Columns: []output.Column[row]{
 		output.Col("name", func(r row) string { return r.Name }),
@@ -48,7 +48,9 @@ func versionsListCmd(g *global.Flags) *cobra.Command {
 		output.Col("active", func(r row) string { return map[bool]string{true: "active"}[r.Active] }),
 		output.Col("message", func(r row) string { return r.Message }),
 		output.Col("id", func(r row) string { return r.ID.String() }),
-	}, Initial: []string{"name", "created at", "created by", "status", "active"}}
+	}, Initial: []string{"name", "created at", "created by", "status", "active"}, JSON: func(r row) any {
+		return versionJSON{r.TemplateVersion, r.Active, r.TemplateVersion}
+	}}
 	var org organization.Flag
 	var archived bool
 	cmd := &cobra.Command{
@@ -85,6 +87,13 @@ func versionsListCmd(g *global.Flags) *cobra.Command {
 	out.Flags(cmd)
 	org.AddLookup(cmd)
 	return cmd
+}
+
+// versionJSON is like templateJSON.
+type versionJSON struct {
+	flatVersion
+	Active          bool                `json:"active"`
+	TemplateVersion sdk.TemplateVersion `json:"TemplateVersion"`
 }
 
 type promoteOptions struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/target"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
 // externalSearch finds workspaces with external agents.
@@ -32,6 +33,16 @@ coder_external_agent.`,
   coder external-workspaces list --all -o json`
 	cmd.AddCommand(create, list, instructionsCmd(g))
 	return cmd
+}
+
+// instructions have the fields of Coder's command line beside the API's.
+type instructions struct {
+	sdk.ExternalAgentCredentials
+	Workspace  string `json:"workspace_name"`
+	Agent      string `json:"agent_name"`
+	AuthType   string `json:"auth_type"`
+	AuthToken  string `json:"auth_token"`
+	InitScript string `json:"init_script"`
 }
 
 func instructionsCmd(g *global.Flags) *cobra.Command {
@@ -67,7 +78,7 @@ workspace's owner can read it.`,
 				return err
 			}
 			if format == "json" {
-				return output.JSON(g.Streams().Out, how)
+				return output.JSON(g.Streams().Out, instructions{how, ws.Name, agent.Name, "token", how.AgentToken, how.Command})
 			}
 			fmt.Fprintf(g.Streams().Err, "Run this on the machine of the agent %s. Keep it secret: it contains the agent's token.\n", agent.Name)
 			_, err = fmt.Fprintln(g.Streams().Out, how.Command)

@@ -56,6 +56,9 @@ var workspaceColumns = []output.Column[sdk.Workspace]{
 	output.Col("id", func(w sdk.Workspace) string { return w.ID.String() }),
 	output.Col("organization name", func(w sdk.Workspace) string { return w.OrganizationName }),
 	output.Col("organization id", func(w sdk.Workspace) string { return w.OrganizationID.String() }),
+	output.Col("starts next", func(w sdk.Workspace) string { return strings.TrimSuffix(startsNext(w), none) }),
+	output.Col("stops next", func(w sdk.Workspace) string { return strings.TrimSuffix(stopsAt(w), none) }),
+	output.Col("daily cost", func(w sdk.Workspace) string { return strconv.Itoa(int(w.LatestBuild.DailyCost)) }),
 	output.Col("template id", func(w sdk.Workspace) string { return w.TemplateID.String() }),
 }
 

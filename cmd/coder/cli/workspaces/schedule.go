@@ -38,7 +38,9 @@ func scheduleShowCmd(g *global.Flags) *cobra.Command {
 		output.Col("starts next", startsNext),
 		output.Col("stops after", stopsAfter),
 		output.Col("stops at", stopsAt),
-	}}
+		output.Col("stops next", stopsAt),
+	}, Initial: []string{"workspace", "starts at", "starts next", "stops after", "stops at"},
+		JSON: func(ws sdk.Workspace) any { return newScheduleJSON(ws) }}
 	var all bool
 	var search string
 	cmd := &cobra.Command{
@@ -72,6 +74,27 @@ func scheduleShowCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
+// scheduleJSON is a workspace with what the table shows, under the names of Coder's command line. Each is "" if there is none.
+type scheduleJSON struct {
+	sdk.Workspace
+	FullName   string `json:"workspace"`
+	StartsAt   string `json:"starts_at"`
+	StartsNext string `json:"starts_next"`
+	StopsAfter string `json:"stops_after"`
+	StopsNext  string `json:"stops_next"`
+}
+
+func newScheduleJSON(ws sdk.Workspace) scheduleJSON {
+	some := func(text string) string { return strings.TrimSuffix(text, none) }
+	return scheduleJSON{
+		Workspace: ws, FullName: ws.FullName(), StartsAt: some(startsAt(ws.AutostartSchedule)), StartsNext: some(startsNext(ws)),
+		StopsAfter: some(stopsAfter(ws)), StopsNext: some(stopsAt(ws)),
+	}
+}
+
+// none is the cell of a table that shows no time.
+const none = "–"
+
 // listSchedules prints the schedules of the workspaces that a search finds, "" for all.
 func listSchedules(ctx context.Context, g *global.Flags, out output.List[sdk.Workspace], search string) error {
 	client, err := g.Client(ctx)
@@ -100,14 +123,14 @@ func printConsequences(out io.Writer, ws sdk.Workspace) {
 
 func startsAt(schedule *string) string {
 	if schedule == nil || *schedule == "" {
-		return "–"
+		return none
 	}
 	return readable(*schedule)
 }
 
 func startsNext(ws sdk.Workspace) string {
 	if ws.NextStartAt == nil {
-		return "–"
+		return none
 	}
 	return ws.NextStartAt.Local().Format("Mon 2006-01-02 15:04")
 }
@@ -141,14 +164,14 @@ func readable(schedule string) string {
 
 func stopsAfter(ws sdk.Workspace) string {
 	if ws.TTLMillis == nil {
-		return "–"
+		return none
 	}
 	return shortDuration(time.Duration(*ws.TTLMillis) * time.Millisecond)
 }
 
 func stopsAt(ws sdk.Workspace) string {
 	if ws.LatestBuild.Status != sdk.WorkspaceRunning || ws.LatestBuild.Deadline == nil {
-		return "–"
+		return none
 	}
 	return ws.LatestBuild.Deadline.Local().Format("2006-01-02 15:04")
 }
