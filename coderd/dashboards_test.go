@@ -26,7 +26,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// TestDashboardsOfCoder has a real Prometheus scrape a server that has run builds, and asks it what dashboards for Coder ask.
+// TestDashboardsOfCoder has a real Prometheus scrape a server that has run builds, and asks it what dashboards for
+// Coder ask.
 func TestDashboardsOfCoder(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("prometheus")

@@ -18,8 +18,8 @@ type buildLabels struct {
 	version, workspace, owner    string
 }
 
-// buildSeries counts ended builds by workspace. Series of the workspaces that were built last are kept; others are added to those of their
-// templates, so that sums never fall. The zero value is ready. Safe for concurrent use.
+// buildSeries counts ended builds by workspace. Series of the workspaces that were built last are kept; others are
+// added to those of their templates, so that sums never fall. The zero value is ready. Safe for concurrent use.
 type buildSeries struct {
 	mu    sync.Mutex
 	count map[buildLabels]*buildCount // guarded by mu

@@ -5,8 +5,9 @@ import "sync"
 // maxUses bounds what a ledger keeps. A request that made more checks needs all rights that it began with.
 const maxUses = 256
 
-// Ledger keeps which rights a request has used, and its sender's rights of now: when they change, the request ends only if it has used a
-// right that is lost, and its later checks follow the new rights. An Actor carries it (Actor.Keeping). Safe for concurrent use.
+// Ledger keeps which rights a request has used, and its sender's rights of now: when they change, the request ends only
+// if it has used a right that is lost, and its later checks follow the new rights. An Actor carries it (Actor.Keeping).
+// Safe for concurrent use.
 type Ledger struct {
 	mu    sync.Mutex
 	now   *Actor             // guarded by mu: nil while nothing has changed
@@ -14,8 +15,8 @@ type Ledger struct {
 	whole bool               // guarded by mu: some uses are not kept
 }
 
-// Become makes now the rights that later checks follow, and reports whether they suffice for everything that earlier ones allowed to the
-// actor with whom the ledger began.
+// Become makes now the rights that later checks follow, and reports whether they suffice for everything that earlier
+// ones allowed to the actor with whom the ledger began.
 func (l *Ledger) Become(began, now Actor) bool {
 	began.ledger, now.ledger = nil, nil
 	l.mu.Lock()
@@ -32,7 +33,8 @@ func (l *Ledger) Become(began, now Actor) bool {
 	return true
 }
 
-// decide asks a question about the actor with the rights of now. It keeps the question if the answer is yes. No lock is held by callers.
+// decide asks a question about the actor with the rights of now. It keeps the question if the answer is yes. No lock is
+// held by callers.
 func (a Actor) decide(may func(Actor) bool) bool {
 	l := a.ledger
 	if l == nil {
@@ -57,8 +59,9 @@ func (a Actor) Keeping(l *Ledger) Actor {
 	return a
 }
 
-// Current returns the actor with the rights of now and without a ledger: for what is shown to the actor, such as which buttons would work,
-// and for lists, which are right for the moment at which they are made. What an actor does must be checked with the actor of the request.
+// Current returns the actor with the rights of now and without a ledger: for what is shown to the actor, such as which
+// buttons would work, and for lists, which are right for the moment at which they are made. What an actor does must be
+// checked with the actor of the request.
 func (a Actor) Current() Actor {
 	if a.ledger == nil {
 		return a

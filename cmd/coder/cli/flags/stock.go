@@ -1,7 +1,8 @@
 package flags
 
-// stock lists the variables that Coder's command line reads for a flag, where they differ from those that EnvNames makes of the command's
-// path: scripts that set them mean the flag. testdata/coder-variables.txt of cmd/coder has all that Coder documents.
+// stock lists the variables that Coder's command line reads for a flag, where they differ from those that EnvNames
+// makes of the command's path: scripts that set them mean the flag. testdata/coder-variables.txt of cmd/coder has all
+// that Coder documents.
 var stock = map[string][]string{
 	"config-ssh --coder-binary-path":                {"CODER_SSH_CONFIG_BINARY_PATH"},
 	"config-ssh --disable-autostart":                {"CODER_CONFIGSSH_DISABLE_AUTOSTART"},
