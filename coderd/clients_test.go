@@ -323,7 +323,7 @@ func TestSmallAnswers(t *testing.T) {
 		{as: "ann", method: "GET", path: "workspace-quota/me", status: 404, text: "members/{user}/workspace-quota"},
 		{as: "ann", method: "GET", path: "workspaceagents/{agent}/startup-logs", status: 404, text: "/logs"},
 		{as: "ann", method: "GET", path: "external-auth/github/device", status: 404, text: "{url}/external-auth/"},
-		{as: "ann", method: "GET", path: "templateversions/{version}/dynamic-parameters", status: 404, text: "dynamic-parameters/evaluate"},
+		{as: "ann", method: "GET", path: "templateversions/{version}/dynamic-parameters", status: 426},
 	})
 }
 

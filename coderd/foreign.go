@@ -93,7 +93,6 @@ func (s *Server) foreignRefusals() map[string]refusal {
 		"GET /api/v2/insights/user-status-counts":                               {"The number of users by status is not stored.", "The audit log has each change: GET /api/v2/audit?q=resource_type:user"},
 		"PATCH /api/v2/organizations/{organization}/settings/workspace-sharing": {"Owners may always share their workspaces: this cannot be turned off.", ""},
 		"GET /api/v2/templateversions/{templateversion}/schema":                 {"Template versions have no schema.", "Read the Terraform variables: GET /api/v2/templateversions/{templateversion}/variables"},
-		"GET /api/v2/templateversions/{templateversion}/dynamic-parameters":     {"This server evaluates parameters one request at a time, not over a websocket.", "Use POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate."},
 		"GET /api/v2/provisionerkeys/{key}":                                     {"Provisioner keys are never read by their secret: an address is no place for one.", "Provisioners of this server use its own program: coder provisioner start"},
 		"GET /api/v2/oauth2-provider/apps":                                      {"This server does not sign users in to other programs.", ""},
 		"GET /api/v2/aibridge/interceptions":                                    {"This server does not relay requests to language models.", ""},

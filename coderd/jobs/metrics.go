@@ -56,6 +56,9 @@ func newMetrics(s *Service) *metrics {
 	}
 }
 
+// Life ends when the service stops.
+func (s *Service) Life() context.Context { return s.ctx }
+
 // Collector returns this server's metrics of jobs.
 func (s *Service) Collector() prometheus.Collector { return s.metrics }
 

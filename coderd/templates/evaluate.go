@@ -58,7 +58,6 @@ const (
 )
 
 func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
-	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	v, err := s.version(r, rbac.Read)
 	if err != nil {
 		return err
@@ -67,8 +66,18 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.ReadAnyText(w, r, &req); err != nil {
 		return err
 	}
-	if err := checkInputs(req.Inputs); err != nil {
+	out, err := s.answer(r.Context(), v, req)
+	if err != nil {
 		return err
+	}
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
+// answer evaluates a version's form for the sender of a request.
+func (s *Service) answer(ctx context.Context, v dbsqlc.TemplateVersion, req sdk.EvaluateParametersRequest) (sdk.EvaluateParametersResponse, error) {
+	actor, out := httpapi.ActorFrom(ctx), sdk.EvaluateParametersResponse{ID: req.ID}
+	if err := checkInputs(req.Inputs); err != nil {
+		return out, err
 	}
 	owner := req.OwnerID
 	if owner == uuid.Nil {
@@ -76,20 +85,19 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 	}
 	// The form may show owner data that the template reads: require the permission to create a workspace for that owner.
 	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner).In(v.OrganizationID)); err != nil {
-		return rbac.NotFound(rbac.User)
+		return out, rbac.NotFound(rbac.User)
 	}
 	imports, err := s.opts.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
 	if err != nil {
-		return fmt.Errorf("read import: %w", err)
+		return out, fmt.Errorf("read import: %w", err)
 	}
 	if err := imported(v, imports); err != nil {
-		return err
+		return out, err
 	}
 	definitions, err := Definitions(ctx, s.opts.DB.Queries, v.ID)
 	if err != nil {
-		return err
+		return out, err
 	}
-	out := sdk.EvaluateParametersResponse{ID: req.ID}
 	answer := Answer{Unknown: true}
 	if s.opts.Evaluate != nil && slices.ContainsFunc(definitions, func(d Definition) bool { return d.Dynamic }) {
 		found, err := s.ask(ctx, v, imports.FileID, owner, req.Inputs)
@@ -97,17 +105,17 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 		case err == nil:
 			answer = found
 		case ctx.Err() != nil:
-			return err
+			return out, err
 		case errors.Is(err, context.DeadlineExceeded):
 			out.Diagnostics = append(out.Diagnostics, problem("The template took too long to evaluate.", fmt.Sprintf("The limit is %s. The form shows the defaults.", evaluateTimeout)))
 		case f != nil && f.Code == fault.Invalid:
 			out.Diagnostics = append(out.Diagnostics, problem("The template cannot be evaluated for these values.", f.Message))
 		default:
-			return err
+			return out, err
 		}
 	}
 	out.Parameters = preview(definitions, answer, req.Inputs)
-	return httpapi.Write(w, http.StatusOK, out)
+	return out, nil
 }
 
 // Allows reports whether the form of a version allows a value of a parameter to a workspace of an owner with these answers. It is true for what the

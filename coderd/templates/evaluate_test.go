@@ -18,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/templates"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
@@ -228,5 +229,62 @@ func TestEvaluateForOthers(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("nobody: %d", resp.StatusCode)
+	}
+}
+
+// TestFormSocket asks as dashboards for Coder do: the first form comes unasked, each question has an answer, and a wrong question ends nothing.
+func TestFormSocket(t *testing.T) {
+	t.Parallel()
+	w := coderdtest.Start(t)
+	w.Archive, w.Evaluate = archive(t, dynamicSource), zones
+	v := active(t, w)
+	dial := func(user, query string) (*websock.Conn, error) {
+		at := w.URL.JoinPath("/api/v2/templateversions/" + v.ID.String() + "/dynamic-parameters")
+		at.RawQuery = query
+		return websock.Dial(t.Context(), at, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {w.Token(user)}}, ReadLimit: 1 << 20})
+	}
+	for user, query := range map[string]string{"ann": "user_id=x", "bob": "user_id=" + w.User("ann").String()} {
+		if conn, err := dial(user, query); err == nil {
+			conn.CloseNow()
+			t.Errorf("%s with %s is answered", user, query)
+		}
+	}
+	conn, err := dial("ann", "user_id=me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseNow()
+	next := func(id, problems int, zone string) {
+		t.Helper()
+		var got sdk.EvaluateParametersResponse
+		if err := conn.ReadJSON(t.Context(), &got); err != nil {
+			t.Fatal(err)
+		}
+		shown := ""
+		for _, p := range got.Parameters {
+			if p.Name == "zone" {
+				shown = p.Value.Value
+			}
+		}
+		if got.ID != id || len(got.Diagnostics) != problems || shown != zone {
+			t.Errorf("form %d has %d problems and zone %q, want %d, %d and %q", got.ID, len(got.Diagnostics), shown, id, problems, zone)
+		}
+	}
+	ask := func(req sdk.EvaluateParametersRequest) {
+		t.Helper()
+		if err := conn.WriteJSON(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next(-1, 0, "a")
+	ask(sdk.EvaluateParametersRequest{ID: 1, Inputs: map[string]string{"cpus": "8"}})
+	next(1, 0, "b")
+	ask(sdk.EvaluateParametersRequest{ID: 2, OwnerID: w.User("bob")})
+	next(2, 1, "")
+	ask(sdk.EvaluateParametersRequest{ID: 3})
+	next(3, 0, "a")
+	w.Exec(`DELETE FROM api_keys WHERE user_id = $1`, w.User("ann"))
+	if _, err := conn.Read(t.Context()); err == nil {
+		t.Error("the form outlived its session")
 	}
 }

@@ -90,6 +90,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/variables", updateVersion, s.listVariables)
 	mux.Handle("GET /api/v2/templateversions/{templateversion}/external-auth", readVersion, s.listExternalAuth)
 
+	mux.Handle("GET /api/v2/templateversions/{templateversion}/dynamic-parameters", readVersion, s.formSocket)
 	mux.Handle("POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate", readVersion, s.evaluate, audit.Exempt("evaluates a form and stores nothing"))
 
 	mux.Handle("POST /api/v2/templateversions/{templateversion}/dry-run", readVersion, s.createDryRun, audit.On(audit.Create, audit.ProvisionerJob), httpapi.Creates("templateversions/{templateversion}/dry-run/{created}"))
