@@ -56,3 +56,29 @@ it("finds workspaces, templates, pages and actions with the keyboard only", asyn
   await palette.getByText("No results").waitFor();
   await run(place, ["delete", "quick", "-y"]);
 });
+
+it("lists shortcuts, searches, and tells where a link led, with the keyboard only", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/templates");
+  await page.getByRole("heading", { level: 1, name: "Templates" }).waitFor();
+  await page.keyboard.press("?");
+  const help = page.getByRole("dialog", { name: "Keyboard shortcuts" });
+  await help.getByText("Open the command palette (Cmd+K on a Mac)").waitFor();
+  await axe(page, "the keyboard shortcuts");
+  await page.keyboard.press("Escape");
+  await help.waitFor({ state: "detached" });
+  // A link of the navigation: the focus and the announcement follow.
+  await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Workspaces" }).press("Enter");
+  await page.getByRole("status").getByText("Workspaces", { exact: true }).waitFor({ state: "attached" });
+  expect(await page.evaluate(() => document.activeElement?.id)).toBe("main");
+  await page.keyboard.press("/");
+  expect(await page.evaluate(() => document.activeElement?.getAttribute("type"))).toBe("search");
+  await page.keyboard.type("owner:me ?/");
+  expect(await page.getByRole("dialog").count()).toBe(0);
+  expect(await page.getByLabel("Search workspaces").inputValue()).toMatch(/\?\/$/);
+  // An item of a menu leads to a page too.
+  await page.getByRole("button", { name: "Admin" }).press("Enter");
+  await page.getByRole("menuitem", { name: "Users" }).press("Enter");
+  await page.getByRole("status").getByText("Users", { exact: true }).waitFor({ state: "attached" });
+  await expect.poll(() => page.evaluate(() => document.activeElement?.id)).toBe("main");
+});

@@ -1,6 +1,6 @@
 // Routes: which page an address shows, for signed-in users and others.
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense, useEffect } from "react";
+import { lazy, Suspense, useEffect, useRef } from "react";
 import { Redirect, Route, Switch, useLocation, useSearch } from "wouter";
 import { usePathname } from "wouter/use-browser-location";
 import { ApiError, useLink } from "./api/client";
@@ -103,8 +103,13 @@ function Inside({ me }: { me: User }) {
 
 function Pages() {
   const [path] = useLocation();
+  const before = useRef(path);
   useEffect(() => {
     if (!location.hash) scrollTo(0, 0);
+    // The focus follows to the new page, unless what has it is part of that page too, such as a tab.
+    const main = document.getElementById("main");
+    if (before.current !== path && !main?.contains(document.activeElement)) main?.focus({ preventScroll: true });
+    before.current = path;
   }, [path]);
   return (
     <Boundary at={path}>
@@ -197,7 +202,7 @@ function OfOrganization({ tab }: { tab: string }) {
 
 function NotFound() {
   return (
-    <Empty title="Page not found" action={<LinkButton href={paths.workspaces}>Go to your workspaces</LinkButton>}>
+    <Empty page title="Page not found" action={<LinkButton href={paths.workspaces}>Go to your workspaces</LinkButton>}>
       Check the address. The page may have been removed.
     </Empty>
   );

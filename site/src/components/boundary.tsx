@@ -1,5 +1,6 @@
 import { Component, type ReactNode } from "react";
 import { Button, Empty } from "./ui";
+import { Unloaded } from "./unloaded";
 
 // Boundary contains a page that throws. Navigating elsewhere resets it.
 export class Boundary extends Component<{ children: ReactNode; at?: string }, { error: Error | null }> {
@@ -16,20 +17,18 @@ export class Boundary extends Component<{ children: ReactNode; at?: string }, { 
   override render() {
     const { error } = this.state;
     if (!error) return this.props.children;
-    // A server update removes the chunks of the old page.
-    const outdated = /dynamically imported module|Importing a module|preload/i.test(error.message);
+    if (/dynamically imported module|Importing a module|preload/i.test(error.message)) return <Unloaded />;
     return (
       <Empty
-        title={outdated ? "The server was updated" : "This page crashed"}
+        page
+        title="This page crashed"
         action={
           <Button look="primary" onClick={() => location.reload()}>
             Reload
           </Button>
         }
       >
-        {outdated
-          ? "Reload to use the new dashboard."
-          : `Reload it, and tell your admin if it happens again: ${error.message}`}
+        Reload it, and tell your admin if it happens again: {error.message}
       </Empty>
     );
   }

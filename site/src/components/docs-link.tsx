@@ -7,7 +7,7 @@ import { paths } from "~/lib/path";
 export const DocsLink = ({ to, children }: { to: string; children: ReactNode }) => (
   <Link
     href={paths.docs(to)}
-    className="inline-flex items-center gap-1 text-[13px] text-accent hover:underline [&_svg]:size-3.5"
+    className="inline-flex items-center gap-1 align-bottom text-[13px] text-accent hover:underline [&_svg]:size-3.5"
   >
     <BookOpen aria-hidden /> {children}
   </Link>

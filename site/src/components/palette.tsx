@@ -18,10 +18,11 @@ import { ActionDialogs, asks, can, useWorkspaceActions } from "./workspace-actio
 
 export interface PaletteProps {
   pages: { to: string; label: string }[];
+  onHelp: () => void;
   onClose: () => void;
 }
 
-export default function Palette({ pages, onClose }: PaletteProps) {
+export default function Palette({ pages, onHelp, onClose }: PaletteProps) {
   const actions = useWorkspaceActions();
   const asked = useRef(false);
   useEffect(() => {
@@ -32,22 +33,28 @@ export default function Palette({ pages, onClose }: PaletteProps) {
   return actions.asking ? (
     <ActionDialogs actions={actions} />
   ) : (
-    <Finder pages={pages} actions={actions} onClose={onClose} />
+    <Finder pages={pages} actions={actions} onHelp={onHelp} onClose={onClose} />
   );
 }
 
-function Finder({ pages, actions, onClose }: PaletteProps & { actions: ReturnType<typeof useWorkspaceActions> }) {
+function Finder({
+  pages,
+  actions,
+  onHelp,
+  onClose,
+}: PaletteProps & { actions: ReturnType<typeof useWorkspaceActions> }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [search, setSearch] = useState("");
   const [active, setActive] = useState(0);
   const id = useId();
-  const entries = found(useEntries(pages, actions, useDebounced(search, 150)), search);
+  const entries = found(useEntries(pages, actions, useDebounced(search, 150), onHelp), search);
   const at = Math.min(active, entries.length - 1);
   useEffect(() => {
     const before = document.activeElement;
+    const page = location.pathname;
     dialog.current?.showModal();
     return () => {
-      if (before instanceof HTMLElement && before.isConnected) before.focus();
+      if (page === location.pathname && before instanceof HTMLElement && before.isConnected) before.focus();
     };
   }, []);
   useEffect(() => {
@@ -142,6 +149,7 @@ function useEntries(
   pages: PaletteProps["pages"],
   { act, busy }: ReturnType<typeof useWorkspaceActions>,
   search: string,
+  onHelp: () => void,
 ): Entry[] {
   const [, navigate] = useLocation();
   const me = useMe();
@@ -196,6 +204,7 @@ function useEntries(
     ...(mayEditTemplates(me)
       ? [{ key: "template", group: "Actions", label: "New template", run: () => navigate(paths.newTemplate) }]
       : []),
+    { key: "keys", group: "Actions", label: "Keyboard shortcuts", hint: "?", run: onHelp },
     ...(["light", "dark", "system"] as const).map((theme) => ({
       key: theme,
       group: "Actions",

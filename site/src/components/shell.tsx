@@ -27,6 +27,8 @@ import {
 import { Link, useLocation } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
+import { useAnnounced } from "~/lib/hooks";
+import { dialogIsOpen, shortcutOf } from "~/lib/keys";
 import { paths } from "~/lib/path";
 import { toast } from "~/lib/toasts";
 import { InboxMenu } from "./inbox";
@@ -38,6 +40,7 @@ import { Avatar, cx, Icon, IconButton } from "./ui";
 import { isOwner, mayReadLogs, mayReadUsers, useMe } from "./user";
 
 const Banners = lazy(() => import("./banners"));
+const Shortcuts = lazy(() => import("./shortcuts"));
 const Invitations = lazy(() => import("./invitations"));
 
 const everyone = [
@@ -69,6 +72,7 @@ export function Shell({ children }: { children: ReactNode }) {
   const [path] = useLocation();
   const admin = useAdminPages();
   const palette = usePalette();
+  const announced = useAnnounced(path);
   const look = useQuery(queries.appearance()).data;
   const banners = look?.announcement_banners.filter((b) => b.enabled) ?? [];
   const invitations = useQuery(queries.invitations()).data ?? [];
@@ -129,7 +133,11 @@ export function Shell({ children }: { children: ReactNode }) {
             )}
           </nav>
           <div className="flex-1 md:hidden" />
-          <IconButton label="Command palette" title="Command palette (Ctrl+K)" onClick={palette.open}>
+          <IconButton
+            label="Command palette"
+            title="Command palette (Ctrl+K); ? lists all shortcuts"
+            onClick={palette.open}
+          >
             <Search />
           </IconButton>
           <Regions />
@@ -157,11 +165,21 @@ export function Shell({ children }: { children: ReactNode }) {
         </div>
       </header>
       <ConnectionNote />
+      <p role="status" className="sr-only">
+        {announced}
+      </p>
       <main id="main" tabIndex={-1} className="outline-none">
         {children}
       </main>
       <Toasts />
-      {palette.Shown && <palette.Shown pages={[...everyone, ...admin]} onClose={palette.close} />}
+      {palette.Shown && (
+        <palette.Shown pages={[...everyone, ...admin]} onHelp={() => palette.help(true)} onClose={palette.close} />
+      )}
+      {palette.helping && (
+        <Suspense>
+          <Shortcuts onClose={() => palette.help(false)} />
+        </Suspense>
+      )}
     </>
   );
 }
@@ -198,9 +216,10 @@ function Regions() {
 
 const loadPalette = () => import("./palette");
 
-// usePalette opens the command palette with Ctrl+K or Cmd+K, unless a dialog is open. It loads the palette before that:
-// what a user types after the keys would be lost until it is there.
+// usePalette opens the command palette with Ctrl+K or Cmd+K, the page's search with "/" and the list of shortcuts with
+// "?". It loads the palette before that: what a user types after the keys would be lost until it is there.
 function usePalette() {
+  const [helping, help] = useState(false);
   const [Shown, setShown] = useState<FunctionComponent<PaletteProps> | null>(null);
   const open = useCallback(() => {
     loadPalette().then(
@@ -211,9 +230,15 @@ function usePalette() {
   const close = useCallback(() => setShown(null), []);
   useEffect(() => {
     const onKeyDown = (e: KeyboardEvent) => {
-      if (!(e.ctrlKey || e.metaKey) || e.shiftKey || e.altKey || e.key.toLowerCase() !== "k") return;
+      const shortcut = shortcutOf(e);
+      if (!shortcut) return;
       e.preventDefault();
-      if (!document.querySelector("dialog[open]")) open();
+      const field = document.querySelector<HTMLInputElement>("#main input[type=search]");
+      if (shortcut === "help") help(true);
+      else if (shortcut === "search" && field) {
+        field.focus();
+        field.select();
+      } else if (!dialogIsOpen()) open();
     };
     document.addEventListener("keydown", onKeyDown);
     // If this fails, open reports it.
@@ -223,7 +248,7 @@ function usePalette() {
       clearTimeout(early);
     };
   }, [open]);
-  return { Shown, open, close };
+  return { Shown, open, close, helping, help };
 }
 
 // useAdministers reports whether the user manages something in an organization or reads all organizations, and whether

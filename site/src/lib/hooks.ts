@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
+import { useCallback, useEffect, useRef, useState, useSyncExternalStore } from "react";
 
 // useNow returns the time, updated every so many ms while running.
 export function useNow(every: number, running = true): number {
@@ -11,10 +11,31 @@ export function useNow(every: number, running = true): number {
   return now;
 }
 
+// Who is told of the page's title.
+let told: (title: string) => void = () => {};
+
 export function useTitle(title: string) {
   useEffect(() => {
     document.title = title ? `${title} · codermesh` : "codermesh";
+    told(title);
   }, [title]);
+}
+
+// useAnnounced returns the title of the page to which the user went, for screen readers: they say the first page's, but
+// notice no page that a link puts in its place.
+export function useAnnounced(path: string): string {
+  const first = useRef(path);
+  const [title, setTitle] = useState("");
+  useEffect(() => {
+    told = (next) => location.pathname !== first.current && setTitle(next);
+    return () => {
+      told = () => {};
+    };
+  }, []);
+  useEffect(() => {
+    if (path !== first.current) first.current = "";
+  }, [path]);
+  return title;
 }
 
 // useDebounced returns a value once it has not changed for so many ms.

@@ -21,7 +21,9 @@ export default function Create({ template: name }: { template: string }) {
   useTitle("New workspace");
   const template = useQuery(queries.template(name));
   if (gone(template.error))
-    return <Empty title="Template not found" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
+    return (
+      <Empty page title="Template not found" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />
+    );
   if (!template.data) return <PendingPage query={template} what="template" title="New workspace" />;
   return <NewWorkspace key={template.data.active_version_id} template={template.data} />;
 }

@@ -27,7 +27,7 @@ export default function ExternalAuthPage({ id }: { id: string }) {
   useTitle(link.data?.display_name ?? "Linked account");
   if (gone(link.error))
     return (
-      <Empty title="Unknown provider" action={<LinkButton href={paths.account}>Your account</LinkButton>}>
+      <Empty page title="Unknown provider" action={<LinkButton href={paths.account}>Your account</LinkButton>}>
         Check the address, or ask your admin to configure this provider.
       </Empty>
     );

@@ -13,6 +13,7 @@ export default function OrganizationSync() {
   if (!may.data.update)
     return (
       <Empty
+        page
         title="You cannot see organization sync"
         action={<LinkButton href={paths.organizations}>Go to your organizations</LinkButton>}
       >

@@ -28,6 +28,7 @@ export default function OrganizationPage({ name, tab = "", item }: OrganizationP
   if (gone(query.error))
     return (
       <Empty
+        page
         title="Organization not found"
         action={<LinkButton href={paths.organizations}>Go to your organizations</LinkButton>}
       >

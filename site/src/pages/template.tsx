@@ -47,7 +47,9 @@ export default function TemplatePage({ name, tab = "" }: { name: string; tab: st
   useTitle(name);
   const template = useQuery(queries.template(name));
   if (gone(template.error))
-    return <Empty title="Template not found" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />;
+    return (
+      <Empty page title="Template not found" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />
+    );
   if (!template.data) return <PendingPage query={template} what="template" title={name} />;
   return <Shown template={template.data} tab={tab} />;
 }

@@ -27,6 +27,7 @@ export default function TerminalPage({
   if (gone(workspace.error))
     return (
       <Empty
+        page
         title={workspace.data ? `${name} is no longer available` : "Workspace not found"}
         action={<LinkButton href={paths.workspaces}>Your workspaces</LinkButton>}
       >
@@ -43,13 +44,13 @@ export default function TerminalPage({
   const found = agentNamed(build, agent);
   if (build.transition !== "start")
     return (
-      <Empty title="The workspace is not running" action={back}>
+      <Empty page title="The workspace is not running" action={back}>
         Start it to open a terminal.
       </Empty>
     );
   if (!found)
     return build.job.completed_at ? (
-      <Empty title={agent ? `Agent ${agent} not found` : "The workspace has no agent"} action={back} />
+      <Empty page title={agent ? `Agent ${agent} not found` : "The workspace has no agent"} action={back} />
     ) : (
       <Loading what="agent" />
     );

@@ -65,6 +65,7 @@ export default function WorkspacePage({
     const { title, text } = lost(owner, name, left, now.data);
     return (
       <Empty
+        page
         icon={<Trash2 />}
         title={title}
         action={
@@ -102,6 +103,7 @@ function Moved({ from, to }: { from: Workspace; to: Workspace }) {
   const transferred = from.owner_id !== to.owner_id;
   return (
     <Empty
+      page
       icon={<ArrowRightLeft />}
       title={transferred ? `${from.name} now belongs to ${to.owner_name}` : `${from.name} is now called ${to.name}`}
       action={

@@ -344,7 +344,7 @@ const Row = memo(function Row({ workspace: w, peer, columns, act, busy, selected
         <Icon src={w.template_icon} name={w.template_name} className="size-7" />
         <div className="min-w-0">
           <div className="flex items-center gap-1.5">
-            <Link href={pathOf(w)} className="truncate font-medium hover:underline">
+            <Link href={pathOf(w)} title={w.name} className="truncate font-medium hover:underline">
               {w.name}
             </Link>
             {w.favorite && <Star className="size-3.5 shrink-0 fill-warn text-warn" role="img" aria-label="Favorite" />}
