@@ -53,7 +53,7 @@ func deviceAddCmd(g *global.Flags) *cobra.Command {
 		Long: `Add a device, and print its WireGuard configuration, also as a QR code on a terminal. The key pair is made here: the server gets the public key
 only, and the private key cannot be shown again. With --public-key, for a key pair that you made elsewhere, the configuration has no private key.
 
-Only your workspaces are reached through the configuration: other traffic of the device does not change.`,
+Only addresses of workspaces are reached through the configuration, and names are asked for: other traffic of the device does not change.`,
 		Example: `  coder devices add phone
   coder devices add ci --expires 1d --output wg0.conf
   coder devices add router --public-key "$(wg pubkey <private.key)"`,
@@ -151,10 +151,7 @@ func pairOf(public string) (wgquick.Pair, error) {
 		return wgquick.NewPair()
 	}
 	key, err := wgquick.ParseKey(strings.TrimSpace(public))
-	if f := fault.As(err); f != nil {
-		return wgquick.Pair{}, exit.Try(fault.New(fault.Invalid, "%s", f.Message), "%s", f.Detail)
-	}
-	return wgquick.Pair{Public: key}, nil
+	return wgquick.Pair{Public: key}, err
 }
 
 func newPrivateFile(path string) (*os.File, error) {
