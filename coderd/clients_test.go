@@ -323,7 +323,12 @@ func TestSmallAnswers(t *testing.T) {
 		{as: "ann", method: "GET", path: "workspace-quota/me", status: 404, text: "members/{user}/workspace-quota"},
 		{as: "ann", method: "GET", path: "workspaceagents/{agent}/startup-logs", status: 404, text: "/logs"},
 		{as: "ann", method: "GET", path: "external-auth/github/device", status: 404, text: "{url}/external-auth/"},
-		{as: "ann", method: "GET", path: "templateversions/{version}/dynamic-parameters", status: 426},
+		{as: "ann", method: "GET", path: "ai-gateway/keys", status: 404, text: "no AI gateway"},
+		{as: "ann", method: "POST", path: "chats/x/messages", status: 404, text: "neither AI chats nor"},
+		{as: "ann", method: "GET", path: "workspaceagents/me/manifest", status: 404, text: "own program"},
+		{as: "ann", method: "GET", path: "ai-gateways", status: 404, text: "may be newer"},
+		{as: "ann", method: "GET", path: "organizations/coder", status: 200, want: `{"name":"default","is_default":true}`},
+		{as: "ann", method: "GET", path: "templateversions/{version}/dynamic-parameters", status: 400, text: "dynamic-parameters/evaluate"},
 	})
 }
 

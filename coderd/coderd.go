@@ -367,7 +367,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 
 	s.Mux = httpapi.NewMux(httpapi.Options{
 		Logger: opts.Logger, Authenticate: s.Users.Authenticate, Sessions: sessions, AccessURL: opts.AccessURL,
-		Metrics: opts.Metrics, Tracer: opts.Tracer,
+		Metrics: opts.Metrics, Tracer: opts.Tracer, Absent: s.absent,
 		Record: audit.RecordGap(opts.DB), Keys: audit.KeysOf(opts.DB), StrictAudit: opts.StrictAudit, RequestsPerMinute: opts.RequestsPerMinute,
 	})
 	counts := metrics.New(opts.DB, s.Agents.Uses, opts.Logger)
@@ -403,7 +403,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Mux.Handle("/", rbac.Public, httpapi.Serve(s.Regions.Pages(dashboard))) // every other path is a page, and resolved by the page's own program
+	s.Mux.Handle("/", rbac.Public, httpapi.Serve(foreignDocs(s.Regions.Pages(dashboard)))) // every other path is a page, and resolved by the page's own program
 	var pages http.Handler = s.Mux
 	if opts.RedirectPages {
 		pages = httpapi.RedirectPages(opts.AccessURL, opts.TLS != nil, pages)

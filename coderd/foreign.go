@@ -2,6 +2,7 @@ package coderd
 
 import (
 	"net/http"
+	"path"
 	"strings"
 
 	"github.com/codermesh/codermesh/v2/coderd/audit"
@@ -10,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/buildinfo"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/site"
 )
 
 // foreignRoutes answers what programs made for other servers of this API ask for, and this server does not have. Without these routes
@@ -46,6 +48,68 @@ func listAvailableExperiments(w http.ResponseWriter, _ *http.Request) error {
 
 func checkForUpdates(w http.ResponseWriter, _ *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, sdk.UpdateCheck{Current: true, Version: buildinfo.Version(), URL: sdk.ProjectURL})
+}
+
+// absent says why the API has no routes of a family that other servers of this API have.
+func (s *Server) absent(asked string) *fault.Error {
+	for _, family := range []struct {
+		prefixes []string
+		refusal
+	}{
+		{[]string{"/api/v2/ai-gateway", "/api/v2/aibridge", "/api/v2/ai", "/api/v2/aiproviders"},
+			refusal{"This server has no AI gateway: it does not relay requests to language models.", "Programs in workspaces call their provider themselves."}},
+		{[]string{"/api/v2/chats", "/api/experimental/chats", "/api/experimental/mcp", "/api/v2/mcp"},
+			refusal{"This server has neither AI chats nor an MCP server.", "Programs in workspaces bring their own."}},
+		{[]string{"/api/v2/tasks", "/api/experimental/tasks"}, refusal{"This server has no tasks.", "Create a workspace instead: coder create"}},
+		{[]string{"/api/v2/templatebuilder", "/api/experimental/templatebuilder"},
+			refusal{"This server has no template builder.", "Begin with a starter: coder templates init"}},
+		{[]string{"/api/v2/oauth2-provider", "/api/v2/oauth2"}, refusal{"This server does not sign users in to other programs.", "Give the program a token: coder tokens create"}},
+		{[]string{"/api/v2/workspaceagents/me"},
+			refusal{"Agents of this server use its own program.", "The template's init_script downloads it from " + s.opts.AccessURL.String() + "/bin."}},
+		{[]string{"/api/experimental"}, refusal{"This server has no experimental features.", "Its API is described at " + s.opts.AccessURL.String() + "/swagger."}},
+	} {
+		for _, prefix := range family.prefixes {
+			if asked == prefix || strings.HasPrefix(asked, prefix+"/") {
+				return &fault.Error{Code: fault.NotFound, Message: family.message, Detail: family.detail}
+			}
+		}
+	}
+	return nil
+}
+
+// docsPages are our pages about the subjects of Coder's documentation, by how the paths there begin, in part or whole.
+var docsPages = map[string]string{
+	"about": "", "admin/external-auth": "external-auth", "admin/groups": "groups", "admin/infrastructure": "sizing", "admin/integrations": "observability",
+	"admin/licensing": "", "admin/monitoring": "observability", "admin/monitoring/health-check": "troubleshooting", "admin/monitoring/notifications": "notifications",
+	"admin/networking": "connecting", "admin/networking/port-forwarding": "apps", "admin/networking/workspace-proxies": "operating",
+	"admin/provisioners": "provisioners", "admin/security": "security", "admin/security/audit-logs": "audit", "admin/security/database-encryption": "keys",
+	"admin/security/secrets": "secrets", "admin/setup": "operating", "admin/templates": "templates-reference",
+	"admin/templates/extending-templates/external-auth": "external-auth", "admin/templates/extending-templates/prebuilt-workspaces": "prebuilds",
+	"admin/templates/extending-templates/resource-persistence": "provisioners", "admin/templates/managing-templates/schedule": "schedules",
+	"admin/users": "sign-in", "admin/users/groups-roles": "roles", "admin/users/headless-auth": "tokens", "admin/users/organizations": "organizations",
+	"admin/users/quotas": "groups", "admin/users/sessions-tokens": "tokens", "cli": "api", "ides": "connecting", "install": "install",
+	"install/offline": "offline", "install/upgrade": "upgrading", "networking": "connecting", "reference/api": "api", "reference/cli": "api", "secrets": "secrets",
+	"start": "team", "templates": "templates-reference", "templates/resource-persistence": "provisioners", "tutorials": "team",
+	"user-guides": "connecting", "user-guides/shared-workspaces": "sharing", "user-guides/workspace-access/web-ides": "apps",
+	"user-guides/workspace-scheduling": "schedules", "workspaces": "connecting",
+}
+
+// foreignDocs leads links to pages of Coder's documentation, which its command line makes of docs_url, to the pages here about the same.
+func foreignDocs(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rest, ok := strings.CutPrefix(r.URL.Path, "/docs/")
+		if !ok || !strings.Contains(rest, "/") || site.IsPage(r.URL.Path) || path.Ext(rest) != "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		for at := strings.Trim(rest, "/"); at != "."; at = path.Dir(at) {
+			if page, known := docsPages[at]; known {
+				http.Redirect(w, r, strings.TrimSuffix("/docs/"+page, "/"), http.StatusFound)
+				return
+			}
+		}
+		http.Redirect(w, r, "/docs", http.StatusFound)
+	})
 }
 
 type refusal struct{ message, detail string }

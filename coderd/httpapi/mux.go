@@ -65,6 +65,8 @@ type Options struct {
 	StrictAudit bool
 	// Keys looks up keys of requests that create something. If nil, keys have no effect.
 	Keys Keys
+	// Absent says why the API has no route below a path, or returns nil where the client may be newer than the server. If nil, it always may.
+	Absent func(path string) *fault.Error
 	// RequestsPerMinute limits the requests to the API of each user and, without a session, of each address. Zero means no limit.
 	RequestsPerMinute int
 }
@@ -92,6 +94,7 @@ type Mux struct {
 	record       Recorder
 	strictAudit  bool
 	limits       *limits
+	absent       func(path string) *fault.Error
 	keys         Keys
 	mux          *http.ServeMux
 	routes       []Route
@@ -110,6 +113,7 @@ func NewMux(opts Options) *Mux {
 		record:       opts.Record,
 		strictAudit:  opts.StrictAudit,
 		limits:       newLimits(opts.RequestsPerMinute),
+		absent:       opts.Absent,
 		keys:         opts.Keys,
 		mux:          http.NewServeMux(),
 	}
@@ -299,6 +303,11 @@ func (m *Mux) noRoute(w http.ResponseWriter, r *http.Request) *fault.Error {
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
 		return fault.New(fault.WrongMethod, "%s does not support %s, only %s.", r.URL.Path, r.Method, list)
+	}
+	if m.absent != nil {
+		if why := m.absent(r.URL.Path); why != nil {
+			return why
+		}
 	}
 	return fault.New(fault.NotFound, "%s does not exist on this server.", r.URL.Path).
 		WithDetail("The client may be newer than the server (%s).", buildinfo.Version())

@@ -31,6 +31,10 @@ func (s *Service) formSocket(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if r.Header.Get("Upgrade") == "" {
+		return fault.New(fault.Invalid, "This form is asked over a websocket.").
+			WithDetail("Without one, use POST %s/evaluate.", r.URL.Path)
+	}
 	ask := sdk.EvaluateParametersRequest{ID: firstForm}
 	if text := r.URL.Query().Get("user_id"); text != "" && text != sdk.Me {
 		if ask.OwnerID, err = uuid.Parse(text); err != nil {

@@ -38,7 +38,15 @@ func (s *Service) appearance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, present(stored))
+	return httpapi.Write(w, http.StatusOK, present(stored, s.docsURL()))
+}
+
+// docsURL is where this server shows its documentation.
+func (s *Service) docsURL() string {
+	if s.accessURL == nil {
+		return sdk.ProjectURL + "/tree/main/docs"
+	}
+	return s.accessURL.JoinPath("docs").String()
 }
 
 // storedAppearance returns what an owner has chosen; the zero value if nothing.
@@ -57,9 +65,10 @@ func storedAppearance(ctx context.Context, q *dbsqlc.Queries) (sdk.UpdateAppeara
 	return stored, nil
 }
 
-func present(stored sdk.UpdateAppearanceRequest) sdk.Appearance {
+// present returns the appearance. Clients append the paths of pages to docs, which this server leads to its own.
+func present(stored sdk.UpdateAppearanceRequest, docs string) sdk.Appearance {
 	out := sdk.Appearance{
-		ApplicationName: stored.ApplicationName, LogoURL: stored.LogoURL, DocsURL: sdk.ProjectURL + "/tree/main/docs", AnnouncementBanners: stored.AnnouncementBanners,
+		ApplicationName: stored.ApplicationName, LogoURL: stored.LogoURL, DocsURL: docs, AnnouncementBanners: stored.AnnouncementBanners,
 	}
 	if out.ApplicationName == "" {
 		out.ApplicationName = applicationName
@@ -109,7 +118,7 @@ func (s *Service) setAppearance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("store appearance: %w", err)
 	}
-	return httpapi.Write(w, http.StatusOK, present(req))
+	return httpapi.Write(w, http.StatusOK, present(req, s.docsURL()))
 }
 
 // checkAppearance refuses what pages could not show, or what could disguise them.

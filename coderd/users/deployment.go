@@ -32,7 +32,7 @@ var features = map[string]bool{
 	"template_rbac":                true,
 	"user_limit":                   false,
 	"user_role_management":         true,
-	"workspace_batch_actions":      false,
+	"workspace_batch_actions":      true,
 	"workspace_external_agent":     true,
 	"workspace_prebuilds":          true,
 	"workspace_proxy":              true, // relays of regions; apps are served by the servers

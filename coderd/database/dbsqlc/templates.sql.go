@@ -122,11 +122,12 @@ func (q *Queries) FinishTemplateVersion(ctx context.Context, arg FinishTemplateV
 const getOrganizationByReference = `-- name: GetOrganizationByReference :one
 SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at FROM organizations
 WHERE deleted_at IS NULL AND (id::text = lower($1::text) OR lower(name) = lower($1::text)
-	OR ($1::text = 'default' AND is_default))
-ORDER BY is_default DESC LIMIT 1
+	OR ($1::text IN ('default', 'coder') AND is_default))
+ORDER BY $1::text = 'coder' AND lower(name) <> 'coder', is_default DESC LIMIT 1
 `
 
-// Returns an organization by its id, its name, or "default".
+// Returns an organization by its id, its name, or "default". "coder", as Coder calls its default organization, means the default one unless an
+// organization has that name.
 func (q *Queries) GetOrganizationByReference(ctx context.Context, reference string) (Organization, error) {
 	row := q.db.QueryRow(ctx, getOrganizationByReference, reference)
 	var i Organization

@@ -182,11 +182,12 @@ ORDER BY g.id = g.organization_id DESC, lower(g.name);
 SELECT id, created_by FROM files WHERE id = $1;
 
 -- name: GetOrganizationByReference :one
--- Returns an organization by its id, its name, or "default".
+-- Returns an organization by its id, its name, or "default". "coder", as Coder calls its default organization, means the default one unless an
+-- organization has that name.
 SELECT * FROM organizations
 WHERE deleted_at IS NULL AND (id::text = lower(sqlc.arg(reference)::text) OR lower(name) = lower(sqlc.arg(reference)::text)
-	OR (sqlc.arg(reference)::text = 'default' AND is_default))
-ORDER BY is_default DESC LIMIT 1;
+	OR (sqlc.arg(reference)::text IN ('default', 'coder') AND is_default))
+ORDER BY sqlc.arg(reference)::text = 'coder' AND lower(name) <> 'coder', is_default DESC LIMIT 1;
 
 -- name: CountParameterValues :many
 -- Counts the workspaces of a template that have a value of a parameter.
