@@ -27,7 +27,8 @@ const (
 	protocolVersion = 1
 	apiVersion      = "2.0"
 	callTimeout     = 15 * time.Second
-	maxAnswer       = 16 << 20 // bytes of one message of the server
+	recertify       = 24 * time.Hour // how often another certificate of the SSH host key is asked for
+	maxAnswer       = 16 << 20       // bytes of one message of the server
 )
 
 var (
@@ -121,11 +122,17 @@ func (d *daemon) fetchManifest(ctx context.Context, client agentpbconnect.AgentS
 	return answer.Msg, nil
 }
 
-// renew requests the manifest each time the server reports a change, and sends hello again with the new one.
+// renew requests the manifest each time the server reports a change, and sends hello again with the new one. It also does so once a day, for
+// the certificate of the SSH host key.
 func (d *daemon) renew(ctx context.Context, client agentpbconnect.AgentServiceClient, changed notify.Wake, hellos chan<- *agentpb.Hello) error {
+	daily := time.NewTicker(recertify)
+	defer daily.Stop()
 	for {
+		certificate := false
 		select {
 		case <-changed:
+		case <-daily.C:
+			certificate = true
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -134,6 +141,9 @@ func (d *daemon) renew(ctx context.Context, client agentpbconnect.AgentServiceCl
 		cancel()
 		if err != nil {
 			return err
+		}
+		if certificate {
+			continue // the server need not hear of it
 		}
 		select {
 		case hellos <- d.hello(m):

@@ -17,6 +17,9 @@ import (
 // maxSSHClients bounds the clients of the SSH port. Each costs more than one of ours: SSH encrypts again what the mesh has encrypted.
 const maxSSHClients = 128
 
+// maxCertificate bounds the certificate of the host key, in bytes.
+const maxCertificate = 16 << 10
+
 // serveSSH answers stock SSH clients on the mesh until the daemon closes. It has no sessions of its own: it passes channels on to those of
 // `coder ssh`. The mesh has proven who the clients are, so they need not sign in, and the host key lets them recognize the workspace. A server
 // that gives no host key has no clients for this port either.
@@ -33,7 +36,16 @@ func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
 		return
 	}
 	server := bridge.NewServer(bridge.ServerOptions{
-		HostKeys: []ssh.Signer{key}, Logger: d.log, Limit: maxSSHClients,
+		HostKeys: func(context.Context) []ssh.Signer {
+			_, m := d.current()
+			certified, err := certifiedKey(key, m.GetSshHostCertificate())
+			if err != nil {
+				d.log.Debug("cannot use ssh host certificate", "err", err)
+				return []ssh.Signer{key}
+			}
+			return []ssh.Signer{certified, key}
+		},
+		Logger: d.log, Limit: maxSSHClients,
 		Dial: func(ctx context.Context, client *ssh.ServerConn, say func(string)) (net.Conn, error) {
 			if err := d.awaitScripts(ctx, say); err != nil {
 				return nil, err
@@ -47,6 +59,22 @@ func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
 	if err := server.Close(); err != nil {
 		d.log.Debug("cannot close ssh server", "err", err)
 	}
+}
+
+// certifiedKey returns the host key with a certificate in the wire format. It returns an error if there is none for this key.
+func certifiedKey(key ssh.Signer, wire []byte) (ssh.Signer, error) {
+	if len(wire) == 0 || len(wire) > maxCertificate {
+		return nil, fmt.Errorf("the manifest has a certificate of %d bytes", len(wire))
+	}
+	parsed, err := ssh.ParsePublicKey(wire)
+	if err != nil {
+		return nil, fmt.Errorf("parse certificate: %w", err)
+	}
+	cert, ok := parsed.(*ssh.Certificate)
+	if !ok || cert.CertType != ssh.HostCert {
+		return nil, errors.New("this is no certificate of a host")
+	}
+	return ssh.NewCertSigner(cert, key) // which compares the keys
 }
 
 // awaitScripts returns when no start script blocks logins any more, and says what it waits for. Our own client waits by its own means.

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -94,6 +95,53 @@ func TestStockSSH(t *testing.T) {
 	}
 	if out, err := exec.CommandContext(t.Context(), "ssh", append(options, "dev", "true")...).CombinedOutput(); err == nil {
 		t.Errorf("with another host key: %s", out)
+	}
+}
+
+// TestHostCertificate: OpenSSH knows an agent by the authority that has certified its host key, for the certificate's names only.
+func TestHostCertificate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	seed := bytes.Repeat([]byte{7}, ed25519.SeedSize)
+	var signers [2]gossh.Signer
+	for i, from := range [][]byte{seed, bytes.Repeat([]byte{8}, ed25519.SeedSize)} {
+		var err error
+		if signers[i], err = gossh.NewSignerFromKey(ed25519.NewKeyFromSeed(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host, authority := signers[0], signers[1]
+	cert := &gossh.Certificate{CertType: gossh.HostCert, Key: host.PublicKey(), ValidPrincipals: []string{"dev.coder"}, ValidBefore: gossh.CertTimeInfinity}
+	if err := cert.SignCert(rand.Reader, authority); err != nil {
+		t.Fatal(err)
+	}
+	w.manifest.SshHostKey, w.manifest.SshHostCertificate = seed, cert.Marshal()
+	w.run(t)
+	_, port, err := net.SplitHostPort(w.ports[meshport.SSH].Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func(name, line string) error {
+		t.Helper()
+		known := filepath.Join(t.TempDir(), "known_hosts")
+		if err := os.WriteFile(known, []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return exec.CommandContext(t.Context(), "ssh", "-F", "none", "-o", "Port="+port, "-o", "HostName=127.0.0.1", "-o", "HostKeyAlias="+name, "-o", "UserKnownHostsFile="+known,
+			"-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes", "-o", "IdentityFile=none", "-o", "LogLevel=ERROR", "dev", "true").Run()
+	}
+	trusted := fmt.Sprintf("@cert-authority *.coder %s", gossh.MarshalAuthorizedKey(authority.PublicKey()))
+	if err := connect("dev.coder", trusted); err != nil {
+		t.Error(err)
+	}
+	if err := connect("dev.coder", fmt.Sprintf("dev.coder %s", gossh.MarshalAuthorizedKey(host.PublicKey()))); err != nil {
+		t.Errorf("a client that knows the key: %v", err)
+	}
+	if err := connect("other.coder", trusted); err == nil {
+		t.Error("the certificate is one for another name")
+	}
+	if err := connect("dev.coder", fmt.Sprintf("@cert-authority *.coder %s", gossh.MarshalAuthorizedKey(host.PublicKey()))); err == nil {
+		t.Error("a client that trusts another authority connects")
 	}
 }
 

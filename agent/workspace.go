@@ -86,11 +86,12 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	return nil
 }
 
-// withoutSecrets returns what of a manifest is acted on when it changes: sessions and scripts read secrets when they start.
+// withoutSecrets returns what of a manifest is acted on when it changes: sessions and scripts read secrets when they start, and each SSH client
+// gets the latest certificate.
 func withoutSecrets(m *agentpb.ManifestResponse) *agentpb.ManifestResponse {
 	m = proto.CloneOf(m)
 	if m != nil {
-		m.Secrets = nil
+		m.Secrets, m.SshHostCertificate = nil, nil
 	}
 	return m
 }

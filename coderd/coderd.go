@@ -63,6 +63,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/signed"
 	"github.com/codermesh/codermesh/v2/coderd/signin"
 	"github.com/codermesh/codermesh/v2/coderd/slim"
+	"github.com/codermesh/codermesh/v2/coderd/sshca"
 	"github.com/codermesh/codermesh/v2/coderd/sshgateway"
 	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/coderd/templates"
@@ -198,6 +199,7 @@ type Services struct {
 	Secrets       *secrets.Service
 	SSHKeys       *sshkeys.Service
 	Devices       *devices.Service
+	SSHCA         *sshca.Service
 	SSHGateway    *sshgateway.Gateway
 	WireGuard     *wggateway.Gateway
 	SCIM          *scim.Service
@@ -313,6 +315,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.Devices = s.newDevices(hostKeys, told)
+	s.SSHCA = sshca.New(sshca.Options{DB: opts.DB, Logger: opts.Logger, Keys: hostKeys, Accounts: s.Users, Address: opts.SSHAccess})
 	s.Regions = regions.New(regions.Options{
 		ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
 		FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() }, Changed: s.Mesh.SetRegions, Recheck: s.Mesh.RecheckProxies,
@@ -322,7 +325,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Agents = agents.New(agents.Options{
 		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth, Unlinked: s.Mesh.Unlinked,
 		Accounts: agentOwners{s.Users, opts.DB}, Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
-		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: told, HostKeys: hostKeys,
+		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: told, HostKeys: agentKeys{hostKeys, s.SSHCA},
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, AccessURL: accessURL, Evaluate: opts.Evaluate, Notifications: told})
 	s.Workspaces = workspaces.New(workspaces.Options{
@@ -388,7 +391,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, s.Devices, s.SSHGateway, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHCA, s.Devices, s.SSHGateway, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()

@@ -38,6 +38,7 @@ var unkeyed = map[string]string{
 	"POST /api/v2/users/{user}/secrets/batch":                  "the same",
 	"POST /api/v2/users/{user}/ssh-keys":                       "a key is registered once; the answer of a repetition says that it is",
 	"POST /api/v2/users/{user}/devices":                        "the same",
+	"POST /api/v2/ssh-certificates":                            "nothing is stored; a repetition makes a certificate of the same key for the same session",
 	"POST /api/v2/organizations/{organization}/members/{user}": "a user is a member once",
 	"POST /scim/v2/Users":                                      "identity providers look for the account before they repeat, and its address is unique",
 	"POST /scim/v2/Groups":                                     "the same, and its name is",

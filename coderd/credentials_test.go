@@ -112,6 +112,8 @@ func TestTokenInsideAWorkspace(t *testing.T) {
 		{"POST", "users/me/secrets", `{"name": "x", "value": "x"}`},
 		{"POST", "users/me/ssh-keys", `{"name": "x", "public_key": "` + publicKey(t) + `"}`},
 		{"POST", "users/me/devices", `{"name": "x", "public_key": "` + wireGuardKey(t) + `"}`},
+		{"POST", "ssh-certificates", `{"public_key": "` + publicKey(t) + `"}`},
+		{"POST", "deployment/ssh-user-ca/rotate", ""},
 		{"GET", "workspacebuilds/" + build + "/state", ""},
 		{"PUT", "workspacebuilds/" + build + "/state", `{"state": "e30="}`},
 		{"GET", "audit", ""},

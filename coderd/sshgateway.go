@@ -4,15 +4,22 @@ import (
 	"fmt"
 
 	"github.com/codermesh/codermesh/v2/coderd/hostkeys"
+	"github.com/codermesh/codermesh/v2/coderd/sshca"
 	"github.com/codermesh/codermesh/v2/coderd/sshgateway"
 )
 
 // newSSHGateway makes the gateway for stock SSH clients. Without a listener it only says that there is none.
 func (s *Server) newSSHGateway(keys *hostkeys.Keys) *sshgateway.Gateway {
 	return sshgateway.New(sshgateway.Options{
-		Logger: s.log, HostKey: keys.Gateway(), Address: s.opts.SSHAccess, Keys: s.SSHKeys, Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh,
+		Logger: s.log, HostKey: keys.Gateway(), Address: s.opts.SSHAccess, Keys: s.SSHKeys, Certificates: s.SSHCA, Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh,
 		Connections: s.Connections, Workspaces: s.wakes(),
 	})
+}
+
+// agentKeys are the host keys of agents, and their certificates.
+type agentKeys struct {
+	*hostkeys.Keys
+	*sshca.Service
 }
 
 // wakes returns what starts stopped workspaces for the gateway.

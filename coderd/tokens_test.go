@@ -168,6 +168,7 @@ var anyToken = map[string]string{
 	"GET /api/v2/experiments/available":        "the same for everybody",
 	"GET /api/v2/deployment/ssh":               "the same for everybody",
 	"GET /api/v2/deployment/ssh-gateway":       "the same for everybody",
+	"GET /api/v2/deployment/ssh-host-ca":       "the same for everybody",
 	"GET /api/v2/deployment/wireguard-gateway": "the same for everybody",
 	"GET /api/v2/auth/scopes":                  "the same for everybody",
 	"GET /api/v2/updatecheck":                  "the same for everybody",

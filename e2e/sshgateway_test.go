@@ -75,10 +75,67 @@ func TestSSHGateway(t *testing.T) {
 			}
 		})
 	}
+	t.Run("certificates", func(t *testing.T) {
+		t.Parallel()
+		gatewayCertificates(t, d, port)
+	})
 	t.Run("clients", func(t *testing.T) {
 		t.Parallel()
 		gatewayClients(t, d, known, port, key)
 	})
+}
+
+// gatewayCertificates reaches the workspace with OpenSSH, which knows hosts by the host CA only, and is known by a certificate of the user CA only.
+func gatewayCertificates(t *testing.T, d *deployment, port string) {
+	dir := filepath.Join(d.dir, "certificates")
+	key, config := filepath.Join(dir, "key"), filepath.Join(dir, "config")
+	d.coder("ssh-cert", "--key", key, "--ttl", "1h")
+	d.coder("config-ssh", "--ssh-config-file", config, "--hostname-suffix", "coder", "-y")
+	known := filepath.Join(dir, "known_hosts")
+	section, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := fmt.Sprintf("\tHostName 127.0.0.1\n\tPort %s\n\tStrictHostKeyChecking yes\n\tUserKnownHostsFile %s\n\tIdentityFile %s\n\tIdentitiesOnly yes\n\tLogLevel ERROR\n", port, known, key)
+	for path, text := range map[string]string{known: d.coder("ssh-ca", "show"), config: "Host gateway\n" + block + "Host direct\n\tUser dev\n" + block + string(section)} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args ...string) (stdout, stderr string, code int) {
+		cmd := exec.CommandContext(t.Context(), "ssh", append([]string{"-F", config, "-o", "BatchMode=yes"}, args...)...)
+		out, stderr, err := output(cmd)
+		return out, stderr, status(err)
+	}
+	const command = "echo $CODER_WORKSPACE_NAME; exit 7"
+	for name, args := range map[string][]string{
+		"through the gateway": {"direct", command},
+		"a jump":              {"-J", "gateway", "-o", "User=x", "dev.coder", command},
+		"a jump by the owner's name, with the section's own file of the host CA": {"-J", "gateway", "main.dev.ada.coder", command},
+	} {
+		if out, stderr, code := run(args...); out != "dev\n" || code != 7 {
+			t.Errorf("%s: %q, %d\n%s", name, out, code, stderr)
+		}
+	}
+	// Hosts of another CA are refused, and so is the key without its certificate.
+	stranger := filepath.Join(dir, "stranger")
+	mustRun(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stranger)
+	public, err := os.ReadFile(stranger + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := filepath.Join(dir, "foreign_hosts")
+	if err := os.WriteFile(foreign, append([]byte("@cert-authority * "), public...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, stderr, code := run("-o", "UserKnownHostsFile="+foreign, "direct", command); code != 255 || !strings.Contains(stderr, "Host key verification failed") {
+		t.Errorf("another host CA: %q, %d\n%s", out, code, stderr)
+	}
+	// A certificate that another CA has signed for the same key is none.
+	mustRun(t, "ssh-keygen", "-q", "-s", stranger, "-I", "session:x", "-n", "root,dev", key+".pub")
+	if out, stderr, code := run("direct", command); code != 255 || !strings.Contains(stderr, "Permission denied (publickey)") {
+		t.Errorf("another user CA: %q, %d\n%s", out, code, stderr)
+	}
 }
 
 // gatewayClients reaches the workspace with PuTTY, Dropbear and paramiko, each with a key that its own tool has made.

@@ -481,8 +481,11 @@ type ManifestResponse struct {
 	Devcontainers []*Devcontainer `protobuf:"bytes,19,rep,name=devcontainers,proto3" json:"devcontainers,omitempty"`               // that the agent starts after its start scripts. An older agent ignores them.
 	Monitors      []*Monitor      `protobuf:"bytes,20,rep,name=monitors,proto3" json:"monitors,omitempty"`                         // what the agent watches. An older agent ignores them.
 	SshHostKey    []byte          `protobuf:"bytes,31,opt,name=ssh_host_key,json=sshHostKey,proto3" json:"ssh_host_key,omitempty"` // seed of the ed25519 key that stock SSH clients see, always the same for the workspace and agent_name
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// ssh_host_certificate certifies ssh_host_key for the names of the agent: a certificate in the wire format of OpenSSH. The agent asks for another
+	// one once a day. An older agent ignores it.
+	SshHostCertificate []byte `protobuf:"bytes,32,opt,name=ssh_host_certificate,json=sshHostCertificate,proto3" json:"ssh_host_certificate,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ManifestResponse) Reset() {
@@ -658,6 +661,13 @@ func (x *ManifestResponse) GetMonitors() []*Monitor {
 func (x *ManifestResponse) GetSshHostKey() []byte {
 	if x != nil {
 		return x.SshHostKey
+	}
+	return nil
+}
+
+func (x *ManifestResponse) GetSshHostCertificate() []byte {
+	if x != nil {
+		return x.SshHostCertificate
 	}
 	return nil
 }
@@ -3654,7 +3664,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x19agent/agentpb/agent.proto\x12\x12codermesh.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
 	"\x0fManifestRequest\x12'\n" +
-	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\xb9\a\n" +
+	"\x0faccepts_pending\x18\x01 \x01(\bR\x0eacceptsPending\"\xeb\a\n" +
 	"\x10ManifestResponse\x12\x18\n" +
 	"\apending\x18\x11 \x01(\bR\apending\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\fR\aagentId\x12\x1d\n" +
@@ -3682,7 +3692,8 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\rdevcontainers\x18\x13 \x03(\v2 .codermesh.agent.v1.DevcontainerR\rdevcontainers\x127\n" +
 	"\bmonitors\x18\x14 \x03(\v2\x1b.codermesh.agent.v1.MonitorR\bmonitors\x12 \n" +
 	"\fssh_host_key\x18\x1f \x01(\fR\n" +
-	"sshHostKey\x1a6\n" +
+	"sshHostKey\x120\n" +
+	"\x14ssh_host_certificate\x18  \x01(\fR\x12sshHostCertificate\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x1e\x10\x1f\"b\n" +

@@ -277,7 +277,7 @@ func describeLoss(w io.Writer, loss keyring.Loss, ids []string) {
 	say("Secrets whose values users have to set again (coder secret update)", names(loss.Secrets))
 	say("Users who get a new key for git, which they have to register (coder publickey)", loss.SSHKeys)
 	if loss.Values[keyring.SSHHostKeys] > 0 {
-		fmt.Fprintln(w, "The deployment's SSH host keys change. SSH clients that know them warn, until the old ones are removed (ssh-keygen -R HOST).")
+		fmt.Fprintln(w, "The deployment's SSH host keys and certificate authorities change. SSH clients that know them warn, until the old ones are removed (ssh-keygen -R HOST), and SSH certificates end.")
 	}
 }
 

@@ -1,6 +1,8 @@
 package agents_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,6 +27,10 @@ func (namedKeys) Agent(workspace uuid.UUID, name string) []byte {
 	return []byte(workspace.String() + "." + name)
 }
 
+func (namedKeys) CertifyAgent(_ context.Context, workspace uuid.UUID, owner, name, agent string) ([]byte, error) {
+	return fmt.Append(nil, workspace, owner, name, agent), nil
+}
+
 func TestManifest(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
@@ -42,6 +48,9 @@ func TestManifest(t *testing.T) {
 	}
 	if got, want := string(m.GetSshHostKey()), b.Workspace.String()+".main"; got != want {
 		t.Errorf("the host key is that of %q, want %q", got, want)
+	}
+	if got, want := string(m.GetSshHostCertificate()), fmt.Sprint(b.Workspace, "ann", "dev", "main"); got != want {
+		t.Errorf("the host certificate is that of %q, want %q", got, want)
 	}
 	if diff := cmp.Diff(map[string]string{"A": "1"}, m.GetEnv()); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)

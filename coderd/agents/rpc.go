@@ -83,6 +83,9 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	}
 	if r.opts.HostKeys != nil {
 		out.SshHostKey = r.opts.HostKeys.Agent(*a.WorkspaceID, a.Name)
+		if out.SshHostCertificate, err = r.opts.HostKeys.CertifyAgent(ctx, *a.WorkspaceID, m.OwnerName, m.WorkspaceName, a.Name); err != nil {
+			r.log.WarnContext(ctx, "cannot certify agent's SSH host key", "agent", id, "err", err) // clients can still know the key
+		}
 	}
 	if err := r.addSecrets(ctx, m, out); err != nil {
 		return nil, err

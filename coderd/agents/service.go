@@ -101,6 +101,8 @@ type Peer struct {
 type HostKeys interface {
 	// Agent returns the seed of an agent's ed25519 key: the same for every build of the workspace.
 	Agent(workspace uuid.UUID, name string) []byte
+	// CertifyAgent returns a certificate of that key for the names of the agent, in the wire format.
+	CertifyAgent(ctx context.Context, workspace uuid.UUID, owner, workspaceName, name string) ([]byte, error)
 }
 
 // Accounts returns data of the agents' owners.

@@ -93,6 +93,8 @@ const (
 	UserDevice             Kind = "user_device" // of a user, with a WireGuard app
 	UserSecret             Kind = "user_secret"
 	UserSSHKey             Kind = "user_ssh_key" // a public key with which a user signs in
+	SSHAuthority           Kind = "ssh_certificate_authority"
+	SSHCertificate         Kind = "ssh_certificate" // of a user's key
 	Workspace              Kind = "workspace"
 	WorkspaceBuild         Kind = "workspace_build"
 	WorkspaceProxy         Kind = "workspace_proxy"

@@ -306,6 +306,10 @@ func kindName(kind string) string {
 		return "device"
 	case UserSSHKey:
 		return "public SSH key"
+	case SSHAuthority:
+		return "the SSH certificate authority for"
+	case SSHCertificate:
+		return "SSH certificate"
 	case WorkspaceBuild:
 		return "the build of workspace"
 	case ExternalAuth:

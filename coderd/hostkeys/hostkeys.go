@@ -1,16 +1,15 @@
-// Package hostkeys has the keys by which clients recognize the deployment: SSH host keys, and the WireGuard gateway's. All derive from one sealed
-// secret, the SSH host seed. Every server derives the same keys, and they stay the same while the seed can be decrypted
-// (docs/decisions/0050-ssh-host-keys.md). The package does not know who presents the keys.
+// Package hostkeys has the keys by which clients recognize the deployment: SSH host keys and the WireGuard gateway's key, which derive from one
+// sealed secret, the SSH host seed, and two SSH certificate authorities. Every server has the same keys, and they stay the same while the secrets
+// can be decrypted (docs/decisions/0050-ssh-host-keys.md, docs/decisions/0052-ssh-certificates.md). The package does not know who presents the
+// keys, or what the authorities sign.
 package hostkeys
 
 import (
 	"context"
 	"crypto/ed25519"
 	"crypto/hkdf"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -18,24 +17,24 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/v2/coderd/database"
-	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
-	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/wgquick"
 )
 
 const seedSize = 32
 
-// Keys are the deployment's host keys. Safe for concurrent use.
+// Keys are the deployment's host keys and authorities. Safe for concurrent use.
 type Keys struct {
-	seed    []byte
-	gateway ssh.Signer
+	seed         []byte
+	gateway      ssh.Signer
+	userCA, host *Authority
 }
 
 // Gateway returns the host key of the SSH gateway, the same on every server of the deployment.
 func (k *Keys) Gateway() ssh.Signer { return k.gateway }
 
-// Agent returns the seed of the ed25519 host key of a workspace's agent: the same for each of its builds, and for its name alone.
+// Agent returns the seed of the ed25519 host key of a workspace's agent: the same for each of its builds, and for its
+// name alone.
 func (k *Keys) Agent(workspace uuid.UUID, name string) []byte {
 	return derive(k.seed, "agent", workspace.String(), name)
 }
@@ -47,53 +46,45 @@ func (k *Keys) WireGuard() [wgquick.KeySize]byte {
 	return key
 }
 
-// Load reads the seed and derives the keys. It creates the seed if there is none, and replaces one that the ring does not open. Call it only after
-// the server's keys have been compared with those of running servers (replicas.Check): a server with other keys would replace their seed.
+// UserCA returns the authority that certifies users' keys.
+func (k *Keys) UserCA() *Authority { return k.userCA }
+
+// HostCA returns the authority that certifies host keys.
+func (k *Keys) HostCA() *Authority { return k.host }
+
+// Load reads the secrets and derives the keys. It creates a secret that is not there, and replaces one that the ring
+// does not open. Call it only after the server's keys have been compared with those of running servers
+// (replicas.Check): a server with other keys would replace their secrets.
 func Load(ctx context.Context, db *database.DB, ring *keyring.Ring, log *slog.Logger) (*Keys, error) {
-	seed, err := loadSeed(ctx, db, ring, log)
+	seed, err := kept{keyring.HostSeed, "SSH host seed", isSeed}.load(ctx, db, ring, log)
 	if err != nil {
 		return nil, err
 	}
-	gateway, err := ssh.NewSignerFromSigner(ed25519.NewKeyFromSeed(derive(seed, "gateway")))
+	gateway, err := signer(derive(seed, "gateway"))
 	if err != nil {
-		return nil, fmt.Errorf("derive SSH host key: %w", err)
+		return nil, err
 	}
-	return &Keys{seed, gateway}, nil
+	keys := &Keys{
+		seed: seed, gateway: gateway, userCA: newAuthority(keyring.UserCA, "SSH user CA", db, ring),
+		host: newAuthority(keyring.HostCA, "SSH host CA", db, ring),
+	}
+	for _, authority := range []*Authority{keys.userCA, keys.host} {
+		if _, err := authority.kept.load(ctx, db, ring, log); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
 }
 
-// loadSeed returns the seed that the first server stored, among several that start at the same moment.
-func loadSeed(ctx context.Context, db *database.DB, ring *keyring.Ring, log *slog.Logger) ([]byte, error) {
-	fresh := make([]byte, seedSize)
-	rand.Read(fresh) // never fails
-	sealed := ring.SealSecret(keyring.HostSeedPlace(), fresh)
-	if err := db.InsertSettingOnce(ctx, dbsqlc.InsertSettingOnceParams{Key: keyring.HostSeed, Value: sealed}); err != nil {
-		return nil, fmt.Errorf("store SSH host seed: %w", err)
-	}
-	stored, seed, err := readSeed(ctx, db, ring)
-	if err != nil || seed != nil {
-		return seed, err
-	}
-	log.WarnContext(ctx, "cannot decrypt SSH host seed, replacing it: SSH host keys change")
-	if _, err := db.ReplaceSetting(ctx, dbsqlc.ReplaceSettingParams{Key: keyring.HostSeed, After: sealed, Before: stored}); err != nil {
-		return nil, fmt.Errorf("replace SSH host seed: %w", err)
-	}
-	if _, seed, err = readSeed(ctx, db, ring); err != nil || seed != nil {
-		return seed, err
-	}
-	return nil, fault.New(fault.Conflict, "Another server replaced the SSH host seed at the same time, with a key that this server does not have").
-		WithDetail("Give all servers the same keys with --state-encryption-key-file, and restart them.")
-}
+func isSeed(secret []byte) bool { return len(secret) == seedSize }
 
-// readSeed returns the seed as it is stored, and decrypted: nil if it cannot be.
-func readSeed(ctx context.Context, db *database.DB, ring *keyring.Ring) (stored, seed []byte, err error) {
-	if stored, err = db.GetSetting(ctx, keyring.HostSeed); err != nil {
-		return nil, nil, fmt.Errorf("read SSH host seed: %w", err)
+// signer returns the ed25519 key of a seed.
+func signer(seed []byte) (ssh.Signer, error) {
+	key, err := ssh.NewSignerFromSigner(ed25519.NewKeyFromSeed(seed))
+	if err != nil {
+		return nil, fmt.Errorf("make SSH key: %w", err)
 	}
-	seed, err = ring.OpenSecret(keyring.HostSeedPlace(), stored)
-	if errors.Is(err, keyring.ErrUnreadable) || err == nil && len(seed) != seedSize {
-		return stored, nil, nil
-	}
-	return stored, seed, err
+	return key, nil
 }
 
 // derive returns the seed of the ed25519 host key with a label. What it returns for a label must never change.
@@ -108,8 +99,8 @@ func expand(seed []byte, info string) []byte {
 	return key
 }
 
-// info returns the info parameter of HKDF (RFC 5869, section 2.3) for a label: a constant, and each part of the label after its length as four
-// bytes, big endian. So different labels have different infos.
+// info returns the info parameter of HKDF (RFC 5869, section 2.3) for a label: a constant, and each part of the label
+// after its length as four bytes, big endian. So different labels have different infos.
 func info(label []string) string {
 	out := []byte("codermesh ssh host key\x00")
 	for _, part := range label {

@@ -77,7 +77,7 @@ func startTogether(t *testing.T, db *database.DB, ring *keyring.Ring) string {
 
 func stored(t *testing.T, db *database.DB) []byte {
 	t.Helper()
-	value, err := db.GetSetting(t.Context(), keyring.HostSeed)
+	value, err := db.GetSetting(t.Context(), string(keyring.HostSeed))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,10 +86,10 @@ func stored(t *testing.T, db *database.DB) []byte {
 
 func store(t *testing.T, db *database.DB, value []byte) {
 	t.Helper()
-	if err := db.InsertSettingOnce(t.Context(), dbsqlc.InsertSettingOnceParams{Key: keyring.HostSeed, Value: value}); err != nil {
+	if err := db.InsertSettingOnce(t.Context(), dbsqlc.InsertSettingOnceParams{Key: string(keyring.HostSeed), Value: value}); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.UpdateSetting(t.Context(), dbsqlc.UpdateSettingParams{Key: keyring.HostSeed, Value: value}); err != nil {
+	if err := db.UpdateSetting(t.Context(), dbsqlc.UpdateSettingParams{Key: string(keyring.HostSeed), Value: value}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -109,7 +109,7 @@ const wireGuardOfSeed = "zHOEd2214uAh4xHu8OLBbztEkkqstliZ+ELs7Mi2QAA="
 func TestKeysNeverChange(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	store(t, db, ring(t, 1).SealSecret(keyring.HostSeedPlace(), seed))
+	store(t, db, ring(t, 1).SealSecret(keyring.HostSeed.Place(), seed))
 	keys, err := hostkeys.Load(t.Context(), db, ring(t, 1), discard)
 	if err != nil {
 		t.Fatal(err)
@@ -157,11 +157,11 @@ func TestSeedIsSealed(t *testing.T) {
 	db := dbtest.New(t)
 	gateway(t, db, ring(t, 1))
 	value := stored(t, db)
-	plain, err := ring(t, 1).OpenSecret(keyring.HostSeedPlace(), value)
+	plain, err := ring(t, 1).OpenSecret(keyring.HostSeed.Place(), value)
 	if err != nil || len(plain) != 32 || bytes.Equal(plain, make([]byte, 32)) {
 		t.Fatalf("got %d bytes, %v, want 32 random ones", len(plain), err)
 	}
-	if _, err := ring(t, 2).OpenSecret(keyring.HostSeedPlace(), value); err == nil {
+	if _, err := ring(t, 2).OpenSecret(keyring.HostSeed.Place(), value); err == nil {
 		t.Error("another key opens the seed")
 	}
 	rows, err := db.Pool.Query(t.Context(), "SELECT value FROM settings")
@@ -227,11 +227,11 @@ func TestForeignSeeds(t *testing.T) {
 	for name, value := range map[string][]byte{
 		"plain":                    seed,
 		"empty":                    {},
-		"of another place":         r.SealSecret(keyring.ACMEPlace(keyring.HostSeed), seed),
-		"under the attacker's key": ring(t, 2).SealSecret(keyring.HostSeedPlace(), seed),
-		"cut off":                  r.SealSecret(keyring.HostSeedPlace(), seed)[:40],
-		"too short":                r.SealSecret(keyring.HostSeedPlace(), seed[:16]),
-		"too long":                 r.SealSecret(keyring.HostSeedPlace(), append(bytes.Clone(seed), 7)),
+		"of another place":         r.SealSecret(keyring.ACMEPlace(string(keyring.HostSeed)), seed),
+		"under the attacker's key": ring(t, 2).SealSecret(keyring.HostSeed.Place(), seed),
+		"cut off":                  r.SealSecret(keyring.HostSeed.Place(), seed)[:40],
+		"too short":                r.SealSecret(keyring.HostSeed.Place(), seed[:16]),
+		"too long":                 r.SealSecret(keyring.HostSeed.Place(), append(bytes.Clone(seed), 7)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -245,5 +245,143 @@ func TestForeignSeeds(t *testing.T) {
 				t.Errorf("at the next start: got %s, want %s", again, got)
 			}
 		})
+	}
+}
+
+// authorities returns both of them at a server with a ring.
+func authorities(t *testing.T, db *database.DB, ring *keyring.Ring) map[string]*hostkeys.Authority {
+	t.Helper()
+	keys, err := hostkeys.Load(t.Context(), db, ring, discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]*hostkeys.Authority{"user": keys.UserCA(), "host": keys.HostCA()}
+}
+
+// fingerprints returns those of an authority's keys.
+func fingerprints(t *testing.T, a *hostkeys.Authority) (current, previous string) {
+	t.Helper()
+	keys, err := a.Keys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys.Previous != nil {
+		previous = ssh.FingerprintSHA256(keys.Previous.PublicKey())
+	}
+	return ssh.FingerprintSHA256(keys.Current.PublicKey()), previous
+}
+
+func rotate(t *testing.T, db *database.DB, a *hostkeys.Authority) {
+	t.Helper()
+	if err := db.InTx(t.Context(), func(q *dbsqlc.Queries) error {
+		_, err := a.Rotate(t.Context(), q)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAuthorities: each authority has keys of its own, which all servers see change in a rotation: the new one and the one before count.
+func TestAuthorities(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	one, other := authorities(t, db, ring(t, 1)), authorities(t, db, ring(t, 1))
+	seen := map[string]bool{}
+	for name := range one {
+		first, none := fingerprints(t, one[name])
+		if again, _ := fingerprints(t, other[name]); again != first || none != "" || seen[first] {
+			t.Errorf("%s: one server has %s, another %s, and before that there was %q", name, first, again, none)
+		}
+		rotate(t, db, one[name])
+		second, before := fingerprints(t, other[name])
+		if before != first || second == first {
+			t.Errorf("%s: after a rotation of %s: %s, %s", name, first, second, before)
+		}
+		rotate(t, db, other[name])
+		third, before := fingerprints(t, one[name])
+		if before != second || third == second || third == first {
+			t.Errorf("%s: after a rotation of %s: %s, %s", name, second, third, before)
+		}
+		seen[first], seen[second], seen[third] = true, true, true
+	}
+	before := authorities(t, db, ring(t, 1))
+	if _, err := ring(t, 2, 1).Rotate(t.Context(), db, discard); err != nil {
+		t.Fatal(err)
+	}
+	for name, after := range authorities(t, db, ring(t, 2)) {
+		stored, err := db.GetSetting(t.Context(), "ssh_"+name+"_ca")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := before[name].Keys(t.Context()); err == nil {
+			t.Errorf("%s: a server without the new state key reads %x", name, stored)
+		}
+		if current, previous := fingerprints(t, after); !seen[current] || !seen[previous] {
+			t.Errorf("%s: with a new state key: %s, %s", name, current, previous)
+		}
+	}
+}
+
+// TestRotationsAtOnce: rotations that meet follow each other: none is lost.
+func TestRotationsAtOnce(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	a := authorities(t, db, ring(t, 1))["user"]
+	var rotating sync.WaitGroup
+	keys := make([]hostkeys.Pair, 6)
+	for i := range keys {
+		rotating.Go(func() {
+			if err := db.InTx(t.Context(), func(q *dbsqlc.Queries) (err error) {
+				keys[i], err = a.Rotate(t.Context(), q)
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	rotating.Wait()
+	predecessors := map[string]bool{}
+	for _, pair := range keys {
+		if pair.Previous != nil {
+			predecessors[ssh.FingerprintSHA256(pair.Previous.PublicKey())] = true
+		}
+	}
+	if len(predecessors) != len(keys) {
+		t.Errorf("%d rotations followed %d keys", len(keys), len(predecessors))
+	}
+}
+
+// TestUnreadableAuthorities: a server whose key is not the one in the database signs with no authority, and one that starts replaces it.
+func TestUnreadableAuthorities(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	running := authorities(t, db, ring(t, 1))["user"]
+	first, _ := fingerprints(t, running)
+	seven := func(n int) []byte { return bytes.Repeat([]byte{7}, n) }
+	known, err := ssh.NewSignerFromKey(ed25519.NewKeyFromSeed(seven(32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := ring(t, 1)
+	for name, value := range map[string][]byte{
+		"plain": seven(32), "another's": ring(t, 2).SealSecret(keyring.UserCA.Place(), seven(32)), "the other authority's": r.SealSecret(keyring.HostCA.Place(), seven(32)),
+		"the seed's": r.SealSecret(keyring.HostSeed.Place(), seven(32)), "short": r.SealSecret(keyring.UserCA.Place(), seven(31)), "long": r.SealSecret(keyring.UserCA.Place(), seven(96)),
+	} {
+		if err := db.UpdateSetting(t.Context(), dbsqlc.UpdateSettingParams{Key: string(keyring.UserCA), Value: value}); err != nil {
+			t.Fatal(err)
+		}
+		if keys, err := running.Keys(t.Context()); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("%s: %v, %v", name, keys, err)
+		}
+		if err := db.InTx(t.Context(), func(q *dbsqlc.Queries) error {
+			_, err := running.Rotate(t.Context(), q)
+			return err
+		}); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("%s: rotated: %v", name, err)
+		}
+		current, previous := fingerprints(t, authorities(t, db, r)["user"])
+		if current == ssh.FingerprintSHA256(known.PublicKey()) || previous != "" || current == first {
+			t.Errorf("%s: a server that starts has %s, %s", name, current, previous)
+		}
 	}
 }

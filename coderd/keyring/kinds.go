@@ -22,7 +22,7 @@ const (
 	ExternalLogins  Kind = "external logins"  // users' tokens for other services, also those of their sign-ins
 	UserSecrets     Kind = "user secrets"
 	SSHKeys         Kind = "SSH keys"      // users' private keys for git
-	SSHHostKeys     Kind = "SSH host keys" // the seed from which they derive
+	SSHHostKeys     Kind = "SSH host keys" // the seed from which they derive, and certificate authorities
 	ACMEData        Kind = "ACME data"
 )
 
@@ -41,8 +41,8 @@ var kinds = []kind{
 	{ExternalLogins, "external_auth_links.tokens", false, resealLogins},
 	{UserSecrets, "user_secrets.sealed", false, resealUserSecrets},
 	{SSHKeys, "git_ssh_keys.sealed", false, resealSSHKeys},
-	{SSHHostKeys, "settings.value", true, resealHostSeed}, // the setting HostSeed
-	{ACMEData, "settings.value", true, resealACME},        // among other settings
+	{SSHHostKeys, "settings.value", true, resealSSHSettings}, // each SSHSetting
+	{ACMEData, "settings.value", true, resealACME},           // among other settings
 	{StatePieces, "provisioner_job_state_pieces.data", false, resealPieces},
 	{WorkspaceStates, "workspace_builds.state", false, resealStates},
 }
@@ -144,17 +144,23 @@ func resealSSHKeys(ctx context.Context, p *pass) error {
 	})
 }
 
-func resealHostSeed(ctx context.Context, p *pass) error {
-	stored, err := p.db.GetSetting(ctx, HostSeed)
-	if database.IsNotFound(err) || err == nil && bytes.HasPrefix(stored, p.ring.header()) {
-		return nil
+func resealSSHSettings(ctx context.Context, p *pass) error {
+	for _, setting := range []SSHSetting{HostSeed, UserCA, HostCA} {
+		stored, err := p.db.GetSetting(ctx, string(setting))
+		if database.IsNotFound(err) || err == nil && bytes.HasPrefix(stored, p.ring.header()) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read setting %s: %w", setting, err)
+		}
+		err = p.secret(ctx, setting.Place(), stored, func(sealed []byte) (int64, error) {
+			return p.db.ReplaceSetting(ctx, dbsqlc.ReplaceSettingParams{Key: string(setting), After: sealed, Before: stored})
+		})
+		if err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("read SSH host seed: %w", err)
-	}
-	return p.secret(ctx, HostSeedPlace(), stored, func(sealed []byte) (int64, error) {
-		return p.db.ReplaceSetting(ctx, dbsqlc.ReplaceSettingParams{Key: HostSeed, After: sealed, Before: stored})
-	})
+	return nil
 }
 
 func resealACME(ctx context.Context, p *pass) error {

@@ -64,21 +64,21 @@ func (b *builds) fill(r *keyring.Ring) owner {
 // fillSeed stores the SSH host seed, of which there is one in a deployment, encrypted with a ring.
 func (b *builds) fillSeed(r *keyring.Ring) {
 	b.t.Helper()
-	b.exec("INSERT INTO settings (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", keyring.HostSeed,
-		r.SealSecret(keyring.HostSeedPlace(), []byte(keyring.SSHHostKeys)))
+	b.exec("INSERT INTO settings (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", string(keyring.HostSeed),
+		r.SealSecret(keyring.HostSeed.Place(), []byte(keyring.SSHHostKeys)))
 }
 
 // opensSeed reports whether a ring opens the SSH host seed.
 func (b *builds) opensSeed(r *keyring.Ring) bool {
 	b.t.Helper()
-	stored, err := b.db.GetSetting(b.t.Context(), keyring.HostSeed)
+	stored, err := b.db.GetSetting(b.t.Context(), string(keyring.HostSeed))
 	if database.IsNotFound(err) {
 		return false
 	}
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	got, err := r.OpenSecret(keyring.HostSeedPlace(), stored)
+	got, err := r.OpenSecret(keyring.HostSeed.Place(), stored)
 	return err == nil && string(got) == string(keyring.SSHHostKeys)
 }
 

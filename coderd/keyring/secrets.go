@@ -28,11 +28,18 @@ func SecretPlace(user, id uuid.UUID) Place {
 	return Place{"user_secrets " + user.String() + " " + id.String()}
 }
 
-// HostSeed is the setting that keeps the SSH host seed (coderd/hostkeys).
-const HostSeed = "ssh_host_seed"
+// SSHSetting is a setting that keeps a secret of coderd/hostkeys.
+type SSHSetting string
 
-// HostSeedPlace returns where the SSH host seed is kept.
-func HostSeedPlace() Place { return Place{HostSeed} }
+// All of them. The queries CountSealed and DeleteSSHSettingsUnder name them, too.
+const (
+	HostSeed SSHSetting = "ssh_host_seed"
+	UserCA   SSHSetting = "ssh_user_ca"
+	HostCA   SSHSetting = "ssh_host_ca"
+)
+
+// Place returns where the setting's secret is kept.
+func (s SSHSetting) Place() Place { return Place{string(s)} }
 
 // ACMEPlace returns where ACME's data of a name is kept.
 func ACMEPlace(name string) Place { return Place{"acme " + name} }

@@ -3,7 +3,7 @@
 //	OpenSSH ── SSH, over the network ── this package ── sshmux, over the mesh ── agent
 //
 // The name before the @ says which workspace. The key that the client proves to have says who comes: users register their public keys with
-// `coder ssh-key add` (package sshkeys). From there on everything is as in `coder ssh`: the same users may connect, the log of connections
+// `coder ssh-key add` (package sshkeys), or have the server certify one for hours with `coder ssh-cert` (package sshca). From there on everything is as in `coder ssh`: the same users may connect, the log of connections
 // has them, and a session ends when its user may no longer connect, or its key is removed.
 //
 // The gateway sees what passes through it, as the server's terminals and apps do. A client that is refused learns nothing about workspaces
@@ -28,6 +28,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/sshca"
 	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/hostname"
@@ -47,14 +48,15 @@ const (
 
 // Options are what a gateway needs. All are required, except the logger.
 type Options struct {
-	Logger      *slog.Logger
-	HostKey     ssh.Signer // the same at every server of the deployment
-	Address     string     // HOST:PORT at which users reach the gateway; "" if there is no listener
-	Keys        *sshkeys.Service
-	Accounts    Accounts
-	Agents      Agents
-	Mesh        Mesh
-	Connections *audit.Connections
+	Logger       *slog.Logger
+	HostKey      ssh.Signer // the same at every server of the deployment
+	Address      string     // HOST:PORT at which users reach the gateway; "" if there is no listener
+	Keys         *sshkeys.Service
+	Certificates *sshca.Service
+	Accounts     Accounts
+	Agents       Agents
+	Mesh         Mesh
+	Connections  *audit.Connections
 	// Workspaces starts stopped ones. Nil: nothing does.
 	Workspaces Workspaces
 }
@@ -103,10 +105,10 @@ type session struct {
 	end   context.CancelCauseFunc // disconnects the client; the cause is the reason in the log of connections
 }
 
-// visitor is who has signed in, and with which key.
+// visitor is who has signed in, and with which key or certificate.
 type visitor struct {
-	sshkeys.Holder
-	key ssh.PublicKey
+	sshkeys.Holder // without a KeyID for a certificate
+	key            ssh.PublicKey
 }
 
 // visitorKey is where the permissions of a client's connection keep its visitor.
@@ -119,7 +121,7 @@ func New(opts Options) *Gateway {
 		g.log = slog.New(slog.DiscardHandler)
 	}
 	g.server = bridge.NewServer(bridge.ServerOptions{
-		HostKeys: []ssh.Signer{opts.HostKey}, Logger: g.log, Limit: maxClients, Keys: signIn{g}, Dial: g.dial, Jump: g.jump,
+		HostKeys: opts.Certificates.HostKeys, Logger: g.log, Limit: maxClients, Keys: signIn{g}, Dial: g.dial, Jump: g.jump,
 	})
 	return g
 }
@@ -157,20 +159,32 @@ func (g signIn) Known(ctx context.Context, key ssh.PublicKey) bool {
 	return err == nil
 }
 
+// SignIn takes a key that the client has proven to have. The library compares the client's address with a certificate's critical option.
 func (g signIn) SignIn(client ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 	holder, err := g.ask(context.Background(), key, g.opts.Keys.Authenticate)
 	if err != nil {
 		return nil, err
 	}
+	permissions := &ssh.Permissions{ExtraData: map[any]any{visitorKey{}: visitor{holder, key}}}
+	if cert, ok := key.(*ssh.Certificate); ok {
+		permissions.CriticalOptions = cert.CriticalOptions
+	}
 	g.log.Debug("ssh client signed in", "peer", client.RemoteAddr(), "user", holder.UserID)
-	return &ssh.Permissions{ExtraData: map[any]any{visitorKey{}: visitor{holder, key}}}, nil
+	return permissions, nil
 }
 
-// ask asks whom a key signs in. Clients are not told why it signs no one in; what is not their fault is logged.
-func (g *Gateway) ask(ctx context.Context, key ssh.PublicKey, question func(context.Context, ssh.PublicKey) (sshkeys.Holder, error)) (sshkeys.Holder, error) {
+// ask asks whom a certificate signs in, or with question, whom a key does. Clients are not told why it signs no one in; what is not their fault
+// is logged.
+func (g *Gateway) ask(ctx context.Context, key ssh.PublicKey, question func(context.Context, ssh.PublicKey) (sshkeys.Holder, error)) (holder sshkeys.Holder, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	holder, err := question(ctx, key)
+	if cert, ok := key.(*ssh.Certificate); ok {
+		var actor rbac.Actor
+		actor, err = g.opts.Certificates.SignIn(ctx, cert)
+		holder.UserID = actor.UserID
+	} else {
+		holder, err = question(ctx, key)
+	}
 	if err != nil && fault.CodeOf(err) != fault.Unauthenticated {
 		g.log.ErrorContext(ctx, "cannot look up ssh key", "err", err)
 	}
@@ -332,22 +346,31 @@ func short(name string) string {
 	return name
 }
 
-// admit returns an error unless the session's user may connect to its agent, with its key.
+// admit returns an error unless the session's user may connect to its agent, with its key or certificate.
 func (g *Gateway) admit(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	holder, err := g.opts.Keys.Find(ctx, s.key)
-	if err == nil && holder != s.Holder {
-		err = fault.New(fault.Unauthenticated, "The SSH key was added again since you signed in.").WithDetail("Connect again.")
-	}
-	if err != nil {
-		return err
-	}
-	actor, err := g.opts.Accounts.Actor(ctx, s.UserID)
+	actor, err := g.actor(ctx, s.visitor)
 	if err != nil {
 		return err
 	}
 	return g.opts.Agents.MayConnect(ctx, actor, s.agent)
+}
+
+// actor returns a visitor with their rights of the moment, or fault.Unauthenticated if the key or certificate signs them in no more. A certificate
+// that has expired since does: OpenSSH's sshd lets sessions run on, too.
+func (g *Gateway) actor(ctx context.Context, v visitor) (rbac.Actor, error) {
+	if cert, ok := v.key.(*ssh.Certificate); ok {
+		return g.opts.Certificates.Holder(ctx, cert)
+	}
+	holder, err := g.opts.Keys.Find(ctx, v.key)
+	if err == nil && holder != v.Holder {
+		err = fault.New(fault.Unauthenticated, "The SSH key was added again since you signed in.").WithDetail("Connect again.")
+	}
+	if err != nil {
+		return rbac.Actor{}, err
+	}
+	return g.opts.Accounts.Actor(ctx, v.UserID)
 }
 
 // Recheck ends the sessions of a user, or of all users if it is uuid.Nil, that they may no longer have: the user was suspended, the key was

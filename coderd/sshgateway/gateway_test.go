@@ -128,7 +128,7 @@ func (w *world) dial(t *testing.T, name string, keys ...ssh.Signer) (*ssh.Client
 	if err != nil || gateway.Address != w.addr || !gateway.Enabled || gateway.Fingerprint != ssh.FingerprintSHA256(host) {
 		t.Fatalf("the gateway is %+v, %v", gateway, err)
 	}
-	c, err := ssh.Dial("tcp", w.addr, &ssh.ClientConfig{User: name, Auth: []ssh.AuthMethod{ssh.PublicKeys(keys...)}, HostKeyCallback: ssh.FixedHostKey(host)})
+	c, err := ssh.Dial("tcp", w.addr, &ssh.ClientConfig{User: name, Auth: []ssh.AuthMethod{ssh.PublicKeys(keys...)}, HostKeyCallback: ssh.FixedHostKey(host), HostKeyAlgorithms: []string{host.Type()}})
 	if err == nil {
 		t.Cleanup(func() { c.Close() })
 	}

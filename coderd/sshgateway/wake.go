@@ -17,7 +17,7 @@ const agentPatience = 2 * time.Minute
 
 // wake starts the visitor's workspace of a name, and calls open until that succeeds, the start fails, its agent does not come, or ctx ends.
 func (g *Gateway) wake(ctx context.Context, v visitor, name string, say func(string), open func() error) error {
-	actor, err := g.opts.Accounts.Actor(ctx, v.UserID)
+	actor, err := g.actor(ctx, v)
 	if err != nil {
 		return err
 	}

@@ -91,6 +91,7 @@ var law = map[string]rule{
 	"coderd/redirect":           {imports: []string{"coderd/signed"}},
 	"coderd/extauth":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/signed", "coderd/keyring"}},
 	"coderd/secrets":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/keyring"}},
+	"coderd/sshca":              {imports: []string{"coderd/audit", "coderd/database", "coderd/hostkeys", "coderd/httpapi", "coderd/rbac"}, tests: []string{"coderd/keyring"}},
 	"coderd/sshkeys":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
 	"coderd/devices":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/rbac", "tailnet"}},
 	"coderd/consents": {
@@ -107,7 +108,7 @@ var law = map[string]rule{
 		tests:   []string{"agent/agentpb"},
 	},
 	"coderd/apps":       {imports: []string{"appproxy", "coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/signed", "region"}},
-	"coderd/sshgateway": {imports: []string{"coderd/audit", "coderd/httpapi", "coderd/rbac", "coderd/sshkeys", "sshmux"}},
+	"coderd/sshgateway": {imports: []string{"coderd/audit", "coderd/httpapi", "coderd/rbac", "coderd/sshca", "coderd/sshkeys", "sshmux"}, tests: []string{"coderd/hostkeys"}},
 	"coderd/wggateway":  {imports: []string{"coderd/audit", "coderd/devices", "coderd/rbac", "tailnet"}, tests: []string{"coderd/..."}},
 	"coderd/jobs": {
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
@@ -251,6 +252,7 @@ var unknown = map[string]struct {
 	"coderd/rbac":                     {"knows neither HTTP nor the database", []string{"coderd/httpapi", "coderd/database"}},
 	"coderd/scim":                     {"knows neither templates nor workspaces", []string{"coderd/workspaces", "coderd/templates", "coderd/agents"}},
 	"coderd/secrets":                  {"knows nothing of workspaces", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
+	"coderd/sshca":                    {"knows neither workspaces nor the gateway", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
 	"coderd/sshkeys":                  {"knows neither workspaces nor the gateway", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
 	"coderd/templates":                {"must not know workspaces", []string{"coderd/workspaces"}},
 	"coderd/users":                    {"knows no template, workspace or mesh", []string{"coderd/templates", "coderd/workspaces", "coderd/mesh", "tailnet"}},

@@ -36,7 +36,9 @@ const (
 
 // ServerOptions configures a Server.
 type ServerOptions struct {
-	HostKeys []ssh.Signer // at least one; one of each type
+	// HostKeys returns what a client that comes may know the server by: at least one key, one of each type. A key
+	// with a certificate is another type.
+	HostKeys func(ctx context.Context) []ssh.Signer
 	Logger   *slog.Logger // nil: silent
 	// Limit is how many clients may be connected at once. 0 means no limit.
 	Limit int
@@ -95,9 +97,6 @@ func NewServer(opts ServerOptions) *Server {
 			return visitOf(ctx).request(ctx, req), nil
 		}},
 	}
-	for _, key := range opts.HostKeys {
-		s.ssh.AddHostKey(key)
-	}
 	if opts.Keys != nil {
 		s.ssh.PublicKeyHandler = func(ctx glider.Context, key glider.PublicKey) bool { return opts.Keys.Known(ctx, key) }
 	}
@@ -117,6 +116,9 @@ func (s *Server) config(ctx glider.Context) *ssh.ServerConfig {
 			v.started()
 		}
 	}}
+	for _, key := range s.opts.HostKeys(ctx) {
+		config.AddHostKey(key)
+	}
 	if s.opts.Keys != nil {
 		config.VerifiedPublicKeyCallback = func(client ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (*ssh.Permissions, error) {
 			return s.opts.Keys.SignIn(client, key)

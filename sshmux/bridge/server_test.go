@@ -26,7 +26,8 @@ import (
 // serving starts a server, and returns a function that connects a client to it.
 func serving(t testing.TB, opts bridge.ServerOptions) (connect func() net.Conn) {
 	t.Helper()
-	opts.HostKeys = []ssh.Signer{newKey(t)}
+	key := newKey(t)
+	opts.HostKeys = func(context.Context) []ssh.Signer { return []ssh.Signer{key} }
 	s, l := bridge.NewServer(opts), bufconn.Listen(1<<20)
 	var served sync.WaitGroup
 	served.Go(func() {

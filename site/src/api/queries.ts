@@ -250,6 +250,7 @@ export const queries = {
   secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),
   sshKeys: () => ask<t.UserSSHKey[]>(["sshkeys"], "users/me/ssh-keys"),
   sshGateway: () => ask<t.SSHGateway>(["sshgateway"], "deployment/ssh-gateway"),
+  sshHostCA: () => ask<t.SSHAuthority>(["sshhostca"], "deployment/ssh-host-ca"),
   sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
   externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),
   externalAuth: (id: string) => ask<t.ExternalAuth>(["external-auth", "one", id], `external-auth/${segment(id)}`),

@@ -1703,6 +1703,31 @@ export interface OAuth2DeviceFlowCallbackResponse {
   redirect_url: string;
 }
 
+// SSHAuthority is a certificate authority for SSH.
+export interface SSHAuthority {
+  public_key: string; // as in a file whose name ends in .pub
+  previous_public_key: string; // which counts too, until the next rotation; "": none
+  known_hosts: string[];
+}
+
+// CreateSSHCertificateRequest asks for a certificate of a public key, with which the caller signs in at the SSH gateway.
+export interface CreateSSHCertificateRequest {
+  public_key: string;
+  ttl?: number; // nanoseconds; 0: as long as possible
+  source_addresses?: string[];
+}
+
+// SSHCertificate is a certificate of a user's key. It is valid no longer than the session or token that asked for it.
+export interface SSHCertificate {
+  certificate: string; // as in a file whose name ends in -cert.pub
+  fingerprint: string; // of the key
+  serial: string;
+  key_id: string;
+  principal: string; // the user's id
+  valid_after: string;
+  valid_before: string;
+}
+
 // UserSSHKey is a public key with which a user signs in over SSH.
 export interface UserSSHKey {
   id: string;

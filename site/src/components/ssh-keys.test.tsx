@@ -63,8 +63,10 @@ it("says where the keys sign in", async () => {
     host_key: "ssh-ed25519 AAAA",
     fingerprint: "SHA256:host",
   };
+  const ca = { public_key: "b", previous_public_key: "a", known_hosts: ["@cert-authority b", "@cert-authority a"] };
+  const answers: Record<string, unknown> = { "ssh-gateway": gateway, "ssh-host-ca": ca };
   vi.stubGlobal("fetch", (path: string) =>
-    Promise.resolve(new Response(JSON.stringify(path.endsWith("ssh-gateway") ? gateway : []))),
+    Promise.resolve(new Response(JSON.stringify(answers[path.split("/").pop()!] ?? []))),
   );
   render(
     <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
@@ -74,6 +76,10 @@ it("says where the keys sign in", async () => {
   const command = await screen.findByLabelText<HTMLInputElement>("SSH command");
   expect(command.value).toBe("ssh -p 2222 WORKSPACE@coder.example.com");
   screen.getByText("SHA256:host");
+  const line = await screen.findByLabelText<HTMLInputElement>("Line for known_hosts");
+  expect(line.value).toBe("@cert-authority b");
+  const previous = screen.getByLabelText<HTMLInputElement>("Previous line for known_hosts");
+  expect(previous.value).toBe("@cert-authority a");
 });
 
 it("adds a public key, and sends no private one", async () => {

@@ -117,7 +117,22 @@ function Gateway() {
       <p className="break-all">
         The host key of the gateway is <code>{gateway.fingerprint}</code>.
       </p>
+      <HostCA />
     </div>
+  );
+}
+
+// HostCA shows by which lines OpenSSH knows the gateway and workspaces.
+function HostCA() {
+  const { data: ca } = useQuery(queries.sshHostCA());
+  if (!ca) return null;
+  return (
+    <>
+      <p>With this in known_hosts, OpenSSH knows the gateway, and workspaces behind a jump through it.</p>
+      {ca.known_hosts.map((line, i) => (
+        <CopyLine key={line} label={i === 0 ? "Line for known_hosts" : "Previous line for known_hosts"} text={line} />
+      ))}
+    </>
   );
 }
 

@@ -62,7 +62,7 @@ keys: sk-ssh-ed25519@openssh.com and sk-ecdsa-sha2-nistp256@openssh.com.`,
 			if err != nil {
 				return err
 			}
-			if req.PublicKey, err = checkedKey(file, text); err != nil {
+			if req.PublicKey, err = checkedKey(file, text, "coder ssh-key add"); err != nil {
 				return err
 			}
 			client, err := g.Client(cmd.Context())
@@ -113,7 +113,7 @@ func readPublicKey(g *global.Flags, args []string) (file, text string, err error
 	}
 	if len(args) == 1 {
 		file = args[0]
-	} else if file, err = onlyPublicKey(); err != nil {
+	} else if file, err = onlyPublicKey("ssh-keygen -t ed25519", "coder ssh-key add"); err != nil {
 		return "", "", err
 	}
 	data, err := readStart(file)
@@ -145,8 +145,9 @@ func cause(err error) error {
 // usualKeys are the names under which ssh-keygen stores public keys.
 var usualKeys = []string{"id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub", "id_ed25519_sk.pub", "id_ecdsa_sk.pub"}
 
-// onlyPublicKey returns the public key in ~/.ssh with a usual name, if there is exactly one.
-func onlyPublicKey() (string, error) {
+// onlyPublicKey returns the public key in ~/.ssh with a usual name, if there is exactly one. hint is a command that makes one, and verb takes
+// one of several.
+func onlyPublicKey(hint, verb string) (string, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return "", exit.Try(fault.New(fault.Invalid, "cannot find your home folder: %w", err), "Name the file of the public key")
@@ -160,15 +161,16 @@ func onlyPublicKey() (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", exit.Try(fault.New(fault.Invalid, "there is no public key with a usual name in %s", filepath.Join(home, ".ssh")), "ssh-keygen -t ed25519")
+		return "", exit.Try(fault.New(fault.Invalid, "there is no public key with a usual name in %s", filepath.Join(home, ".ssh")), "%s", hint)
 	case 1:
 		return found[0], nil
 	}
-	return "", exit.Try(fault.New(fault.Invalid, "there are several public keys: %s", strings.Join(found, ", ")), "coder ssh-key add %s", shell.Word(found[0]))
+	return "", exit.Try(fault.New(fault.Invalid, "there are several public keys: %s", strings.Join(found, ", ")), "%s %s", verb, shell.Word(found[0]))
 }
 
-// checkedKey returns a key to send: a private key, and whatever else a user named by mistake, stays on this machine.
-func checkedKey(file, text string) (string, error) {
+// checkedKey returns a key to send: a private key, and whatever else a user named by mistake, stays on this machine. command is what takes a
+// file.
+func checkedKey(file, text, command string) (string, error) {
 	_, err := sshkey.Parse(text)
 	refused := fault.As(err)
 	if refused == nil {
@@ -177,7 +179,7 @@ func checkedKey(file, text string) (string, error) {
 	hint := refused.Detail
 	if public := file + ".pub"; file != "-" {
 		if _, err := os.Stat(public); err == nil {
-			hint = "coder ssh-key add " + shell.Word(public)
+			hint = command + " " + shell.Word(public)
 		}
 	}
 	return "", exit.Try(fault.New(fault.Invalid, "%s", refused.Message), "%s", hint)

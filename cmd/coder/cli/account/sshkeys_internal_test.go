@@ -20,12 +20,12 @@ func TestCheckedKey(t *testing.T) {
 	if err := os.WriteFile(file+".pub", []byte(goodKey), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := checkedKey("-", goodKey+"\n"); err != nil || got != goodKey {
+	if got, err := checkedKey("-", goodKey+"\n", "coder ssh-key add"); err != nil || got != goodKey {
 		t.Errorf("got %q, %v", got, err)
 	}
 	private := "-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0\n-----END OPENSSH PRIVATE KEY-----\n"
 	for from, want := range map[string]string{file: "coder ssh-key add " + file + ".pub", "-": "Keep it secret", file + "x": "Keep it secret"} {
-		got, err := checkedKey(from, private)
+		got, err := checkedKey(from, private, "coder ssh-key add")
 		hint, _ := exit.Hint(err)
 		if got != "" || err == nil || !strings.HasPrefix(hint, want) || strings.Contains(err.Error()+hint, "c2VjcmV0") {
 			t.Errorf("a private key from %s: got %q, %v, hint %q", from, got, err, hint)

@@ -37,6 +37,7 @@ type configSSHOptions struct {
 	noProxy                bool
 	noAutostart, unixPaths bool
 	previous               bool
+	authority              authority // set by sshSection
 }
 
 // recordedFlags are the flags that the section records for --use-previous-options.
@@ -112,6 +113,11 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	after, err := replaceSection(string(before), record+section)
 	if err != nil {
 		return exit.Try(fault.New(fault.Invalid, "%s cannot be edited: %w", path, err), "Remove the marked lines by hand.")
+	}
+	if !opts.dryRun {
+		if err := opts.authority.write(); err != nil {
+			return err
+		}
 	}
 	if after == string(before) {
 		fmt.Fprintf(g.Streams().Err, "%s is up to date.\n", path)
@@ -196,7 +202,12 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 			return "", err
 		}
 	}
-	options, err := sshOptionLines(sshDefaults(known), server.SSHConfigOptions, opts.options)
+	ca, err := hostAuthority(ctx, client)
+	if err != nil {
+		return "", err
+	}
+	opts.authority = authority{filepath.Join(full, fileHostCA), ca}
+	options, err := sshOptionLines(sshDefaults(known, opts.authority), server.SSHConfigOptions, opts.options)
 	if err != nil {
 		return "", err
 	}
@@ -237,11 +248,15 @@ func renderSection(prefix, suffix string, names []string, listed bool, options [
 }
 
 // sshDefaults returns the options of every workspace's block. The ProxyCommand maintains the file of known hosts, so the check needs no
-// user. AES-GCM comes first: OpenSSH prefers slower ciphers if the processor has instructions for AES. The list is written out because
+// user. Its lines count for a jump through the SSH gateway, too, for which the file of the authority has the server's. AES-GCM comes first: OpenSSH prefers slower ciphers if the processor has instructions for AES. The list is written out because
 // older releases cannot put one cipher before their defaults.
-func sshDefaults(knownHosts string) []string {
+func sshDefaults(knownHosts string, ca authority) []string {
+	known := "UserKnownHostsFile " + quoteConfig(knownHosts)
+	if ca.text != "" {
+		known += " " + quoteConfig(ca.path)
+	}
 	return []string{
-		"ConnectTimeout 0", "StrictHostKeyChecking yes", "UserKnownHostsFile " + quoteConfig(knownHosts), "LogLevel ERROR",
+		"ConnectTimeout 0", "StrictHostKeyChecking yes", known, "LogLevel ERROR",
 		"Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr",
 	}
 }

@@ -64,7 +64,7 @@ func FuzzReplaceSection(f *testing.F) {
 
 func TestRenderSection(t *testing.T) {
 	t.Parallel()
-	options, err := sshOptionLines(sshDefaults("/home/ada/my config/100%"), map[string]string{"ServerAliveInterval": "30"}, []string{"ForwardAgent=yes", "loglevel INFO"})
+	options, err := sshOptionLines(sshDefaults("/home/ada/my config/100%", authority{"/home/ada/my config/ca", "@cert-authority *.coder ssh-ed25519 AAAA"}), map[string]string{"ServerAliveInterval": "30"}, []string{"ForwardAgent=yes", "loglevel INFO"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestRenderSection(t *testing.T) {
 	want := `Host coder.*
 	ConnectTimeout 0
 	StrictHostKeyChecking yes
-	UserKnownHostsFile "/home/ada/my config/100%%"
+	UserKnownHostsFile "/home/ada/my config/100%%" "/home/ada/my config/ca"
 	loglevel INFO
 	Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr
 	ServerAliveInterval 30
@@ -82,7 +82,7 @@ func TestRenderSection(t *testing.T) {
 Host *.coder
 	ConnectTimeout 0
 	StrictHostKeyChecking yes
-	UserKnownHostsFile "/home/ada/my config/100%%"
+	UserKnownHostsFile "/home/ada/my config/100%%" "/home/ada/my config/ca"
 	loglevel INFO
 	Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr
 	ServerAliveInterval 30
