@@ -326,7 +326,7 @@ test-under-load: ## run all tests beside programs that use twice the processors
 # What runs in workspaces on Windows. Wine shows most of it: docs/agent.md has what it cannot show.
 WINDOWS_TESTS := ./agent/ports ./agent/proc ./agent/script ./agent/sshd ./agent/terminal ./agent/usage
 
-test-windows: ## run the agent's tests for Windows in Wine (needs Debian's wine64 and gcc-mingw-w64-x86-64)
+test-windows: ## run the agent's tests for Windows in Wine (needs wine64 and gcc-mingw-w64-x86-64 of Debian)
 	@scripts/wine/run
 	GOOS=windows $(TEST) -timeout 20m -exec '$(CURDIR)/scripts/wine/run' $(WINDOWS_TESTS)
 

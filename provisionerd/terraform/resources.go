@@ -275,10 +275,6 @@ type agentEnv struct {
 func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 	seen := map[string]string{} // places by name
 	joined := map[string]bool{} // variables that begin with the machine's value
-	separator := ":"            // of lists of folders, such as PATH
-	if a.GetOs() == "windows" {
-		separator = ";"
-	}
 	for _, e := range envs {
 		if other, had := seen[e.Name]; had && e.Merge == "error" {
 			return fmt.Errorf("%s: two coder_env resources define %s for the agent %s: the other is at %s", e.place, e.Name, a.Name, other)
@@ -301,15 +297,15 @@ func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 		case old == "" || !joins:
 			a.Env[e.Name] = e.Value
 		case e.Merge == "append":
-			a.Env[e.Name] = old + separator + e.Value
+			a.Env[e.Name] = old + ":" + e.Value
 		default:
-			a.Env[e.Name] = e.Value + separator + old
+			a.Env[e.Name] = e.Value + ":" + old
 		}
 	}
 	for name := range joined {
-		parts := strings.Split(a.Env[name], separator)
+		parts := strings.Split(a.Env[name], ":")
 		i := slices.Index(parts, machineValue(name))
-		others := strings.Join(slices.Delete(parts, i, i+1), separator)
+		others := strings.Join(slices.Delete(parts, i, i+1), ":")
 		if slices.Contains(references(others), name) {
 			a.Env[name] = others
 		}
