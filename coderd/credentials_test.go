@@ -170,7 +170,7 @@ func TestNoRouteTrustsOrigins(t *testing.T) {
 func TestScriptsNameTheAccessURL(t *testing.T) {
 	t.Parallel()
 	s := coderdtest.New(t)
-	for _, path := range []string{"/install.sh", "/install.ps1", "/api/v2/init-script/linux/amd64", "/api/v2/init-script/linux/arm64"} {
+	for _, path := range []string{"/install.sh", "/install.ps1", "/api/v2/init-script/linux/amd64", "/api/v2/init-script/linux/arm64", "/api/v2/init-script/windows/amd64"} {
 		for header, value := range map[string]string{
 			"Host": "evil.example", "X-Forwarded-Host": "evil.example", "Forwarded": "host=evil.example", "X-Original-Host": "evil.example", "X-Forwarded-Proto": "evil",
 		} {

@@ -44,6 +44,9 @@ func TestExternalAgentCredentials(t *testing.T) {
 	})
 	reports("linux", "arm")
 	replay(t, s, known, []step{{as: "ann", method: "GET", path: path, status: 200, want: command("armv7")}})
+	reports("windows", "amd64")
+	onWindows := fmt.Sprintf(`{"agent_token":%q,"command":"$env:CODER_AGENT_TOKEN = '%s'; irm '{url}/api/v2/init-script/windows/amd64' | iex"}`, token, token)
+	replay(t, s, known, []step{{as: "ann", method: "GET", path: path, status: 200, want: onWindows}})
 	for _, bad := range [][2]string{{`linux/amd64"; reboot; "`, "amd64"}, {"linux", "amd64$(reboot)"}, {"..", "amd64"}, {"", ""}} {
 		reports(bad[0], bad[1])
 		replay(t, s, known, []step{{as: "ann", method: "GET", path: path, status: 409, text: "do not run on"}})

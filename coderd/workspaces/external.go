@@ -69,8 +69,10 @@ func (s *Service) getExternalAgent(w http.ResponseWriter, r *http.Request) error
 		return fault.New(fault.Conflict, "The agent %q reports a system that agents do not run on.", a.Name)
 	}
 	script := strings.TrimSuffix(s.opts.AccessURL, "/") + "/api/v2/init-script/" + system + "/" + arch
+	command := fmt.Sprintf("curl -fsSL %s | CODER_AGENT_TOKEN=%s sh", shell.POSIX(script), shell.POSIX(token))
+	if system == "windows" { // for PowerShell, in whose quotes only quotes mean something; the token is a UUID
+		command = fmt.Sprintf("$env:CODER_AGENT_TOKEN = '%s'; irm '%s' | iex", token, strings.ReplaceAll(script, "'", "''"))
+	}
 	httpapi.NoStore(w.Header())
-	return httpapi.Write(w, http.StatusOK, sdk.ExternalAgentCredentials{
-		Command: fmt.Sprintf("curl -fsSL %s | CODER_AGENT_TOKEN=%s sh", shell.POSIX(script), shell.POSIX(token)), AgentToken: token,
-	})
+	return httpapi.Write(w, http.StatusOK, sdk.ExternalAgentCredentials{Command: command, AgentToken: token})
 }

@@ -4,29 +4,38 @@ package bootstrap
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 
 	"github.com/codermesh/codermesh/v2/internal/releasekey"
 )
 
-//go:embed linux.sh
-var linux string
+var (
+	//go:embed linux.sh
+	linux string
+	//go:embed windows.ps1
+	windows string
+)
 
-// Script returns the POSIX shell script for an operating system and a processor (Go's names, and "armv7"), or "" if there is none. The
-// provider must replace ${ACCESS_URL} with the server's URL, ending in a slash, and ${AUTH_TYPE}. The agent's token comes from the
-// environment variable CODER_AGENT_TOKEN.
+// Platforms are the operating systems and processors that Script knows, as in linux/amd64.
+var Platforms = []string{"linux/amd64", "linux/arm64", "linux/armv7", "windows/amd64", "windows/arm64"}
+
+// Script returns the script for an operating system and a processor (Go's names, and "armv7"), or "" if there is none: a POSIX shell script, or
+// for Windows one for PowerShell. The provider must replace ${ACCESS_URL} with the server's URL, ending in a slash, and ${AUTH_TYPE}. The agent's
+// token comes from the environment variable CODER_AGENT_TOKEN.
 //
-// If this program is built with a release's public key, the script runs an agent only if the makers of a release signed it, where the
-// machine has openssl. The script names a key and not a checksum, because a machine that restarts later gets the agent of a newer server.
+// If this program is built with a release's public key, the shell script runs an agent only if the makers of a release signed it, where the
+// machine has openssl. The script names a key and not a checksum, because a machine that restarts later gets the agent of a newer server. The
+// script for Windows compares checksums only: PowerShell 5.1 cannot read such a key.
 func Script(os, arch string) string { return script(os, arch, releasekey.PEM()) }
 
 func script(os, arch, key string) string {
-	if os != "linux" {
+	if !slices.Contains(Platforms, os+"/"+arch) {
 		return ""
 	}
-	switch arch {
-	case "amd64", "arm64", "armv7":
-		return strings.NewReplacer("@ARCH@", arch, "@KEY@", strings.TrimSpace(key)).Replace(linux)
+	text := linux
+	if os == "windows" {
+		text = windows
 	}
-	return ""
+	return strings.NewReplacer("@ARCH@", arch, "@KEY@", strings.TrimSpace(key)).Replace(text)
 }

@@ -340,7 +340,18 @@ func TestPlatforms(t *testing.T) {
 			}
 		}
 	}
-	if got := bootstrap.Script("plan9", "mips") + bootstrap.Script("linux", "mips"); got != "" {
+	for _, arch := range []string{"amd64", "arm64"} {
+		script := bootstrap.Script("windows", arch)
+		for _, want := range []string{"coder-windows-" + arch + ".exe", "${ACCESS_URL}", "${AUTH_TYPE}", "Tls12", "SHA256SUMS", "startup-problem"} {
+			if !strings.Contains(script, want) {
+				t.Errorf("the script for Windows on %s does not have %q", arch, want)
+			}
+		}
+		if strings.Contains(script, "@ARCH@") || strings.ContainsFunc(script, func(r rune) bool { return r > 127 }) {
+			t.Error("the script for Windows has a placeholder, or letters that PowerShell 5.1 reads in the system's code page")
+		}
+	}
+	if got := bootstrap.Script("plan9", "mips") + bootstrap.Script("linux", "mips") + bootstrap.Script("windows", "armv7"); got != "" {
 		t.Errorf("a script for an unknown platform: %s", got)
 	}
 }

@@ -174,8 +174,9 @@ func (f facts) worker() (map[string]string, error) {
 	for _, p := range f.previous {
 		env[provider.ParameterEnvironmentVariablePrevious(p.GetName())] = p.GetValue()
 	}
-	for _, arch := range []string{"amd64", "arm64", "armv7"} {
-		env["CODER_AGENT_SCRIPT_linux_"+arch] = bootstrap.Script("linux", arch)
+	for _, platform := range bootstrap.Platforms {
+		system, arch, _ := strings.Cut(platform, "/")
+		env["CODER_AGENT_SCRIPT_"+system+"_"+arch] = bootstrap.Script(system, arch)
 	}
 	env["PATH"] = os.Getenv("PATH")
 	env["GOMAXPROCS"] = fmt.Sprint(min(2, runtime.NumCPU()))

@@ -37,4 +37,8 @@ func TestMergeEnv(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
+	a := &provisionerpb.Agent{Name: "main", Os: "windows"}
+	if err := mergeEnv(a, []agentEnv{{"", "PATH", `C:\a`, "append"}, {"", "PATH", `C:\b`, "prepend"}}); err != nil || a.Env["PATH"] != `C:\b;${PATH};C:\a` {
+		t.Errorf("on Windows: %q, %v", a.Env["PATH"], err)
+	}
 }

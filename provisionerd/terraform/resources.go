@@ -275,6 +275,10 @@ type agentEnv struct {
 func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 	seen := map[string]string{} // places by name
 	joined := map[string]bool{} // variables that begin with the machine's value
+	separator := ":"            // of lists of folders, such as PATH
+	if a.GetOs() == "windows" {
+		separator = ";"
+	}
 	for _, e := range envs {
 		if other, had := seen[e.Name]; had && e.Merge == "error" {
 			return fmt.Errorf("%s: two coder_env resources define %s for the agent %s: the other is at %s", e.place, e.Name, a.Name, other)
@@ -297,15 +301,15 @@ func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 		case old == "" || !joins:
 			a.Env[e.Name] = e.Value
 		case e.Merge == "append":
-			a.Env[e.Name] = old + ":" + e.Value
+			a.Env[e.Name] = old + separator + e.Value
 		default:
-			a.Env[e.Name] = e.Value + ":" + old
+			a.Env[e.Name] = e.Value + separator + old
 		}
 	}
 	for name := range joined {
-		parts := strings.Split(a.Env[name], ":")
+		parts := strings.Split(a.Env[name], separator)
 		i := slices.Index(parts, machineValue(name))
-		others := strings.Join(slices.Delete(parts, i, i+1), ":")
+		others := strings.Join(slices.Delete(parts, i, i+1), separator)
 		if slices.Contains(references(others), name) {
 			a.Env[name] = others
 		}

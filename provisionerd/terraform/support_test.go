@@ -23,13 +23,13 @@ func TestImpossibleAgents(t *testing.T) {
 		files map[string]string
 		want  []string // in the error; if empty, the import succeeds
 	}{
-		"windows":           {files(agent("os = \"windows\"\n")), []string{`main.tf:6: coder_agent.main has os = "windows"`, `os = "linux"`}},
-		"darwin":            {files(agent("os = \"darwin\"\n")), []string{`main.tf:6: coder_agent.main has os = "darwin"`}},
+		"windows":           {files(agent("os = \"windows\"\n")), nil},
+		"darwin":            {files(agent("os = \"darwin\"\n")), []string{`main.tf:6: coder_agent.main has os = "darwin"`, `os = "linux" or "windows"`}},
 		"instance identity": {files(agent("os = \"linux\"\nauth = \"aws-instance-identity\"\n")), []string{`main.tf:6: coder_agent.main has auth = "aws-instance-identity"`, "CODER_AGENT_TOKEN"}},
-		"computed":          {files("locals {\n  os = lower(\"WINDOWS\")\n}\n" + agent("os = local.os\n")), []string{`main.tf:9: coder_agent.main has os = "windows"`}},
-		"in a module":       {module("os = \"windows\"\n"), []string{`main.tf:6: in module.far: module.far.coder_agent.main has os = "windows"`}},
-		"in JSON":           {map[string]string{"main.tf.json": "{\"terraform\": {\"required_providers\": {\"coder\": {\"source\": \"coder/coder\"}}},\n\"resource\": {\"coder_agent\": {\"main\": {\"arch\": \"amd64\", \"os\": \"windows\"}}}}"}, []string{"main.tf.json:2: coder_agent.main"}},
-		"none of them made": {files(agent("os = \"windows\"\ncount = 0\n") + strings.Replace(agent("os = \"linux\"\nauth = \"token\"\n"), "main", "other", 1)), nil},
+		"computed":          {files("locals {\n  os = lower(\"DARWIN\")\n}\n" + agent("os = local.os\n")), []string{`main.tf:9: coder_agent.main has os = "darwin"`}},
+		"in a module":       {module("os = \"darwin\"\n"), []string{`main.tf:6: in module.far: module.far.coder_agent.main has os = "darwin"`}},
+		"in JSON":           {map[string]string{"main.tf.json": "{\"terraform\": {\"required_providers\": {\"coder\": {\"source\": \"coder/coder\"}}},\n\"resource\": {\"coder_agent\": {\"main\": {\"arch\": \"amd64\", \"os\": \"darwin\"}}}}"}, []string{"main.tf.json:2: coder_agent.main"}},
+		"none of them made": {files(agent("os = \"darwin\"\ncount = 0\n") + strings.Replace(agent("os = \"linux\"\nauth = \"token\"\n"), "main", "other", 1)), nil},
 		"linux in a module": {module("os = \"linux\"\n"), nil},
 	} {
 		t.Run(name, func(t *testing.T) { // one after the other, because they share one slot

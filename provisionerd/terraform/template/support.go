@@ -66,8 +66,8 @@ func Ignored(place, what, reason string) string {
 // CheckAgent returns a fault for an agent that could never connect. Empty attributes are unknown, or have their default.
 func CheckAgent(place, address, os, auth string) error {
 	switch {
-	case os != "" && os != "linux":
-		return fault.New(fault.Invalid, `%s: %s has os = %q, and agents run on Linux only: use os = "linux"`, place, address, os)
+	case os != "" && os != "linux" && os != "windows":
+		return fault.New(fault.Invalid, `%s: %s has os = %q, and agents run on Linux and Windows: use os = "linux" or "windows"`, place, address, os)
 	case auth != "" && auth != "token":
 		return fault.New(fault.Invalid, `%s: %s has auth = %q, which this server does not support: use auth = "token", and give the machine %s.token as CODER_AGENT_TOKEN`,
 			place, address, auth, address)
