@@ -49,7 +49,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices clean
+.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices bench-fair clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -412,6 +412,10 @@ bench-wan: build ## benchmark over a simulated long path, with and without losse
 	$(GO) build -o build/bench ./bench
 	build/bench -coder build/coder -wan -out build/bench-wan.json
 	build/bench -coder build/coder -wan -loss 0.001 -out build/bench-wan-loss.json
+
+bench-fair: ## measure what streams leave to other senders on one wire (as root)
+	$(GO) build -o build/bench-fair ./bench/fair
+	build/bench-fair
 
 clean: ## remove build output
 	rm -rf build coderd/slim/dist/* coderd/notices/dist/* site/build site/dist/*

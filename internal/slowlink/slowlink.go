@@ -1,4 +1,4 @@
-// Package slowlink connects two network namespaces in user space, by a pair of TUN devices with delay, loss and cuts. It is for tests and
+// Package slowlink connects two network namespaces in user space, by a pair of TUN devices with delay, loss, a rate and cuts. It is for tests and
 // measurements, requires root, and works on Linux only. It exists because many machines lack the kernel module of netem. It does not
 // interpret what travels on the wire.
 package slowlink
@@ -37,11 +37,14 @@ type Options struct {
 	Delay time.Duration // of a packet, one way
 	Loss  float64       // probability that a packet is lost
 	MTU   int           // 0 means 1500
+	Rate  float64       // bytes per second, of each direction; 0 means no limit
+	Queue time.Duration // how long packets may wait for the rate; the wire drops what would wait longer
 }
 
 // Link is a wire between two ends. Close it.
 type Link struct {
 	cut    atomic.Bool
+	full   atomic.Int64
 	ends   [2]*os.File
 	pumps  sync.WaitGroup
 	closed sync.Once
@@ -70,6 +73,9 @@ func Join(a, b End, opts Options) (*Link, error) {
 
 // Cut drops every packet from now on, or lets packets pass again.
 func (l *Link) Cut(cut bool) { l.cut.Store(cut) }
+
+// Dropped returns how many packets did not fit the queues of both directions.
+func (l *Link) Dropped() int64 { return l.full.Load() }
 
 // Close removes the wire and its devices.
 func (l *Link) Close() error {
@@ -107,6 +113,7 @@ func (l *Link) pump(from, to *os.File, opts Options) {
 	l.pumps.Go(func() {
 		defer close(wire)
 		buf := make([]byte, maxPacket)
+		var free time.Time // when the last packet in the queue has left
 		for {
 			n, err := from.Read(buf)
 			if err != nil {
@@ -115,8 +122,20 @@ func (l *Link) pump(from, to *os.File, opts Options) {
 			if l.cut.Load() || opts.Loss > 0 && rand.Float64() < opts.Loss {
 				continue
 			}
+			at := time.Now()
+			if opts.Rate > 0 {
+				if free.Sub(at) > opts.Queue {
+					l.full.Add(1)
+					continue
+				}
+				if free.Before(at) {
+					free = at
+				}
+				free = free.Add(time.Duration(float64(n) / opts.Rate * float64(time.Second)))
+				at = free
+			}
 			select {
-			case wire <- packet{time.Now().Add(opts.Delay), append([]byte(nil), buf[:n]...)}:
+			case wire <- packet{at.Add(opts.Delay), append([]byte(nil), buf[:n]...)}:
 			default:
 			}
 		}

@@ -9,31 +9,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTUN creates a TUN device in a namespace. The device stays there wherever its file is used.
-func openTUN(namespace, device string) (*os.File, error) {
-	type result struct {
-		file *os.File
-		err  error
-	}
-	made := make(chan result)
+// In runs f on a thread in a namespace. Sockets and devices that f makes stay there, wherever they are used.
+func In(namespace string, f func() error) error {
+	made := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread is in another namespace, and ends with the goroutine
-		file, err := openTUNHere(namespace, device)
-		made <- result{file, err}
+		made <- enter(namespace, f)
 	}()
-	r := <-made
-	return r.file, r.err
+	return <-made
 }
 
-func openTUNHere(namespace, device string) (*os.File, error) {
+func enter(namespace string, f func() error) error {
 	ns, err := os.Open("/var/run/netns/" + namespace)
 	if err != nil {
-		return nil, fmt.Errorf("open namespace: %w", err)
+		return fmt.Errorf("open namespace: %w", err)
 	}
 	defer ns.Close()
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, fmt.Errorf("enter namespace %s: %w", namespace, err)
+		return fmt.Errorf("enter namespace %s: %w", namespace, err)
 	}
+	return f()
+}
+
+// openTUN creates a TUN device in a namespace.
+func openTUN(namespace, device string) (tun *os.File, err error) {
+	err = In(namespace, func() (err error) {
+		tun, err = openTUNHere(device)
+		return err
+	})
+	return tun, err
+}
+
+func openTUNHere(device string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/net/tun: %w", err)

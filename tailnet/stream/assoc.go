@@ -50,7 +50,9 @@ type assoc struct {
 	// Sending.
 	sent       history
 	largest    uint64 // one more than the largest acknowledged number
-	cc         congestion
+	cc         controller
+	relayed    bool // packets take a path through a relay
+	heard      bool // something has come back
 	trips      trips
 	oldTrips   trips         // of the path that packets took before
 	anew       time.Duration // packets sent before then do not tell how long the path is: see measuresFrom
@@ -87,9 +89,10 @@ type assoc struct {
 }
 
 func newAssoc(m *Mux, peer netip.Addr, g *group) *assoc {
-	a := &assoc{mux: m, peer: peer, group: g, epoch: m.nextEpoch(), streams: make(map[streamID]*Conn), packetSize: basePacket}
-	a.cc.limit = m.opts.SendBuffer
-	return a
+	return &assoc{
+		mux: m, peer: peer, group: g, epoch: m.nextEpoch(), streams: make(map[streamID]*Conn), packetSize: basePacket,
+		cc: &congestion{limit: m.opts.SendBuffer},
+	}
 }
 
 func (a *assoc) now() time.Duration { return time.Since(a.mux.start) }
@@ -100,7 +103,7 @@ func (a *assoc) fail(err error) {
 		c.over(err)
 	}
 	a.sent = history{base: a.sent.next, next: a.sent.next}
-	a.cc.inFlight = 0
+	a.cc.clear()
 	a.timeouts, a.silentFrom, a.probes, a.lossAt = 0, 0, 0, 0
 	a.mtuProbing = false // its answer will never arrive
 }
@@ -243,7 +246,7 @@ func (a *assoc) packet(b []byte, now time.Duration) []byte {
 	case len(b) == body && a.tryLonger():
 		record.tries, a.mtuProbing = a.longer(), true
 		end := begin + record.tries
-		if a.cc.relayed {
+		if a.relayed {
 			b = a.appendAll(b, end, record)
 			break
 		}
@@ -285,13 +288,13 @@ func (a *assoc) appendAll(b []byte, limit int, record *sentPacket) []byte {
 // tryLonger reports whether to send a long packet now, to find out whether such packets arrive. A relay's connections start slowly, so
 // nothing but data is sent through them.
 func (a *assoc) tryLonger() bool {
-	return a.packetSize == basePacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.cc.heard && a.probes == 0 && len(a.data) > 0 &&
-		(!a.cc.relayed || a.data[0].ready() >= a.longer())
+	return a.packetSize == basePacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.heard && a.probes == 0 && len(a.data) > 0 &&
+		(!a.relayed || a.data[0].ready() >= a.longer())
 }
 
 // longer returns the length of packets to try next.
 func (a *assoc) longer() int {
-	if a.cc.relayed && a.mtuTries < maxMTUTries-1 {
+	if a.relayed && a.mtuTries < maxMTUTries-1 {
 		return max(a.mux.opts.RelayPacket, longPacket)
 	}
 	return longPacket
@@ -343,7 +346,10 @@ func (a *assoc) receiveOne(now time.Duration, p *parsed) {
 	}
 	silent := a.timeouts > 0 || now-a.highestAt > maxTimeout
 	a.measuresFrom(now)
-	a.cc.heard = true
+	if !a.heard {
+		a.heard = true
+		a.cc.hear()
+	}
 	needsAck := false
 	var f frame
 	for rest := p.frames; len(rest) > 0; {
@@ -469,15 +475,16 @@ func (a *assoc) grant(had uint64) uint64 {
 func (a *assoc) moved(relayed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.cc.relayed == relayed {
+	if a.relayed == relayed {
 		return
 	}
+	a.relayed = relayed
 	a.oldTrips, a.trips = a.trips, trips{}
 	a.cc.restart(relayed)
 	for n := a.sent.base; n < a.sent.next; n++ {
 		p := a.sent.at(n)
 		if !p.done && !p.old {
-			a.cc.gone(p.size, false)
+			a.cc.forget(p.size)
 		}
 		p.old = true
 	}

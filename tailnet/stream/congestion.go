@@ -2,11 +2,31 @@ package stream
 
 import "time"
 
-// An end decides how much it sends, and how fast, by a model of the path: the bytes it carries per second, and the round trip without
-// queueing. The model is BBR's (Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue 2016), with its phases and
-// gains. Unlike loss-based control, BBR does not fill the path's queues until packets are lost, nor does it take a lost packet for a full
-// queue. Two things differ here. A round lasts at least shortRound, because on a short path a process is often not scheduled for several
-// round trips. And a round that loses a twentieth of its packets bounds the bytes in flight, for queues that are shorter than the path.
+// congestion is the controller that streams use. It decides by a model of the path: the bytes it carries per second, and the round trip without
+// queueing. The model is BBR's (Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue 2016), with its phases and gains. Unlike
+// loss-based control, BBR does not fill the path's queues until packets are lost, nor does it take a lost packet for a full queue. A round lasts at
+// least shortRound here, because on a short path a process is often not scheduled for several round trips.
+//
+//	          the rate stops growing, packets wait,
+//	          or a twentieth of a round is lost               what is in flight fits the path
+//	 startup ───────────────────────────────────────▶ drain ───────────────────────────────────▶ cruise ◀─┐
+//	  ▲ four times the rate while no packet waits       1/2.77 of the rate                         │      │ 200 ms with half of
+//	  │ (sprint), 2.77 times otherwise                                                             │      │ the path in flight:
+//	  │                                                                                            ├──────┘ every 10 s without
+//	  └── the path changed, or was silent                                                          │        a short round trip
+//	                                                                                               ▼
+//	   steps of cruise, a round trip each:  1.25 (probe) ─▶ 0.75 (drain) ─▶ 1 ─▶ 1 ─▶ … six to nine times ─▶ 1.25 …
+//	                                                          └─ the probe found more: 2 (climb) until it finds no more
+//
+// BBR alone leaves loss-based senders nothing on a short queue. So two parts look after others (decision 38):
+//
+//   - A bound of what is in flight falls when a full queue loses packets, and is probed again as slowly as CUBIC does (bound.go). Losses while the
+//     queue is empty are random, and lower nothing.
+//   - Where packets stand in a queue (queue.go), an end keeps no more in flight than the path holds, and forgets rates that it no longer has. If the
+//     queue stays although this end drains it, others keep it; then the end follows the bound alone, because with less it would get nothing.
+//
+// Neither applies to paths through a relay. Packets wait and are lost there while the relay's TCP connections are young; these share with others
+// as TCP does.
 
 const (
 	startupGain = 2.77 // 4 ln 2: doubles the rate every round trip
@@ -34,9 +54,20 @@ const (
 	longQueue  = 8 * time.Millisecond
 
 	shortRound = 5 * time.Millisecond
-	rateRounds = 10               // rounds over which the highest rate counts
-	tripAge    = 10 * time.Second // how long the shortest round trip counts
+	rateRounds = 10               // rounds over which the highest rate counts (BBR: 6 to 10)
+	tripAge    = 10 * time.Second // how long the shortest round trip counts (BBR)
 	probeTrip  = 200 * time.Millisecond
+	// staleRate is what a round with a standing queue leaves of earlier rates. Two streams that both remember the rates of their best rounds
+	// keep a queue, and their shares: see "two streams" in decision 38.
+	staleRate = 0.95
+	// standingGain replaces the gain of 1 while packets stand in a queue, as BBRv3 paces below its rate while it cruises.
+	standingGain = 0.9
+	// crowdedGain paces an end in a crowd, whose bound is what limits it. With 2 it lost twice as many packets.
+	crowdedGain = 1.5
+	// lostShare is the part of a round that a full queue must have lost, and lostLeast how many bytes, until the bound falls: others lose packets of
+	// that queue as well, and with every single packet a paced sender falls behind them.
+	lostShare = 0.02
+	lostLeast = 3 * basePacket
 
 	// pacingSlack is how far ahead of the rate packets may be sent, because timers fire late. It is also the longest burst.
 	pacingSlack = time.Millisecond
@@ -59,7 +90,10 @@ const climbGain = 2
 // this has built.
 var cycle = [...]float64{1.25, 0.75, 1, 1, 1, 1, 1, 1}
 
-// congestion decides how much may be sent. All times are on the association's clock.
+// cycleExtra is how many more steps a cycle may have, less one: streams that probe at the same time learn nothing about each other.
+const cycleExtra = 4
+
+// congestion implements controller.
 type congestion struct {
 	limit   int // upper bound of inFlight, in bytes
 	relayed bool
@@ -83,15 +117,20 @@ type congestion struct {
 	longer   time.Duration // of this round
 	queued   int           // consecutive acknowledgements of packets that waited in a queue on the path
 	window   int           // in startup
-	overflow float64       // see crowded
-	shrunk   bool          // in this round, by crowded
+	overflow float64       // see overflowed
+	shrunk   bool          // in this round, by overflowed
 	step     int           // of cycle
 	stepAt   time.Duration
 	stepRate float64 // the rate when the step began
+	stepBest float64 // the highest rate of this step, and of the one before
+	stepPast float64
+	extra    int // steps of this cycle beyond len(cycle)
 	climbing bool
-	ceiling  int // bound of inFlight because of losses; 0 if there were few
+	bound    bound
+	queue    queue
 	lost     int // bytes in this round
-	acked    int // likewise
+	dropped  int // those of them that a full queue lost
+	acked    int // likewise in this round
 	nextSend time.Duration
 
 	// For rate samples (draft-cheng-iccrg-delivery-rate-estimation).
@@ -101,14 +140,6 @@ type congestion struct {
 	idleUntil   uint64 // until this much is delivered, samples show the offered rate, not the path's; 0 if none do
 }
 
-// sample is the state at the moment a packet was sent.
-type sample struct {
-	delivered   uint64
-	deliveredAt time.Duration
-	firstSent   time.Duration
-	offered     bool // less was offered than the path might carry
-}
-
 // restart forgets the path.
 func (c *congestion) restart(relayed bool) {
 	*c = congestion{
@@ -116,6 +147,10 @@ func (c *congestion) restart(relayed bool) {
 		delivered: c.delivered, deliveredAt: c.deliveredAt, firstSent: c.firstSent,
 	}
 }
+
+func (c *congestion) hear()       { c.heard = true }
+func (c *congestion) flight() int { return c.inFlight }
+func (c *congestion) clear()      { c.inFlight = 0 }
 
 func (c *congestion) first() int {
 	switch {
@@ -151,11 +186,19 @@ func (c *congestion) allowed() int {
 		return min(max(c.window, c.first()), limit)
 	}
 	n := int(windowGain*float64(c.product()) + c.rate()*lateAcks.Seconds())
-	if c.probing != 0 {
-		n = c.product() / 2
+	limited := c.bound.bytes != 0
+	switch {
+	case c.probing != 0:
+		n, limited = c.product()/2, false
+	case c.queue.drainAt != 0:
+		n = c.product() * 3 / 4
+	case c.queue.crowded && limited:
+		n = int(c.bound.bytes)
+	case c.queue.standing && c.step != 0 && !c.climbing && !c.relayed:
+		n = c.product()
 	}
-	if c.ceiling != 0 {
-		n = min(n, c.ceiling)
+	if limited {
+		n = min(n, int(c.bound.bytes))
 	}
 	return min(max(n, leastFlight), limit)
 }
@@ -180,7 +223,14 @@ func (c *congestion) pace() float64 {
 	if c.climbing {
 		return climbGain * rate
 	}
-	return cycle[c.step] * rate
+	if c.queue.crowded {
+		return crowdedGain * rate
+	}
+	gain := cycle[min(c.step, len(cycle)-1)]
+	if gain == 1 && c.queue.standing && !c.relayed {
+		gain = standingGain
+	}
+	return gain * rate
 }
 
 // sprints reports whether startup may grow faster: no packet has waited on the path in this round. Through a relay, packets wait while the
@@ -192,7 +242,6 @@ func (c *congestion) sprints() bool {
 	return c.heard && c.trip > shortRound && c.lost == 0 && c.longest <= c.trip+c.trip/8+2*time.Millisecond
 }
 
-// maySend reports whether another packet may be sent now. If not, when is the time it may be, or 0 if that depends on an acknowledgement.
 func (c *congestion) maySend(now time.Duration) (yes bool, when time.Duration) {
 	if c.inFlight >= c.allowed() {
 		return false, 0
@@ -203,7 +252,6 @@ func (c *congestion) maySend(now time.Duration) (yes bool, when time.Duration) {
 	return true, 0
 }
 
-// sent records that a packet of n bytes was sent.
 func (c *congestion) sent(now time.Duration, n int) sample {
 	if c.inFlight == 0 {
 		c.firstSent, c.deliveredAt = now, now
@@ -219,29 +267,36 @@ func (c *congestion) measured() bool {
 	return c.phase == startup && c.rate() > 0 && (c.idleUntil == 0 || c.product() > firstFlight)
 }
 
-// idle records that more could have been sent before the next packet, but there was no data.
 func (c *congestion) idle() {
 	if c.inFlight < c.allowed() {
 		c.idleUntil = max(c.delivered+uint64(c.inFlight), 1)
 	}
 }
 
-// gone records that a packet of n bytes is no longer in flight; lost is set if it was lost, and not if it arrived.
-func (c *congestion) gone(n int, lost bool) {
+func (c *congestion) forget(n int) { c.inFlight -= n }
+func (c *congestion) found(n int)  { c.bound.undo(n) }
+
+func (c *congestion) lose(now, sentAt time.Duration, n int) {
 	c.inFlight -= n
-	if lost {
-		c.lost += n
+	c.lost += n
+	switch {
+	case c.measured() && c.lost > max(c.acked/8, 16*basePacket):
 		// Startup must not continue to the end of its round: it sends several times more than fits.
-		if c.measured() && c.lost > max(c.acked/8, 16*basePacket) {
-			c.crowded(2 * c.product())
+		c.overflowed(2 * c.product())
+	case c.phase == startup || c.relayed || sentAt <= c.bound.reducedAt || !c.queue.full():
+	default:
+		c.dropped += n
+		if c.dropped >= lostLeast && float64(c.dropped) > lostShare*float64(max(c.acked, c.inFlight)) {
+			c.bound.reduce(now, c.inFlight+c.lost, c.dropped)
+			c.dropped = 0
 		}
 	}
 }
 
-// crowded reacts to packets that startup lost, on a path that held n bytes. A relay's queue is short, and overflows when its connection to
+// overflowed reacts to packets that startup lost, on a path that held n bytes. A relay's queue is short, and overflows when its connection to
 // the peer is younger than ours to the relay. That connection still grows: startup continues with a smaller window, until the rate has not
 // grown from one overflow, which c.overflow records, to the next.
-func (c *congestion) crowded(n int) {
+func (c *congestion) overflowed(n int) {
 	n = max(n, c.product(), leastFlight)
 	switch {
 	case c.relayed && c.shrunk:
@@ -249,19 +304,18 @@ func (c *congestion) crowded(n int) {
 	case c.relayed && c.rate() > c.overflow*1.25:
 		c.overflow, c.shrunk, c.window = c.rate(), true, min(c.window, n)
 	default:
-		c.ceiling, c.phase = n, drain
+		c.bound.loosely(n)
+		c.phase = drain
 	}
 }
 
-// deliver counts a packet that arrived. The caller calls update after the last packet of an acknowledgement.
 func (c *congestion) deliver(now time.Duration, n int) {
+	c.inFlight -= n
 	c.delivered += uint64(n)
 	c.deliveredAt = now
 	c.acked += n
 }
 
-// update processes an acknowledgement of n bytes. s is the sample of its latest packet, which was sent at sentAt. trip is the round trip, or 0
-// if it was not measured.
 func (c *congestion) update(now time.Duration, s sample, sentAt time.Duration, n int, trip time.Duration) {
 	c.heard = true
 	c.firstSent = sentAt
@@ -269,6 +323,10 @@ func (c *congestion) update(now time.Duration, s sample, sentAt time.Duration, n
 		c.idleUntil = 0
 	}
 	c.measureTrip(now, trip, s.offered)
+	if trip > 0 {
+		c.queue.measure(now, trip, c.phase == cruise)
+		c.bound.grow(now, trip, n, c.idleUntil != 0 || c.inFlight+n < int(c.bound.bytes) && c.bound.bytes > 3*float64(c.product()))
+	}
 	if c.phase == startup {
 		c.window = max(c.window, c.first()) + n
 		if c.sprints() {
@@ -283,6 +341,9 @@ func (c *congestion) update(now time.Duration, s sample, sentAt time.Duration, n
 	newRound := s.delivered >= c.roundEnd && now-c.roundAt >= shortRound
 	if newRound {
 		c.endRound(now)
+	}
+	if !s.offered {
+		c.stepBest = max(c.stepBest, rate)
 	}
 	if rate > 0 && (!s.offered || rate > c.rate()) {
 		c.rates[c.round] = max(c.rates[c.round], rate)
@@ -305,15 +366,35 @@ func (c *congestion) endRound(now time.Duration) {
 		// The path and its queue hold what arrived; the lost share exceeded them.
 		share := min(max(1.0/2, float64(c.acked)/float64(c.acked+c.lost)), 7.0/8)
 		held := int(share * float64(c.inFlight+c.lost))
-		if c.measured() {
-			c.crowded(held)
-		} else {
-			c.ceiling = max(held, c.product(), leastFlight)
+		switch {
+		case c.measured():
+			c.overflowed(held)
+		case c.bound.bytes == 0 || c.bound.soft:
+			c.bound.loosely(max(held, c.product(), leastFlight))
 		}
-	} else if c.ceiling != 0 && c.ceiling < 4*c.product() {
-		c.ceiling += max(c.ceiling/16, basePacket)
+	} else {
+		c.bound.soften(c.product())
 	}
-	c.lost, c.acked, c.shrunk = 0, 0, false
+	c.lost, c.dropped, c.acked, c.shrunk = 0, 0, 0, false
+	if !c.relayed {
+		c.endQueue(now)
+	}
+}
+
+// endQueue evaluates the queue of the last round.
+func (c *congestion) endQueue(now time.Duration) {
+	var flight time.Duration
+	if rate := c.rate(); rate > 0 {
+		flight = time.Duration(float64(c.inFlight) / rate * float64(time.Second))
+	}
+	if c.queue.endRound(now, c.trip, flight, c.phase == cruise) {
+		c.bound.begin(c.product())
+	}
+	if c.queue.standing && !c.queue.crowded && c.phase == cruise {
+		for i := range c.rates {
+			c.rates[i] *= staleRate
+		}
+	}
 }
 
 // grow ends startup when the rate no longer grows.
@@ -347,7 +428,7 @@ func (c *congestion) measureTrip(now, trip time.Duration, offered bool) {
 	}
 	switch {
 	case c.probing == 0:
-		if now-c.tripAt > tripAge && c.phase == cruise {
+		if now-c.tripAt > tripAge && c.phase == cruise && !c.queue.crowded {
 			c.probing, c.probed = now+max(probeTrip, 2*c.trip), trip
 		}
 	case now >= c.probing:
@@ -362,19 +443,23 @@ func (c *congestion) advance(now time.Duration) {
 	switch c.phase {
 	case drain:
 		if c.inFlight <= c.product() {
-			c.phase, c.step, c.stepAt, c.stepRate = cruise, 2, now, c.rate()
+			c.phase, c.step, c.stepAt, c.stepRate, c.stepPast, c.stepBest = cruise, 2, now, c.rate(), c.rate(), 0
 		}
 	case cruise:
 		if now-c.stepAt < max(c.trip, shortRound) {
 			return
 		}
-		rate := c.rate()
 		// A higher rate takes a round trip to show: the step after the first one reveals what the first found.
-		c.climbing = rate > c.stepRate*9/8 && c.longest <= c.trip*5/4+longQueue &&
+		rate := c.rate()
+		c.climbing = (rate > c.stepRate*9/8 || c.stepBest > c.stepPast*9/8) && c.longest <= c.trip*5/4+longQueue &&
 			c.lost <= c.acked/50 && (c.climbing || c.step <= 1)
 		if !c.climbing {
-			c.step = (c.step + 1) % len(cycle)
+			c.step++
 		}
-		c.stepAt, c.stepRate = now, rate
+		if c.step >= len(cycle)+c.extra {
+			// The bytes delivered so far are as good as a random number, and the same in each run of a test.
+			c.step, c.extra = 0, int(c.delivered/basePacket*2654435761>>16%cycleExtra)
+		}
+		c.stepAt, c.stepRate, c.stepPast, c.stepBest = now, rate, c.stepBest, 0
 	}
 }

@@ -444,9 +444,9 @@ func TestHostilePeer(t *testing.T) {
 			}
 			a := h.assoc(peerAddr)
 			a.mu.Lock()
-			inFlight := a.cc.inFlight
+			inFlight, limit := a.cc.flight(), h.opts.SendBuffer
 			a.mu.Unlock()
-			if inFlight < 0 || inFlight > a.cc.limit {
+			if inFlight < 0 || inFlight > limit {
 				t.Fatalf("%d bytes in flight", inFlight)
 			}
 			time.Sleep(time.Millisecond)
@@ -511,8 +511,8 @@ func FuzzReceive(f *testing.F) {
 			c.Read(make([]byte, 100))
 			c.Close()
 		}
-		if a := h.assoc(peerAddr); a.cc.inFlight < 0 || int64(a.granted) < 0 {
-			t.Fatalf("%d bytes in flight, %d granted", a.cc.inFlight, a.granted)
+		if a := h.assoc(peerAddr); a.cc.flight() < 0 || int64(a.granted) < 0 {
+			t.Fatalf("%d bytes in flight, %d granted", a.cc.flight(), a.granted)
 		}
 	})
 }

@@ -165,12 +165,14 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 			late := p.lost
 			p.done, p.lost = true, false
 			if !p.old && !late {
-				a.cc.gone(p.size, false)
 				a.cc.deliver(now, p.size)
 				bytes += p.size
 				if latest == nil {
 					latest = p
 				}
+			}
+			if !p.old && late {
+				a.cc.found(p.size)
 			}
 			a.arrived(p)
 		}
@@ -204,8 +206,7 @@ func (a *assoc) measuresFrom(now time.Duration) {
 // answered records that the path carries packets.
 func (a *assoc) answered() {
 	if a.timeouts >= outage {
-		relayed := a.cc.relayed
-		a.cc.restart(relayed)
+		a.cc.restart(a.relayed)
 	}
 	a.timeouts, a.silentFrom = 0, 0
 }
@@ -229,7 +230,11 @@ func (a *assoc) lost(n uint64) {
 			}
 			a.mtuProbing = false
 		}
-		a.cc.gone(p.size, p.tries == 0)
+		if p.tries != 0 { // it was too long
+			a.cc.forget(p.size)
+		} else {
+			a.cc.lose(a.now(), p.at, p.size)
+		}
 	}
 	p.each(func(f *sentFrame) { f.conn.lostFrame(f) })
 }
