@@ -115,7 +115,9 @@ func newTCP(a, b string, port int) (flow, error) {
 const streamBuffer = 7 << 20
 
 // newMux starts one end of streams.
-func (f *base) newMux(namespace, self, other string, port int, accept func(*stream.Conn)) (*stream.Mux, netip.Addr, error) {
+func (f *base) newMux(
+	namespace, self, other string, port int, accept func(*stream.Conn),
+) (*stream.Mux, netip.Addr, error) {
 	var conn *net.UDPConn
 	local := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(self), uint16(port)))
 	if err := slowlink.In(namespace, func() (err error) {
@@ -269,7 +271,8 @@ func (c *call) reset() {
 	c.first, c.trips = c.sent, nil
 }
 
-// result returns what percentage of packets was lost, but for those still on the wire, and how many ms longer than the wire they took.
+// result returns what percentage of packets was lost, but for those still on the wire, and how many ms longer than the
+// wire they took.
 func (c *call) result() (lost, wait float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,6 @@
-// Command fair measures what streams of the mesh leave to others on one wire: two network namespaces, a wire with a rate and a queue between them
-// (internal/slowlink), streams over bare UDP, and the kernel's TCP or a call of small UDP packets beside them. It needs root.
+// Command fair measures what streams of the mesh leave to others on one wire: two network namespaces, a wire with a
+// rate and a queue between them (internal/slowlink), streams over bare UDP, and the kernel's TCP or a call of small UDP
+// packets beside them. It needs root.
 //
 //	go run ./bench/fair [-runs 3] [-only CUBIC]
 package main
@@ -98,7 +99,8 @@ func measure(ctx context.Context, runs int, only string) error {
 		}
 		voice := ""
 		if slices.Contains(s.first, "call") {
-			voice = fmt.Sprintf("%s%%; %s ms", spread(all, func(o outcome) float64 { return o.lost }), spread(all, func(o outcome) float64 { return o.wait }))
+			voice = fmt.Sprintf("%s%%; %s ms", spread(all, func(o outcome) float64 { return o.lost }),
+				spread(all, func(o outcome) float64 { return o.wait }))
 		}
 		fmt.Fprintf(table, "%.0f Mbit/s, queue %v\t%s\t%s\t%s\t%s%%\t%s\n", s.mbits, s.queue, s.name(),
 			spread(all, func(o outcome) float64 { return o.first }), spread(all, func(o outcome) float64 { return o.then }),

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// bound is an upper bound of the bytes in flight. It falls when a full queue loses packets, and grows again as the window of CUBIC does (RFC 9438),
-// so that a stream and a TCP connection that share a queue have similar shares. Unlike CUBIC's, it is seldom what limits a sender: the model of the
-// path asks for less, unless others keep the queue full.
+// bound is an upper bound of the bytes in flight. It falls when a full queue loses packets, and grows again as the
+// window of CUBIC does (RFC 9438), so that a stream and a TCP connection that share a queue have similar shares. Unlike
+// CUBIC's, it is seldom what limits a sender: the model of the path asks for less, unless others keep the queue full.
 //
 //	  bytes
 //	    │        full queue
@@ -20,7 +20,8 @@ import (
 //	    └──────────────────────────────────────────────────── time
 type bound struct {
 	bytes float64 // 0: none
-	// soft is set if no full queue was seen: startup or random losses set the bound, and it grows by a sixteenth per round.
+	// soft is set if no full queue was seen: startup or random losses set the bound, and it grows by a sixteenth per
+	// round.
 	soft bool
 
 	most      float64       // the bound that was too high
@@ -35,13 +36,15 @@ type bound struct {
 }
 
 const (
-	// boundKept is what a full queue leaves of the bytes in flight. CUBIC keeps 0.7 (RFC 9438, section 4.6), but its bursts lose fewer packets of
-	// others: with 0.7 four streams had less than a third beside four CUBIC, and a stream alone on a short queue 6 % less (decision 38).
+	// boundKept is what a full queue leaves of the bytes in flight. CUBIC keeps 0.7 (RFC 9438, section 4.6), but its
+	// bursts lose fewer packets of others: with 0.7 four streams had less than a third beside four CUBIC, and a stream
+	// alone on a short queue 6 % less (decision 38).
 	boundKept = 0.8
 	// boundCurve is CUBIC's constant C, in packets of boundPacket bytes per second³ (RFC 9438, section 5).
 	boundCurve  = 0.4
 	boundPacket = 1448
-	// boundLinear is what the linear estimate gains per round trip, in packets (RFC 9438, section 4.3, with CUBIC's 0.7).
+	// boundLinear is what the linear estimate gains per round trip, in packets (RFC 9438, section 4.3, with CUBIC's
+	// 0.7).
 	boundLinear = 3 * 0.3 / 1.7
 )
 
@@ -78,7 +81,8 @@ func (b *bound) undo(n int) {
 	}
 }
 
-// grow moves the bound along its curve when n bytes were acknowledged. stay is set while the sender has less data than it may send.
+// grow moves the bound along its curve when n bytes were acknowledged. stay is set while the sender has less data than
+// it may send.
 func (b *bound) grow(now, trip time.Duration, n int, stay bool) {
 	passed := now - b.grownAt
 	b.grownAt = now

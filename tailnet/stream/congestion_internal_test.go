@@ -117,7 +117,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestLossesLowerTheBound loses packets of a controller whose path is known: only those of a full queue matter, and only on a direct path.
+// TestLossesLowerTheBound loses packets of a controller whose path is known: only those of a full queue matter, and
+// only on a direct path.
 func TestLossesLowerTheBound(t *testing.T) {
 	t.Parallel()
 	const trip = 40 * time.Millisecond

@@ -2,18 +2,21 @@ package stream
 
 import "time"
 
-// controller decides how much an end sends to a peer, and how fast. An association has one, and calls it with its mutex held; a controller never
-// blocks, and reads no clock: all times are on the association's.
+// controller decides how much an end sends to a peer, and how fast. An association has one, and calls it with its mutex
+// held; a controller never blocks, and reads no clock: all times are on the association's.
 type controller interface {
-	// maySend reports whether another packet may be sent now. If not, when is the time it may be, or 0 if that depends on an acknowledgement.
+	// maySend reports whether another packet may be sent now. If not, when is the time it may be, or 0 if that depends
+	// on an acknowledgement.
 	maySend(now time.Duration) (yes bool, when time.Duration)
-	// sent records that a packet of n bytes was sent. The association returns the sample with the packet's acknowledgement.
+	// sent records that a packet of n bytes was sent. The association returns the sample with the packet's
+	// acknowledgement.
 	sent(now time.Duration, n int) sample
 	// idle records that more could have been sent before the next packet, but there was no data.
 	idle()
 
-	// deliver records that a packet of n bytes arrived. After the last packet of an acknowledgement of n bytes, update is called with the sample of
-	// its latest packet, when that was sent, and the round trip, or 0 if it was not measured.
+	// deliver records that a packet of n bytes arrived. After the last packet of an acknowledgement of n bytes, update
+	// is called with the sample of its latest packet, when that was sent, and the round trip, or 0 if it was not
+	// measured.
 	deliver(now time.Duration, n int)
 	update(now time.Duration, s sample, sentAt time.Duration, n int, trip time.Duration)
 	// lose records that a packet is lost; found that one arrived that had been declared lost.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// cubic is a model of a TCP sender that always has data: CUBIC (RFC 9438) with selective acknowledgements, HyStart's delay test (RFC 9406), no
-// pacing, and an acknowledgement for each packet. Windows are in packets.
+// cubic is a model of a TCP sender that always has data: CUBIC (RFC 9438) with selective acknowledgements, HyStart's
+// delay test (RFC 9406), no pacing, and an acknowledgement for each packet. Windows are in packets.
 type cubic struct {
 	w    *wire
 	base time.Duration // the shortest round trip

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +16,9 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
-// wire is a bottleneck that several flows share: a rate, and a queue that drops what does not fit. One goroutine moves all packets, in the order of
-// their times, and lets the bubble come to rest between two of them. A run is therefore the same each time.
+// wire is a bottleneck that several flows share: a rate, and a queue that drops what does not fit. One goroutine moves
+// all packets, in the order of their times, and lets the bubble come to rest between two of them. A run is therefore
+// the same each time.
 type wire struct {
 	rate   float64       // bytes per second
 	queue  time.Duration // how long packets may wait
@@ -59,7 +61,9 @@ func (e *events) Pop() any {
 }
 
 func newWire(rate float64, trip, queue time.Duration) *wire {
-	return &wire{rate: rate, queue: queue, trip: trip, random: rand.New(rand.NewPCG(1, 2)), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return &wire{
+		rate: rate, queue: queue, trip: trip, random: rand.New(rand.NewPCG(1, 2)), wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
 }
 
 // at schedules an event.
@@ -191,10 +195,10 @@ type flow interface {
 // streamFlow is a stream that always has data to send.
 type streamFlow struct {
 	from *end
-	got  int64
+	got  atomic.Int64
 }
 
-func (f *streamFlow) bytes() int64              { return f.got }
+func (f *streamFlow) bytes() int64              { return f.got.Load() }
 func (f *streamFlow) packets() (sent, lost int) { return f.from.sent, f.from.lost }
 
 func (w *wire) stream(t *testing.T) flow {
@@ -204,7 +208,7 @@ func (w *wire) stream(t *testing.T) flow {
 			buf := make([]byte, 64<<10)
 			for {
 				n, err := c.Read(buf)
-				f.got += int64(n)
+				f.got.Add(int64(n))
 				if err != nil {
 					return
 				}
@@ -254,7 +258,8 @@ func (w *wire) call(rate, packets int) *call {
 	return c
 }
 
-// TestSimulatedFair puts streams beside others on one bottleneck, and checks what each gets. Its table is that of docs/streams.md, in virtual time.
+// TestSimulatedFair puts streams beside others on one bottleneck, and checks what each gets. Its table is that of
+// docs/streams.md, in virtual time.
 func TestSimulatedFair(t *testing.T) {
 	const (
 		fast, slow   = 100e6 / 8, 10e6 / 8

@@ -17,7 +17,8 @@ type queue struct {
 	floorAt time.Duration
 	emptyAt time.Duration // when a round trip last was as short as the path
 
-	// The shortest of the last stretch, which is an eighth of a round trip, and of the one before: one packet that was late says nothing.
+	// The shortest of the last stretch, which is an eighth of a round trip, and of the one before: one packet that was
+	// late says nothing.
 	recent, previous time.Duration
 	stretchAt        time.Duration
 
@@ -30,15 +31,17 @@ type queue struct {
 }
 
 const (
-	// floorAge is how long the shortest round trip counts as the path's. It is longer than tripAge, because others may keep a queue for longer.
+	// floorAge is how long the shortest round trip counts as the path's. It is longer than tripAge, because others may
+	// keep a queue for longer.
 	floorAge = time.Minute
-	// emptyTrip is by which part of it a round trip may be longer than the path's, and emptySlack by how much at least. Queues of a tenth of the
-	// path must be seen, and timers that fire late must not count.
+	// emptyTrip is by which part of it a round trip may be longer than the path's, and emptySlack by how much at least.
+	// Queues of a tenth of the path must be seen, and timers that fire late must not count.
 	emptyTrip  = 16
 	emptySlack = time.Millisecond
 	// standingSlack is how much longer trips are if packets stand in a queue.
 	standingSlack = 2 * time.Millisecond
-	// crowdRounds is after how many rounds without an empty queue an end drains it: a cycle, whose second step would have emptied it if it were its own.
+	// crowdRounds is after how many rounds without an empty queue an end drains it: a cycle, whose second step would
+	// have emptied it if it were its own.
 	crowdRounds = 8
 	// crowdAge is how often an end looks whether others still keep the queue. It costs a crowded end a few round trips.
 	crowdAge = 8 * time.Second
@@ -47,7 +50,8 @@ const (
 // slack returns the longest round trip that counts as that of an empty queue.
 func (q *queue) slack() time.Duration { return q.floor + max(q.floor/emptyTrip, emptySlack) }
 
-// full reports whether packets have been waiting for an eighth of a round trip at least: those that were lost now did not fit the queue.
+// full reports whether packets have been waiting for an eighth of a round trip at least: those that were lost now did
+// not fit the queue.
 func (q *queue) full() bool { return q.floor != 0 && min(q.recent, q.previous) > q.slack() }
 
 // measure records a round trip. Outside cruise, the queue is the sender's own.
@@ -68,8 +72,8 @@ func (q *queue) measure(now, trip time.Duration, cruising bool) {
 	}
 }
 
-// endRound is called after each round. trip is the path's, and flight how long it takes to send what is in flight. It reports whether the
-// sender has just found out that others keep the queue.
+// endRound is called after each round. trip is the path's, and flight how long it takes to send what is in flight. It
+// reports whether the sender has just found out that others keep the queue.
 func (q *queue) endRound(now, trip, flight time.Duration, cruising bool) (crowded bool) {
 	q.standing = q.shortest > q.slack()+standingSlack
 	q.shortest = 0
