@@ -1710,7 +1710,8 @@ export interface SSHAuthority {
   known_hosts: string[];
 }
 
-// CreateSSHCertificateRequest asks for a certificate of a public key, with which the caller signs in at the SSH gateway.
+// CreateSSHCertificateRequest asks for a certificate of a public key, with which the caller signs in at the SSH
+// gateway.
 export interface CreateSSHCertificateRequest {
   public_key: string;
   ttl?: number; // nanoseconds; 0: as long as possible
