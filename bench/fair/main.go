@@ -72,8 +72,9 @@ func main() {
 	only := flag.String("only", "", "measure only scenes with this flow: CUBIC, call or stream")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := measure(ctx, *runs, *only); err != nil {
+	err := measure(ctx, *runs, *only)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "fair:", err)
 		os.Exit(1)
 	}

@@ -127,7 +127,8 @@ func (c *cubic) avoid(now time.Time, trip time.Duration) {
 		c.k = math.Cbrt((c.most - c.window) / cubicC)
 	}
 	t := (now.Sub(c.epoch) + trip).Seconds()
-	target := min(max(cubicC*math.Pow(t-c.k, 3)+c.most, c.window), 1.5*c.window)
+	since := t - c.k
+	target := min(max(cubicC*since*since*since+c.most, c.window), 1.5*c.window)
 	alpha := 3 * (1 - cubicBeta) / (1 + cubicBeta)
 	if c.estimate >= c.most {
 		alpha = 1

@@ -1,6 +1,6 @@
 import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { Ban, KeyRound, Plus, X } from "lucide-react";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { post, send } from "~/api/client";
 import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
@@ -46,6 +46,8 @@ import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
+const Devices = lazy(() => import("~/components/devices"));
+
 export default function Account() {
   useTitle("Account");
   const me = useMe();
@@ -60,6 +62,9 @@ export default function Account() {
       </div>
       <Tokens />
       <SSHKeys />
+      <Suspense>
+        <Devices />
+      </Suspense>
       <UserSecrets />
       <TemplateConsents />
       <NotificationPreferences />
