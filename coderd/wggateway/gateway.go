@@ -166,15 +166,8 @@ func (g *Gateway) Start(ctx context.Context, port uint16) error {
 		wire.Close()
 		return errStopped
 	}
+	g.log.InfoContext(ctx, "serving WireGuard devices", "addr", fmt.Sprintf(":%d", wire.Port()))
 	return g.Recheck(ctx, uuid.Nil)
-}
-
-// Port returns the UDP port that the gateway listens at, 0 before Start.
-func (g *Gateway) Port() uint16 {
-	if wire := g.listening(); wire != nil {
-		return wire.Port()
-	}
-	return 0
 }
 
 func (g *Gateway) listening() *wireguard.Gateway {

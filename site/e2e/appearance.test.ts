@@ -1,7 +1,7 @@
 // How the deployment presents itself, to users and to visitors.
 import { expect, inject, it } from "vitest";
 import { api } from "./server";
-import { axe, fits, open, picture, withBrowser } from "./browser";
+import { admin, axe, fits, open, picture, withBrowser } from "./browser";
 
 withBrowser();
 const place = inject("place");
@@ -10,8 +10,7 @@ const token = inject("token");
 it("shows the deployment's name, logo and announcements", async () => {
   const { page } = await open(place, token);
   await page.goto("/workspaces");
-  await page.getByRole("button", { name: "Account of ada" }).click();
-  await page.getByRole("menuitem", { name: "Appearance" }).click();
+  await (await admin(page)).getByRole("menuitem", { name: "Appearance" }).click();
   await page.getByLabel("Application name").fill("Acme <b>");
   await page.getByLabel("Logo").fill("https://elsewhere.example.com/logo.png");
   await page.getByRole("button", { name: "Add banner" }).click();

@@ -21,11 +21,11 @@ interface Chunk {
 it("loads at most 150 kB of JavaScript first, and no terminal", async () => {
   const manifest = JSON.parse(readFileSync(join(build, ".vite/manifest.json"), "utf8")) as Record<string, Chunk>;
   const loaded = new Set<string>();
-  const add = (key: string) => {
+  const add = (key: string, to = loaded) => {
     const chunk = manifest[key]!;
-    if (loaded.has(chunk.file)) return;
-    loaded.add(chunk.file);
-    for (const other of chunk.imports ?? []) add(other);
+    if (to.has(chunk.file)) return;
+    to.add(chunk.file);
+    for (const other of chunk.imports ?? []) add(other, to);
   };
   for (const [key, chunk] of Object.entries(manifest)) if (chunk.isEntry) add(key);
   add("src/pages/workspaces.tsx");
@@ -46,6 +46,9 @@ it("loads at most 150 kB of JavaScript first, and no terminal", async () => {
   );
   await page.goto("/workspaces");
   await page.getByRole("heading", { name: "Workspaces" }).waitFor();
-  expect(asked.filter((f) => !loaded.has(f))).toEqual([]);
+  // Half a second after it has appeared, a page asks for what opens menus.
+  const menus = new Set<string>();
+  add("src/components/menu-parts.tsx", menus);
+  expect(asked.filter((f) => !loaded.has(f) && !menus.has(f))).toEqual([]);
   for (const name of own) await run(place, ["delete", name, "-y"]);
 });

@@ -78,7 +78,7 @@ it("cancels a build that waits", async () => {
   await heading.getByText("Pending").waitFor();
   await page
     .getByRole("status")
-    .getByText(/environment=nowhere/)
+    .getByText(/No provisioner online has environment=nowhere/)
     .waitFor();
   await page
     .getByText("Start a provisioner with environment=nowhere, or cancel the job and choose other tags.")

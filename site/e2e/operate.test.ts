@@ -105,7 +105,7 @@ it("is usable at 390 px: tables become lists", async () => {
     ).toBe(0);
   }
   await page.goto("/provisioners");
-  const daemon = page.getByRole("row").filter({ hasText: "built-in-0@" });
+  const daemon = page.getByRole("row", { name: /^built-in-0@/ });
   await daemon.waitFor();
   expect(await daemon.getByRole("cell").count()).toBe(7);
   await picture(page, "provisioners-phone");

@@ -200,7 +200,7 @@ it("keeps organizations, members, roles and groups", async () => {
   await api(place, token, "DELETE", "organizations/research/provisionerkeys/left");
   await remove();
   await page.waitForURL("**/organizations");
-  expect(await page.getByText("Research & more").count()).toBe(0);
+  await expect.poll(() => page.getByText("Research & more").count()).toBe(0);
 });
 
 it("tells templates of the same name in two organizations apart", async () => {

@@ -148,9 +148,8 @@ func (c *congestion) restart(relayed bool) {
 	}
 }
 
-func (c *congestion) hear()       { c.heard = true }
-func (c *congestion) flight() int { return c.inFlight }
-func (c *congestion) clear()      { c.inFlight = 0 }
+func (c *congestion) hear()  { c.heard = true }
+func (c *congestion) clear() { c.inFlight = 0 }
 
 func (c *congestion) first() int {
 	switch {

@@ -166,7 +166,7 @@ func TestLossesLowerTheBound(t *testing.T) {
 			if lowered := cc.bound.reducedAt != 0; lowered != tc.lowered {
 				t.Errorf("lowered: %v", lowered)
 			}
-			if n := c.flight(); n != 0 {
+			if n := c.(*congestion).inFlight; n != 0 {
 				t.Errorf("%d bytes are in flight", n)
 			}
 		})

@@ -29,8 +29,7 @@ type controller interface {
 	hear()
 	restart(relayed bool)
 
-	// flight returns how many bytes are in flight; clear sets that to 0.
-	flight() int
+	// clear says that nothing is in flight.
 	clear()
 }
 

@@ -444,7 +444,7 @@ func TestHostilePeer(t *testing.T) {
 			}
 			a := h.assoc(peerAddr)
 			a.mu.Lock()
-			inFlight, limit := a.cc.flight(), h.opts.SendBuffer
+			inFlight, limit := a.cc.(*congestion).inFlight, h.opts.SendBuffer
 			a.mu.Unlock()
 			if inFlight < 0 || inFlight > limit {
 				t.Fatalf("%d bytes in flight", inFlight)
@@ -511,8 +511,8 @@ func FuzzReceive(f *testing.F) {
 			c.Read(make([]byte, 100))
 			c.Close()
 		}
-		if a := h.assoc(peerAddr); a.cc.flight() < 0 || int64(a.granted) < 0 {
-			t.Fatalf("%d bytes in flight, %d granted", a.cc.flight(), a.granted)
+		if a := h.assoc(peerAddr); a.cc.(*congestion).inFlight < 0 || int64(a.granted) < 0 {
+			t.Fatalf("%d bytes in flight, %d granted", a.cc.(*congestion).inFlight, a.granted)
 		}
 	})
 }

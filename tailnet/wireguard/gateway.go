@@ -1,7 +1,6 @@
 package wireguard
 
 import (
-	"crypto/ecdh"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -358,15 +357,6 @@ func states(settings string) (seen []state) {
 	}
 	add()
 	return seen
-}
-
-// PublicKey returns the public key of a private one.
-func PublicKey(private Key) (Key, error) {
-	k, err := ecdh.X25519().NewPrivateKey(private[:])
-	if err != nil {
-		return Key{}, err
-	}
-	return Key(k.PublicKey().Bytes()), nil
 }
 
 // tunDevice is the link as WireGuard sees it.
