@@ -38,8 +38,16 @@ func (d *day) add(r row) { d.rows = append(d.rows, r) }
 
 // timed adds the median of n runs of f, in seconds.
 func (d *day) timed(name, goal, yardstick string, n int, f func() error) error {
+	return d.timedAfter(name, goal, yardstick, n, func() error { return nil }, f)
+}
+
+// timedAfter is timed with something to prepare before each run, whose time does not count.
+func (d *day) timedAfter(name, goal, yardstick string, n int, prepare, f func() error) error {
 	times := make([]float64, 0, n)
 	for range n {
+		if err := prepare(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 		begin := time.Now()
 		if err := f(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)

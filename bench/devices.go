@@ -201,9 +201,12 @@ func (p *phone) rows(ctx context.Context) error {
 	if err := p.timed("device, connection and byte", "", "", p.runs, once); err != nil {
 		return err
 	}
-	if err := p.timed("device, handshake, connection and byte", "≤ 0.030 s", "with `wg setconf`", p.runs, func() error {
-		return errors.Join(p.begin(), once())
-	}); err != nil {
+	// WireGuard answers 50 handshakes of a peer in a second at most.
+	forget := func() error {
+		defer time.Sleep(100 * time.Millisecond)
+		return p.begin()
+	}
+	if err := p.timedAfter("device, handshake, connection and byte", "≤ 0.030 s", "", p.runs, forget, once); err != nil {
 		return err
 	}
 	conn, err := p.dial(ctx, ports[0])
