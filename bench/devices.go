@@ -105,7 +105,7 @@ func (p *phone) up(ctx context.Context) error {
 		return ""
 	}
 	p.config = filepath.Join(p.dir, "wg.conf")
-	if err := os.WriteFile(p.config, regexp.MustCompile(`(?m)^(Address|DNS|MTU) = .*\n`).ReplaceAll(text, nil), 0o600); err != nil {
+	if err := os.WriteFile(p.config, regexp.MustCompile(`(?m)^(Address|DNS|MTU|PersistentKeepalive) = .*\n`).ReplaceAll(text, nil), 0o600); err != nil {
 		return err
 	}
 	if _, err := p.run("go", "build", "-o", program, "golang.zx2c4.com/wireguard"); err != nil {
