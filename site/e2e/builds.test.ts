@@ -29,6 +29,7 @@ it("updates a workspace to its template's active version", async () => {
   const heading = page.getByRole("heading", { level: 1 });
   await heading.getByText("Running").waitFor();
   await page.getByRole("button", { name: "More for older" }).click();
+  await page.getByRole("menu").waitFor();
   expect(await page.getByRole("menuitem", { name: /Update/ }).count()).toBe(0);
   await page.keyboard.press("Escape");
 

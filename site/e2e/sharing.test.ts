@@ -106,6 +106,7 @@ it("shares a workspace with a user and a group, and ends it at once", async () =
   expect(await guest.page.getByRole("button", { name: /^(Stop|Start) together/ }).count()).toBe(0);
   expect(await guest.page.getByRole("link", { name: /^(Settings|Sharing)$/ }).count()).toBe(0);
   await guest.page.getByRole("button", { name: "More for together" }).click();
+  await guest.page.getByRole("menu").waitFor();
   expect(await guest.page.getByRole("menuitem").allInnerTexts()).toEqual(["Add to favorites"]);
   await guest.page.keyboard.press("Escape");
   await axe(guest.page, "a guest's workspace");

@@ -147,6 +147,7 @@ it("shows a workspace's agents, ways in, builds and settings", async () => {
   expect(await icons(page.getByRole("button", { name: "VS Code", exact: true }))).toEqual(["/icon/code.svg"]);
   expect(await icons(page.getByRole("button", { name: "JetBrains" }))).toEqual(["/icon/jetbrains.svg"]);
   await page.getByRole("button", { name: "Other editors" }).click();
+  await page.getByRole("menu").waitFor();
   expect(await page.getByRole("menuitem").allTextContents()).toEqual([
     "Cursor",
     "Windsurf",
