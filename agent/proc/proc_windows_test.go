@@ -93,7 +93,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// TestConsoleHangsUp ends a shell that nobody tells to end.
+// TestConsoleHangsUp ends a shell that was not told to end.
 func TestConsoleHangsUp(t *testing.T) {
 	t.Parallel()
 	console, err := proc.NewConsole(0, 0)

@@ -30,7 +30,7 @@ func CurrentUser() User {
 	return u
 }
 
-// usableShell reports whether a shell runs commands. The shells of service accounts such as nobody refuse every sign-in, but an agent that
+// usableShell reports whether a shell runs commands. The shells of service accounts refuse every sign-in, but an agent that
 // runs as such an account does so on purpose.
 func usableShell(path string) bool {
 	switch filepath.Base(path) {

@@ -14,7 +14,7 @@ var (
 	subscribersDesc = prometheus.NewDesc("coder_pubsub_current_subscribers", "Parts of this server that listen on them.", nil, nil)
 	messagesDesc    = prometheus.NewDesc("coder_pubsub_messages_total", "Messages that this server received.", []string{"size"}, nil)
 	receivedDesc    = prometheus.NewDesc("coder_pubsub_received_bytes_total", "Bytes of their payloads.", nil, nil)
-	publishesDesc   = prometheus.NewDesc("coder_pubsub_publishes_total", "Messages that this server sent by themselves; most are sent by the transactions of changes.", []string{"success"}, nil)
+	publishesDesc   = prometheus.NewDesc("coder_pubsub_publishes_total", "Messages that this server sent outside of transactions; most are sent by the transactions of changes.", []string{"success"}, nil)
 	publishedDesc   = prometheus.NewDesc("coder_pubsub_published_bytes_total", "Bytes of their payloads.", nil, nil)
 	subscribesDesc  = prometheus.NewDesc("coder_pubsub_subscribes_total", "Subscriptions that began.", []string{"success"}, nil)
 	lostDesc        = prometheus.NewDesc("coder_pubsub_disconnections_total", "How often the listening connection was lost.", nil, nil)

@@ -18,7 +18,7 @@ import "time"
 //	   steps of cruise, a round trip each:  1.25 (probe) ─▶ 0.75 (drain) ─▶ 1 ─▶ 1 ─▶ … six to nine times ─▶ 1.25 …
 //	                                                          └─ the probe found more: 2 (climb) until it finds no more
 //
-// BBR alone leaves loss-based senders nothing on a short queue. So two parts look after others (decision 38):
+// BBR alone leaves loss-based senders nothing on a short queue. So two parts leave room for others (decision 38):
 //
 //   - A bound of what is in flight falls when a full queue loses packets, and is probed again as slowly as CUBIC does (bound.go). Losses while the
 //     queue is empty are random, and lower nothing.
