@@ -89,7 +89,7 @@ func TestContents(t *testing.T) {
 		"drwxr-xr-x root/root /etc/codermesh",
 		"-rw------- root/root /etc/codermesh/provisionerd.env",
 		"-rw------- root/root /etc/codermesh/server.env",
-		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh-provisionerd-rootless.service",
+		"-rw-r--r-- root/root /usr/share/codermesh/account-per-job.conf",
 		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh-provisionerd.service",
 		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh.service",
 	}, program...)
@@ -199,9 +199,35 @@ func boot(t *testing.T, dir, script string) {
 		}
 	}
 	text, _ = os.ReadFile(filepath.Join(dir, "output"))
+	console, _ := os.ReadFile(filepath.Join(dir, "console"))
 	if err != nil || !strings.Contains(string(text), "\ncomplete\n") {
-		console, _ := os.ReadFile(filepath.Join(dir, "console"))
-		t.Errorf("%s: %v\n%s\nconsole:\n%s", script, err, text, console)
+		t.Errorf("%s: %v\nIts last lines:\n%s\nThe console's:\n%s", script, err, last(text, 70), last(console, 20))
+		keep(t, script+".log", text)
+		keep(t, script+".console.log", console)
+	} else if testing.Verbose() {
+		t.Logf("%s\n%s", script, text)
+	}
+}
+
+// last returns the last n lines of a text.
+func last(text []byte, n int) string {
+	lines := strings.SplitAfter(string(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "")
+}
+
+// keep writes a file into the folder of logs that a run of the suite names, if it runs as a part of one.
+func keep(t *testing.T, name string, data []byte) {
+	t.Helper()
+	dir := os.Getenv("TEST_LOGS")
+	if dir == "" {
+		return
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Error(err)
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const installed = "/usr/bin/coder" // where the units expect the program
@@ -55,36 +53,37 @@ func exposure(t *testing.T, name, text string) float64 {
 	return level
 }
 
+// dropIn gives each job of the provisioner an account of its own.
+const dropIn = "account-per-job.conf"
+
 // The services have no rights that they do not use. systemd counts root, and the capabilities that it takes to give each job an account of
-// its own, as exposure: the provisioner without root does without them, and all its jobs share an account.
+// its own, as exposure: operators add them with a drop-in.
 func TestExposure(t *testing.T) {
 	t.Parallel()
-	for name, most := range map[string]float64{"codermesh.service": 3.0, "codermesh-provisionerd-rootless.service": 3.0, "codermesh-provisionerd.service": 3.8} {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+	for name, most := range map[string]float64{"codermesh.service": 3.0, "codermesh-provisionerd.service": 3.0, dropIn: 3.8} {
+		unit := read(t, name)
+		if name == dropIn {
+			name, unit = "codermesh-provisionerd.service", withDropIn(t)
 		}
-		if got := exposure(t, name, string(data)); got > most {
+		if got := exposure(t, name, unit); got > most {
 			t.Errorf("%s has an exposure of %v, want at most %v: see systemd-analyze security --offline=yes packaging/%s", name, got, most, name)
 		}
-		bare, _, _ := strings.Cut(string(data), "NoNewPrivileges=")
+		bare, _, _ := strings.Cut(unit, "NoNewPrivileges=")
 		if got := exposure(t, name, bare); got < 8 {
 			t.Errorf("%s without its restrictions has an exposure of %v: this test does not notice them", name, got)
 		}
 	}
 }
 
-// TestExposureHasAFloor: what is left of the provisioner's exposure is its work. With each setting that would take something else away (compilers
-// at run time and debuggers in workspaces, numbers of the machine, a view of other files), it would still be far above that of the server.
+// TestExposureHasAFloor: what is left of the exposure with an account per job is its work. With each setting that would take something else
+// away (compilers at run time and debuggers in workspaces, numbers of the machine, a view of other files), it would still be far above that
+// of the server.
 func TestExposureHasAFloor(t *testing.T) {
 	t.Parallel()
 	const name = "codermesh-provisionerd.service"
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unit := strings.Replace(string(data), "\nSystemCallFilter=~", "\nMemoryDenyWriteExecute=yes\nProcSubset=pid\nRootDirectory=/x\nUMask=0077\nSystemCallFilter=~@debug ", 1)
-	if got, now := exposure(t, name, unit), exposure(t, name, string(data)); got < 3.5 || got >= now {
+	now := withDropIn(t)
+	unit := now + "MemoryDenyWriteExecute=yes\nProcSubset=pid\nRootDirectory=/x\nUMask=0077\nSystemCallFilter=~@debug\n"
+	if got, now := exposure(t, name, unit), exposure(t, name, now); got < 3.5 || got >= now {
 		t.Errorf("the exposure would be %v, and is %v: if a smaller one is possible now, say so in docs/install.md, and set it", got, now)
 	}
 }
@@ -92,17 +91,13 @@ func TestExposureHasAFloor(t *testing.T) {
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	units, err := filepath.Glob("*.service")
-	if err != nil || len(units) != 3 {
-		t.Fatalf("units: %q, %v, want three", units, err)
+	if err != nil || len(units) != 2 {
+		t.Fatalf("units: %q, %v, want two", units, err)
 	}
 	for _, name := range units {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			data, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			unit := string(data)
+			unit := read(t, name)
 			if found := verify(t, name, unit); found != "" {
 				t.Errorf("systemd objects:\n%s", found)
 			}
@@ -123,57 +118,62 @@ func TestUnits(t *testing.T) {
 // The README names the service instead of repeating its unit.
 func TestReadmeNamesTheService(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(data), "systemctl enable --now codermesh\n") || strings.Contains(string(data), "[Service]") {
+	if readme := read(t, "../README.md"); !strings.Contains(readme, "systemctl enable --now codermesh\n") || strings.Contains(readme, "[Service]") {
 		t.Error("README.md must start the service codermesh and hold no unit of its own")
 	}
 }
 
-// The two provisioners are one service in two setups: what is not about root is the same in both.
-func TestRootlessProvisioner(t *testing.T) {
+// The provisioner's unit gives its user files and nothing else, and the drop-in changes what root needs and nothing else.
+func TestAccountPerJob(t *testing.T) {
 	t.Parallel()
-	read := func(name string) string {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
-	}
-	root, rootless := read("codermesh-provisionerd.service"), read("codermesh-provisionerd-rootless.service")
-	for _, same := range []string{"EnvironmentFile", "ExecStart", "Restart", "RestartSec", "KillMode", "TimeoutStopSec", "Delegate", "NoNewPrivileges", "PrivateIPC", "WantedBy"} {
-		if got, want := setting(rootless, same), setting(root, same); got != want || want == "" {
-			t.Errorf("%s=%s, and %s in the unit with root", same, got, want)
-		}
-	}
-	if diff := cmp.Diff(filters(root), filters(rootless)); diff != "" {
-		t.Errorf("system calls (-root +rootless):\n%s", diff)
-	}
-	for name, want := range map[string]string{"User": "codermesh-provisionerd", "Group": "codermesh-provisionerd", "CapabilityBoundingSet": "", "Conflicts": "codermesh-provisionerd.service"} {
-		if got := setting(rootless, name); got != want || !strings.Contains(rootless, "\n"+name+"=") {
+	unit, conf := read(t, "codermesh-provisionerd.service"), read(t, dropIn)
+	for name, want := range map[string]string{"User": "codermesh-provisionerd", "Group": "codermesh-provisionerd", "CapabilityBoundingSet": "", "PrivateUsers": "yes"} {
+		if got := setting(unit, name); got != want || !strings.Contains(unit, "\n"+name+"=") {
 			t.Errorf("%s=%q, want %q", name, got, want)
 		}
 	}
-	if strings.Contains(rootless, "AmbientCapabilities") || strings.Contains(rootless, "\nDynamicUser") {
+	if strings.Contains(unit, "AmbientCapabilities") || strings.Contains(unit, "\nDynamicUser") {
 		t.Error("the unit gives its user more than files")
 	}
+	if found := verify(t, "codermesh-provisionerd.service", withDropIn(t)); found != "" {
+		t.Errorf("systemd objects to the drop-in:\n%s", found)
+	}
+	// In a drop-in, a list continues the unit's, unless an empty value comes first.
+	for _, list := range []string{"StateDirectory", "CacheDirectory", "RestrictNamespaces"} {
+		if !strings.Contains(conf, "\n"+list+"=\n"+list+"=") {
+			t.Errorf("the drop-in continues %s= of the unit", list)
+		}
+	}
 	for _, own := range []string{"StateDirectory", "CacheDirectory"} {
-		if got := setting(rootless, own); got != "codermesh-provisionerd-rootless" || strings.Contains(" "+setting(root, own)+" ", " "+got+" ") {
-			t.Errorf("%s=%s, want a folder of its own", own, got)
+		if got := setting(unit, own); got != "codermesh-provisionerd" || strings.Contains(conf, "="+got+"\n") {
+			t.Errorf("%s=%s, want a folder that the drop-in does not use", own, got)
+		}
+	}
+	root := map[string]bool{}
+	for _, name := range strings.Fields(`User Group StateDirectory Environment WorkingDirectory CacheDirectory CacheDirectoryMode UMask
+		PrivateUsers CapabilityBoundingSet LimitNPROC RestrictNamespaces ProtectKernelTunables ProtectKernelLogs`) {
+		root[name] = true
+	}
+	for line := range strings.Lines(conf) {
+		if name, _, ok := strings.Cut(line, "="); ok && line[0] != '#' && !root[name] {
+			t.Errorf("the drop-in sets %s=, which is not about root", name)
 		}
 	}
 }
 
-// filters returns the system calls that a unit denies, one line of it each.
-func filters(unit string) (denied []string) {
-	for line := range strings.Lines(unit) {
-		if calls, ok := strings.CutPrefix(line, "SystemCallFilter=~"); ok {
-			denied = append(denied, strings.TrimSpace(calls))
-		}
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return denied
+	return string(data)
+}
+
+// withDropIn returns the provisioner's unit as systemd reads it where the drop-in is installed.
+func withDropIn(t *testing.T) string {
+	t.Helper()
+	return read(t, "codermesh-provisionerd.service") + "\n" + read(t, dropIn)
 }
 
 // setting returns the value of a setting of a unit, "" if there is none.

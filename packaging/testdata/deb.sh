@@ -1,8 +1,9 @@
 # Runs as root in a booted container: installs, upgrades, removes and purges the deb package as an administrator does.
+PS4='+$(date +%T) '
 set -eux
 state=/var/lib/codermesh
 
-trap '[ $? = 0 ] || journalctl --no-pager --unit codermesh --unit codermesh-provisionerd --unit codermesh-provisionerd-rootless | tail -40' EXIT
+trap '[ $? = 0 ] || journalctl --no-pager --unit codermesh --unit codermesh-provisionerd | tail -30' EXIT
 not() { # COMMAND…: set -e ignores the status of "! COMMAND"
 	if "$@"; then exit 1; fi
 }
@@ -13,7 +14,16 @@ serving() {
 		systemctl is-failed --quiet codermesh && return 1
 		sleep 0.2
 	done
+	echo 'the server does not serve'
 	return 1
+}
+provisioning() { # since $since
+	set +x
+	until journalctl --unit codermesh-provisionerd --since "$since" | grep -q 'provisioner started'; do
+		if systemctl is-failed --quiet codermesh-provisionerd; then return 1; fi
+		sleep 0.2
+	done
+	set -x
 }
 as_ada() { timeout 60 runuser --user ada -- coder "$@"; }
 
@@ -53,50 +63,44 @@ not as_ada ssh dev -- ls /etc/codermesh
 isolated() { journalctl --unit "$1" --since "$2" | grep '"\?isolation"\?[=:]"namespaces by bubblewrap'; }
 isolated codermesh today
 
-# A provisioner on the same machine runs jobs as root's, under their own accounts, within what its unit leaves to it.
+# A provisioner on the same machine runs jobs without root, confined, under its own account.
 as_ada provisioner keys create rack --tag rack=one >/test/key
 printf 'CODER_URL=http://127.0.0.1:3000\nCODER_PROVISIONER_DAEMON_KEY=%s\n' "$(tail -1 /test/key)" >/etc/codermesh/provisionerd.env
+since=$(date '+%F %T')
 systemctl start codermesh-provisionerd
-set +x
-until journalctl --unit codermesh-provisionerd | grep -q 'provisioner started'; do
-	if systemctl is-failed --quiet codermesh-provisionerd; then exit 1; fi
-	sleep 0.2
-done
-set -x
-isolated codermesh-provisionerd today | grep 'an account per job'
+provisioning
+systemd-analyze security --no-pager codermesh-provisionerd | tail -1
+daemon=$(systemctl show --value --property MainPID codermesh-provisionerd)
+[ "$(stat -c %U "/proc/$daemon")" = codermesh-provisionerd ]
+grep '^CapBnd:[[:space:]]*0*$' "/proc/$daemon/status"
+isolated codermesh-provisionerd "$since" >/test/isolation
+not grep 'an account per job' /test/isolation
+[ "$(stat -c '%U %a' /var/lib/codermesh-provisionerd)" = 'codermesh-provisionerd 700' ]
 as_ada templates push rack -d process -y --provisioner-tag rack=one >/test/push
 not grep 'Warning' /test/push
 as_ada create far -t rack -y
-[ "$(as_ada ssh far -- id -u)" != 0 ]
-as_ada ssh far -- nice true
-as_ada delete far -y
-
-# The provisioner without root takes its place, with the same settings and the name that the other one left, and confines jobs as well, with
-# its own account.
-since=$(date '+%F %T')
-systemctl start codermesh-provisionerd-rootless
-not systemctl is-active codermesh-provisionerd
-set +x
-until journalctl --unit codermesh-provisionerd-rootless | grep -q 'provisioner started'; do
-	if systemctl is-failed --quiet codermesh-provisionerd-rootless; then exit 1; fi
-	sleep 0.2
-done
-set -x
-systemd-analyze security --no-pager codermesh-provisionerd-rootless | tail -1
-rootless=$(systemctl show --value --property MainPID codermesh-provisionerd-rootless)
-[ "$(stat -c %U "/proc/$rootless")" = codermesh-provisionerd ]
-grep '^CapBnd:[[:space:]]*0*$' "/proc/$rootless/status"
-isolated codermesh-provisionerd-rootless "$since"
-isolated codermesh-provisionerd-rootless "$since" >/test/isolation
-not grep 'an account per job' /test/isolation
-[ "$(stat -c '%U %a' /var/lib/codermesh-provisionerd-rootless)" = 'codermesh-provisionerd 700' ]
-as_ada create far -t rack -y
 [ "$(as_ada ssh far -- id -u)" = "$(id -u codermesh-provisionerd)" ]
 as_ada ssh far -- nice true
-not as_ada ssh far -- ls /var/lib/codermesh-provisionerd-rootless/provisionerd
+not as_ada ssh far -- ls /var/lib/codermesh-provisionerd/provisionerd
 not as_ada ssh far -- cat /etc/codermesh/provisionerd.env
 as_ada delete far -y
-systemctl stop codermesh-provisionerd-rootless
+
+# With the drop-in, the same provisioner runs jobs as root's, under an account each.
+install -D -m 644 /usr/share/codermesh/account-per-job.conf -t /etc/systemd/system/codermesh-provisionerd.service.d
+systemctl daemon-reload
+since=$(date '+%F %T')
+systemctl restart codermesh-provisionerd
+provisioning
+[ "$(stat -c %U "/proc/$(systemctl show --value --property MainPID codermesh-provisionerd)")" = root ]
+isolated codermesh-provisionerd "$since" | grep 'an account per job'
+as_ada create far -t rack -y
+[ "$(as_ada ssh far -- id -u)" != 0 ]
+[ "$(as_ada ssh far -- id -u)" != "$(id -u codermesh-provisionerd)" ]
+as_ada ssh far -- nice true
+as_ada delete far -y
+rm -r /etc/systemd/system/codermesh-provisionerd.service.d
+systemctl daemon-reload
+systemctl stop codermesh-provisionerd
 
 # An upgrade restarts the server with the new program and keeps data, settings and sessions.
 before=$(systemctl show --value --property MainPID codermesh)
@@ -158,7 +162,8 @@ not pgrep --uid "$uid"
 not [ -e $state ]
 not [ -e /etc/codermesh ]
 not [ -e /var/cache/codermesh ]
-not [ -e /var/lib/codermesh-provisionerd-rootless ]
+not [ -e /var/lib/codermesh-provisionerd ]
+not [ -e /var/lib/codermesh-provisionerd-root ]
 for name in codermesh codermesh-provisionerd; do
 	not id $name
 	not getent group $name

@@ -1,5 +1,6 @@
 # Runs as root in a booted container: installs, upgrades and removes the rpm package. Debian's rpm knows none of the machine's packages, so
 # dependencies are left out.
+PS4='+$(date +%T) '
 set -eux
 
 not() { # COMMAND…: set -e ignores the status of "! COMMAND"
