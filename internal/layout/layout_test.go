@@ -158,6 +158,7 @@ var law = map[string]rule{
 		tests:   []string{"meshclient"},
 	},
 	"cmd/coder/cli/global": {imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/follow"}},
+	"cmd/coder/cli/complete": {imports: []string{"cmd/coder/cli/config", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/organization"}},
 	"cmd/coder/cli/account": {
 		imports: []string{"cmd/coder/cli/browser", "cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/global", "cmd/coder/cli/organization", "cmd/coder/cli/output"},
 	},
@@ -224,6 +225,7 @@ var unknown = map[string]struct {
 	"agent/terminal":                  {"knows neither the mesh nor the server", []string{"coderd", "coordinator", "tailnet"}},
 	"agent/usage":                     {"knows neither workspaces nor agents", []string{"coderd", "agent/agentpb"}},
 	"cmd/coder/cli":                   {"this package must not know them", []string{"coderd", "provisionerd"}},
+	"cmd/coder/cli/complete":          {"must not know the mesh", []string{"meshclient", "tailnet"}},
 	"cmd/coder/cli/config":            {"knows no server", []string{"internal/sdk"}},
 	"cmd/coder/cli/exit":              {"knows no server", []string{"internal/sdk"}},
 	"cmd/coder/cli/flags":             {"knows no server", []string{"internal/sdk"}},

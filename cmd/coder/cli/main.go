@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/account"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/complete"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/connect"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/diagnose"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
@@ -136,6 +137,7 @@ func root(g *global.Flags, extra []*cobra.Command) *cobra.Command {
 	for _, cmd := range extra {
 		adopt(root, cmd)
 	}
+	complete.Install(root, g)
 	flags.CheckArguments(root)
 	flags.ExplainFlags(root)
 	return root

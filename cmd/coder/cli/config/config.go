@@ -16,6 +16,8 @@ const (
 	FileSession = "session"
 	// FileSetupCode is what a server without users leaves for the command line of its own account.
 	FileSetupCode = "setup-code"
+	// FileCompletions holds names that shells completed.
+	FileCompletions = "completions"
 )
 
 // Dir is the folder that holds the stored session.

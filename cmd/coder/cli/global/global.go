@@ -83,6 +83,11 @@ func (g *Flags) Streams() *tty.Streams {
 	return g.io
 }
 
+// Silence lets nothing be read from or written to the standard streams.
+func (g *Flags) Silence() {
+	g.io = &tty.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}
+}
+
 // Logger logs to LogFile, to standard error with --verbose, or nowhere.
 func (g *Flags) Logger() *slog.Logger {
 	level := slog.LevelInfo

@@ -57,12 +57,15 @@ func (g *Flags) StoreSession(server *url.URL, token secret.Token) error {
 
 // ForgetSession removes the stored session of a server. The server's address stays: the next sign-in is usually there.
 func (g *Flags) ForgetSession(server *url.URL) error {
-	if g.useKeyring {
-		return keyringFault(keyring.remove(server.String()))
-	}
 	dir, err := g.Config()
 	if err != nil {
 		return err
+	}
+	if err := dir.Remove(config.FileCompletions); err != nil {
+		return err
+	}
+	if g.useKeyring {
+		return keyringFault(keyring.remove(server.String()))
 	}
 	return dir.Remove(config.FileSession)
 }

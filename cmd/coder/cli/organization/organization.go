@@ -22,6 +22,9 @@ import (
 // Flag is --org of one command. The zero value chooses by the user's memberships.
 type Flag struct{ name string }
 
+// Of returns the flag with a value, "" for none.
+func Of(name string) Flag { return Flag{name} }
+
 // Add adds the flag, which CODER_ORGANIZATION also sets.
 func (f *Flag) Add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.name, "org", "O", "", "name or id of the organization (default your only one, or else the default organization)")

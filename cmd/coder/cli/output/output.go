@@ -59,6 +59,18 @@ func (o *List[T]) Flags(cmd *cobra.Command) {
 	}
 	cmd.Flags().StringVarP(&o.Format, "output", "o", "table", "table or json")
 	cmd.Flags().StringSliceVarP(&o.Chosen, "column", "c", nil, "columns of the table, of: "+strings.Join(names, ", "))
+	// Registering fails only for flags that do not exist.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "table"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("column", func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		before := word[:strings.LastIndexByte(word, ',')+1] // columns that are named already
+		var words []string
+		for _, name := range names {
+			if strings.HasPrefix(before+name, word) {
+				words = append(words, before+name)
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
 }
 
 func (o *List[T]) Print(w io.Writer, items []T) error {
