@@ -276,7 +276,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if s.opts.SetupCode == "" {
 		s.opts.SetupCode = users.SetupCode(signer.Derive("setup code"))
 	}
-	s.Users = users.New(users.Options{Notifications: told, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes, SetupCode: s.opts.SetupCode})
+	s.Users = users.New(users.Options{Notifications: told, Signer: signer, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes, SetupCode: s.opts.SetupCode})
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: signer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
 	s.SSHKeys = sshkeys.New(sshkeys.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users})

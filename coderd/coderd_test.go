@@ -48,6 +48,7 @@ var public = map[string]string{
 	"POST /api/v2/users/otp/request":             "for users who forgot their password",
 	"POST /api/v2/users/otp/change-password":     "the passcode proves who it is",
 	"POST /api/v2/users/login":                   "gives the session",
+	"POST /api/v2/users/login/code":              "gives the session; the code and its program's secret prove who it is",
 
 	"POST /api/v2/users/validate-password": "judges a password before there is an account, and stores nothing",
 	"GET /api/v2/openapi.json":             "describes the API, which is the same on every server of this version",

@@ -106,6 +106,7 @@ type accountRoute struct {
 var accountRoutes = map[string]accountRoute{
 	"POST /api/v2/users/first":                                 {alone: "it makes the first account, and none after it"},
 	"POST /api/v2/users/login":                                 {alone: "it needs the account's password"},
+	"POST /api/v2/users/login/code":                            {alone: "it needs a code that the account's session made"},
 	"POST /api/v2/users/logout":                                {alone: "it ends the caller's own session"},
 	"DELETE /api/v2/users/{user}/template-consents/{template}": {alone: "only the user themselves, and it takes credentials from a template"},
 	"POST /api/v2/users/otp/change-password":                   {alone: "it needs the code that was mailed"},
@@ -127,6 +128,7 @@ var accountRoutes = map[string]accountRoute{
 	"POST /api/v2/users/{user}/convert-login":            {bodies: []string{`{"to_type": "github", "password": "x"}`}, acts: true},
 	"POST /api/v2/users/{user}/keys/tokens":              {bodies: []string{`{}`}, acts: true},
 	"POST /api/v2/users/{user}/keys":                     {bodies: []string{""}, acts: true},
+	"POST /api/v2/users/{user}/keys/codes":               {alone: "it hands over the caller's own session"},
 	"DELETE /api/v2/users/{user}/keys/{key}":             {bodies: []string{""}, acts: true},
 	"PUT /api/v2/users/{user}/keys/{key}/expire":         {bodies: []string{""}, acts: true},
 	"POST /api/v2/users/{user}/secrets":                  {bodies: []string{`{"name": "{n}", "value": "x", "env_name": "S{n}"}`}, acts: true},

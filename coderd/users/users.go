@@ -23,6 +23,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
 	"github.com/codermesh/codermesh/v2/coderd/policy"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/signed"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
@@ -49,6 +50,8 @@ type Options struct {
 	SetupCode secret.Token
 	// Notifications records what users are told. Nil: nothing.
 	Notifications *notifications.Recorder
+	// Signer signs the codes with which browsers sign programs in. Required where those are created or used.
+	Signer *signed.Signer
 }
 
 // Service serves accounts. Safe for concurrent use.
@@ -67,6 +70,7 @@ type Service struct {
 	customQuietHours       bool
 	setupCode              secret.Token
 	notifications          *notifications.Recorder
+	signer                 *signed.Signer
 
 	mu      sync.Mutex
 	revoked []func(uuid.UUID) // guarded by mu
@@ -77,7 +81,7 @@ func New(d Options) *Service {
 	return &Service{
 		db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, lifetimes: d.Lifetimes.orDefaults(), passwords: newHasher(), tries: newTries(),
 		onlyOwnersUsePasswords: d.OnlyOwnersUsePasswords, syncedRoles: d.SyncedRoles, quietHours: cmp.Or(d.QuietHours, policy.DefaultQuietHours), customQuietHours: d.CustomQuietHours,
-		setupCode: d.SetupCode, notifications: d.Notifications,
+		setupCode: d.SetupCode, notifications: d.Notifications, signer: d.Signer,
 	}
 }
 
@@ -142,6 +146,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/tokenconfig", needs(rbac.Read, rbac.APIKey), s.tokenConfig)
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/{name}", needs(rbac.Read, rbac.APIKey), s.getToken)
 	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession, audit.On(audit.Create, audit.APIKey), httpapi.CreatesSecret("The session"))
+	s.handoffRoutes(mux)
 	mux.Handle("GET "+v2+"users/{user}/keys/{key}", needs(rbac.Read, rbac.APIKey), s.getKey)
 	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey, audit.On(audit.Delete, audit.APIKey))
 	mux.Handle("PUT "+v2+"users/{user}/keys/{key}/expire", needs(rbac.Delete, rbac.APIKey), s.expireKey, audit.On(audit.Write, audit.APIKey))

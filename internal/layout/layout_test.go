@@ -85,7 +85,7 @@ var law = map[string]rule{
 	"coderd/retention":          {imports: []string{"coderd/database"}},
 	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/health":             {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/signed", "tailnet"}},
-	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/policy", "coderd/rbac", "coderd/keyring"}},
+	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/policy", "coderd/rbac", "coderd/keyring", "coderd/signed"}},
 	"coderd/groups":             {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
 	"coderd/idpsync":            {imports: []string{"coderd/audit", "coderd/database", "coderd/groups", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
 	"coderd/redirect":           {imports: []string{"coderd/signed"}},

@@ -98,6 +98,23 @@ type LoginResponse struct {
 	SessionToken string `json:"session_token"`
 }
 
+// CreateLoginCodeRequest asks for a code with which a program of the user's signs in. CodeChallenge is the unpadded base64url of the SHA-256 hash
+// of a secret of the program's (RFC 7636, method S256).
+type CreateLoginCodeRequest struct {
+	CodeChallenge string `json:"code_challenge"`
+}
+
+// CreateLoginCodeResponse has a code that is valid for a minute.
+type CreateLoginCodeResponse struct {
+	Code string `json:"code"`
+}
+
+// LoginWithCodeRequest signs a program in.
+type LoginWithCodeRequest struct {
+	Code         string `json:"code"`
+	CodeVerifier string `json:"code_verifier"` // the program's secret
+}
+
 // AuthMethods lists the ways to sign in.
 type AuthMethods struct {
 	TermsOfServiceURL string           `json:"terms_of_service_url,omitempty"`
@@ -291,6 +308,16 @@ func (c *Client) Scopes(ctx context.Context) (ScopeCatalog, error) {
 
 func (c *Client) TokenConfig(ctx context.Context, user string) (TokenConfig, error) {
 	return get[TokenConfig](ctx, c, "users/"+seg(user)+"/keys/tokens/tokenconfig")
+}
+
+// CreateLoginCode returns a code with which a program of the client's user signs in.
+func (c *Client) CreateLoginCode(ctx context.Context, req CreateLoginCodeRequest) (CreateLoginCodeResponse, error) {
+	return send[CreateLoginCodeResponse](ctx, c, http.MethodPost, "users/me/keys/codes", req)
+}
+
+// LoginWithCode returns a session for a code. It needs none itself.
+func (c *Client) LoginWithCode(ctx context.Context, req LoginWithCodeRequest) (LoginResponse, error) {
+	return send[LoginResponse](ctx, c, http.MethodPost, "users/login/code", req)
 }
 
 // CreateAPIKey creates another session of the user, as long-lived as one from a sign-in.

@@ -1,3 +1,6 @@
+import { createHash, randomBytes } from "node:crypto";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { expect, inject, it } from "vitest";
 import { admin, axe, open, withBrowser } from "./browser";
 import { api } from "./server";
@@ -99,6 +102,44 @@ it("creates a token for a terminal", async () => {
   expect(await api(place, key, "GET", "users/me")).toMatchObject({ username: "ada" });
   await page.getByRole("button", { name: "Copy session token" }).click();
   expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(key);
+});
+
+it("hands its sign-in over to a terminal on this computer", async () => {
+  const verifier = randomBytes(32).toString("base64url");
+  const challenge = createHash("sha256").update(verifier).digest("base64url");
+  // The terminal, as `coder login` listens.
+  let arrived: (url: URL) => void;
+  const visit = new Promise<URL>((resolve) => (arrived = resolve));
+  const terminal = createServer((request, response) => {
+    const url = new URL(request.url ?? "", "http://127.0.0.1");
+    if (url.pathname === "/") arrived(url);
+    response.writeHead(303, { Location: `${place.url}/cli-auth?done=true` }).end();
+  });
+  await new Promise<void>((resolve) => terminal.listen(0, "127.0.0.1", resolve));
+  try {
+    const { port } = terminal.address() as AddressInfo;
+    const { page } = await open(place, token, { expect: new RegExp(`another host: http://127.0.0.1:${port}/`) });
+    await page.goto(`/cli-auth?port=${port}&state=the-state&code_challenge=${challenge}`);
+    await page.getByRole("button", { name: "Show a token" }).waitFor();
+    await axe(page, "cli-auth of a terminal");
+    await page.getByRole("button", { name: "Sign in" }).click();
+    const url = await visit;
+    expect(url.searchParams.get("state")).toBe("the-state");
+    await page.getByText("The terminal is signed in").waitFor();
+    const code = url.searchParams.get("code") ?? "";
+    const taken = await api<{ session_token: string }>(place, "", "POST", "users/login/code", {
+      code,
+      code_verifier: verifier,
+    });
+    expect(await api(place, taken.session_token, "GET", "users/me")).toMatchObject({ username: "ada" });
+    const thief = await fetch(`${place.url}/api/v2/users/login/code`, {
+      method: "POST",
+      body: JSON.stringify({ code, code_verifier: challenge }),
+    });
+    expect(thief.status).toBe(401);
+  } finally {
+    terminal.close();
+  }
 });
 
 it("follows the chosen theme, without a flash, in every browser of the user", async () => {

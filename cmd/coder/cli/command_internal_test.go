@@ -53,6 +53,7 @@ func newAPI(t *testing.T, answers map[string]any) *api {
 			a.mu.Lock()
 			a.calls = append(a.calls, strings.TrimSpace(r.Method+" "+strings.TrimPrefix(r.URL.Path, "/api/v2/")+" "+string(body)))
 			a.mu.Unlock()
+			r.Body = io.NopCloser(bytes.NewReader(body))
 			switch v := answer.(type) {
 			case http.HandlerFunc:
 				v(w, r)

@@ -1949,6 +1949,23 @@ export interface LoginResponse {
   session_token: string;
 }
 
+// CreateLoginCodeRequest asks for a code with which a program of the user's signs in. CodeChallenge is the unpadded base64url of the SHA-256 hash
+// of a secret of the program's (RFC 7636, method S256).
+export interface CreateLoginCodeRequest {
+  code_challenge: string;
+}
+
+// CreateLoginCodeResponse has a code that is valid for a minute.
+export interface CreateLoginCodeResponse {
+  code: string;
+}
+
+// LoginWithCodeRequest signs a program in.
+export interface LoginWithCodeRequest {
+  code: string;
+  code_verifier: string; // the program's secret
+}
+
 // AuthMethods lists the ways to sign in.
 export interface AuthMethods {
   terms_of_service_url?: string;

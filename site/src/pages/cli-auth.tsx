@@ -1,21 +1,41 @@
 import { useMutation } from "@tanstack/react-query";
-import { KeyRound } from "lucide-react";
+import { KeyRound, LogIn } from "lucide-react";
 import { send } from "~/api/client";
-import type { CreateTokenResponse } from "~/api/types";
+import type { CreateLoginCodeRequest, CreateLoginCodeResponse, CreateTokenResponse } from "~/api/types";
 import { CopyLine } from "~/components/copy";
 import { Button, Card, ErrorNote, Page } from "~/components/ui";
 import { useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
 
-// The page that `coder login` opens. Only a click creates the token: opening the page does not.
+// What `coder login` on this computer puts into the address of the page, undefined if the page was opened in another way.
+function terminal() {
+  const query = new URLSearchParams(window.location.search);
+  const port = Number(query.get("port"));
+  const [state, challenge] = [query.get("state"), query.get("code_challenge")];
+  if (!Number.isInteger(port) || port < 1 || port > 65535 || !state || !challenge) return undefined;
+  return { port, state, challenge };
+}
+
+// The page that `coder login` opens. Only a click signs the program in: opening the page does not.
 export default function CliAuth() {
   useTitle("Sign in from a terminal");
   const me = useMe();
+  const asks = terminal();
   const create = useMutation({ mutationFn: () => send<CreateTokenResponse>("POST", "users/me/keys") });
+  const handOver = useMutation({
+    mutationFn: async ({ port, state, challenge }: NonNullable<typeof asks>) => {
+      const body: CreateLoginCodeRequest = { code_challenge: challenge };
+      const { code } = await send<CreateLoginCodeResponse>("POST", "users/me/keys/codes", body);
+      window.location.assign(`http://127.0.0.1:${port}/?${new URLSearchParams({ code, state }).toString()}`);
+    },
+  });
+  const done = new URLSearchParams(window.location.search).has("done");
   return (
     <Page narrow title="Sign in from a terminal" subtitle={`As ${me.username}`}>
       <Card>
-        {create.data ? (
+        {done ? (
+          <p>The terminal is signed in. You can close this page.</p>
+        ) : create.data ? (
           <div className="flex flex-col gap-3">
             <p>
               Paste this token into the terminal. It is shown only once. Keep it secret: it gives full access to your
@@ -24,6 +44,24 @@ export default function CliAuth() {
             <CopyLine text={create.data.key} label="session token" />
             <p className="text-muted">
               You can close this page. End the session on your account page or with <code>coder logout</code>.
+            </p>
+          </div>
+        ) : asks ? (
+          <div className="flex flex-col items-start gap-3">
+            <p>
+              A program on this computer asks to act as you. Continue only if you just started <code>coder login</code>.
+            </p>
+            <ErrorNote error={handOver.error ?? create.error} />
+            <div className="flex flex-wrap gap-2">
+              <Button look="primary" busy={handOver.isPending} onClick={() => handOver.mutate(asks)}>
+                <LogIn /> Sign in
+              </Button>
+              <Button busy={create.isPending} onClick={() => create.mutate()}>
+                <KeyRound /> Show a token
+              </Button>
+            </div>
+            <p className="text-muted">
+              If the terminal is on another computer, paste a token there: this browser cannot reach it.
             </p>
           </div>
         ) : (

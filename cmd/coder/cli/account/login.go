@@ -41,9 +41,10 @@ func loginCmd(g *global.Flags) *cobra.Command {
 		Long: `Sign in to a server and store the session in the configuration folder, readable by its owner only.
 
 On a server without users the command creates the first user from the --first-user-* flags or by asking on a terminal. The server prints a
-setup code for that when it starts; on the same machine and account the command finds it in the configuration folder. Otherwise it signs in with --token (or $CODER_SESSION_TOKEN), or with --email and --password. Without them, on a terminal, it opens the server's page in a browser,
-where you sign in as you always do, and asks for the token that the page shows. From a token given with --token it creates a new session,
-unless --use-token-as-session stores the token itself.`,
+setup code for that when it starts; on the same machine and account the command finds it in the configuration folder. Otherwise it signs in
+with --token (or $CODER_SESSION_TOKEN), or with --email and --password. Without them, on a terminal, it opens the server's page in a browser,
+where you sign in as you always do. A browser on this machine then signs the terminal in; from any other, paste the token that the page shows.
+From a token given with --token it creates a new session, unless --use-token-as-session stores the token itself.`,
 		Example: `  coder login https://coder.example.com
   coder login https://coder.example.com --token "$TOKEN"
   coder login http://127.0.0.1:3000 --first-user-username ada --first-user-email ada@example.com --first-user-password "$PASSWORD"`,
@@ -132,25 +133,61 @@ func loginWithToken(ctx context.Context, g *global.Flags, client *sdk.Client, as
 	return storeSession(ctx, g, client)
 }
 
-// loginWithBrowser opens the server's page in a browser and asks for the session's token that the page shows.
-func loginWithBrowser(ctx context.Context, g *global.Flags, client *sdk.Client) error {
+// loginWithBrowser opens the server's page in a browser. A browser on this machine hands its sign-in over; from any other, the user pastes the
+// token that the page shows.
+func loginWithBrowser(parent context.Context, g *global.Flags, client *sdk.Client) error {
 	s := g.Streams()
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
 	page := client.URL().JoinPath("cli-auth").String()
-	if browser.Open(ctx, page) {
-		fmt.Fprintf(s.Err, "Your browser opens this page. Sign in there and copy the token:\n\n  %s\n\n", page)
+	var sessions chan result
+	if h, err := newHandoff(ctx, client.URL()); err == nil && browser.Open(ctx, h.page()) {
+		page = h.page()
+		sessions = make(chan result, 1)
+		go func() {
+			session, err := h.session(ctx, client)
+			sessions <- result{secret.Token(session.SessionToken), err}
+		}()
+		fmt.Fprintf(s.Err, "Your browser opens this page. Click \"Sign in\" there:\n\n  %s\n\nIf it is on another computer, paste the token that it can show.\n", page)
 	} else {
+		if err == nil {
+			h.listener.Close() // no browser will come
+		}
 		fmt.Fprintf(s.Err, "Open this page in a browser, sign in there and copy the token:\n\n  %s\n\n", page)
 	}
-	token, err := s.Ask(ctx, tty.Question{Text: "Token", Secret: true, Check: func(text string) error {
-		if !sessionToken.MatchString(strings.TrimSpace(text)) {
-			return errors.New("this is not a token of that page: it has 33 characters, with a dash in the eleventh place")
+	pasted := make(chan result, 1)
+	go func() {
+		token, err := s.Ask(ctx, tty.Question{Text: "Token", Secret: true, Check: func(text string) error {
+			if !sessionToken.MatchString(strings.TrimSpace(text)) {
+				return errors.New("this is not a token of that page: it has 33 characters, with a dash in the eleventh place")
+			}
+			return nil
+		}})
+		pasted <- result{secret.Token(strings.TrimSpace(token)), err}
+	}()
+	select {
+	case taken := <-sessions:
+		cancel()
+		<-pasted // the terminal shows again what is typed
+		if taken.err != nil {
+			return taken.err
 		}
-		return nil
-	}})
-	if err != nil {
-		return err
+		return storeSession(parent, g, client.WithToken(taken.token))
+	case typed := <-pasted:
+		if cancel(); sessions != nil {
+			<-sessions // it no longer listens
+		}
+		if typed.err != nil {
+			return typed.err
+		}
+		return loginWithToken(parent, g, client.WithToken(typed.token), true)
 	}
-	return loginWithToken(ctx, g, client.WithToken(secret.Token(strings.TrimSpace(token))), true)
+}
+
+// result is a token, or why there is none.
+type result struct {
+	token secret.Token
+	err   error
 }
 
 // sessionToken matches a token.
