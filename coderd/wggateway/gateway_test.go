@@ -267,6 +267,11 @@ func resolver(t *testing.T) string {
 				rr("rebind.example.com. 60 IN AAAA " + devices.GatewayAddr.String()), rr("rebind.example.com. 60 IN AAAA 2001:db8::2"),
 				rr(`rebind.example.com. 60 IN HTTPS 1 . ipv6hint="` + devices.GatewayAddr.String() + `"`),
 			}
+		case "alias.example.com.":
+			m.Answer = []dns.RR{
+				rr("alias.example.com. 60 IN CNAME dev.ada.coder."), rr("example.com. 60 IN DNAME coder."), rr("alias.example.com. 60 IN SRV 0 0 80 dev.Coder."),
+				rr("alias.example.com. 60 IN SVCB 0 dev.coder."), rr("alias.example.com. 60 IN HTTPS 1 dev.coder. port=80"), rr("alias.example.com. 60 IN AAAA 2001:db8::3"),
+			}
 		case "long.example.com.":
 			for i := range 60 {
 				m.Answer = append(m.Answer, rr(fmt.Sprintf("long.example.com. 60 IN AAAA 2001:db8::%x", i+1)))
@@ -326,6 +331,7 @@ func TestNames(t *testing.T) {
 			{"example.com.", dns.TypeAAAA, dns.RcodeSuccess, "2001:db8::1"},
 			{"missing.example.com.", dns.TypeAAAA, dns.RcodeNameError, ""},
 			{"rebind.example.com.", dns.TypeAAAA, dns.RcodeSuccess, "2001:db8::2"},
+			{"alias.example.com.", dns.TypeAAAA, dns.RcodeSuccess, "2001:db8::3"},
 		} {
 			answer := p.ask(t, network, question(c.name, c.kind))
 			if answer.Rcode != c.rcode || !strings.Contains(answer.String(), c.want) {
@@ -333,6 +339,9 @@ func TestNames(t *testing.T) {
 			}
 			if c.name == "rebind.example.com." && strings.Contains(answer.String(), devices.GatewayAddr.String()) {
 				t.Errorf("a name outside leads into the mesh:\n%s", answer)
+			}
+			if c.name == "alias.example.com." && strings.Contains(strings.ToLower(answer.String()), "coder.") {
+				t.Errorf("a name outside is another name of a workspace:\n%s", answer)
 			}
 		}
 	}

@@ -43,8 +43,8 @@ const (
 //   - dev.coder, dev.ada.coder and main.dev.ada.coder have the address of the agent, an IPv6 one, for users who may connect to it while it runs. All
 //     other names below coder do not exist, whether because there is no such workspace or because the user may not know of it;
 //   - addresses of the mesh have the full name of their agent, likewise;
-//   - questions about all other names go to the server's own resolvers, unless the operator has switched that off. Answers that contain addresses of the mesh
-//     lose them: no website may have a name that leads into it.
+//   - questions about all other names go to the server's own resolvers, unless the operator has switched that off. Answers lose the addresses of
+//     the mesh that they contain, and names below coder, which devices would ask about next: no website may have a name that leads into it.
 type names struct {
 	*Gateway
 
@@ -156,7 +156,7 @@ func (n *names) reply(ctx context.Context, from netip.Addr, q *dns.Msg) *dns.Msg
 	if d == nil || !n.allow(from) {
 		return failure(q, dns.RcodeRefused)
 	}
-	if dns.IsSubDomain(hostname.Domain+".", question.Name) {
+	if ownName(question.Name) {
 		return n.own(ctx, d, q, question)
 	}
 	if addr, ok := meshAddr(question.Name); ok {
@@ -321,13 +321,22 @@ func leadsIntoMesh(rr dns.RR) bool {
 	switch rr := rr.(type) {
 	case *dns.AAAA:
 		return inMesh(rr.AAAA)
+	case *dns.CNAME:
+		return ownName(rr.Target)
+	case *dns.DNAME:
+		return ownName(rr.Target)
+	case *dns.SRV:
+		return ownName(rr.Target)
 	case *dns.SVCB:
-		return hints(rr.Value)
+		return ownName(rr.Target) || hints(rr.Value)
 	case *dns.HTTPS:
-		return hints(rr.Value)
+		return ownName(rr.Target) || hints(rr.Value)
 	}
 	return false
 }
+
+// ownName reports whether a name is below coder.
+func ownName(name string) bool { return dns.IsSubDomain(hostname.Domain+".", name) }
 
 func header(name string, kind uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: ttl}
