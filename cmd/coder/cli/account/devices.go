@@ -165,8 +165,13 @@ func newPrivateFile(path string) (*os.File, error) {
 	return file, nil
 }
 
+// uniqueLocal has the addresses that sites choose for themselves (RFC 4193), and meshBits is the length of what one site has.
+var uniqueLocal = netip.MustParsePrefix("fc00::/7")
+
+const meshBits = 48
+
 // deviceConfig returns the configuration of a device. What the server sends ends up in a file that a program with more rights reads, so that it is
-// checked: no value may add a line.
+// checked: no value may add a line, and the device sends nothing to the server that is not for its mesh.
 func deviceConfig(gateway sdk.WireGuardGateway, device sdk.UserDevice, pair wgquick.Pair) (string, error) {
 	addr, err := netip.ParseAddr(device.Address)
 	if err != nil || addr.Zone() != "" {
@@ -179,6 +184,10 @@ func deviceConfig(gateway sdk.WireGuardGateway, device sdk.UserDevice, pair wgqu
 	network, err := netip.ParsePrefix(gateway.Prefix)
 	if err != nil {
 		return "", errors.New("the server sent a network that is not one")
+	}
+	// The device sends what goes to the network through the server, and its questions to the name server.
+	if !uniqueLocal.Contains(network.Addr()) || network.Bits() < meshBits || network != network.Masked() || !network.Contains(addr) || !network.Contains(dns) {
+		return "", fmt.Errorf("the server sent %q for the mesh, which is not a network for its own addresses alone", gateway.Prefix)
 	}
 	peer, err := wgquick.ParseKey(gateway.PublicKey)
 	if err != nil {

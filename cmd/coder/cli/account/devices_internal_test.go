@@ -51,7 +51,8 @@ func TestQR(t *testing.T) {
 	}
 }
 
-// TestHostileGateway checks that a server cannot add lines to a configuration, which wg-quick reads as root: PostUp would run a program.
+// TestHostileGateway checks that a server cannot add lines to a configuration, which wg-quick reads as root: PostUp would run a program. Neither can
+// it have the device send traffic through it that is not for the mesh.
 func TestHostileGateway(t *testing.T) {
 	t.Parallel()
 	pair, err := wgquick.NewPair()
@@ -65,14 +66,24 @@ func TestHostileGateway(t *testing.T) {
 	}
 	const evil = "\nPostUp = reboot"
 	for what, change := range map[string]func(*sdk.WireGuardGateway, *sdk.UserDevice){
-		"address":    func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Address += evil },
-		"no address": func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Address = "" },
-		"key":        func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.PublicKey += evil },
-		"prefix":     func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Prefix += evil },
-		"dns":        func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.DNS += evil },
-		"dns's zone": func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.DNS = "fe80::1%" + evil },
-		"own":        func(_ *sdk.WireGuardGateway, d *sdk.UserDevice) { d.Address += evil },
-		"own zone":   func(_ *sdk.WireGuardGateway, d *sdk.UserDevice) { d.Address = "fe80::1%" + evil },
+		"address":                     func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Address += evil },
+		"no address":                  func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Address = "" },
+		"key":                         func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.PublicKey += evil },
+		"prefix":                      func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Prefix += evil },
+		"dns":                         func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.DNS += evil },
+		"dns's zone":                  func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.DNS = "fe80::1%" + evil },
+		"own":                         func(_ *sdk.WireGuardGateway, d *sdk.UserDevice) { d.Address += evil },
+		"all of IPv6":                 func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Prefix = "::/0" },
+		"all of IPv4":                 func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Prefix = "0.0.0.0/0" },
+		"half of IPv6, with the mesh": func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Prefix = "8000::/1" },
+		"all local addresses":         func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Prefix = "fc00::/7" },
+		"a host as the mesh":          func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.Prefix = "fd3b:8e1f:47c2::1/48" },
+		"a public network": func(g *sdk.WireGuardGateway, d *sdk.UserDevice) {
+			g.Prefix, g.DNS, d.Address = "2001:db8::/48", "2001:db8::1", "2001:db8::2"
+		},
+		"a public name server": func(g *sdk.WireGuardGateway, _ *sdk.UserDevice) { g.DNS = "192.0.2.53" },
+		"an address elsewhere": func(_ *sdk.WireGuardGateway, d *sdk.UserDevice) { d.Address = "192.0.2.1" },
+		"own zone":             func(_ *sdk.WireGuardGateway, d *sdk.UserDevice) { d.Address = "fe80::1%" + evil },
 	} {
 		g, d := good, device
 		change(&g, &d)
