@@ -282,6 +282,19 @@ func TestRevocations(t *testing.T) {
 	w.Exec("SELECT pg_notify('users_revoked', $1)", bob.String()) // any revocation makes the server look for the next key that expires
 	testwait.For(t, "the session of a key that expires ends", brief)
 	w.keys["ann"] = other
+
+	share("use")
+	bobs = w.staying(t, "bob", "ann/dev")
+	fresh := sdk.UpdateUserPasswordRequest{Password: "Staple-Battery-7-Horse", EndTokens: true}
+	if err := w.As("olga").UpdateUserPassword(t.Context(), "bob", fresh); err != nil {
+		t.Fatal(err)
+	}
+	testwait.For(t, "the session ends when a new password ends the user's tokens", bobs)
+	if c, err := w.dial(t, "ann/dev", w.keys["bob"]); err == nil {
+		c.Close()
+		t.Error("the key of a user whose tokens were ended signs in")
+	}
+
 	if _, err := w.As("olga").SuspendUser(t.Context(), "ann"); err != nil {
 		t.Fatal(err)
 	}

@@ -362,10 +362,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := q.DeleteUserSecrets(ctx, user.ID); err != nil {
 			return err
 		}
-		if err := q.DeleteUserSSHKeys(ctx, user.ID); err != nil {
-			return err
-		}
-		if err := q.DeleteUserDevices(ctx, user.ID); err != nil {
+		if err := deleteCredentials(ctx, q, user.ID); err != nil {
 			return err
 		}
 		if err := q.DeleteUserConsents(ctx, user.ID); err != nil {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/database"
@@ -109,7 +112,8 @@ func (s *Service) ResetPassword(ctx context.Context, username, password string) 
 	return s.changePassword(audit.OnHost(ctx), user, password, "", kindSession)
 }
 
-// changePassword stores a password and ends the user's keys of the given kinds, except keptKey.
+// changePassword stores a password and ends the user's keys of the given kinds, except keptKey. SSH keys and devices, which the user added to
+// come back with, end with tokens.
 func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password, keptKey string, ended ...string) error {
 	if user.IsServiceAccount {
 		return fault.New(fault.Invalid, "%s is a service account and has no password.", user.Username).WithField("password", "cannot be set for this account").
@@ -130,6 +134,12 @@ func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password
 			return err
 		}
 		e := audit.Entry{Action: audit.Write, Kind: audit.User, ID: user.ID, Name: user.Username, Diff: audit.Diff{}.Secret("password")}
+		if slices.Contains(ended, kindToken) {
+			if err := deleteCredentials(ctx, q, user.ID); err != nil {
+				return err
+			}
+			e.Fields = map[string]any{"ended": []string{"tokens", "ssh_keys", "devices"}}
+		}
 		if request := httpapi.RequestID(ctx); request != "" && !httpapi.ActorFrom(ctx).SignedIn() { // proven by a passcode
 			e.User = &audit.Account{ID: user.ID, Name: user.Username}
 		}
@@ -140,5 +150,16 @@ func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password
 	}
 	s.log.Info("user's password changed", "user", user.Username)
 	s.notifyRevoked(user.ID)
+	return nil
+}
+
+// deleteCredentials deletes what signs a user in, besides sessions and tokens.
+func deleteCredentials(ctx context.Context, q *dbsqlc.Queries, user uuid.UUID) error {
+	if err := q.DeleteUserSSHKeys(ctx, user); err != nil {
+		return fmt.Errorf("delete SSH keys: %w", err)
+	}
+	if err := q.DeleteUserDevices(ctx, user); err != nil {
+		return fmt.Errorf("delete devices: %w", err)
+	}
 	return nil
 }

@@ -179,6 +179,15 @@ func TestEnds(t *testing.T) {
 		p.refused(t, w.dev, 8000)
 		p.reaches(t, w.bobs, 8000)
 	})
+	t.Run("a new password that ends tokens", func(t *testing.T) {
+		w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object($2::text, 'use') WHERE id = $1`, w.workspace, w.User("eve"))
+		p := w.add(t, "eve", "phone")
+		c := p.reaches(t, w.dev, 8000)
+		if err := w.As("olga").UpdateUserPassword(t.Context(), "eve", sdk.UpdateUserPasswordRequest{Password: "Staple-Battery-7-Horse", EndTokens: true}); err != nil {
+			t.Fatal(err)
+		}
+		reset(t, c)
+	})
 	t.Run("a suspended user", func(t *testing.T) {
 		p := w.add(t, "ada", "four")
 		c := p.reaches(t, w.dev, 8000)

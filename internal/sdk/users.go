@@ -148,7 +148,7 @@ type UpdateUserProfileRequest struct {
 type UpdateUserPasswordRequest struct {
 	OldPassword string `json:"old_password"`
 	Password    string `json:"password"`
-	// EndTokens ends the user's API tokens, too. A new password always ends all sessions except the caller's.
+	// EndTokens also ends the user's API tokens, SSH keys and devices. A new password always ends all sessions except the caller's.
 	EndTokens bool `json:"end_tokens,omitempty"`
 }
 
