@@ -54,7 +54,8 @@ type ServerOptions struct {
 
 // Keys are the keys of those who may sign in.
 type Keys interface {
-	// Known reports whether the key could sign someone in. A client that asks need not have the key.
+	// Known reports whether the key could sign someone in. A client that asks need not have the key. It is not called while many keys from the
+	// client's network have signed no one in.
 	Known(ctx context.Context, key ssh.PublicKey) bool
 	// SignIn returns what is known of a client that has proven to have the key: Dial finds it in the connection's Permissions. Clients are
 	// not told the error.
@@ -68,6 +69,7 @@ type Server struct {
 	log   *slog.Logger
 	ssh   *glider.Server // serves the SSH protocol of a connection; listeners and limits are conns'
 	conns *connset.Set
+	tries attempts
 
 	mu       sync.Mutex           // guards the fields below
 	starting int                  // clients that are signing in
@@ -80,6 +82,7 @@ func NewServer(opts ServerOptions) *Server {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.tries = attempts{log: s.log, networks: make(map[netip.Prefix]tally)}
 	s.conns = connset.New(connset.Options{Limit: opts.Limit, Refused: func(conn net.Conn) {
 		s.log.Warn("too many ssh clients", "peer", conn.RemoteAddr())
 	}})
@@ -98,7 +101,7 @@ func NewServer(opts ServerOptions) *Server {
 		}},
 	}
 	if opts.Keys != nil {
-		s.ssh.PublicKeyHandler = func(ctx glider.Context, key glider.PublicKey) bool { return opts.Keys.Known(ctx, key) }
+		s.ssh.PublicKeyHandler = func(ctx glider.Context, key glider.PublicKey) bool { return visitOf(ctx).mayProve(ctx, key) }
 	}
 	return s
 }
@@ -121,7 +124,7 @@ func (s *Server) config(ctx glider.Context) *ssh.ServerConfig {
 	}
 	if s.opts.Keys != nil {
 		config.VerifiedPublicKeyCallback = func(client ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (*ssh.Permissions, error) {
-			return s.opts.Keys.SignIn(client, key)
+			return v.signIn(client, key)
 		}
 	}
 	return config
@@ -139,12 +142,13 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) Close() error { return s.conns.Close() }
 
 func (s *Server) serve(raw net.Conn) {
-	started, ok := s.start(raw.RemoteAddr())
+	network := networkOf(raw.RemoteAddr())
+	started, ok := s.start(network)
 	if !ok {
 		s.log.Debug("too many ssh clients are signing in", "peer", raw.RemoteAddr())
 		return
 	}
-	v := &visit{Conn: raw, server: s, slots: make(chan struct{}, maxFromClient), waiting: make(map[ssh.Channel]struct{})}
+	v := &visit{Conn: raw, server: s, network: network, slots: make(chan struct{}, maxFromClient), waiting: make(map[ssh.Channel]struct{})}
 	grace := time.AfterFunc(loginTime, func() {
 		s.log.Debug("ssh client does not sign in", "peer", raw.RemoteAddr())
 		raw.Close()
@@ -159,8 +163,7 @@ func (s *Server) serve(raw net.Conn) {
 }
 
 // start counts a client that is signing in until started is called, or returns false if too many are.
-func (s *Server) start(addr net.Addr) (started func(), ok bool) {
-	network := networkOf(addr)
+func (s *Server) start(network netip.Prefix) (started func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.starting >= maxStarting || s.from[network] >= maxStartingFrom {
@@ -193,8 +196,10 @@ func networkOf(addr net.Addr) netip.Prefix {
 type visit struct {
 	net.Conn
 	server  *Server
+	network netip.Prefix
 	started func()        // called when the client has signed in
 	slots   chan struct{} // holds a slot per channel that the client opened
+	refused int           // keys that count against the network; only the library's handshake uses it
 
 	dial sync.Mutex // held while the agent is dialed
 	link *link      // guarded by dial
@@ -209,6 +214,33 @@ type visit struct {
 type visitKey struct{}
 
 func visitOf(ctx context.Context) *visit { return ctx.Value(visitKey{}).(*visit) }
+
+// mayProve reports whether a client that offers a key may prove to have it.
+func (v *visit) mayProve(ctx context.Context, key ssh.PublicKey) bool {
+	if v.server.tries.exceeded(v.network) || v.server.opts.Keys.Known(ctx, key) {
+		return true
+	}
+	v.refuse()
+	return false
+}
+
+// signIn signs a client in with a key that it has proven to have.
+func (v *visit) signIn(client ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+	permissions, err := v.server.opts.Keys.SignIn(client, key)
+	if err != nil {
+		v.refuse()
+		return nil, err
+	}
+	v.server.tries.takeBack(v.network, v.refused)
+	return permissions, nil
+}
+
+// refuse counts a key against the client's network.
+func (v *visit) refuse() {
+	if v.server.tries.refuse(v.network) {
+		v.refused++
+	}
+}
 
 // begin counts a goroutine that end waits for, unless the visit has ended.
 func (v *visit) begin() bool {

@@ -1,0 +1,7 @@
+package bridge
+
+// MaxRefused and ForgiveEvery are the limit of failed sign-ins.
+const (
+	MaxRefused   = maxRefused
+	ForgiveEvery = forgiveEvery
+)
