@@ -99,6 +99,8 @@ type Options struct {
 	SSHAccess string
 	// SSHNoAutostart keeps the gateway from starting stopped workspaces for their owners.
 	SSHNoAutostart bool
+	// MaxSSHKeyLifetime is as MaxLifetime in sshkeys.Options.
+	MaxSSHKeyLifetime time.Duration
 	// WireGuardAddress is the UDP address to serve devices with a WireGuard app on. Empty: there is no WireGuard gateway. WireGuardAccess is the host
 	// and port at which devices reach it.
 	WireGuardAddress, WireGuardAccess string
@@ -279,7 +281,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Users = users.New(users.Options{Notifications: told, Signer: signer, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes, SetupCode: s.opts.SetupCode})
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: signer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
-	s.SSHKeys = sshkeys.New(sshkeys.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users})
+	s.SSHKeys = sshkeys.New(sshkeys.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, MaxLifetime: opts.MaxSSHKeyLifetime})
 	s.SCIM = scim.New(scim.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken})
 	s.IDPSync = idpsync.New(idpsync.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
 	s.Notifications = notifications.New(notifications.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, Accounts: s.Users, Recorder: told, Config: opts.Notifications})
@@ -350,7 +352,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Events = events.New(events.Options{PubSub: s.PubSub, Logger: opts.Logger, Authenticate: s.Users.Authenticate})
 	sessions := httpapi.NewSessions(opts.Logger, s.Users.Session)
 	s.activity = activity{log: opts.Logger, sessions: s.Mesh.Sessions, note: s.Users.Used}
-	s.revocations = newRevocations(opts.DB, opts.Logger)
+	s.revocations = newRevocations(opts.DB, opts.Logger, opts.MaxSSHKeyLifetime)
 	s.revocations.recheck = []func(context.Context, uuid.UUID) error{
 		sessions.Recheck,
 		s.Mesh.Recheck,

@@ -30,6 +30,7 @@ const (
 type revocations struct {
 	log     *slog.Logger
 	db      *database.DB
+	maxKey  time.Duration                                     // the longest that an SSH key lives; 0: as long as its user chose
 	recheck []func(ctx context.Context, user uuid.UUID) error // uuid.Nil means everybody
 
 	mu      sync.Mutex
@@ -38,8 +39,8 @@ type revocations struct {
 	keys    notify.Wake // the next key to expire may be another
 }
 
-func newRevocations(db *database.DB, log *slog.Logger) *revocations {
-	return &revocations{log: log, db: db, pending: make(map[uuid.UUID]struct{}), wake: notify.NewWake(), keys: notify.NewWake()}
+func newRevocations(db *database.DB, log *slog.Logger, maxKey time.Duration) *revocations {
+	return &revocations{log: log, db: db, maxKey: maxKey, pending: make(map[uuid.UUID]struct{}), wake: notify.NewWake(), keys: notify.NewWake()}
 }
 
 // announced takes what the database announces: a user's id, "" when announcements may have been missed. It does not block.
@@ -150,12 +151,12 @@ func (r *revocations) watchExpiry(ctx context.Context) {
 
 // expire rechecks the users of keys that expired in the time, and says when the next key will.
 func (r *revocations) expire(ctx context.Context, after, until time.Time) (next time.Time, err error) {
-	users, err := r.db.ListUsersWithExpiredKeys(ctx, dbsqlc.ListUsersWithExpiredKeysParams{After: after, Until: until})
+	users, err := r.db.ListUsersWithExpiredKeys(ctx, dbsqlc.ListUsersWithExpiredKeysParams{After: after, Until: until, MaxSeconds: r.maxKey.Seconds()})
 	if err != nil {
 		return next, err
 	}
 	if len(users) > 0 {
 		r.recheckSoon(users...)
 	}
-	return r.db.NextKeyExpiry(ctx, until)
+	return r.db.NextKeyExpiry(ctx, dbsqlc.NextKeyExpiryParams{After: until, MaxSeconds: r.maxKey.Seconds()})
 }

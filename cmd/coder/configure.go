@@ -21,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/retention"
 	"github.com/codermesh/codermesh/v2/coderd/scim"
 	"github.com/codermesh/codermesh/v2/coderd/signin"
+	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/internal/clientaddr"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/hosts"
@@ -133,6 +134,9 @@ func (opts *serverOptions) checkBounds() {
 	}
 	opts.settings.Check(opts.lifetimes.Check())
 	opts.settings.Check(opts.wireGuard.checkLifetime())
+	if longest := time.Duration(opts.maxSSHKey); longest != 0 && longest < sshkeys.MinLifetime {
+		opts.settings.Check(fault.New(fault.Invalid, "--max-ssh-key-lifetime must be at least %s, or 0 for no limit", sshkeys.MinLifetime))
+	}
 	if n := len(opts.scimToken); n > 0 && n < scim.MinToken {
 		opts.settings.Check(fault.New(fault.Invalid, "--scim-auth-header must have at least %d characters", scim.MinToken).WithDetail("Generate it with: openssl rand -hex 32"))
 	}

@@ -52,6 +52,7 @@ type serverOptions struct {
 	stunAddress      string
 	sshAddress       string
 	sshAccessAddress string
+	maxSSHKey        flags.Days
 	sshAutostart     bool
 	wireGuard        wireGuardOptions
 	postgres         postgresOptions
@@ -145,6 +146,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringVar(&opts.sshAddress, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces without this program (default none)")
 	f.StringVar(&opts.sshAccessAddress, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
 	f.BoolVar(&opts.sshAutostart, "ssh-autostart", true, "start a stopped workspace when its owner connects to --ssh-address")
+	f.Var(&opts.maxSSHKey, "max-ssh-key-lifetime", "how long a public SSH key signs in its user after it was added, such as 90d, also if it was added before this was set; 0 for as long as its user chose")
 	opts.wireGuard.flags(f)
 	opts.postgres.flags(f, "URL of a PostgreSQL 13 or newer (default the built-in one)")
 	opts.pool.flags(f)
@@ -293,6 +295,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		SSH:                    listeners.ssh,
 		SSHAccess:              c.sshAccess,
 		SSHNoAutostart:         !opts.sshAutostart,
+		MaxSSHKeyLifetime:      time.Duration(opts.maxSSHKey),
 		WireGuardAddress:       opts.wireGuard.address,
 		WireGuardAccess:        c.wireGuardAccess,
 		WireGuardNoDNSForward:  !opts.wireGuard.dnsForward,

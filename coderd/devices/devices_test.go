@@ -341,7 +341,7 @@ func TestExpiryCounts(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	made := add(t, s.As("ann"), "phone", newKey(t), time.Minute)
-	next, err := s.DB.NextKeyExpiry(t.Context(), made.CreatedAt)
+	next, err := s.DB.NextKeyExpiry(t.Context(), dbsqlc.NextKeyExpiryParams{After: made.CreatedAt})
 	if err != nil || !next.Equal(made.ExpiresAt) {
 		t.Errorf("the next key expires at %s, %v, want %s", next, err, made.ExpiresAt)
 	}

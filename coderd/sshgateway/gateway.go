@@ -48,15 +48,17 @@ const (
 
 // Options are what a gateway needs. All are required, except the logger.
 type Options struct {
-	Logger       *slog.Logger
-	HostKey      ssh.Signer // the same at every server of the deployment
-	Address      string     // HOST:PORT at which users reach the gateway; "" if there is no listener
-	Keys         *sshkeys.Service
-	Certificates *sshca.Service
-	Accounts     Accounts
-	Agents       Agents
-	Mesh         Mesh
-	Connections  *audit.Connections
+	Logger  *slog.Logger
+	HostKey ssh.Signer // the same at every server of the deployment
+	Address string     // HOST:PORT at which users reach the gateway; "" if there is no listener
+	// MaxKeyLifetime is what users are told of sshkeys.Options.
+	MaxKeyLifetime time.Duration
+	Keys           *sshkeys.Service
+	Certificates   *sshca.Service
+	Accounts       Accounts
+	Agents         Agents
+	Mesh           Mesh
+	Connections    *audit.Connections
 	// Workspaces starts stopped ones. Nil: nothing does.
 	Workspaces Workspaces
 }
@@ -138,7 +140,8 @@ func (g *Gateway) describe(w http.ResponseWriter, _ *http.Request) error {
 	key := g.opts.HostKey.PublicKey()
 	return httpapi.Write(w, http.StatusOK, sdk.SSHGateway{
 		Enabled: g.opts.Address != "", Address: g.opts.Address, Fingerprint: ssh.FingerprintSHA256(key),
-		HostKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))),
+		MaxKeyLifetime: g.opts.MaxKeyLifetime,
+		HostKey:        strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))),
 	})
 }
 

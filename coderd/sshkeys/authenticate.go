@@ -24,7 +24,9 @@ type Holder struct{ UserID, KeyID uuid.UUID }
 // such as in VerifiedPublicKeyCallback of x/crypto/ssh, and Find for one that it merely offers. It makes one query, and a second one if the user
 // has not been seen for an hour. Its faults are those of Find.
 func (s *Service) Authenticate(ctx context.Context, key ssh.PublicKey) (Holder, error) {
-	row, err := s.opts.DB.UseSSHKey(ctx, dbsqlc.UseSSHKeyParams{Fingerprint: ssh.FingerprintSHA256(key), PublicKey: key.Marshal(), Every: noteEvery.Seconds()})
+	row, err := s.opts.DB.UseSSHKey(ctx, dbsqlc.UseSSHKeyParams{
+		Fingerprint: ssh.FingerprintSHA256(key), PublicKey: key.Marshal(), Every: noteEvery.Seconds(), MaxSeconds: s.opts.MaxLifetime.Seconds(),
+	})
 	holder, err := judge(Holder{row.UserID, row.ID}, row.Status, row.Expired, err)
 	if err == nil && row.Unseen {
 		// This does not fail the sign-in: the next one tries again.
@@ -38,7 +40,9 @@ func (s *Service) Authenticate(ctx context.Context, key ssh.PublicKey) (Holder, 
 // Find returns whom a key would sign in, and records nothing: anyone can offer a public key. Call it also to ask again whether an open connection
 // may stay. Its faults are Unauthenticated, if no user has the key, or if the key has expired or its user is suspended, and Unavailable.
 func (s *Service) Find(ctx context.Context, key ssh.PublicKey) (Holder, error) {
-	row, err := s.opts.DB.FindSSHKeyHolder(ctx, dbsqlc.FindSSHKeyHolderParams{Fingerprint: ssh.FingerprintSHA256(key), PublicKey: key.Marshal()})
+	row, err := s.opts.DB.FindSSHKeyHolder(ctx, dbsqlc.FindSSHKeyHolderParams{
+		Fingerprint: ssh.FingerprintSHA256(key), PublicKey: key.Marshal(), MaxSeconds: s.opts.MaxLifetime.Seconds(),
+	})
 	return judge(Holder{row.UserID, row.ID}, row.Status, row.Expired, err)
 }
 

@@ -22,11 +22,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sshkey"
 )
 
-// The lifetimes that a key can have, if it expires.
-const (
-	minLifetime = time.Minute
-	maxLifetime = 3650 * 24 * time.Hour
-)
+// maxLifetime is the longest that a key can have if the operator sets none, and it expires.
+const maxLifetime = 3650 * 24 * time.Hour
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.opts.Accounts.Target(r, rbac.Read, rbac.UserSSHKey)
@@ -39,7 +36,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := sdk.List[sdk.UserSSHKey]{}
 	for _, row := range rows {
-		key, err := show(row)
+		key, err := s.show(row)
 		if err != nil {
 			return err
 		}
@@ -60,7 +57,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	key, err := check(&req)
+	key, err := s.check(&req)
 	if err != nil {
 		return err
 	}
@@ -69,7 +66,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.log.InfoContext(r.Context(), "public SSH key added", "user", user.Username, "key", row.Fingerprint)
-	shown, err := show(row)
+	shown, err := s.show(row)
 	if err != nil {
 		return err
 	}
@@ -85,8 +82,8 @@ func unlimited(actor rbac.Actor) error {
 		WithDetail("This token has the scopes %s. Sign in with: coder login <url>", actor.Scope)
 }
 
-// check returns the key of a request, and names it if the request does not. Its error is a fault, which repeats nothing of the request.
-func check(req *sdk.CreateUserSSHKeyRequest) (sshkey.Key, error) {
+// check returns the key of a request, and completes the request. Its error is a fault, which repeats nothing of the request.
+func (s *Service) check(req *sdk.CreateUserSSHKeyRequest) (sshkey.Key, error) {
 	key, err := sshkey.Parse(req.PublicKey)
 	if f := fault.As(err); f != nil {
 		return key, f.WithField("public_key", "must be a public key, on one line")
@@ -99,8 +96,12 @@ func check(req *sdk.CreateUserSSHKeyRequest) (sshkey.Key, error) {
 	if problem := sshkey.CheckName(req.Name); problem != "" {
 		f = f.WithField("name", problem)
 	}
-	if req.Lifetime != 0 && (req.Lifetime < minLifetime || req.Lifetime > maxLifetime) {
-		f = f.WithField("lifetime", fmt.Sprintf("must be between 1m and %d days, or 0 for a key that does not expire", maxLifetime/(24*time.Hour)))
+	longest, zero := cmp.Or(s.opts.MaxLifetime, maxLifetime), "a key that does not expire"
+	if s.opts.MaxLifetime != 0 {
+		req.Lifetime, zero = cmp.Or(req.Lifetime, longest), "the longest time"
+	}
+	if req.Lifetime != 0 && (req.Lifetime < MinLifetime || req.Lifetime > longest) {
+		f = f.WithField("lifetime", fmt.Sprintf("must be between 1m and %s, or 0 for %s", span(longest), zero))
 	}
 	if len(f.Fields) > 0 {
 		return key, f
@@ -115,7 +116,10 @@ func (s *Service) insert(ctx context.Context, user dbsqlc.User, key sshkey.Key, 
 		if _, err := q.LockUser(ctx, user.ID); err != nil {
 			return lookup.Fault(err, rbac.User, "lock user")
 		}
-		if err := q.FreeUserSSHKey(ctx, dbsqlc.FreeUserSSHKeyParams{UserID: user.ID, Name: req.Name, Fingerprint: key.Fingerprint()}); err != nil {
+		err := q.FreeUserSSHKey(ctx, dbsqlc.FreeUserSSHKeyParams{
+			UserID: user.ID, Name: req.Name, Fingerprint: key.Fingerprint(), MaxSeconds: s.opts.MaxLifetime.Seconds(),
+		})
+		if err != nil {
 			return fmt.Errorf("remove expired SSH key: %w", err)
 		}
 		n, err := q.CountUserSSHKeys(ctx, user.ID)
@@ -180,13 +184,31 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func show(row dbsqlc.UserSshKey) (sdk.UserSSHKey, error) {
+func (s *Service) show(row dbsqlc.UserSshKey) (sdk.UserSSHKey, error) {
 	key, err := ssh.ParsePublicKey(row.PublicKey)
 	if err != nil {
 		return sdk.UserSSHKey{}, fmt.Errorf("parse stored SSH key %s: %w", row.ID, err)
 	}
 	return sdk.UserSSHKey{
 		ID: row.ID, Name: row.Name, Type: key.Type(), Fingerprint: row.Fingerprint, PublicKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))),
-		CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt, LastUsedAt: row.LastUsedAt,
+		CreatedAt: row.CreatedAt, ExpiresAt: s.end(row), LastUsedAt: row.LastUsedAt,
 	}, nil
+}
+
+// end returns when a key ends, nil for never.
+func (s *Service) end(row dbsqlc.UserSshKey) *time.Time {
+	latest := row.CreatedAt.Add(s.opts.MaxLifetime)
+	if s.opts.MaxLifetime == 0 || row.ExpiresAt != nil && row.ExpiresAt.Before(latest) {
+		return row.ExpiresAt
+	}
+	return &latest
+}
+
+// span formats a lifetime for people.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d%day == 0 {
+		return fmt.Sprintf("%d days", d/day)
+	}
+	return d.String()
 }

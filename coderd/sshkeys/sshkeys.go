@@ -1,11 +1,14 @@
 // Package sshkeys owns the public SSH keys of users, and decides whom a key signs in. A key belongs to one user of the deployment, who adds
 // it; user admins may remove it, but no role adds a key for another user, because its holder could then sign in as that user. It knows
 // neither workspaces nor the gateway that speaks SSH.
+//
+// A key ends when its user said, and at the latest when the operator's longest lifetime after its creation is over.
 package sshkeys
 
 import (
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/database"
@@ -20,11 +23,17 @@ type Accounts interface {
 	Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error)
 }
 
-// Options configure the service. All fields are required.
+// MinLifetime is the shortest time that a key can be added for, and that an operator can set.
+const MinLifetime = time.Minute
+
+// Options configure the service. DB, Logger and Accounts are required.
 type Options struct {
 	DB       *database.DB
 	Logger   *slog.Logger
 	Accounts Accounts
+	// MaxLifetime is how long a key signs its user in after it was added, whatever the user chose then. It also counts for keys that were there
+	// before it was set. 0: no limit.
+	MaxLifetime time.Duration
 }
 
 // Service serves public SSH keys. Safe for concurrent use.

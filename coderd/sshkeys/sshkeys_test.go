@@ -17,7 +17,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/codermesh/codermesh/v2/coderd"
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -310,6 +312,66 @@ func TestOthersKeys(t *testing.T) {
 	list, err := s.As("ann").UserSSHKeys(ctx, sdk.Me)
 	if err != nil || len(list) != 1 || list[0].ID != made.ID {
 		t.Errorf("after the attempts: %+v, %v", list, err)
+	}
+}
+
+// TestLongestLifetime checks that no key outlives the operator's longest lifetime, also one that was added before it was set, and that the server
+// waits for the end of such a key.
+func TestLongestLifetime(t *testing.T) {
+	t.Parallel()
+	const longest = 90 * 24 * time.Hour
+	free := coderdtest.New(t)
+	ctx, old, unlimited := t.Context(), newPair(t), newPair(t)
+	before := add(t, free.As("ann"), sdk.CreateUserSSHKeyRequest{PublicKey: old.line, Name: "old"})
+	young := add(t, free.As("ann"), sdk.CreateUserSSHKeyRequest{PublicKey: unlimited.line, Name: "young"})
+	free.Exec(`UPDATE user_ssh_keys SET created_at = now() - interval '91 days' WHERE id = $1`, before.ID)
+	signsIn(t, free, "an old key without a limit", old, sshkeys.Holder{UserID: free.User("ann"), KeyID: before.ID}, "")
+	if gateway, err := free.As("ann").SSHGateway(ctx); err != nil || gateway.MaxKeyLifetime != 0 {
+		t.Errorf("without a limit, users are told %v, %v", gateway, err)
+	}
+
+	s := coderdtest.New(t, func(o *coderd.Options) { o.DB, o.States, o.MaxSSHKeyLifetime = free.DB, free.States, longest })
+	ann := s.As("ann")
+	if gateway, err := ann.SSHGateway(ctx); err != nil || gateway.MaxKeyLifetime != longest {
+		t.Errorf("users are told %v, %v", gateway, err)
+	}
+	signsIn(t, s, "an old key", old, sshkeys.Holder{}, "expired")
+	signsIn(t, s, "a young key", unlimited, sshkeys.Holder{UserID: s.User("ann"), KeyID: young.ID}, "")
+	for name, lifetime := range map[string]time.Duration{"longest": 0, "chosen": time.Hour} {
+		made := add(t, ann, sdk.CreateUserSSHKeyRequest{PublicKey: newPair(t).line, Name: name, Lifetime: lifetime})
+		want := lifetime
+		if want == 0 {
+			want = longest
+		}
+		if got := made.ExpiresAt.Sub(made.CreatedAt); got != want {
+			t.Errorf("%s: expires after %s, want %s", name, got, want)
+		}
+	}
+	_, err := ann.CreateUserSSHKey(ctx, sdk.Me, sdk.CreateUserSSHKeyRequest{PublicKey: newPair(t).line, Lifetime: longest + time.Second})
+	if code(t, "a longer lifetime", err, fault.Invalid); !strings.Contains(fmt.Sprint(fault.As(err).Fields), "between 1m and 90 days") {
+		t.Errorf("a longer lifetime: %v", fault.As(err).Fields)
+	}
+	list, err := ann.UserSSHKeys(ctx, sdk.Me)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range list {
+		if k.ExpiresAt == nil || k.ExpiresAt.After(k.CreatedAt.Add(longest)) {
+			t.Errorf("%s is listed as expiring at %v", k.Name, k.ExpiresAt)
+		}
+	}
+	// Its user adds the old key again, in its place.
+	again := add(t, ann, sdk.CreateUserSSHKeyRequest{PublicKey: old.line, Name: "old"})
+	signsIn(t, s, "added again", old, sshkeys.Holder{UserID: s.User("ann"), KeyID: again.ID}, "")
+
+	end := young.CreatedAt.Add(longest)
+	next, err := s.DB.NextKeyExpiry(ctx, dbsqlc.NextKeyExpiryParams{After: end.Add(-time.Millisecond), MaxSeconds: longest.Seconds()})
+	if err != nil || !next.Equal(end) {
+		t.Errorf("the next key expires at %s, %v, want %s", next, err, end)
+	}
+	users, err := s.DB.ListUsersWithExpiredKeys(ctx, dbsqlc.ListUsersWithExpiredKeysParams{After: end.Add(-time.Millisecond), Until: end, MaxSeconds: longest.Seconds()})
+	if diff := cmp.Diff([]uuid.UUID{s.User("ann")}, users); err != nil || diff != "" {
+		t.Errorf("users whose keys have expired: %v (-want +got):\n%s", err, diff)
 	}
 }
 

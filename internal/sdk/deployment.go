@@ -93,6 +93,8 @@ type SSHGateway struct {
 	Address     string `json:"address"`     // HOST:PORT; "" if it is not enabled
 	HostKey     string `json:"host_key"`    // the part of a line of known_hosts that follows the host
 	Fingerprint string `json:"fingerprint"` // SHA256:…, as OpenSSH asks about it
+	// MaxKeyLifetime is how long a registered key signs its user in after it was added, in nanoseconds. 0: as long as its user chose.
+	MaxKeyLifetime time.Duration `json:"max_key_lifetime"`
 }
 
 // SSHGateway returns where the SSH gateway is.

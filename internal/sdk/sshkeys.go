@@ -25,7 +25,7 @@ type CreateUserSSHKeyRequest struct {
 	// PublicKey is the line of a file such as id_ed25519.pub. A private key is refused.
 	PublicKey string        `json:"public_key"`
 	Name      string        `json:"name,omitempty"`     // "": the key's comment if it can be a name, or one that the server makes
-	Lifetime  time.Duration `json:"lifetime,omitempty"` // nanoseconds; 0: the key does not expire
+	Lifetime  time.Duration `json:"lifetime,omitempty"` // nanoseconds; 0: the longest that the deployment allows, without a limit forever
 }
 
 // UserSSHKeys lists a user's public SSH keys by name.

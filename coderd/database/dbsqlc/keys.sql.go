@@ -342,18 +342,21 @@ func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListT
 
 const listUsersWithExpiredKeys = `-- name: ListUsersWithExpiredKeys :many
 SELECT k.user_id FROM api_keys k WHERE k.expires_at > $1 AND k.expires_at <= $2
-UNION SELECT s.user_id FROM user_ssh_keys s WHERE s.expires_at > $1 AND s.expires_at <= $2
+UNION SELECT s.user_id FROM user_ssh_keys s
+	WHERE least(s.expires_at, s.created_at + make_interval(secs => nullif($3::float8, 0))) > $1
+	AND least(s.expires_at, s.created_at + make_interval(secs => nullif($3::float8, 0))) <= $2
 UNION SELECT d.user_id FROM user_devices d WHERE d.expires_at > $1 AND d.expires_at <= $2
 `
 
 type ListUsersWithExpiredKeysParams struct {
-	After time.Time
-	Until time.Time
+	After      time.Time
+	Until      time.Time
+	MaxSeconds float64
 }
 
-// Lists the users whose keys, SSH keys or devices expired between two moments.
+// Lists the users whose keys, SSH keys or devices expired between two moments. No SSH key lives longer than max_seconds, if that is not 0.
 func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWithExpiredKeysParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, listUsersWithExpiredKeys, arg.After, arg.Until)
+	rows, err := q.db.Query(ctx, listUsersWithExpiredKeys, arg.After, arg.Until, arg.MaxSeconds)
 	if err != nil {
 		return nil, err
 	}
@@ -375,14 +378,20 @@ func (q *Queries) ListUsersWithExpiredKeys(ctx context.Context, arg ListUsersWit
 const nextKeyExpiry = `-- name: NextKeyExpiry :one
 SELECT coalesce(least(
 	(SELECT min(k.expires_at) FROM api_keys k WHERE k.expires_at > $1::timestamptz),
-	(SELECT min(s.expires_at) FROM user_ssh_keys s WHERE s.expires_at > $1::timestamptz),
+	(SELECT min(least(s.expires_at, s.created_at + make_interval(secs => nullif($2::float8, 0)))) FROM user_ssh_keys s
+		WHERE least(s.expires_at, s.created_at + make_interval(secs => nullif($2::float8, 0))) > $1::timestamptz),
 	(SELECT min(d.expires_at) FROM user_devices d WHERE d.expires_at > $1::timestamptz)
 ), $1::timestamptz + interval '1 day')::timestamptz AS at
 `
 
+type NextKeyExpiryParams struct {
+	After      time.Time
+	MaxSeconds float64
+}
+
 // Returns when the next key, SSH key or device expires after a moment, or a day after that moment if none does.
-func (q *Queries) NextKeyExpiry(ctx context.Context, after time.Time) (time.Time, error) {
-	row := q.db.QueryRow(ctx, nextKeyExpiry, after)
+func (q *Queries) NextKeyExpiry(ctx context.Context, arg NextKeyExpiryParams) (time.Time, error) {
+	row := q.db.QueryRow(ctx, nextKeyExpiry, arg.After, arg.MaxSeconds)
 	var at time.Time
 	err := row.Scan(&at)
 	return at, err

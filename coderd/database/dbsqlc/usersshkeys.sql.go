@@ -50,12 +50,14 @@ func (q *Queries) DeleteUserSSHKeys(ctx context.Context, userID uuid.UUID) error
 }
 
 const findSSHKeyHolder = `-- name: FindSSHKeyHolder :one
-SELECT k.id, k.user_id, u.status, coalesce(k.expires_at <= now(), false)::boolean AS expired
+SELECT k.id, k.user_id, u.status,
+	coalesce(least(k.expires_at, k.created_at + make_interval(secs => nullif($1::float8, 0))) <= now(), false)::boolean AS expired
 FROM user_ssh_keys k JOIN users u ON u.id = k.user_id AND u.deleted_at IS NULL
-WHERE k.fingerprint = $1 AND k.public_key = $2
+WHERE k.fingerprint = $2 AND k.public_key = $3
 `
 
 type FindSSHKeyHolderParams struct {
+	MaxSeconds  float64
 	Fingerprint string
 	PublicKey   []byte
 }
@@ -67,9 +69,9 @@ type FindSSHKeyHolderRow struct {
 	Expired bool
 }
 
-// Returns whose key it is, with everything that decides whether they may sign in with it.
+// Returns whose key it is, with everything that decides whether they may sign in with it. No key lives longer than max_seconds, if that is not 0.
 func (q *Queries) FindSSHKeyHolder(ctx context.Context, arg FindSSHKeyHolderParams) (FindSSHKeyHolderRow, error) {
-	row := q.db.QueryRow(ctx, findSSHKeyHolder, arg.Fingerprint, arg.PublicKey)
+	row := q.db.QueryRow(ctx, findSSHKeyHolder, arg.MaxSeconds, arg.Fingerprint, arg.PublicKey)
 	var i FindSSHKeyHolderRow
 	err := row.Scan(
 		&i.ID,
@@ -81,18 +83,25 @@ func (q *Queries) FindSSHKeyHolder(ctx context.Context, arg FindSSHKeyHolderPara
 }
 
 const freeUserSSHKey = `-- name: FreeUserSSHKey :exec
-DELETE FROM user_ssh_keys WHERE user_id = $1 AND (name = $2 OR fingerprint = $3) AND expires_at <= now()
+DELETE FROM user_ssh_keys k WHERE k.user_id = $1 AND (k.name = $2 OR k.fingerprint = $3)
+	AND least(k.expires_at, k.created_at + make_interval(secs => nullif($4::float8, 0))) <= now()
 `
 
 type FreeUserSSHKeyParams struct {
 	UserID      uuid.UUID
 	Name        string
 	Fingerprint string
+	MaxSeconds  float64
 }
 
 // Deletes a user's expired keys that have a name or a fingerprint, so that a new one can have it.
 func (q *Queries) FreeUserSSHKey(ctx context.Context, arg FreeUserSSHKeyParams) error {
-	_, err := q.db.Exec(ctx, freeUserSSHKey, arg.UserID, arg.Name, arg.Fingerprint)
+	_, err := q.db.Exec(ctx, freeUserSSHKey,
+		arg.UserID,
+		arg.Name,
+		arg.Fingerprint,
+		arg.MaxSeconds,
+	)
 	return err
 }
 
@@ -194,19 +203,21 @@ func (q *Queries) ListUserSSHKeys(ctx context.Context, userID uuid.UUID) ([]User
 
 const useSSHKey = `-- name: UseSSHKey :one
 WITH holder AS (
-	SELECT k.id, k.user_id, u.status, coalesce(k.expires_at <= now(), false) AS expired,
+	SELECT k.id, k.user_id, u.status,
+		coalesce(least(k.expires_at, k.created_at + make_interval(secs => nullif($1::float8, 0))) <= now(), false) AS expired,
 		u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 hour' AS unseen
 	FROM user_ssh_keys k JOIN users u ON u.id = k.user_id AND u.deleted_at IS NULL
-	WHERE k.fingerprint = $1 AND k.public_key = $2
+	WHERE k.fingerprint = $2 AND k.public_key = $3
 ), used AS (
 	UPDATE user_ssh_keys k SET last_used_at = now() FROM holder h
 	WHERE k.id = h.id AND NOT h.expired AND h.status <> 'suspended'
-		AND (k.last_used_at IS NULL OR k.last_used_at < now() - make_interval(secs => $3::float8))
+		AND (k.last_used_at IS NULL OR k.last_used_at < now() - make_interval(secs => $4::float8))
 )
 SELECT id, user_id, status, expired::boolean AS expired, unseen::boolean AS unseen FROM holder
 `
 
 type UseSSHKeyParams struct {
+	MaxSeconds  float64
 	Fingerprint string
 	PublicKey   []byte
 	Every       float64
@@ -223,7 +234,12 @@ type UseSSHKeyRow struct {
 // Is FindSSHKeyHolder, and records the use of a valid key unless that was done within the last seconds. unseen reports that the user's own
 // row has not been touched for an hour, or says that they are dormant.
 func (q *Queries) UseSSHKey(ctx context.Context, arg UseSSHKeyParams) (UseSSHKeyRow, error) {
-	row := q.db.QueryRow(ctx, useSSHKey, arg.Fingerprint, arg.PublicKey, arg.Every)
+	row := q.db.QueryRow(ctx, useSSHKey,
+		arg.MaxSeconds,
+		arg.Fingerprint,
+		arg.PublicKey,
+		arg.Every,
+	)
 	var i UseSSHKeyRow
 	err := row.Scan(
 		&i.ID,

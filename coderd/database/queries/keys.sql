@@ -62,15 +62,18 @@ ON CONFLICT (user_id) DO UPDATE SET private_key = '', sealed = excluded.sealed, 
 SELECT * FROM git_ssh_keys WHERE user_id = $1;
 
 -- name: ListUsersWithExpiredKeys :many
--- Lists the users whose keys, SSH keys or devices expired between two moments.
+-- Lists the users whose keys, SSH keys or devices expired between two moments. No SSH key lives longer than max_seconds, if that is not 0.
 SELECT k.user_id FROM api_keys k WHERE k.expires_at > sqlc.arg(after) AND k.expires_at <= sqlc.arg(until)
-UNION SELECT s.user_id FROM user_ssh_keys s WHERE s.expires_at > sqlc.arg(after) AND s.expires_at <= sqlc.arg(until)
+UNION SELECT s.user_id FROM user_ssh_keys s
+	WHERE least(s.expires_at, s.created_at + make_interval(secs => nullif(sqlc.arg(max_seconds)::float8, 0))) > sqlc.arg(after)
+	AND least(s.expires_at, s.created_at + make_interval(secs => nullif(sqlc.arg(max_seconds)::float8, 0))) <= sqlc.arg(until)
 UNION SELECT d.user_id FROM user_devices d WHERE d.expires_at > sqlc.arg(after) AND d.expires_at <= sqlc.arg(until);
 
 -- name: NextKeyExpiry :one
 -- Returns when the next key, SSH key or device expires after a moment, or a day after that moment if none does.
 SELECT coalesce(least(
 	(SELECT min(k.expires_at) FROM api_keys k WHERE k.expires_at > sqlc.arg(after)::timestamptz),
-	(SELECT min(s.expires_at) FROM user_ssh_keys s WHERE s.expires_at > sqlc.arg(after)::timestamptz),
+	(SELECT min(least(s.expires_at, s.created_at + make_interval(secs => nullif(sqlc.arg(max_seconds)::float8, 0)))) FROM user_ssh_keys s
+		WHERE least(s.expires_at, s.created_at + make_interval(secs => nullif(sqlc.arg(max_seconds)::float8, 0))) > sqlc.arg(after)::timestamptz),
 	(SELECT min(d.expires_at) FROM user_devices d WHERE d.expires_at > sqlc.arg(after)::timestamptz)
 ), sqlc.arg(after)::timestamptz + interval '1 day')::timestamptz AS at;

@@ -9,7 +9,8 @@ SELECT count(*) FROM user_ssh_keys WHERE user_id = $1;
 
 -- name: FreeUserSSHKey :exec
 -- Deletes a user's expired keys that have a name or a fingerprint, so that a new one can have it.
-DELETE FROM user_ssh_keys WHERE user_id = $1 AND (name = $2 OR fingerprint = $3) AND expires_at <= now();
+DELETE FROM user_ssh_keys k WHERE k.user_id = sqlc.arg(user_id) AND (k.name = sqlc.arg(name) OR k.fingerprint = sqlc.arg(fingerprint))
+	AND least(k.expires_at, k.created_at + make_interval(secs => nullif(sqlc.arg(max_seconds)::float8, 0))) <= now();
 
 -- name: InsertUserSSHKey :one
 -- A lifetime of 0 means forever.
@@ -24,16 +25,18 @@ DELETE FROM user_ssh_keys WHERE id = $1 AND user_id = $2;
 DELETE FROM user_ssh_keys WHERE user_id = $1;
 
 -- name: FindSSHKeyHolder :one
--- Returns whose key it is, with everything that decides whether they may sign in with it.
-SELECT k.id, k.user_id, u.status, coalesce(k.expires_at <= now(), false)::boolean AS expired
+-- Returns whose key it is, with everything that decides whether they may sign in with it. No key lives longer than max_seconds, if that is not 0.
+SELECT k.id, k.user_id, u.status,
+	coalesce(least(k.expires_at, k.created_at + make_interval(secs => nullif(sqlc.arg(max_seconds)::float8, 0))) <= now(), false)::boolean AS expired
 FROM user_ssh_keys k JOIN users u ON u.id = k.user_id AND u.deleted_at IS NULL
-WHERE k.fingerprint = $1 AND k.public_key = $2;
+WHERE k.fingerprint = sqlc.arg(fingerprint) AND k.public_key = sqlc.arg(public_key);
 
 -- name: UseSSHKey :one
 -- Is FindSSHKeyHolder, and records the use of a valid key unless that was done within the last seconds. unseen reports that the user's own
 -- row has not been touched for an hour, or says that they are dormant.
 WITH holder AS (
-	SELECT k.id, k.user_id, u.status, coalesce(k.expires_at <= now(), false) AS expired,
+	SELECT k.id, k.user_id, u.status,
+		coalesce(least(k.expires_at, k.created_at + make_interval(secs => nullif(sqlc.arg(max_seconds)::float8, 0))) <= now(), false) AS expired,
 		u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 hour' AS unseen
 	FROM user_ssh_keys k JOIN users u ON u.id = k.user_id AND u.deleted_at IS NULL
 	WHERE k.fingerprint = sqlc.arg(fingerprint) AND k.public_key = sqlc.arg(public_key)

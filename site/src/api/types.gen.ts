@@ -637,6 +637,7 @@ export interface SSHGateway {
   address: string; // HOST:PORT; "" if it is not enabled
   host_key: string; // the part of a line of known_hosts that follows the host
   fingerprint: string; // SHA256:…, as OpenSSH asks about it
+  max_key_lifetime: number;
 }
 
 // TasksResponse is the list of tasks. It is empty: this server has none.
@@ -1745,7 +1746,7 @@ export interface UserSSHKey {
 export interface CreateUserSSHKeyRequest {
   public_key: string;
   name?: string; // "": the key's comment if it can be a name, or one that the server makes
-  lifetime?: number; // nanoseconds; 0: the key does not expire
+  lifetime?: number; // nanoseconds; 0: the longest that the deployment allows, without a limit forever
 }
 
 // Template is a template for workspaces. Its versions hold the source; one of them is active.

@@ -5,7 +5,7 @@ import { useState } from "react";
 import { ApiError, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { CreateUserDeviceRequest, UpdateUserDeviceRequest, UserDevice, WireGuardGateway } from "~/api/types";
-import { duration, plural } from "~/lib/format";
+import { day, lifetimeName } from "~/lib/format";
 import { fileName, isKey, newPair, wgQuick } from "~/lib/wireguard";
 import { CopyButton } from "./copy";
 import { Confirm, DoneDialog, FormDialog } from "./dialog";
@@ -122,15 +122,11 @@ export default function Devices() {
 
 const closed = "This deployment has no WireGuard gateway that devices could connect to. Its operator can open one.";
 
-const day = 24 * 3600 * 1e9; // nanoseconds, as the API counts
-
 // lifetimes returns the choices, in nanoseconds, with the longest that the deployment allows at the end.
 export const lifetimes = (longest: number) => [
   ...[1, 7, 30, 90].map((d) => d * day).filter((l) => l < longest),
   longest,
 ];
-
-const lifetimeName = (l: number) => (l % day === 0 ? plural(l / day, "day") : duration(l / 1e6));
 
 interface Added {
   device: UserDevice;

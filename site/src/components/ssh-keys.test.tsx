@@ -92,7 +92,7 @@ it("adds a public key, and sends no private one", async () => {
   await screen.findByText("This is a private key. It was not sent.");
   expect(sent("POST")).toHaveLength(0);
   paste("ssh-ed25519 AAAA ada@laptop");
-  fireEvent.change(screen.getByLabelText("Lifetime"), { target: { value: "90" } });
+  fireEvent.change(screen.getByLabelText("Lifetime"), { target: { value: String(90 * 24 * 3600 * 1e9) } });
   fireEvent.click(screen.getByRole("button", { name: "Add key" }));
   await vi.waitFor(() => expect(screen.queryByRole("button", { name: "Add key" })).toBeNull());
   expect(JSON.parse(sent("POST")[0]![1]!.body!)).toEqual({
@@ -100,6 +100,29 @@ it("adds a public key, and sends no private one", async () => {
     name: "",
     lifetime: 90 * 24 * 3600 * 1e9,
   });
+});
+
+it("offers no lifetime beyond the longest of the deployment", async () => {
+  const longest = 45 * 24 * 3600 * 1e9;
+  const sent = vi.fn((path: string, _request?: { method?: string; body?: string }) =>
+    Promise.resolve(
+      new Response(JSON.stringify(path.endsWith("ssh-gateway") ? { enabled: false, max_key_lifetime: longest } : [])),
+    ),
+  );
+  vi.stubGlobal("fetch", sent);
+  render(
+    <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
+      <SSHKeys />
+    </QueryClientProvider>,
+  );
+  fireEvent.click(await screen.findByRole("button", { name: "Add SSH key" }));
+  await screen.findByRole("option", { name: "45 days" });
+  expect(screen.getAllByRole("option").map((o) => o.textContent)).toEqual(["45 days", "7 days", "30 days"]);
+  fireEvent.change(screen.getByLabelText("Public key"), { target: { value: "ssh-ed25519 AAAA" } });
+  fireEvent.click(screen.getByRole("button", { name: "Add key" }));
+  await vi.waitFor(() => expect(screen.queryByRole("button", { name: "Add key" })).toBeNull());
+  const added = sent.mock.calls.find(([, request]) => request?.method === "POST")!;
+  expect((JSON.parse(added[1]!.body!) as { lifetime: number }).lifetime).toBe(0); // the longest
 });
 
 it("removes a key once that is confirmed", async () => {

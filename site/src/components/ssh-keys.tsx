@@ -5,7 +5,7 @@ import { useState } from "react";
 import { ApiError, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { CreateUserSSHKeyRequest, UserSSHKey } from "~/api/types";
-import { plural } from "~/lib/format";
+import { day, lifetimeName } from "~/lib/format";
 import { isPrivateKey, sshCommand } from "~/lib/ssh-key";
 import { CopyLine } from "./copy";
 import { Confirm, FormDialog } from "./dialog";
@@ -136,19 +136,24 @@ function HostCA() {
   );
 }
 
-const day = 24 * 3600 * 1e9; // nanoseconds, as the API counts
-
-const lifetimes = [0, 7, 30, 90, 365]; // days; 0: unlimited
+// lifetimes returns the choices, in nanoseconds. 0, the first, is the longest that the deployment allows, which may be
+// unlimited.
+const lifetimes = (longest: number) => [
+  0,
+  ...[7, 30, 90, 365].map((d) => d * day).filter((l) => longest === 0 || l < longest),
+];
 
 function AddKey({ onClose }: { onClose: () => void }) {
   const { values, field } = useFields({ public_key: "", name: "" });
-  const [days, setDays] = useState(0);
+  const [chosen, choose] = useState(0);
+  const { data: gateway } = useQuery(queries.sshGateway());
+  const longest = gateway?.max_key_lifetime ?? 0;
   const create = useMutation({
     mutationFn: () => {
       if (isPrivateKey(values.public_key)) throw refusal;
       return send<UserSSHKey>("POST", "users/me/ssh-keys", {
         ...values,
-        lifetime: days * day,
+        lifetime: chosen,
       } satisfies CreateUserSSHKeyRequest);
     },
     onSuccess: onClose,
@@ -178,10 +183,10 @@ function AddKey({ onClose }: { onClose: () => void }) {
       <TextField label="Name" hint="Empty: the comment of the key." {...field("name")} />
       <Field name="lifetime" label="Lifetime">
         {(props) => (
-          <Select {...props} value={days} onChange={(e) => setDays(Number(e.target.value))}>
-            {lifetimes.map((d) => (
-              <option key={d} value={d}>
-                {d === 0 ? "Unlimited" : plural(d, "day")}
+          <Select {...props} value={chosen} onChange={(e) => choose(Number(e.target.value))}>
+            {lifetimes(longest).map((l) => (
+              <option key={l} value={l}>
+                {l || longest ? lifetimeName(l || longest) : "Unlimited"}
               </option>
             ))}
           </Select>

@@ -81,3 +81,9 @@ export function words(name: string): string {
     .replace(/\b(url|stun|id|ssh)\b/g, (w) => w.toUpperCase())
     .replace(/^./, (c) => c.toUpperCase());
 }
+
+// day is a day in nanoseconds, as the API counts lifetimes.
+export const day = 24 * 3600 * 1e9;
+
+// lifetimeName formats nanoseconds, in days where it can.
+export const lifetimeName = (ns: number) => (ns % day === 0 ? plural(ns / day, "day") : duration(ns / 1e6));

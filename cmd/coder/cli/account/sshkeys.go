@@ -78,7 +78,7 @@ keys: sk-ssh-ed25519@openssh.com and sk-ecdsa-sha2-nistp256@openssh.com.`,
 		},
 	}
 	cmd.Flags().StringVarP(&name, "name", "n", "", "name of the key (default its comment)")
-	cmd.Flags().StringVar(&lifetime, "lifetime", "", "lifetime of the key, such as 90d or 12h (default unlimited)")
+	cmd.Flags().StringVar(&lifetime, "lifetime", "", "lifetime of the key, such as 90d or 12h (default the longest that the server allows, which may be unlimited)")
 	return cmd
 }
 
