@@ -538,6 +538,16 @@ func (s *Server) Start(ctx context.Context) error {
 	s.Retention.Start()
 	s.Notifications.Start()
 	s.SignIn.Start()
+	rpc := http.NewServeMux()
+	rpc.Handle(s.Agents.RPCHandler(s.Mesh.CallingAgent))
+	rpc.Handle(s.Jobs.RPCHandler(meshDaemons{s.Mesh}.calling))
+	if err := s.Mesh.Start(rpc); err != nil {
+		return err
+	}
+	// Before /healthz answers: a device begins a connection when the server is said to be there.
+	if err := s.listenWireGuard(ctx); err != nil {
+		return err
+	}
 	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS} {
 		if listener == nil {
 			continue
@@ -549,16 +559,7 @@ func (s *Server) Start(ctx context.Context) error {
 		})
 	}
 	s.serveSSH()
-	rpc := http.NewServeMux()
-	rpc.Handle(s.Agents.RPCHandler(s.Mesh.CallingAgent))
-	rpc.Handle(s.Jobs.RPCHandler(meshDaemons{s.Mesh}.calling))
-	if err := s.Mesh.Start(rpc); err != nil {
-		return err
-	}
 	if err := s.Replicas.Start(ctx); err != nil {
-		return err
-	}
-	if err := s.listenWireGuard(ctx); err != nil {
 		return err
 	}
 	s.Regions.Start(ctx)

@@ -23,6 +23,7 @@ import (
 func (s *Server) newDevices(keys *hostkeys.Keys, told *notifications.Recorder) *devices.Service {
 	return devices.New(devices.Options{
 		DB: s.opts.DB, Logger: s.log, Accounts: s.Users, Notifications: told, MaxLifetime: s.opts.MaxDeviceLifetime, Changed: s.devicesChanged,
+		Server: s.replicaURL().String(),
 		Gateway: sdk.WireGuardGateway{
 			Enabled: s.opts.WireGuardAccess != "", Address: s.opts.WireGuardAccess, PublicKey: wgquick.Public(keys.WireGuard()).String(),
 		},

@@ -193,7 +193,7 @@ func OfSSHKey(owner dbsqlc.User, before, after dbsqlc.UserSshKey) Entry {
 // OfDevice returns the entry of a change of a user's device. Its key is public, and readers recognize a device by it.
 func OfDevice(owner dbsqlc.User, before, after dbsqlc.UserDevice) Entry {
 	diff := Compare(before, after)
-	for _, seen := range []string{"last_used_at", "endpoint", "endpoint_at"} { // what the gateway saw is no change
+	for _, seen := range []string{"last_used_at", "endpoint", "endpoint_at", "gateway"} { // what the gateway saw is no change
 		delete(diff, seen)
 	}
 	return Entry{Kind: UserDevice, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name), Diff: diff, Fields: map[string]any{"owner": owner.Username}}

@@ -65,6 +65,8 @@ type Options struct {
 	// Changed is called after a device of a user was added, renamed or removed, before the request is answered, so that a device that follows its
 	// answer finds this server's gateway informed. Other servers hear of it on Channel. Nil: nothing is called.
 	Changed func(ctx context.Context, user uuid.UUID)
+	// Server is the URL of this server, which the next process there will have, too. It is required if there is a gateway.
+	Server string
 	// MaxLifetime is the longest time that a device may connect, and the time without another one. 0 means DefaultMaxLifetime.
 	MaxLifetime time.Duration
 }
@@ -136,11 +138,20 @@ func (s *Service) AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]De
 	return devices(rows), nil
 }
 
-// Seen records where devices are, and that they and their users are active, in one statement, and a second one if a user has not been seen for an
-// hour. It leaves no rows in the audit log. It ignores devices that have been removed, sightings without an endpoint, and those before the last one
-// that is recorded.
+// Left returns the devices that may connect now and whose last gateway was that of an earlier process of this server, not longer ago than a time.
+func (s *Service) Left(ctx context.Context, since time.Duration) ([]Device, error) {
+	rows, err := s.opts.DB.ListDevicesOfGateway(ctx, dbsqlc.ListDevicesOfGatewayParams{Gateway: s.opts.Server, Seconds: since.Seconds()})
+	if err != nil {
+		return nil, fmt.Errorf("list devices of this server: %w", err)
+	}
+	return devices(rows), nil
+}
+
+// Seen records where devices are, that this server's gateway has them, and that they and their users are active, in one statement, and a second one
+// if a user has not been seen for an hour. It leaves no rows in the audit log. It ignores devices that have been removed, sightings without an
+// endpoint, and those before the last one that is recorded.
 func (s *Service) Seen(ctx context.Context, sightings []Sighting) error {
-	var p dbsqlc.NoteDevicesParams
+	p := dbsqlc.NoteDevicesParams{Gateway: s.opts.Server}
 	for _, one := range sightings {
 		if one.Endpoint.IsValid() {
 			p.Ids, p.Endpoints, p.Ats = append(p.Ids, one.Device), append(p.Endpoints, canonical(one.Endpoint).String()), append(p.Ats, one.At)

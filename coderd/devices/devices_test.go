@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -229,6 +230,59 @@ func TestSightings(t *testing.T) {
 	at("[2001:db8::1]:4000")
 	s.Exec(`UPDATE user_devices SET expires_at = now() WHERE name = 'anns'`)
 	at("192.0.2.1:4001")
+}
+
+// TestLeft checks that a process finds the devices of the one before it at the same URL, and not those of other servers or of long ago.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	ctx := t.Context()
+	at := func(address string) (u *url.URL) {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	server := func(address string) *coderdtest.Server {
+		return coderdtest.New(t, coderdtest.WireGuard, func(o *coderd.Options) { o.DB, o.States, o.ReplicaURL = s.DB, s.States, at(address) })
+	}
+	a, b, next := server("http://192.0.2.1:3000"), server("http://192.0.2.2:3000"), server("http://192.0.2.1:3000")
+	phone, tablet := add(t, s.As("ann"), "phone", newKey(t), 0), add(t, s.As("ann"), "tablet", newKey(t), 0)
+	add(t, s.As("ann"), "unused", newKey(t), 0)
+	endpoint := netip.MustParseAddrPort("198.51.100.1:4000")
+	see := func(s *coderdtest.Server, id uuid.UUID, ago time.Duration) {
+		t.Helper()
+		if err := s.Devices.Seen(ctx, []devices.Sighting{{id, endpoint, time.Now().Add(-ago)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(what string, s *coderdtest.Server, want ...string) {
+		t.Helper()
+		list, err := s.Devices.Left(ctx, time.Minute)
+		got := []string{}
+		for _, d := range list {
+			if got = append(got, d.Name); d.Endpoint != endpoint {
+				t.Errorf("%s: %s is at %s", what, d.Name, d.Endpoint)
+			}
+		}
+		if diff := cmp.Diff(append([]string{}, want...), got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", what, err, diff)
+		}
+	}
+	left("at first", next)
+	see(a, phone.ID, 2*time.Minute)
+	left("too long ago", next)
+	see(a, phone.ID, time.Second)
+	see(b, tablet.ID, time.Second)
+	left("of its own", next, "phone")
+	left("of the other server", b, "tablet")
+	see(b, phone.ID, 0)
+	left("after the phone moved to the other server", next)
+	if _, err := s.As("olga").SuspendUser(ctx, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	left("of a suspended user", b)
 }
 
 func auditRows(t *testing.T, s *coderdtest.Server) (n int) {

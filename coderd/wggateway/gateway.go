@@ -48,6 +48,8 @@ const (
 	verdictLife = 2 * time.Second
 	// maxVerdicts bounds the verdicts that are kept: as many as devices and workspaces that they use at a time.
 	maxVerdicts = 4096
+	// sessionLife is how long a device may still use a session of an earlier process: WireGuard's REJECT_AFTER_TIME.
+	sessionLife = 3 * time.Minute
 	// dnsPort is where the gateway's own address answers.
 	dnsPort = 53
 )
@@ -69,6 +71,7 @@ type Options struct {
 type Devices interface {
 	Active(ctx context.Context) ([]devices.Device, error)
 	AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]devices.Device, error)
+	Left(ctx context.Context, since time.Duration) ([]devices.Device, error)
 	Seen(ctx context.Context, sightings []devices.Sighting) error
 }
 
@@ -146,7 +149,8 @@ func New(opts Options) *Gateway {
 	return g
 }
 
-// Start listens at a UDP port, on all addresses of the machine. 0 means any.
+// Start listens at a UDP port, on all addresses of the machine. 0 means any. It begins new sessions with the devices of the process that this one
+// replaces: what they send in their old ones is lost, and programs repeat the beginning of a connection only after a second.
 func (g *Gateway) Start(ctx context.Context, port uint16) error {
 	wire, err := wireguard.New(wireguard.Options{
 		PrivateKey: g.opts.PrivateKey, Port: port, Addr: devices.GatewayAddr, Prefix: tailnet.Prefix, Logger: g.log,
@@ -167,7 +171,24 @@ func (g *Gateway) Start(ctx context.Context, port uint16) error {
 		return errStopped
 	}
 	g.log.InfoContext(ctx, "serving WireGuard devices", "addr", fmt.Sprintf(":%d", wire.Port()))
-	return g.Recheck(ctx, uuid.Nil)
+	if err := g.Recheck(ctx, uuid.Nil); err != nil {
+		return err
+	}
+	left, err := g.opts.Devices.Left(ctx, sessionLife)
+	if err != nil {
+		return err
+	}
+	for _, d := range left {
+		g.handshake(wire, d, d.Endpoint)
+	}
+	return nil
+}
+
+// handshake begins one with a device that is believed to be at an address.
+func (g *Gateway) handshake(wire *wireguard.Gateway, d devices.Device, at netip.AddrPort) {
+	if err := wire.Wake(d.Key, at); err != nil {
+		g.log.Debug("cannot begin a handshake with device", "device", d.ID, "err", err)
+	}
 }
 
 func (g *Gateway) listening() *wireguard.Gateway {
@@ -343,9 +364,7 @@ func (g *Gateway) wakeAt(at netip.AddrPort) error {
 		return err
 	}
 	for _, d := range there {
-		if err := wire.Wake(d.Key, at); err != nil {
-			g.log.Debug("cannot begin a handshake with device", "device", d.ID, "err", err)
-		}
+		g.handshake(wire, d, at)
 	}
 	return nil
 }

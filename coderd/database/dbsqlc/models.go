@@ -508,6 +508,7 @@ type UserDevice struct {
 	LastUsedAt *time.Time
 	Endpoint   *string
 	EndpointAt *time.Time
+	Gateway    *string
 }
 
 type UserLink struct {

@@ -67,7 +67,7 @@ func (q *Queries) FreeUserDevices(ctx context.Context, arg FreeUserDevicesParams
 }
 
 const getUserDevice = `-- name: GetUserDevice :one
-SELECT id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at FROM user_devices WHERE id = $1 AND user_id = $2
+SELECT id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway FROM user_devices WHERE id = $1 AND user_id = $2
 `
 
 type GetUserDeviceParams struct {
@@ -88,13 +88,14 @@ func (q *Queries) GetUserDevice(ctx context.Context, arg GetUserDeviceParams) (U
 		&i.LastUsedAt,
 		&i.Endpoint,
 		&i.EndpointAt,
+		&i.Gateway,
 	)
 	return i, err
 }
 
 const insertUserDevice = `-- name: InsertUserDevice :one
 INSERT INTO user_devices (id, user_id, name, public_key, expires_at)
-VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5::bigint)) RETURNING id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at
+VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5::bigint)) RETURNING id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway
 `
 
 type InsertUserDeviceParams struct {
@@ -124,12 +125,13 @@ func (q *Queries) InsertUserDevice(ctx context.Context, arg InsertUserDevicePara
 		&i.LastUsedAt,
 		&i.Endpoint,
 		&i.EndpointAt,
+		&i.Gateway,
 	)
 	return i, err
 }
 
 const listActiveDevices = `-- name: ListActiveDevices :many
-SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
 WHERE d.expires_at > now() ORDER BY d.id
 `
 
@@ -153,6 +155,7 @@ func (q *Queries) ListActiveDevices(ctx context.Context) ([]UserDevice, error) {
 			&i.LastUsedAt,
 			&i.Endpoint,
 			&i.EndpointAt,
+			&i.Gateway,
 		); err != nil {
 			return nil, err
 		}
@@ -165,7 +168,7 @@ func (q *Queries) ListActiveDevices(ctx context.Context) ([]UserDevice, error) {
 }
 
 const listDevicesAtEndpoint = `-- name: ListDevicesAtEndpoint :many
-SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
 WHERE d.endpoint = $1::text AND d.expires_at > now() ORDER BY d.id
 `
 
@@ -189,6 +192,50 @@ func (q *Queries) ListDevicesAtEndpoint(ctx context.Context, endpoint string) ([
 			&i.LastUsedAt,
 			&i.Endpoint,
 			&i.EndpointAt,
+			&i.Gateway,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listDevicesOfGateway = `-- name: ListDevicesOfGateway :many
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+WHERE d.gateway = $1::text AND d.endpoint_at > now() - make_interval(secs => $2::float8) AND d.expires_at > now()
+ORDER BY d.id
+`
+
+type ListDevicesOfGatewayParams struct {
+	Gateway string
+	Seconds float64
+}
+
+// Lists those that may connect and that the gateway of a server saw last, within a number of seconds.
+func (q *Queries) ListDevicesOfGateway(ctx context.Context, arg ListDevicesOfGatewayParams) ([]UserDevice, error) {
+	rows, err := q.db.Query(ctx, listDevicesOfGateway, arg.Gateway, arg.Seconds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []UserDevice{}
+	for rows.Next() {
+		var i UserDevice
+		if err := rows.Scan(
+			&i.ID,
+			&i.UserID,
+			&i.Name,
+			&i.PublicKey,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.LastUsedAt,
+			&i.Endpoint,
+			&i.EndpointAt,
+			&i.Gateway,
 		); err != nil {
 			return nil, err
 		}
@@ -201,7 +248,7 @@ func (q *Queries) ListDevicesAtEndpoint(ctx context.Context, endpoint string) ([
 }
 
 const listUserDevices = `-- name: ListUserDevices :many
-SELECT id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at FROM user_devices WHERE user_id = $1 ORDER BY name
+SELECT id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway FROM user_devices WHERE user_id = $1 ORDER BY name
 `
 
 func (q *Queries) ListUserDevices(ctx context.Context, userID uuid.UUID) ([]UserDevice, error) {
@@ -223,6 +270,7 @@ func (q *Queries) ListUserDevices(ctx context.Context, userID uuid.UUID) ([]User
 			&i.LastUsedAt,
 			&i.Endpoint,
 			&i.EndpointAt,
+			&i.Gateway,
 		); err != nil {
 			return nil, err
 		}
@@ -240,7 +288,7 @@ WITH seen AS (
 	FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS endpoint, unnest($3::timestamptz[]) AS at) s
 	ORDER BY s.id, s.at DESC
 ), noted AS (
-	UPDATE user_devices d SET endpoint = s.endpoint, endpoint_at = s.at, last_used_at = s.at FROM seen s
+	UPDATE user_devices d SET endpoint = s.endpoint, endpoint_at = s.at, last_used_at = s.at, gateway = $4::text FROM seen s
 	WHERE d.id = s.id AND (d.endpoint_at IS NULL OR d.endpoint_at < s.at)
 		AND d.id IN (SELECT l.id FROM user_devices l WHERE l.id = ANY ($1::uuid[]) ORDER BY l.id FOR UPDATE)
 	RETURNING d.user_id
@@ -253,12 +301,18 @@ type NoteDevicesParams struct {
 	Ids       []uuid.UUID
 	Endpoints []string
 	Ats       []time.Time
+	Gateway   string
 }
 
-// Records where and when devices were seen, unless a later moment is recorded, and returns the users who have not been seen for an hour, or
+// Records where and when the gateway of a server saw devices, unless a later moment is recorded, and returns the users who have not been seen for an hour, or
 // whom their own row calls dormant. It locks devices in the order of their ids, since several gateways do this.
 func (q *Queries) NoteDevices(ctx context.Context, arg NoteDevicesParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, noteDevices, arg.Ids, arg.Endpoints, arg.Ats)
+	rows, err := q.db.Query(ctx, noteDevices,
+		arg.Ids,
+		arg.Endpoints,
+		arg.Ats,
+		arg.Gateway,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +332,7 @@ func (q *Queries) NoteDevices(ctx context.Context, arg NoteDevicesParams) ([]uui
 }
 
 const renameUserDevice = `-- name: RenameUserDevice :one
-UPDATE user_devices SET name = $3 WHERE id = $1 AND user_id = $2 RETURNING id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at
+UPDATE user_devices SET name = $3 WHERE id = $1 AND user_id = $2 RETURNING id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway
 `
 
 type RenameUserDeviceParams struct {
@@ -300,6 +354,7 @@ func (q *Queries) RenameUserDevice(ctx context.Context, arg RenameUserDevicePara
 		&i.LastUsedAt,
 		&i.Endpoint,
 		&i.EndpointAt,
+		&i.Gateway,
 	)
 	return i, err
 }

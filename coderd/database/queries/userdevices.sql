@@ -35,15 +35,21 @@ WHERE d.expires_at > now() ORDER BY d.id;
 SELECT d.* FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
 WHERE d.endpoint = sqlc.arg(endpoint)::text AND d.expires_at > now() ORDER BY d.id;
 
+-- name: ListDevicesOfGateway :many
+-- Lists those that may connect and that the gateway of a server saw last, within a number of seconds.
+SELECT d.* FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+WHERE d.gateway = sqlc.arg(gateway)::text AND d.endpoint_at > now() - make_interval(secs => sqlc.arg(seconds)::float8) AND d.expires_at > now()
+ORDER BY d.id;
+
 -- name: NoteDevices :many
--- Records where and when devices were seen, unless a later moment is recorded, and returns the users who have not been seen for an hour, or
+-- Records where and when the gateway of a server saw devices, unless a later moment is recorded, and returns the users who have not been seen for an hour, or
 -- whom their own row calls dormant. It locks devices in the order of their ids, since several gateways do this.
 WITH seen AS (
 	SELECT DISTINCT ON (s.id) s.id, s.endpoint, least(s.at, now()) AS at
 	FROM (SELECT unnest(sqlc.arg(ids)::uuid[]) AS id, unnest(sqlc.arg(endpoints)::text[]) AS endpoint, unnest(sqlc.arg(ats)::timestamptz[]) AS at) s
 	ORDER BY s.id, s.at DESC
 ), noted AS (
-	UPDATE user_devices d SET endpoint = s.endpoint, endpoint_at = s.at, last_used_at = s.at FROM seen s
+	UPDATE user_devices d SET endpoint = s.endpoint, endpoint_at = s.at, last_used_at = s.at, gateway = sqlc.arg(gateway)::text FROM seen s
 	WHERE d.id = s.id AND (d.endpoint_at IS NULL OR d.endpoint_at < s.at)
 		AND d.id IN (SELECT l.id FROM user_devices l WHERE l.id = ANY (sqlc.arg(ids)::uuid[]) ORDER BY l.id FOR UPDATE)
 	RETURNING d.user_id

@@ -1,0 +1,1 @@
+UPDATE user_devices SET gateway = 'http://192.0.2.1:3000' WHERE id = '00000000-0000-4000-8000-000000000086';
