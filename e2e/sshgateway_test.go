@@ -79,6 +79,10 @@ func TestSSHGateway(t *testing.T) {
 		t.Parallel()
 		gatewayCertificates(t, d, port)
 	})
+	t.Run("entries", func(t *testing.T) {
+		t.Parallel()
+		gatewayEntries(t, d, key)
+	})
 	t.Run("clients", func(t *testing.T) {
 		t.Parallel()
 		gatewayClients(t, d, known, port, key)
@@ -135,6 +139,40 @@ func gatewayCertificates(t *testing.T, d *deployment, port string) {
 	mustRun(t, "ssh-keygen", "-q", "-s", stranger, "-I", "session:x", "-n", "root,dev", key+".pub")
 	if out, stderr, code := run("direct", command); code != 255 || !strings.Contains(stderr, "Permission denied (publickey)") {
 		t.Errorf("another user CA: %q, %d\n%s", out, code, stderr)
+	}
+}
+
+// gatewayEntries does what editors do with the entries of config-ssh --gateway: run a command, and copy files, without our program.
+func gatewayEntries(t *testing.T, d *deployment, key string) {
+	config := filepath.Join(d.dir, "entries", "config")
+	d.coder("config-ssh", "--gateway", "--ssh-config-file", config, "--hostname-suffix", "coder", "-o", "IdentityFile="+key, "-o", "IdentitiesOnly=yes", "-y")
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "ProxyCommand") {
+		t.Errorf("the entries need more than OpenSSH:\n%s", text)
+	}
+	for _, host := range []string{"coder.dev", "dev.coder"} {
+		cmd := exec.CommandContext(t.Context(), "ssh", "-F", config, "-o", "BatchMode=yes", host, "echo $CODER_WORKSPACE_NAME; exit 7")
+		if out, stderr, err := output(cmd); out != "dev\n" || status(err) != 7 {
+			t.Errorf("%s: %q, %v\n%s", host, out, err, stderr)
+		}
+	}
+	copied := filepath.Join(d.dir, "entries", "copy")
+	for _, args := range [][]string{{config, "coder.dev:entries-put"}, {"coder.dev:entries-put", copied}} {
+		mustRun(t, "scp", append([]string{"-q", "-F", config, "-o", "BatchMode=yes"}, args...)...)
+	}
+	if got, err := os.ReadFile(copied); err != nil || string(got) != string(text) {
+		t.Errorf("copied there and back: %q, %v", got, err)
+	}
+	// The entries know the gateway by its CA, and no other host.
+	if err := os.WriteFile(filepath.Join(d.dir, "entries", "coder_gateway_hosts"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "ssh", "-F", config, "-o", "BatchMode=yes", "coder.dev", "true")
+	if _, stderr, err := output(cmd); status(err) != 255 || !strings.Contains(stderr, "Host key verification failed") {
+		t.Errorf("a gateway without the CA's line: %v\n%s", err, stderr)
 	}
 }
 

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,13 +38,15 @@ type configSSHOptions struct {
 	noProxy                bool
 	noAutostart, unixPaths bool
 	previous               bool
+	gateway                bool
 	authority              authority // set by sshSection
+	first                  string    // the first host of --gateway, set by sshSection
 }
 
 // recordedFlags are the flags that the section records for --use-previous-options.
 var recordedFlags = []string{
 	"ssh-option", "hostname-suffix", "ssh-host-prefix", "coder-binary-path", "wait", "no-wildcard", "skip-proxy-command", "disable-autostart",
-	"force-unix-filepaths",
+	"force-unix-filepaths", "gateway",
 }
 
 func configSSHCmd(g *global.Flags) *cobra.Command {
@@ -52,10 +55,14 @@ func configSSHCmd(g *global.Flags) *cobra.Command {
 		Use:   "config-ssh",
 		Short: "Configure OpenSSH to reach workspaces by name",
 		Long: `Write a section to OpenSSH's configuration so that "ssh coder.dev" and "ssh dev.coder" connect through this program. The rest of the
-file is left alone; running the command again replaces the section.`,
+file is left alone; running the command again replaces the section.
+
+With --gateway, the section lists your workspaces and those that are shared with you, and connects through the server's SSH gateway. It does not need
+this program: copy it, and the file coder_gateway_hosts beside it, to any machine. Add your key with "coder ssh-key add" first.`,
 		Example: `  coder config-ssh
   coder config-ssh --dry-run
   coder config-ssh -o ForwardAgent=yes -y
+  coder config-ssh --gateway -o IdentityFile=~/.ssh/id_ed25519
   coder config-ssh --use-previous-options -y`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runConfigSSH(g, cmd, &opts) },
@@ -72,6 +79,7 @@ file is left alone; running the command again replaces the section.`,
 	f.BoolVar(&opts.noAutostart, "disable-autostart", false, "do not start a stopped workspace when ssh connects to it")
 	f.BoolVar(&opts.unixPaths, "force-unix-filepaths", false, "write paths with slashes on Windows, for the ssh of Git and Cygwin")
 	f.BoolVar(&opts.noProxy, "skip-proxy-command", false, "leave ProxyCommand out, for a configuration that sets its own")
+	f.BoolVar(&opts.gateway, "gateway", false, "list workspaces with the address of the server's SSH gateway, for machines without this program")
 	f.BoolVar(&opts.previous, "use-previous-options", false, "use the options of the section in the file, except those given now")
 	flags.SetEnv(f.Lookup("use-previous-options"), "CODER_SSH_USE_PREVIOUS_OPTIONS")
 	flags.SetEnv(f.Lookup("ssh-config-file"), "CODER_SSH_CONFIG_FILE")
@@ -98,6 +106,9 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	if opts.wait != "yes" && opts.wait != "no" && opts.wait != "auto" {
 		return fault.New(fault.Invalid, "--wait must be yes, no or auto, not %q", opts.wait)
 	}
+	if err := opts.checkGateway(cmd.Flags()); err != nil {
+		return err
+	}
 	record, err := recordFlags(cmd.Flags())
 	if err != nil {
 		return err
@@ -106,7 +117,7 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	if err != nil {
 		return err
 	}
-	section, err := sshSection(ctx, g, client, opts)
+	section, err := sshSection(ctx, g, client, opts, path)
 	if err != nil {
 		return err
 	}
@@ -143,6 +154,10 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	if err := config.WriteFile(path, []byte(after), mode); err != nil {
 		return err
 	}
+	if opts.gateway {
+		fmt.Fprintf(g.Streams().Err, "Wrote %s. Run this command again when you have other workspaces. Connect with: ssh %s\n", path, shell.Word(opts.example()))
+		return nil
+	}
 	if opts.noProxy {
 		fmt.Fprintf(g.Streams().Err, "Wrote %s without ProxyCommand.\n", path)
 		return nil
@@ -152,10 +167,10 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 }
 
 // example returns a host name that works now.
-func (opts *configSSHOptions) example() string { return opts.prefix + "WORKSPACE" }
+func (opts *configSSHOptions) example() string { return cmp.Or(opts.first, opts.prefix+"WORKSPACE") }
 
-// sshSection returns the section's lines, without markers. It sets the options that the server decides.
-func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *configSSHOptions) (string, error) {
+// sshSection returns the section's lines for a file, without markers. It sets the options that the server decides.
+func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *configSSHOptions, file string) (string, error) {
 	server, err := client.SSHConfig(ctx)
 	if err != nil && fault.CodeOf(err) != fault.NotFound {
 		return "", err
@@ -173,6 +188,9 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 		opts.suffix = server.HostnameSuffix
 	}
 	opts.suffix = strings.TrimPrefix(opts.suffix, ".")
+	if opts.gateway {
+		return gatewaySection(ctx, client, opts, file, server.SSHConfigOptions)
+	}
 	var names []string
 	if opts.noWildcard {
 		workspaces, err := client.AllWorkspaces(ctx, "owner:me", "")
@@ -202,7 +220,7 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 			return "", err
 		}
 	}
-	ca, err := hostAuthority(ctx, client)
+	ca, err := hostAuthority(ctx, client, workspaceHosts)
 	if err != nil {
 		return "", err
 	}
@@ -247,18 +265,18 @@ func renderSection(prefix, suffix string, names []string, listed bool, options [
 	return b.String()
 }
 
+// ciphers puts AES-GCM first: OpenSSH prefers slower ciphers if the processor has instructions for AES. The list is written out because older releases
+// cannot put one cipher before their defaults.
+const ciphers = "Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr"
+
 // sshDefaults returns the options of every workspace's block. The ProxyCommand maintains the file of known hosts, so the check needs no
-// user. Its lines count for a jump through the SSH gateway, too, for which the file of the authority has the server's. AES-GCM comes first: OpenSSH prefers slower ciphers if the processor has instructions for AES. The list is written out because
-// older releases cannot put one cipher before their defaults.
+// user. Its lines count for a jump through the SSH gateway, too, for which the file of the authority has the server's.
 func sshDefaults(knownHosts string, ca authority) []string {
 	known := "UserKnownHostsFile " + quoteConfig(knownHosts)
 	if ca.text != "" {
 		known += " " + quoteConfig(ca.path)
 	}
-	return []string{
-		"ConnectTimeout 0", "StrictHostKeyChecking yes", known, "LogLevel ERROR",
-		"Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr",
-	}
+	return []string{"ConnectTimeout 0", "StrictHostKeyChecking yes", known, "LogLevel ERROR", ciphers}
 }
 
 // quoteConfig quotes a path for OpenSSH's configuration.

@@ -31,8 +31,8 @@ const (
 // authority is the known_hosts file of the server's SSH host CA. Its text is empty if the server has none.
 type authority struct{ path, text string }
 
-// hostAuthority returns the text of the file.
-func hostAuthority(ctx context.Context, client *sdk.Client) (string, error) {
+// hostAuthority returns the text of the file, for hosts: a pattern of known_hosts.
+func hostAuthority(ctx context.Context, client *sdk.Client, hosts string) (string, error) {
 	ca, err := client.SSHHostAuthority(ctx)
 	if fault.CodeOf(err) == fault.NotFound { // an older server
 		return "", nil
@@ -40,12 +40,12 @@ func hostAuthority(ctx context.Context, client *sdk.Client) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return authorityLines(ca.KnownHosts)
+	return authorityLines(ca.KnownHosts, hosts)
 }
 
-// authorityLines returns the lines that make OpenSSH trust a server's CA for workspaces. It refuses lines that vouch
-// for more than workspaces and single hosts, such as the gateway.
-func authorityLines(lines []string) (string, error) {
+// authorityLines returns the lines that make OpenSSH trust a server's CA for hosts. It refuses lines that vouch for more
+// than workspaces and single hosts, such as the gateway.
+func authorityLines(lines []string, trusted string) (string, error) {
 	if len(lines) > maxAuthorities {
 		return "", fault.New(fault.Invalid, "the server names %d SSH host CAs, more than are used", len(lines))
 	}
@@ -64,7 +64,7 @@ func authorityLines(lines []string) (string, error) {
 				return "", bad
 			}
 		}
-		b.WriteString(authorityMarker + workspaceHosts + " " + string(ssh.MarshalAuthorizedKey(key)))
+		b.WriteString(authorityMarker + trusted + " " + string(ssh.MarshalAuthorizedKey(key)))
 	}
 	return b.String(), nil
 }

@@ -14,7 +14,7 @@ func TestAuthorityLines(t *testing.T) {
 	t.Parallel()
 	const want = "@cert-authority *.coder " + hostCAKey + "\n"
 	for _, hosts := range []string{"*.coder", "*.coder,ssh.example.com", "*.coder,ssh.example.com,[ssh.example.com]:2222"} {
-		if got, err := authorityLines([]string{"@cert-authority " + hosts + " " + hostCAKey, "@cert-authority *.coder " + hostCAKey}); err != nil || got != want+want {
+		if got, err := authorityLines([]string{"@cert-authority " + hosts + " " + hostCAKey, "@cert-authority *.coder " + hostCAKey}, workspaceHosts); err != nil || got != want+want {
 			t.Errorf("%s: %q, %v", hosts, got, err)
 		}
 	}
@@ -24,11 +24,11 @@ func TestAuthorityLines(t *testing.T) {
 		"@cert-authority *.coder " + hostCAKey + "\ngithub.com " + hostCAKey, "@cert-authority *.coder\t\x1b[2J " + hostCAKey, "@cert-authority *.coder,!x " + hostCAKey,
 		"@cert-authority *.coder " + hostCAKey + strings.Repeat(" ", maxAuthority),
 	} {
-		if got, err := authorityLines([]string{line}); err == nil {
+		if got, err := authorityLines([]string{line}, workspaceHosts); err == nil {
 			t.Errorf("%.100q: %q", line, got)
 		}
 	}
-	if _, err := authorityLines(make([]string, 9)); err == nil {
+	if _, err := authorityLines(make([]string, 9), workspaceHosts); err == nil {
 		t.Error("nine lines are used")
 	}
 }
@@ -36,7 +36,7 @@ func TestAuthorityLines(t *testing.T) {
 func FuzzAuthorityLines(f *testing.F) {
 	f.Add("@cert-authority *.coder,ssh.example.com " + hostCAKey)
 	f.Fuzz(func(t *testing.T, line string) {
-		got, err := authorityLines([]string{line})
+		got, err := authorityLines([]string{line}, workspaceHosts)
 		if err == nil && (!strings.HasPrefix(got, "@cert-authority *.coder ") || strings.Count(got, "\n") != 1 || !strings.HasSuffix(got, "\n")) {
 			t.Errorf("%q became %q", line, got)
 		}

@@ -34,7 +34,7 @@ workspaces, the other one the keys of users (coder ssh-cert).`,
 			if err != nil {
 				return err
 			}
-			if _, err := authorityLines(ca.KnownHosts); err != nil {
+			if _, err := authorityLines(ca.KnownHosts, workspaceHosts); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(g.Streams().Out, strings.Join(ca.KnownHosts, "\n"))
