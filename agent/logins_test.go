@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,16 @@ func TestLogins(t *testing.T) {
 	w.mu.Unlock()
 	if len(asked) != 4 || asked[0].GetUrl() != "https://git.example.com" || asked[1].GetProviderId() != "forge" {
 		t.Errorf("the server was asked %v", asked)
+	}
+	if got, err := login.Ask(t.Context(), socket, login.Request{Audience: "vault"}); err != nil || got.Token != "id-token" || got.Expires.Unix() != 1e9 {
+		t.Errorf("an ID token: %+v, %v", got, err)
+	}
+	_, err = login.Ask(t.Context(), socket, login.Request{Audience: "other"})
+	if refused, ok := errors.AsType[login.Refusal](err); !ok || string(refused) != "the template does not allow it" {
+		t.Errorf("a refused ID token: %v", err)
+	}
+	if _, err = login.Ask(t.Context(), socket, login.Request{Audience: "busy"}); err == nil || err.Error() != "try again" {
+		t.Errorf("a server that is busy: %v", err)
 	}
 	stop()
 	if _, err := os.Stat(filepath.Dir(socket)); !os.IsNotExist(err) {

@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 	gossh "golang.org/x/crypto/ssh"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/codermesh/codermesh/v2/agent"
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
@@ -170,6 +171,16 @@ func (w *world) GitSSHKey(context.Context, *connect.Request[agentpb.GitSSHKeyReq
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("no key"))
 	}
 	return connect.NewResponse(w.gitKey), nil
+}
+
+func (w *world) IDToken(_ context.Context, req *connect.Request[agentpb.IDTokenRequest]) (*connect.Response[agentpb.IDTokenResponse], error) {
+	switch req.Msg.GetAudience() {
+	case "vault":
+		return connect.NewResponse(&agentpb.IDTokenResponse{Token: "id-token", ExpiresAt: timestamppb.New(time.Unix(1e9, 0))}), nil
+	case "busy":
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("try again"))
+	}
+	return nil, connect.NewError(connect.CodePermissionDenied, errors.New("the template does not allow it"))
 }
 
 func (w *world) ExternalAuth(_ context.Context, req *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {

@@ -42,6 +42,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/health"
 	"github.com/codermesh/codermesh/v2/coderd/hostkeys"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/identity"
 	"github.com/codermesh/codermesh/v2/coderd/idpsync"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
@@ -198,6 +199,7 @@ type Services struct {
 	ExternalAuth  *extauth.Service
 	SignIn        *signin.Service
 	IDPSync       *idpsync.Service
+	Identity      *identity.Service
 	Secrets       *secrets.Service
 	SSHKeys       *sshkeys.Service
 	Devices       *devices.Service
@@ -318,6 +320,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	s.Devices = s.newDevices(hostKeys, told)
 	s.SSHCA = sshca.New(sshca.Options{DB: opts.DB, Logger: opts.Logger, Keys: hostKeys, Accounts: s.Users, Address: opts.SSHAccess})
+	s.Identity = identity.New(identity.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, Now: opts.Now})
 	s.Regions = regions.New(regions.Options{
 		ID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
 		FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() }, Changed: s.Mesh.SetRegions, Recheck: s.Mesh.RecheckProxies,
@@ -327,11 +330,11 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Agents = agents.New(agents.Options{
 		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth, Unlinked: s.Mesh.Unlinked,
 		Accounts: agentOwners{s.Users, opts.DB}, Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
-		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: told, HostKeys: agentKeys{hostKeys, s.SSHCA},
+		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: told, HostKeys: agentKeys{hostKeys, s.SSHCA}, Identity: s.Identity,
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, AccessURL: accessURL, Evaluate: opts.Evaluate, Notifications: told})
 	s.Workspaces = workspaces.New(workspaces.Options{
-		DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Logger: opts.Logger, Forms: s.Templates,
+		DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States, ExternalAuth: s.ExternalAuth, Identity: s.Identity, Logger: opts.Logger, Forms: s.Templates,
 		AccessURL: accessURL, QuietHours: quiet, CustomQuietHours: !opts.FixedQuietHours, Announcer: opts.Announcer, Now: opts.Now, Notifications: told,
 	})
 	s.Retention = retention.New(retention.Options{
@@ -393,7 +396,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHCA, s.Devices, s.SSHGateway, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHCA, s.Identity, s.Devices, s.SSHGateway, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()

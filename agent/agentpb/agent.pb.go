@@ -358,7 +358,7 @@ func (x DevcontainerStateRequest_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DevcontainerStateRequest_State.Descriptor instead.
 func (DevcontainerStateRequest_State) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{43, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{45, 0}
 }
 
 type ChangeDevcontainerRequest_Change int32
@@ -407,7 +407,7 @@ func (x ChangeDevcontainerRequest_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeDevcontainerRequest_Change.Descriptor instead.
 func (ChangeDevcontainerRequest_Change) EnumDescriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{52, 0}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{54, 0}
 }
 
 type ManifestRequest struct {
@@ -2967,6 +2967,102 @@ func (x *GitSSHKeyResponse) GetPrivateKey() string {
 	return ""
 }
 
+type IDTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Audience      string                 `protobuf:"bytes,1,opt,name=audience,proto3" json:"audience,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IDTokenRequest) Reset() {
+	*x = IDTokenRequest{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IDTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IDTokenRequest) ProtoMessage() {}
+
+func (x *IDTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IDTokenRequest.ProtoReflect.Descriptor instead.
+func (*IDTokenRequest) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *IDTokenRequest) GetAudience() string {
+	if x != nil {
+		return x.Audience
+	}
+	return ""
+}
+
+type IDTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IDTokenResponse) Reset() {
+	*x = IDTokenResponse{}
+	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IDTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IDTokenResponse) ProtoMessage() {}
+
+func (x *IDTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IDTokenResponse.ProtoReflect.Descriptor instead.
+func (*IDTokenResponse) Descriptor() ([]byte, []int) {
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *IDTokenResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *IDTokenResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
 type ExternalAuthRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Of:
@@ -2980,7 +3076,7 @@ type ExternalAuthRequest struct {
 
 func (x *ExternalAuthRequest) Reset() {
 	*x = ExternalAuthRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3088,7 @@ func (x *ExternalAuthRequest) String() string {
 func (*ExternalAuthRequest) ProtoMessage() {}
 
 func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[41]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3101,7 @@ func (x *ExternalAuthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthRequest.ProtoReflect.Descriptor instead.
 func (*ExternalAuthRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExternalAuthRequest) GetOf() isExternalAuthRequest_Of {
@@ -3062,7 +3158,7 @@ type ExternalAuthResponse struct {
 
 func (x *ExternalAuthResponse) Reset() {
 	*x = ExternalAuthResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3170,7 @@ func (x *ExternalAuthResponse) String() string {
 func (*ExternalAuthResponse) ProtoMessage() {}
 
 func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[42]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3183,7 @@ func (x *ExternalAuthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuthResponse.ProtoReflect.Descriptor instead.
 func (*ExternalAuthResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{42}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExternalAuthResponse) GetProviderId() string {
@@ -3140,7 +3236,7 @@ type DevcontainerStateRequest struct {
 
 func (x *DevcontainerStateRequest) Reset() {
 	*x = DevcontainerStateRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3248,7 @@ func (x *DevcontainerStateRequest) String() string {
 func (*DevcontainerStateRequest) ProtoMessage() {}
 
 func (x *DevcontainerStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[43]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3261,7 @@ func (x *DevcontainerStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevcontainerStateRequest.ProtoReflect.Descriptor instead.
 func (*DevcontainerStateRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{43}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DevcontainerStateRequest) GetDevcontainerId() []byte {
@@ -3218,7 +3314,7 @@ type DevcontainerStateResponse struct {
 
 func (x *DevcontainerStateResponse) Reset() {
 	*x = DevcontainerStateResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3230,7 +3326,7 @@ func (x *DevcontainerStateResponse) String() string {
 func (*DevcontainerStateResponse) ProtoMessage() {}
 
 func (x *DevcontainerStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[44]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3243,7 +3339,7 @@ func (x *DevcontainerStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevcontainerStateResponse.ProtoReflect.Descriptor instead.
 func (*DevcontainerStateResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{44}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{46}
 }
 
 type AwaitStartRequest struct {
@@ -3254,7 +3350,7 @@ type AwaitStartRequest struct {
 
 func (x *AwaitStartRequest) Reset() {
 	*x = AwaitStartRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3362,7 @@ func (x *AwaitStartRequest) String() string {
 func (*AwaitStartRequest) ProtoMessage() {}
 
 func (x *AwaitStartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[45]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3375,7 @@ func (x *AwaitStartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitStartRequest.ProtoReflect.Descriptor instead.
 func (*AwaitStartRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{45}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{47}
 }
 
 type AwaitStartResponse struct {
@@ -3291,7 +3387,7 @@ type AwaitStartResponse struct {
 
 func (x *AwaitStartResponse) Reset() {
 	*x = AwaitStartResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +3399,7 @@ func (x *AwaitStartResponse) String() string {
 func (*AwaitStartResponse) ProtoMessage() {}
 
 func (x *AwaitStartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[46]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +3412,7 @@ func (x *AwaitStartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitStartResponse.ProtoReflect.Descriptor instead.
 func (*AwaitStartResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{46}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AwaitStartResponse) GetToken() string {
@@ -3336,7 +3432,7 @@ type AdmitSubagentRequest struct {
 
 func (x *AdmitSubagentRequest) Reset() {
 	*x = AdmitSubagentRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3444,7 @@ func (x *AdmitSubagentRequest) String() string {
 func (*AdmitSubagentRequest) ProtoMessage() {}
 
 func (x *AdmitSubagentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[47]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3457,7 @@ func (x *AdmitSubagentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitSubagentRequest.ProtoReflect.Descriptor instead.
 func (*AdmitSubagentRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{47}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AdmitSubagentRequest) GetDevcontainerId() []byte {
@@ -3387,7 +3483,7 @@ type AdmitSubagentResponse struct {
 
 func (x *AdmitSubagentResponse) Reset() {
 	*x = AdmitSubagentResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +3495,7 @@ func (x *AdmitSubagentResponse) String() string {
 func (*AdmitSubagentResponse) ProtoMessage() {}
 
 func (x *AdmitSubagentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[48]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +3508,7 @@ func (x *AdmitSubagentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitSubagentResponse.ProtoReflect.Descriptor instead.
 func (*AdmitSubagentResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{48}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AdmitSubagentResponse) GetToken() string {
@@ -3431,7 +3527,7 @@ type MonitorsRequest struct {
 
 func (x *MonitorsRequest) Reset() {
 	*x = MonitorsRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3443,7 +3539,7 @@ func (x *MonitorsRequest) String() string {
 func (*MonitorsRequest) ProtoMessage() {}
 
 func (x *MonitorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[49]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3456,7 +3552,7 @@ func (x *MonitorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MonitorsRequest.ProtoReflect.Descriptor instead.
 func (*MonitorsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{49}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MonitorsRequest) GetLevels() []*MonitorLevel {
@@ -3477,7 +3573,7 @@ type MonitorLevel struct {
 
 func (x *MonitorLevel) Reset() {
 	*x = MonitorLevel{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3585,7 @@ func (x *MonitorLevel) String() string {
 func (*MonitorLevel) ProtoMessage() {}
 
 func (x *MonitorLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[50]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3598,7 @@ func (x *MonitorLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MonitorLevel.ProtoReflect.Descriptor instead.
 func (*MonitorLevel) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{50}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MonitorLevel) GetVolume() string {
@@ -3535,7 +3631,7 @@ type MonitorsResponse struct {
 
 func (x *MonitorsResponse) Reset() {
 	*x = MonitorsResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3643,7 @@ func (x *MonitorsResponse) String() string {
 func (*MonitorsResponse) ProtoMessage() {}
 
 func (x *MonitorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[51]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3656,7 @@ func (x *MonitorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MonitorsResponse.ProtoReflect.Descriptor instead.
 func (*MonitorsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{51}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MonitorsResponse) GetLevels() []*MonitorLevel {
@@ -3580,7 +3676,7 @@ type ChangeDevcontainerRequest struct {
 
 func (x *ChangeDevcontainerRequest) Reset() {
 	*x = ChangeDevcontainerRequest{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[52]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3688,7 @@ func (x *ChangeDevcontainerRequest) String() string {
 func (*ChangeDevcontainerRequest) ProtoMessage() {}
 
 func (x *ChangeDevcontainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[52]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3701,7 @@ func (x *ChangeDevcontainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDevcontainerRequest.ProtoReflect.Descriptor instead.
 func (*ChangeDevcontainerRequest) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{52}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ChangeDevcontainerRequest) GetDevcontainerId() []byte {
@@ -3630,7 +3726,7 @@ type ChangeDevcontainerResponse struct {
 
 func (x *ChangeDevcontainerResponse) Reset() {
 	*x = ChangeDevcontainerResponse{}
-	mi := &file_agent_agentpb_agent_proto_msgTypes[53]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3642,7 +3738,7 @@ func (x *ChangeDevcontainerResponse) String() string {
 func (*ChangeDevcontainerResponse) ProtoMessage() {}
 
 func (x *ChangeDevcontainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_agentpb_agent_proto_msgTypes[53]
+	mi := &file_agent_agentpb_agent_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3655,7 +3751,7 @@ func (x *ChangeDevcontainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeDevcontainerResponse.ProtoReflect.Descriptor instead.
 func (*ChangeDevcontainerResponse) Descriptor() ([]byte, []int) {
-	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{53}
+	return file_agent_agentpb_agent_proto_rawDescGZIP(), []int{55}
 }
 
 var File_agent_agentpb_agent_proto protoreflect.FileDescriptor
@@ -3862,7 +3958,13 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"public_key\x18\x01 \x01(\tR\tpublicKey\x12\x1f\n" +
 	"\vprivate_key\x18\x02 \x01(\tR\n" +
-	"privateKey\"R\n" +
+	"privateKey\",\n" +
+	"\x0eIDTokenRequest\x12\x1a\n" +
+	"\baudience\x18\x01 \x01(\tR\baudience\"b\n" +
+	"\x0fIDTokenResponse\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x129\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"R\n" +
 	"\x13ExternalAuthRequest\x12\x12\n" +
 	"\x03url\x18\x01 \x01(\tH\x00R\x03url\x12!\n" +
 	"\vprovider_id\x18\x02 \x01(\tH\x00R\n" +
@@ -3934,7 +4036,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13HEALTH_INITIALIZING\x10\x01\x12\x12\n" +
 	"\x0eHEALTH_HEALTHY\x10\x02\x12\x14\n" +
-	"\x10HEALTH_UNHEALTHY\x10\x032\x8c\n" +
+	"\x10HEALTH_UNHEALTHY\x10\x032\xe0\n" +
 	"\n" +
 	"\fAgentService\x12U\n" +
 	"\bManifest\x12#.codermesh.agent.v1.ManifestRequest\x1a$.codermesh.agent.v1.ManifestResponse\x12R\n" +
@@ -3944,7 +4046,8 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\n" +
 	"ScriptDone\x12%.codermesh.agent.v1.ScriptDoneRequest\x1a&.codermesh.agent.v1.ScriptDoneResponse\x12X\n" +
 	"\tGitSSHKey\x12$.codermesh.agent.v1.GitSSHKeyRequest\x1a%.codermesh.agent.v1.GitSSHKeyResponse\x12a\n" +
-	"\fExternalAuth\x12'.codermesh.agent.v1.ExternalAuthRequest\x1a(.codermesh.agent.v1.ExternalAuthResponse\x12X\n" +
+	"\fExternalAuth\x12'.codermesh.agent.v1.ExternalAuthRequest\x1a(.codermesh.agent.v1.ExternalAuthResponse\x12R\n" +
+	"\aIDToken\x12\".codermesh.agent.v1.IDTokenRequest\x1a#.codermesh.agent.v1.IDTokenResponse\x12X\n" +
 	"\tAppHealth\x12$.codermesh.agent.v1.AppHealthRequest\x1a%.codermesh.agent.v1.AppHealthResponse\x12L\n" +
 	"\x05Stats\x12 .codermesh.agent.v1.StatsRequest\x1a!.codermesh.agent.v1.StatsResponse\x12^\n" +
 	"\vConnections\x12&.codermesh.agent.v1.ConnectionsRequest\x1a'.codermesh.agent.v1.ConnectionsResponse\x12p\n" +
@@ -3972,7 +4075,7 @@ func file_agent_agentpb_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_agentpb_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_agent_agentpb_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_agent_agentpb_agent_proto_goTypes = []any{
 	(LifecycleState)(0),                   // 0: codermesh.agent.v1.LifecycleState
 	(LogLevel)(0),                         // 1: codermesh.agent.v1.LogLevel
@@ -4022,24 +4125,26 @@ var file_agent_agentpb_agent_proto_goTypes = []any{
 	(*MetadataValue)(nil),                 // 45: codermesh.agent.v1.MetadataValue
 	(*GitSSHKeyRequest)(nil),              // 46: codermesh.agent.v1.GitSSHKeyRequest
 	(*GitSSHKeyResponse)(nil),             // 47: codermesh.agent.v1.GitSSHKeyResponse
-	(*ExternalAuthRequest)(nil),           // 48: codermesh.agent.v1.ExternalAuthRequest
-	(*ExternalAuthResponse)(nil),          // 49: codermesh.agent.v1.ExternalAuthResponse
-	(*DevcontainerStateRequest)(nil),      // 50: codermesh.agent.v1.DevcontainerStateRequest
-	(*DevcontainerStateResponse)(nil),     // 51: codermesh.agent.v1.DevcontainerStateResponse
-	(*AwaitStartRequest)(nil),             // 52: codermesh.agent.v1.AwaitStartRequest
-	(*AwaitStartResponse)(nil),            // 53: codermesh.agent.v1.AwaitStartResponse
-	(*AdmitSubagentRequest)(nil),          // 54: codermesh.agent.v1.AdmitSubagentRequest
-	(*AdmitSubagentResponse)(nil),         // 55: codermesh.agent.v1.AdmitSubagentResponse
-	(*MonitorsRequest)(nil),               // 56: codermesh.agent.v1.MonitorsRequest
-	(*MonitorLevel)(nil),                  // 57: codermesh.agent.v1.MonitorLevel
-	(*MonitorsResponse)(nil),              // 58: codermesh.agent.v1.MonitorsResponse
-	(*ChangeDevcontainerRequest)(nil),     // 59: codermesh.agent.v1.ChangeDevcontainerRequest
-	(*ChangeDevcontainerResponse)(nil),    // 60: codermesh.agent.v1.ChangeDevcontainerResponse
-	nil,                                   // 61: codermesh.agent.v1.ManifestResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil),         // 62: google.protobuf.Timestamp
+	(*IDTokenRequest)(nil),                // 48: codermesh.agent.v1.IDTokenRequest
+	(*IDTokenResponse)(nil),               // 49: codermesh.agent.v1.IDTokenResponse
+	(*ExternalAuthRequest)(nil),           // 50: codermesh.agent.v1.ExternalAuthRequest
+	(*ExternalAuthResponse)(nil),          // 51: codermesh.agent.v1.ExternalAuthResponse
+	(*DevcontainerStateRequest)(nil),      // 52: codermesh.agent.v1.DevcontainerStateRequest
+	(*DevcontainerStateResponse)(nil),     // 53: codermesh.agent.v1.DevcontainerStateResponse
+	(*AwaitStartRequest)(nil),             // 54: codermesh.agent.v1.AwaitStartRequest
+	(*AwaitStartResponse)(nil),            // 55: codermesh.agent.v1.AwaitStartResponse
+	(*AdmitSubagentRequest)(nil),          // 56: codermesh.agent.v1.AdmitSubagentRequest
+	(*AdmitSubagentResponse)(nil),         // 57: codermesh.agent.v1.AdmitSubagentResponse
+	(*MonitorsRequest)(nil),               // 58: codermesh.agent.v1.MonitorsRequest
+	(*MonitorLevel)(nil),                  // 59: codermesh.agent.v1.MonitorLevel
+	(*MonitorsResponse)(nil),              // 60: codermesh.agent.v1.MonitorsResponse
+	(*ChangeDevcontainerRequest)(nil),     // 61: codermesh.agent.v1.ChangeDevcontainerRequest
+	(*ChangeDevcontainerResponse)(nil),    // 62: codermesh.agent.v1.ChangeDevcontainerResponse
+	nil,                                   // 63: codermesh.agent.v1.ManifestResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil),         // 64: google.protobuf.Timestamp
 }
 var file_agent_agentpb_agent_proto_depIdxs = []int32{
-	61, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
+	63, // 0: codermesh.agent.v1.ManifestResponse.env:type_name -> codermesh.agent.v1.ManifestResponse.EnvEntry
 	14, // 1: codermesh.agent.v1.ManifestResponse.scripts:type_name -> codermesh.agent.v1.Script
 	12, // 2: codermesh.agent.v1.ManifestResponse.metadata:type_name -> codermesh.agent.v1.Metadata
 	13, // 3: codermesh.agent.v1.ManifestResponse.apps:type_name -> codermesh.agent.v1.App
@@ -4052,69 +4157,72 @@ var file_agent_agentpb_agent_proto_depIdxs = []int32{
 	21, // 10: codermesh.agent.v1.ServerMessage.shutdown:type_name -> codermesh.agent.v1.Shutdown
 	19, // 11: codermesh.agent.v1.ServerMessage.manifest_changed:type_name -> codermesh.agent.v1.ManifestChanged
 	0,  // 12: codermesh.agent.v1.LifecycleRequest.state:type_name -> codermesh.agent.v1.LifecycleState
-	62, // 13: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
-	62, // 14: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	64, // 13: codermesh.agent.v1.LifecycleRequest.changed_at:type_name -> google.protobuf.Timestamp
+	64, // 14: codermesh.agent.v1.LogLine.at:type_name -> google.protobuf.Timestamp
 	1,  // 15: codermesh.agent.v1.LogLine.level:type_name -> codermesh.agent.v1.LogLevel
 	24, // 16: codermesh.agent.v1.LogsRequest.lines:type_name -> codermesh.agent.v1.LogLine
-	62, // 17: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
-	62, // 18: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
+	64, // 17: codermesh.agent.v1.ScriptDoneRequest.started_at:type_name -> google.protobuf.Timestamp
+	64, // 18: codermesh.agent.v1.ScriptDoneRequest.ended_at:type_name -> google.protobuf.Timestamp
 	30, // 19: codermesh.agent.v1.AppHealthRequest.apps:type_name -> codermesh.agent.v1.AppState
 	2,  // 20: codermesh.agent.v1.AppState.health:type_name -> codermesh.agent.v1.Health
 	35, // 21: codermesh.agent.v1.ConnectionsRequest.connections:type_name -> codermesh.agent.v1.Connection
 	3,  // 22: codermesh.agent.v1.Connection.kind:type_name -> codermesh.agent.v1.Connection.Kind
-	62, // 23: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
-	62, // 24: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
+	64, // 23: codermesh.agent.v1.Connection.connected_at:type_name -> google.protobuf.Timestamp
+	64, // 24: codermesh.agent.v1.Connection.disconnected_at:type_name -> google.protobuf.Timestamp
 	4,  // 25: codermesh.agent.v1.Connection.way:type_name -> codermesh.agent.v1.Path.Way
 	42, // 26: codermesh.agent.v1.ListeningPortsResponse.ports:type_name -> codermesh.agent.v1.ListeningPort
 	41, // 27: codermesh.agent.v1.PathsResponse.paths:type_name -> codermesh.agent.v1.Path
 	4,  // 28: codermesh.agent.v1.Path.way:type_name -> codermesh.agent.v1.Path.Way
 	45, // 29: codermesh.agent.v1.WatchMetadataResponse.values:type_name -> codermesh.agent.v1.MetadataValue
-	62, // 30: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
-	5,  // 31: codermesh.agent.v1.DevcontainerStateRequest.state:type_name -> codermesh.agent.v1.DevcontainerStateRequest.State
-	57, // 32: codermesh.agent.v1.MonitorsRequest.levels:type_name -> codermesh.agent.v1.MonitorLevel
-	57, // 33: codermesh.agent.v1.MonitorsResponse.levels:type_name -> codermesh.agent.v1.MonitorLevel
-	6,  // 34: codermesh.agent.v1.ChangeDevcontainerRequest.change:type_name -> codermesh.agent.v1.ChangeDevcontainerRequest.Change
-	7,  // 35: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
-	15, // 36: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
-	22, // 37: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
-	25, // 38: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
-	27, // 39: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
-	46, // 40: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
-	48, // 41: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
-	29, // 42: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
-	32, // 43: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
-	34, // 44: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
-	50, // 45: codermesh.agent.v1.AgentService.DevcontainerState:input_type -> codermesh.agent.v1.DevcontainerStateRequest
-	54, // 46: codermesh.agent.v1.AgentService.AdmitSubagent:input_type -> codermesh.agent.v1.AdmitSubagentRequest
-	56, // 47: codermesh.agent.v1.AgentService.Monitors:input_type -> codermesh.agent.v1.MonitorsRequest
-	52, // 48: codermesh.agent.v1.AgentService.AwaitStart:input_type -> codermesh.agent.v1.AwaitStartRequest
-	37, // 49: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
-	39, // 50: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
-	43, // 51: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
-	59, // 52: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:input_type -> codermesh.agent.v1.ChangeDevcontainerRequest
-	8,  // 53: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
-	18, // 54: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
-	23, // 55: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
-	26, // 56: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
-	28, // 57: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
-	47, // 58: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
-	49, // 59: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
-	31, // 60: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
-	33, // 61: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
-	36, // 62: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
-	51, // 63: codermesh.agent.v1.AgentService.DevcontainerState:output_type -> codermesh.agent.v1.DevcontainerStateResponse
-	55, // 64: codermesh.agent.v1.AgentService.AdmitSubagent:output_type -> codermesh.agent.v1.AdmitSubagentResponse
-	58, // 65: codermesh.agent.v1.AgentService.Monitors:output_type -> codermesh.agent.v1.MonitorsResponse
-	53, // 66: codermesh.agent.v1.AgentService.AwaitStart:output_type -> codermesh.agent.v1.AwaitStartResponse
-	38, // 67: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
-	40, // 68: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
-	44, // 69: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
-	60, // 70: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:output_type -> codermesh.agent.v1.ChangeDevcontainerResponse
-	53, // [53:71] is the sub-list for method output_type
-	35, // [35:53] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	64, // 30: codermesh.agent.v1.MetadataValue.collected_at:type_name -> google.protobuf.Timestamp
+	64, // 31: codermesh.agent.v1.IDTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	5,  // 32: codermesh.agent.v1.DevcontainerStateRequest.state:type_name -> codermesh.agent.v1.DevcontainerStateRequest.State
+	59, // 33: codermesh.agent.v1.MonitorsRequest.levels:type_name -> codermesh.agent.v1.MonitorLevel
+	59, // 34: codermesh.agent.v1.MonitorsResponse.levels:type_name -> codermesh.agent.v1.MonitorLevel
+	6,  // 35: codermesh.agent.v1.ChangeDevcontainerRequest.change:type_name -> codermesh.agent.v1.ChangeDevcontainerRequest.Change
+	7,  // 36: codermesh.agent.v1.AgentService.Manifest:input_type -> codermesh.agent.v1.ManifestRequest
+	15, // 37: codermesh.agent.v1.AgentService.Connect:input_type -> codermesh.agent.v1.AgentMessage
+	22, // 38: codermesh.agent.v1.AgentService.Lifecycle:input_type -> codermesh.agent.v1.LifecycleRequest
+	25, // 39: codermesh.agent.v1.AgentService.Logs:input_type -> codermesh.agent.v1.LogsRequest
+	27, // 40: codermesh.agent.v1.AgentService.ScriptDone:input_type -> codermesh.agent.v1.ScriptDoneRequest
+	46, // 41: codermesh.agent.v1.AgentService.GitSSHKey:input_type -> codermesh.agent.v1.GitSSHKeyRequest
+	50, // 42: codermesh.agent.v1.AgentService.ExternalAuth:input_type -> codermesh.agent.v1.ExternalAuthRequest
+	48, // 43: codermesh.agent.v1.AgentService.IDToken:input_type -> codermesh.agent.v1.IDTokenRequest
+	29, // 44: codermesh.agent.v1.AgentService.AppHealth:input_type -> codermesh.agent.v1.AppHealthRequest
+	32, // 45: codermesh.agent.v1.AgentService.Stats:input_type -> codermesh.agent.v1.StatsRequest
+	34, // 46: codermesh.agent.v1.AgentService.Connections:input_type -> codermesh.agent.v1.ConnectionsRequest
+	52, // 47: codermesh.agent.v1.AgentService.DevcontainerState:input_type -> codermesh.agent.v1.DevcontainerStateRequest
+	56, // 48: codermesh.agent.v1.AgentService.AdmitSubagent:input_type -> codermesh.agent.v1.AdmitSubagentRequest
+	58, // 49: codermesh.agent.v1.AgentService.Monitors:input_type -> codermesh.agent.v1.MonitorsRequest
+	54, // 50: codermesh.agent.v1.AgentService.AwaitStart:input_type -> codermesh.agent.v1.AwaitStartRequest
+	37, // 51: codermesh.agent.v1.AgentAPI.ListeningPorts:input_type -> codermesh.agent.v1.ListeningPortsRequest
+	39, // 52: codermesh.agent.v1.AgentAPI.Paths:input_type -> codermesh.agent.v1.PathsRequest
+	43, // 53: codermesh.agent.v1.AgentAPI.WatchMetadata:input_type -> codermesh.agent.v1.WatchMetadataRequest
+	61, // 54: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:input_type -> codermesh.agent.v1.ChangeDevcontainerRequest
+	8,  // 55: codermesh.agent.v1.AgentService.Manifest:output_type -> codermesh.agent.v1.ManifestResponse
+	18, // 56: codermesh.agent.v1.AgentService.Connect:output_type -> codermesh.agent.v1.ServerMessage
+	23, // 57: codermesh.agent.v1.AgentService.Lifecycle:output_type -> codermesh.agent.v1.LifecycleResponse
+	26, // 58: codermesh.agent.v1.AgentService.Logs:output_type -> codermesh.agent.v1.LogsResponse
+	28, // 59: codermesh.agent.v1.AgentService.ScriptDone:output_type -> codermesh.agent.v1.ScriptDoneResponse
+	47, // 60: codermesh.agent.v1.AgentService.GitSSHKey:output_type -> codermesh.agent.v1.GitSSHKeyResponse
+	51, // 61: codermesh.agent.v1.AgentService.ExternalAuth:output_type -> codermesh.agent.v1.ExternalAuthResponse
+	49, // 62: codermesh.agent.v1.AgentService.IDToken:output_type -> codermesh.agent.v1.IDTokenResponse
+	31, // 63: codermesh.agent.v1.AgentService.AppHealth:output_type -> codermesh.agent.v1.AppHealthResponse
+	33, // 64: codermesh.agent.v1.AgentService.Stats:output_type -> codermesh.agent.v1.StatsResponse
+	36, // 65: codermesh.agent.v1.AgentService.Connections:output_type -> codermesh.agent.v1.ConnectionsResponse
+	53, // 66: codermesh.agent.v1.AgentService.DevcontainerState:output_type -> codermesh.agent.v1.DevcontainerStateResponse
+	57, // 67: codermesh.agent.v1.AgentService.AdmitSubagent:output_type -> codermesh.agent.v1.AdmitSubagentResponse
+	60, // 68: codermesh.agent.v1.AgentService.Monitors:output_type -> codermesh.agent.v1.MonitorsResponse
+	55, // 69: codermesh.agent.v1.AgentService.AwaitStart:output_type -> codermesh.agent.v1.AwaitStartResponse
+	38, // 70: codermesh.agent.v1.AgentAPI.ListeningPorts:output_type -> codermesh.agent.v1.ListeningPortsResponse
+	40, // 71: codermesh.agent.v1.AgentAPI.Paths:output_type -> codermesh.agent.v1.PathsResponse
+	44, // 72: codermesh.agent.v1.AgentAPI.WatchMetadata:output_type -> codermesh.agent.v1.WatchMetadataResponse
+	62, // 73: codermesh.agent.v1.AgentAPI.ChangeDevcontainer:output_type -> codermesh.agent.v1.ChangeDevcontainerResponse
+	55, // [55:74] is the sub-list for method output_type
+	36, // [36:55] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_agent_agentpb_agent_proto_init() }
@@ -4131,7 +4239,7 @@ func file_agent_agentpb_agent_proto_init() {
 		(*ServerMessage_Shutdown)(nil),
 		(*ServerMessage_ManifestChanged)(nil),
 	}
-	file_agent_agentpb_agent_proto_msgTypes[41].OneofWrappers = []any{
+	file_agent_agentpb_agent_proto_msgTypes[43].OneofWrappers = []any{
 		(*ExternalAuthRequest_Url)(nil),
 		(*ExternalAuthRequest_ProviderId)(nil),
 	}
@@ -4141,7 +4249,7 @@ func file_agent_agentpb_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_agentpb_agent_proto_rawDesc), len(file_agent_agentpb_agent_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   55,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,4 +1,4 @@
-// Package login lets programs of a workspace ask the agent for the owner's credentials elsewhere: one line of JSON over a private socket,
+// Package login lets programs of a workspace ask the agent for the owner's credentials elsewhere, and for ID tokens: one line of JSON over a private socket,
 // and one back. It knows neither the server nor git; its caller finds the answers.
 package login
 
@@ -23,10 +23,11 @@ const (
 	FindTimeout = 45 * time.Second
 )
 
-// Request names the repository, host or provider for which a program needs a login.
+// Request names the repository, host or provider for which a program needs a login, or the audience of an ID token. One of its fields is set.
 type Request struct {
 	URL      string `json:"url,omitempty"`      // of a repository or its host
 	Provider string `json:"provider,omitempty"` // of the server's configuration
+	Audience string `json:"audience,omitempty"` // of an ID token
 }
 
 // Answer is the answer to a Request.
@@ -37,13 +38,33 @@ type Answer struct {
 	Username string `json:"username,omitempty"`
 	// Token is empty if the owner has no working link.
 	Token string `json:"token,omitempty"`
-	// Unknown is set if no provider matches the request. Error is the reason if the agent found no answer.
+	// Expires is when an ID token ends.
+	Expires time.Time `json:"expires,omitzero"`
+	// Unknown is set if no provider matches the request. Error is the reason if the agent found no answer. Refused says that asking again does
+	// not help.
 	Unknown bool   `json:"unknown,omitempty"`
 	Error   string `json:"error,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
 }
 
 // Secret returns the token as a type that does not print.
 func (a Answer) Secret() secret.Token { return secret.Token(a.Token) }
+
+// Refusal is the reason for which the server refused what was asked for. It would refuse that again.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// valid reports whether the request names exactly one thing.
+func (r Request) valid() bool {
+	named := 0
+	for _, name := range []string{r.URL, r.Provider, r.Audience} {
+		if name != "" {
+			named++
+		}
+	}
+	return named == 1
+}
 
 // ReadRequest reads one line.
 func ReadRequest(from io.Reader) (Request, error) {
@@ -51,8 +72,8 @@ func ReadRequest(from io.Reader) (Request, error) {
 	if err := jsonline.Read(from, maxLine, &r); err != nil {
 		return Request{}, err
 	}
-	if (r.URL == "") == (r.Provider == "") {
-		return Request{}, errors.New("read request: it names either a URL or a provider")
+	if !r.valid() {
+		return Request{}, errors.New("read request: it names either a URL, a provider or an audience")
 	}
 	return r, nil
 }
@@ -83,7 +104,10 @@ func Ask(ctx context.Context, path string, r Request) (Answer, error) {
 	if err := jsonline.Ask(ctx, path, maxLine, r, &answer); err != nil {
 		return Answer{}, fmt.Errorf("ask the workspace's agent: %w", err)
 	}
-	if answer.Error != "" {
+	switch {
+	case answer.Refused:
+		return Answer{}, Refusal(answer.Error)
+	case answer.Error != "":
 		return Answer{}, errors.New(answer.Error)
 	}
 	return answer, nil

@@ -71,11 +71,12 @@ func TestAsk(t *testing.T) {
 func FuzzReadRequest(f *testing.F) {
 	f.Add([]byte("{\"url\":\"https://x\"}\n"))
 	f.Add([]byte("{\"provider\":\"x\"}\n"))
+	f.Add([]byte("{\"audience\":\"x\"}\n"))
 	f.Add([]byte("{}\n"))
 	f.Add(bytes.Repeat([]byte("a"), 20<<10))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := login.ReadRequest(bytes.NewReader(data))
-		if err == nil && (r.URL == "") == (r.Provider == "") {
+		if err == nil && r != (login.Request{URL: r.URL}) && r != (login.Request{Provider: r.Provider}) && r != (login.Request{Audience: r.Audience}) {
 			t.Errorf("%q gives %+v", data, r)
 		}
 	})

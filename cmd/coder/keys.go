@@ -28,7 +28,7 @@ func keysCmd() *cobra.Command {
 		Use:   "keys",
 		Short: "Manage the keys that encrypt data in the database",
 		Long: `List, rotate and forget the state keys, with which the server encrypts Terraform states, external logins, users' secrets, SSH keys,
-the seed of SSH host keys and ACME's data in its database.`,
+the seed of SSH host keys, the keys that sign ID tokens and ACME's data in its database.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -218,7 +218,7 @@ func forgetKeysCmd() *cobra.Command {
 lacks when it refuses to start.
 
 The command prints what is lost and what each user has to do, and asks for confirmation. It deletes what the lost keys encrypt and what can
-be made again: SSH keys, external logins, sign-ins (users have to sign in again), SSH host keys, ACME's data. States and the values of users'
+be made again: SSH keys, external logins, sign-ins (users have to sign in again), SSH host keys, the keys that sign ID tokens, ACME's data. States and the values of users'
 secrets stay, and are readable again if a key is found: a build that needs such a state fails until an owner replaces the state (coder state push)
 or deletes the workspace without destroying its resources (coder delete --orphan), and workspaces do not get such secrets until their users set
 the values again.
@@ -278,6 +278,9 @@ func describeLoss(w io.Writer, loss keyring.Loss, ids []string) {
 	say("Users who get a new key for git, which they have to register (coder publickey)", loss.SSHKeys)
 	if loss.Values[keyring.SSHHostKeys] > 0 {
 		fmt.Fprintln(w, "The deployment's SSH host keys and certificate authorities change. SSH clients that know them warn, until the old ones are removed (ssh-keygen -R HOST), and SSH certificates end.")
+	}
+	if loss.Values[keyring.IdentityKeys] > 0 {
+		fmt.Fprintln(w, "ID tokens of workspaces and builds that were issued before no longer count, and verifiers that do not fetch the deployment's keys need the new ones.")
 	}
 }
 

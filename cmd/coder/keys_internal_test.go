@@ -18,3 +18,15 @@ func TestLossOfHostKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestLossOfIdentityKeys checks that operators read that ID tokens end, and only if they do.
+func TestLossOfIdentityKeys(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[keyring.Kind]bool{keyring.IdentityKeys: true, keyring.SSHHostKeys: false} {
+		var out strings.Builder
+		describeLoss(&out, keyring.Loss{Values: map[keyring.Kind]int64{kind: 1}}, []string{"9233370348df862e"})
+		if strings.Contains(out.String(), "ID tokens of workspaces and builds that were issued before no longer count") != want {
+			t.Errorf("%s: got %q, want ID tokens: %t", kind, out.String(), want)
+		}
+	}
+}

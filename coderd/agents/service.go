@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/extauth"
+	"github.com/codermesh/codermesh/v2/coderd/identity"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
 	"github.com/codermesh/codermesh/v2/coderd/pubsub"
 	"github.com/codermesh/codermesh/v2/internal/fault"
@@ -62,6 +63,8 @@ type Options struct {
 	Accounts Accounts
 	// ExternalAuth has the tokens that sign users in at Git hosts. Nil means that there are none.
 	ExternalAuth *extauth.Service
+	// Identity issues ID tokens. Nil means that agents get none.
+	Identity *identity.Service
 	// Secrets has users' secrets. Nil means that there are none.
 	Secrets Secrets
 	// HostKeys gives agents the keys that stock SSH clients know them by. Nil: they serve none.

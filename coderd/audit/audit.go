@@ -94,6 +94,7 @@ const (
 	UserSecret             Kind = "user_secret"
 	UserSSHKey             Kind = "user_ssh_key" // a public key with which a user signs in
 	SSHAuthority           Kind = "ssh_certificate_authority"
+	IdentityKeys           Kind = "identity_keys"   // that sign ID tokens
 	SSHCertificate         Kind = "ssh_certificate" // of a user's key
 	Workspace              Kind = "workspace"
 	WorkspaceBuild         Kind = "workspace_build"

@@ -308,6 +308,8 @@ func kindName(kind string) string {
 		return "public SSH key"
 	case SSHAuthority:
 		return "the SSH certificate authority for"
+	case IdentityKeys:
+		return "the keys of ID tokens of"
 	case SSHCertificate:
 		return "SSH certificate"
 	case WorkspaceBuild:

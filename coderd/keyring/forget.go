@@ -83,7 +83,7 @@ func FindLoss(ctx context.Context, q *dbsqlc.Queries, ring *Ring, ids []string) 
 }
 
 // Forget lets servers start without the keys of some ids, and deletes what is encrypted with them and can be made again: SSH keys, external
-// logins, sign-ins (whose sessions end), the SSH host seed and certificate authorities, ACME's data and pieces of states. States and the values of users' secrets stay: builds
+// logins, sign-ins (whose sessions end), the SSH host seed and certificate authorities, the keys that sign ID tokens, ACME's data and pieces of states. States and the values of users' secrets stay: builds
 // that need such a state fail instead of creating its resources a second time, users see which secrets to set again, and both are readable if the
 // key is found. No server may run meanwhile. Its faults are FindLoss's, and then nothing is changed.
 func Forget(ctx context.Context, db *database.DB, ring *Ring, ids []string) (loss Loss, err error) {
@@ -106,7 +106,7 @@ func Forget(ctx context.Context, db *database.DB, ring *Ring, ids []string) (los
 			return fmt.Errorf("end sessions: %w", err)
 		}
 		for _, remove := range []func(context.Context, [][]byte) error{
-			q.DeleteExternalAuthLinksUnder, q.DeleteGitSSHKeysUnder, q.DeleteSSHSettingsUnder, q.DeleteACMEDataUnder, q.DeleteStatePiecesUnder,
+			q.DeleteExternalAuthLinksUnder, q.DeleteGitSSHKeysUnder, q.DeleteSettingsUnder, q.DeleteACMEDataUnder, q.DeleteStatePiecesUnder,
 		} {
 			if err := remove(ctx, under); err != nil {
 				return fmt.Errorf("delete what the lost keys encrypt: %w", err)

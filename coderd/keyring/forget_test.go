@@ -106,29 +106,31 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestForgetHostSeed checks that the SSH host seed keeps no server from starting, and goes with its own key only.
+// TestForgetHostSeed checks that the SSH host seed and the keys of ID tokens keep no server from starting, and go with their own key only.
 func TestForgetHostSeed(t *testing.T) {
 	t.Parallel()
 	b := newBuilds(t)
 	old, fresh := ring(t, 1), ring(t, 2)
 	b.fillSeed(old)
+	b.fillIdentity(old)
 	if err := fresh.Check(t.Context(), b.db); err != nil {
 		t.Errorf("without the seed's key: %v", err)
 	}
 	b.fillSeed(fresh)
+	b.fillIdentity(fresh)
 	b.fill(old)
 	loss, err := keyring.Forget(t.Context(), b.db, fresh, old.IDs())
 	if err != nil || loss.Values[keyring.SSHHostKeys] != 0 {
 		t.Errorf("the other key: lost %v, %v", loss.Values, err)
 	}
-	if !b.opensSeed(fresh) {
-		t.Error("the seed went with another key")
+	if !b.opensSeed(fresh) || !b.opensIdentity(fresh) {
+		t.Error("the seed or the keys of ID tokens went with another key")
 	}
 	loss, err = keyring.Forget(t.Context(), b.db, old, fresh.IDs())
-	if diff := cmp.Diff(keyring.Loss{Values: map[keyring.Kind]int64{keyring.SSHHostKeys: 1}}, loss); err != nil || diff != "" {
+	if diff := cmp.Diff(keyring.Loss{Values: map[keyring.Kind]int64{keyring.SSHHostKeys: 1, keyring.IdentityKeys: 1}}, loss); err != nil || diff != "" {
 		t.Errorf("the seed's key: %s, %v", diff, err)
 	}
-	if b.opensSeed(fresh) {
-		t.Error("the seed is still there")
+	if b.opensSeed(fresh) || b.opensIdentity(fresh) {
+		t.Error("the seed or the keys of ID tokens are still there")
 	}
 }

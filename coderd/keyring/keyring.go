@@ -8,7 +8,7 @@
 // row is refused. A state without this header was stored by a release that did not encrypt. An empty state stays empty.
 //
 // The users' tokens for other services (coderd/extauth), their secrets (coderd/secrets), their private keys for git, the seed of SSH host keys
-// (coderd/hostkeys) and ACME's data (coderd/certcache) are kept under the same keys, in the same form: SealSecret, OpenSecret.
+// (coderd/hostkeys), the keys that sign ID tokens (coderd/identity) and ACME's data (coderd/certcache) are kept under the same keys, in the same form: SealSecret, OpenSecret.
 //
 // A ring has several keys while they are rotated. Servers encrypt with the first and decrypt with all; Rotate brings everything under the first
 // (kinds has all there is), and Usages tells which keys are still needed. Forget continues without a key that is lost.

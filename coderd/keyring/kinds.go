@@ -23,6 +23,7 @@ const (
 	UserSecrets     Kind = "user secrets"
 	SSHKeys         Kind = "SSH keys"      // users' private keys for git
 	SSHHostKeys     Kind = "SSH host keys" // the seed from which they derive, and certificate authorities
+	IdentityKeys    Kind = "identity keys" // that sign ID tokens
 	ACMEData        Kind = "ACME data"
 )
 
@@ -30,7 +31,7 @@ const (
 type kind struct {
 	Kind
 	column string // table.column that has the values
-	// replaced: servers replace a value that they cannot read, and start without its key.
+	// replaced: servers start without the key, because a value that they cannot read can be replaced.
 	replaced bool
 	// reseal encrypts each value that is not under the first key.
 	reseal func(context.Context, *pass) error
@@ -42,7 +43,8 @@ var kinds = []kind{
 	{UserSecrets, "user_secrets.sealed", false, resealUserSecrets},
 	{SSHKeys, "git_ssh_keys.sealed", false, resealSSHKeys},
 	{SSHHostKeys, "settings.value", true, resealSSHSettings}, // each SSHSetting
-	{ACMEData, "settings.value", true, resealACME},           // among other settings
+	{IdentityKeys, "settings.value", true, resealIdentityKeys},
+	{ACMEData, "settings.value", true, resealACME}, // among other settings
 	{StatePieces, "provisioner_job_state_pieces.data", false, resealPieces},
 	{WorkspaceStates, "workspace_builds.state", false, resealStates},
 }
@@ -146,21 +148,29 @@ func resealSSHKeys(ctx context.Context, p *pass) error {
 
 func resealSSHSettings(ctx context.Context, p *pass) error {
 	for _, setting := range []SSHSetting{HostSeed, UserCA, HostCA} {
-		stored, err := p.db.GetSetting(ctx, string(setting))
-		if database.IsNotFound(err) || err == nil && bytes.HasPrefix(stored, p.ring.header()) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read setting %s: %w", setting, err)
-		}
-		err = p.secret(ctx, setting.Place(), stored, func(sealed []byte) (int64, error) {
-			return p.db.ReplaceSetting(ctx, dbsqlc.ReplaceSettingParams{Key: string(setting), After: sealed, Before: stored})
-		})
-		if err != nil {
+		if err := p.setting(ctx, string(setting), setting.Place()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func resealIdentityKeys(ctx context.Context, p *pass) error {
+	return p.setting(ctx, IdentitySetting, IdentityPlace())
+}
+
+// setting encrypts the value of a setting with the first key.
+func (p *pass) setting(ctx context.Context, key string, place Place) error {
+	stored, err := p.db.GetSetting(ctx, key)
+	if database.IsNotFound(err) || err == nil && bytes.HasPrefix(stored, p.ring.header()) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read setting %s: %w", key, err)
+	}
+	return p.secret(ctx, place, stored, func(sealed []byte) (int64, error) {
+		return p.db.ReplaceSetting(ctx, dbsqlc.ReplaceSettingParams{Key: key, After: sealed, Before: stored})
+	})
 }
 
 func resealACME(ctx context.Context, p *pass) error {

@@ -61,6 +61,27 @@ func (b *builds) fill(r *keyring.Ring) owner {
 	return o
 }
 
+// fillIdentity stores the keys that sign ID tokens, of which there are some in a deployment, encrypted with a ring.
+func (b *builds) fillIdentity(r *keyring.Ring) {
+	b.t.Helper()
+	b.exec("INSERT INTO settings (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value", keyring.IdentitySetting,
+		r.SealSecret(keyring.IdentityPlace(), []byte(keyring.IdentityKeys)))
+}
+
+// opensIdentity reports whether a ring opens the keys that sign ID tokens.
+func (b *builds) opensIdentity(r *keyring.Ring) bool {
+	b.t.Helper()
+	stored, err := b.db.GetSetting(b.t.Context(), keyring.IdentitySetting)
+	if database.IsNotFound(err) {
+		return false
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	got, err := r.OpenSecret(keyring.IdentityPlace(), stored)
+	return err == nil && string(got) == string(keyring.IdentityKeys)
+}
+
 // fillSeed stores the SSH host seed, of which there is one in a deployment, encrypted with a ring.
 func (b *builds) fillSeed(r *keyring.Ring) {
 	b.t.Helper()
@@ -152,11 +173,12 @@ func (b *builds) opens(r *keyring.Ring, o owner) []keyring.Kind {
 	return kinds
 }
 
-// allKinds are those that Rotate reports, without the one that users do not have: SSH host keys.
+// allKinds are those that Rotate reports, without those that users do not have.
 func allKinds(t *testing.T, b *builds) (kinds []keyring.Kind) {
 	t.Helper()
 	encrypted, _ := rotate(t, b, ring(t, 9))
 	delete(encrypted, keyring.SSHHostKeys)
+	delete(encrypted, keyring.IdentityKeys)
 	for kind := range encrypted {
 		if _, ok := every[kind]; !ok {
 			t.Errorf("the test does not know the kind %s", kind)
@@ -181,7 +203,7 @@ func (b *builds) usages() map[string]string {
 	return out
 }
 
-const oneOfEach = "external logins: 1, user secrets: 1, SSH keys: 1, SSH host keys: 1, ACME data: 1, pieces of states: 1, states: 1"
+const oneOfEach = "external logins: 1, user secrets: 1, SSH keys: 1, SSH host keys: 1, identity keys: 1, ACME data: 1, pieces of states: 1, states: 1"
 
 // TestEveryKindRotates checks that values of every kind follow a new key, are counted under the right one, and that the audit log says so.
 func TestEveryKindRotates(t *testing.T) {
@@ -191,11 +213,12 @@ func TestEveryKindRotates(t *testing.T) {
 	old, both, fresh := ring(t, 1), ring(t, 2, 1), ring(t, 2)
 	o := b.fill(old)
 	b.fillSeed(old)
+	b.fillIdentity(old)
 	if diff := cmp.Diff(map[string]string{old.IDs()[0]: oneOfEach}, b.usages()); diff != "" {
 		t.Error(diff)
 	}
 	err := fresh.Check(t.Context(), b.db)
-	if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "external logins: 1") || strings.Contains(err.Error(), "ACME") || strings.Contains(err.Error(), "host") ||
+	if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "external logins: 1") || strings.Contains(err.Error(), "ACME") || strings.Contains(err.Error(), "host") || strings.Contains(err.Error(), "identity") ||
 		!strings.Contains(fault.As(err).Detail, "coder server keys forget "+old.IDs()[0]) {
 		t.Errorf("without the key: %v", err)
 	}
@@ -215,8 +238,8 @@ func TestEveryKindRotates(t *testing.T) {
 	if diff := cmp.Diff(all, b.opens(fresh, o)); diff != "" {
 		t.Errorf("with the new key alone: %s", diff)
 	}
-	if !b.opensSeed(fresh) {
-		t.Error("the new key alone does not open the SSH host seed")
+	if !b.opensSeed(fresh) || !b.opensIdentity(fresh) {
+		t.Error("the new key alone does not open the SSH host seed and the keys of ID tokens")
 	}
 	if err := fresh.Check(t.Context(), b.db); err != nil {
 		t.Error(err)

@@ -31,7 +31,7 @@ func SecretPlace(user, id uuid.UUID) Place {
 // SSHSetting is a setting that keeps a secret of coderd/hostkeys.
 type SSHSetting string
 
-// All of them. The queries CountSealed and DeleteSSHSettingsUnder name them, too.
+// All of them. The queries CountSealed and DeleteSettingsUnder name them, too.
 const (
 	HostSeed SSHSetting = "ssh_host_seed"
 	UserCA   SSHSetting = "ssh_user_ca"
@@ -40,6 +40,13 @@ const (
 
 // Place returns where the setting's secret is kept.
 func (s SSHSetting) Place() Place { return Place{string(s)} }
+
+// IdentitySetting is the setting that keeps the keys of coderd/identity. The queries CountSealed and DeleteSettingsUnder name
+// it, too.
+const IdentitySetting = "identity_keys"
+
+// IdentityPlace returns where the keys of coderd/identity are kept.
+func IdentityPlace() Place { return Place{IdentitySetting} }
 
 // ACMEPlace returns where ACME's data of a name is kept.
 func ACMEPlace(name string) Place { return Place{"acme " + name} }

@@ -53,6 +53,9 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err := checkFixed(req.FixedTemplateSettings); err != nil {
 		return err
 	}
+	if err := checkIdentity(req.TemplateIdentity); err != nil {
+		return err
+	}
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if err := holdOrganization(ctx, q, org.ID); err != nil {
 			return err
@@ -77,6 +80,9 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 		if made, err = limitSharing(ctx, q, made, level); err != nil {
+			return err
+		}
+		if made, err = setIdentity(ctx, q, made, req.TemplateIdentity); err != nil {
 			return err
 		}
 		policies, err := setPolicy(ctx, q, p.ID, p.DefaultTtlSeconds, req.TemplatePolicy)
@@ -200,6 +206,7 @@ func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 		Deprecated: t.Deprecated != "", DeprecationMessage: t.Deprecated, DefaultTTLMillis: t.DefaultTtlSeconds * 1000,
 		CreatedByID: t.CreatedBy, CreatedByName: row.Creator, RequireActiveVersion: t.RequireActiveVersion, MaxPortShareLevel: sdk.AppShare(t.MaxPortShareLevel),
 		UseClassicParameterFlow: true, CORSBehavior: corsSimple,
+		IdentityAudiences: t.IdentityAudiences, IdentityBuildAudience: t.IdentityBuildAudience,
 	}
 	showPolicy(&out, row.TemplatePolicy)
 	return out
@@ -287,6 +294,9 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err := checkFixed(req.FixedTemplateSettings); err != nil {
 		return err
 	}
+	if err := checkIdentity(req.TemplateIdentity); err != nil {
+		return err
+	}
 	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		t, err := q.LockTemplate(r.Context(), t.ID)
 		if database.IsNotFound(err) {
@@ -318,6 +328,9 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if after, err = limitSharing(r.Context(), q, after, req.MaxPortShareLevel); err != nil {
+			return err
+		}
+		if after, err = setIdentity(r.Context(), q, after, req.TemplateIdentity); err != nil {
 			return err
 		}
 		if req.DisableEveryoneGroupAccess {

@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/consents"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/extauth"
+	"github.com/codermesh/codermesh/v2/coderd/identity"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/coderd/templates"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -99,13 +100,16 @@ func (h buildHandler) consented(ctx context.Context, q *dbsqlc.Queries, job dbsq
 }
 
 // metadata returns what the template may read. It contains the owner's credentials only if the owner consents, and the template's source names them.
-func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow, consented bool) (*provisionerpb.Metadata, error) {
+func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow, consented bool) (_ *provisionerpb.Metadata, err error) {
 	m := templates.OwnerMetadata(h.opts.AccessURL, dbsqlc.GetTemplateOwnerFactsRow{
 		ID: b.OwnerID, Username: b.Username, Email: b.Email, Name: b.FullName, LoginType: b.LoginType, Roles: b.Roles, SshPublicKey: b.SshPublicKey,
 	}, b.Groups)
 	m.WorkspaceId, m.WorkspaceName, m.BuildId = b.WorkspaceID[:], b.WorkspaceName, b.ID[:]
 	m.TemplateId, m.TemplateName, m.TemplateVersion = b.TemplateID[:], b.TemplateName, b.VersionName
 	m.PrebuildClaim = b.Claims
+	if m.IdToken, err = h.idToken(ctx, q, b, consented); err != nil {
+		return nil, err
+	}
 	if b.OwnerID == sdk.PrebuildsOwnerID { // who has no keys, tokens and logins
 		m.Prebuild = true
 		return m, nil
@@ -142,12 +146,32 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 	if b.AsksLogins {
 		// A build that requires the login cannot start without it; ending a workspace must always be possible.
 		starting := sdk.Transition(b.Transition) == sdk.TransitionStart
-		var err error
 		if m.ExternalAuthTokens, err = h.opts.ExternalAuth.BuildTokens(ctx, q, b.OwnerID, b.TemplateVersionID, starting); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// idToken returns the ID token that the template asks for, or "". Each build gets it, also one that the owner did not begin or consent to: it is
+// the template's, and its build could not delete without it what it has created. It then names no owner.
+func (h buildHandler) idToken(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow, consented bool) (string, error) {
+	if b.IdentityBuildAudience == "" || h.opts.Identity == nil {
+		return "", nil
+	}
+	of := identity.Build{
+		OrganizationID: b.OrganizationID, Organization: b.OrganizationName, TemplateID: b.TemplateID, Template: b.TemplateName,
+		WorkspaceID: b.WorkspaceID, Workspace: b.WorkspaceName, Number: b.BuildNumber, Transition: sdk.Transition(b.Transition),
+		Audience: b.IdentityBuildAudience,
+	}
+	if consented {
+		of.Owner = &identity.Owner{ID: b.OwnerID, Name: b.Username, Email: b.Email}
+	}
+	token, err := h.opts.Identity.ForBuild(ctx, q, of)
+	if err != nil {
+		return "", fmt.Errorf("issue build's ID token: %w", err)
+	}
+	return token.Token.Reveal(), nil
 }
 
 func (h buildHandler) Checkpoint(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, state []byte) error {

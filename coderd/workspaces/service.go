@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/extauth"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/identity"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
@@ -33,8 +34,10 @@ type Options struct {
 	States *keyring.Ring
 	// ExternalAuth has the logins that templates ask for.
 	ExternalAuth *extauth.Service
-	Logger       *slog.Logger
-	AccessURL    string // the server's public URL, as templates see it
+	// Identity issues the ID tokens of builds. Nil means that they get none.
+	Identity  *identity.Service
+	Logger    *slog.Logger
+	AccessURL string // the server's public URL, as templates see it
 	// QuietHours are those of users without their own. The zero value means policy.DefaultQuietHours.
 	QuietHours policy.QuietHours
 	// CustomQuietHours honors the quiet hours that users chose.

@@ -92,6 +92,7 @@ var law = map[string]rule{
 	"coderd/extauth":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/redirect", "coderd/signed", "coderd/keyring"}},
 	"coderd/secrets":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/keyring"}},
 	"coderd/sshca":              {imports: []string{"coderd/audit", "coderd/database", "coderd/hostkeys", "coderd/httpapi", "coderd/rbac"}, tests: []string{"coderd/keyring"}},
+	"coderd/identity":           {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/keyring", "coderd/rbac"}, tests: []string{"coderd/coderdtest", "provisionerd/provisionerpb", "agent/agentpb"}},
 	"coderd/sshkeys":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
 	"coderd/devices":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/rbac", "tailnet"}},
 	"coderd/consents": {
@@ -116,20 +117,20 @@ var law = map[string]rule{
 	},
 	"coderd/agents": {
 		imports: []string{
-			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/notifications", "coderd/pubsub", "coderd/rbac", "coderd/keyring",
+			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/identity", "coderd/notifications", "coderd/pubsub", "coderd/rbac", "coderd/keyring",
 			"agent/agentpb", "provisionerd/provisionerpb", "tailnet",
 		},
 		tests: []string{"coderd/signed"},
 	},
 	"coderd/templates": {
 		imports: []string{
-			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/rbac",
+			"coderd/agents", "coderd/audit", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/identity", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/rbac",
 			"coderd/policy", "coderd/templates/formdeps", "coderd/templates/tagexpr", "coderd/templates/tfvars", "provisionerd/provisionerpb",
 		},
 	},
 	"coderd/workspaces": {
 		imports: []string{
-			"coderd/agents", "coderd/audit", "coderd/consents", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/pubsub", "coderd/rbac",
+			"coderd/agents", "coderd/audit", "coderd/consents", "coderd/database", "coderd/extauth", "coderd/groups", "coderd/httpapi", "coderd/identity", "coderd/jobs", "coderd/jobtags", "coderd/lookup", "coderd/notifications", "coderd/pubsub", "coderd/rbac",
 			"coderd/policy", "coderd/keyring", "coderd/templates", "coderd/users", "provisionerd/provisionerpb", "provisionerd/tfstate",
 		},
 	},
@@ -255,6 +256,7 @@ var unknown = map[string]struct {
 	"coderd/rbac":                     {"knows neither HTTP nor the database", []string{"coderd/httpapi", "coderd/database"}},
 	"coderd/scim":                     {"knows neither templates nor workspaces", []string{"coderd/workspaces", "coderd/templates", "coderd/agents"}},
 	"coderd/secrets":                  {"knows nothing of workspaces", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
+	"coderd/identity":                 {"knows neither how tokens reach workspaces nor how builds run", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
 	"coderd/sshca":                    {"knows neither workspaces nor the gateway", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
 	"coderd/sshkeys":                  {"knows neither workspaces nor the gateway", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
 	"coderd/templates":                {"must not know workspaces", []string{"coderd/workspaces"}},

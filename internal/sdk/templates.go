@@ -57,6 +57,9 @@ type Template struct {
 	MaxPortShareLevel          AppShare `json:"max_port_share_level"`
 	UseClassicParameterFlow    bool     `json:"use_classic_parameter_flow"`
 	CORSBehavior               string   `json:"cors_behavior"` // "simple"
+	// IdentityAudiences and IdentityBuildAudience are as in TemplateIdentity.
+	IdentityAudiences     List[string] `json:"identity_audiences"`
+	IdentityBuildAudience string       `json:"identity_build_audience"`
 }
 
 // BuildTimeStat is how long builds took, in milliseconds; nil if unknown.
@@ -87,6 +90,7 @@ type CreateTemplateRequest struct {
 	// DisableEveryoneGroupAccess makes the template private: it is not shared with Everyone.
 	DisableEveryoneGroupAccess bool `json:"disable_everyone_group_access,omitempty"`
 	TemplatePolicy
+	TemplateIdentity
 	FixedTemplateSettings
 }
 
@@ -117,6 +121,7 @@ type UpdateTemplateRequest struct {
 	// DisableEveryoneGroupAccess ends the sharing with Everyone. If it is false, the sharing stays as it is.
 	DisableEveryoneGroupAccess bool `json:"disable_everyone_group_access,omitempty"`
 	TemplatePolicy
+	TemplateIdentity
 	FixedTemplateSettings
 }
 

@@ -1701,6 +1701,7 @@ type Metadata struct {
 	OwnerOidcAccessToken string                 `protobuf:"bytes,19,opt,name=owner_oidc_access_token,json=ownerOidcAccessToken,proto3" json:"owner_oidc_access_token,omitempty"`                                                                   // of the owner's sign-in with OpenID Connect
 	Prebuild             bool                   `protobuf:"varint,20,opt,name=prebuild,proto3" json:"prebuild,omitempty"`                                                                                                                          // the workspace is prebuilt, and no user has claimed it
 	PrebuildClaim        bool                   `protobuf:"varint,21,opt,name=prebuild_claim,json=prebuildClaim,proto3" json:"prebuild_claim,omitempty"`                                                                                           // the build gives a prebuilt workspace to its user: its agents keep their ids and tokens
+	IdToken              string                 `protobuf:"bytes,22,opt,name=id_token,json=idToken,proto3" json:"id_token,omitempty"`                                                                                                              // of the build, for programs of the template; empty unless the template asks for one
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -1880,6 +1881,13 @@ func (x *Metadata) GetPrebuildClaim() bool {
 		return x.PrebuildClaim
 	}
 	return false
+}
+
+func (x *Metadata) GetIdToken() string {
+	if x != nil {
+		return x.IdToken
+	}
+	return ""
 }
 
 type TemplateImport struct {
@@ -5162,7 +5170,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\":\n" +
 	"\x0eParameterValue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xb3\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xce\a\n" +
 	"\bMetadata\x12\x1d\n" +
 	"\n" +
 	"access_url\x18\x01 \x01(\tR\taccessUrl\x12!\n" +
@@ -5190,7 +5198,8 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x14external_auth_tokens\x18\x12 \x03(\v2:.codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntryR\x12externalAuthTokens\x125\n" +
 	"\x17owner_oidc_access_token\x18\x13 \x01(\tR\x14ownerOidcAccessToken\x12\x1a\n" +
 	"\bprebuild\x18\x14 \x01(\bR\bprebuild\x12%\n" +
-	"\x0eprebuild_claim\x18\x15 \x01(\bR\rprebuildClaim\x1aE\n" +
+	"\x0eprebuild_claim\x18\x15 \x01(\bR\rprebuildClaim\x12\x19\n" +
+	"\bid_token\x18\x16 \x01(\tR\aidToken\x1aE\n" +
 	"\x17ExternalAuthTokensEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe1\x01\n" +

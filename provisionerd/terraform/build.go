@@ -147,7 +147,7 @@ func refusesParameters(err error) bool {
 func (r *runner) apply(
 	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, transition string, outcome *provisionerpb.BuildResult, edited template.Edited,
 ) (changed bool, err error) {
-	if err := r.fill(t, true, work.GetVariables(), work.GetState(), edited); err != nil {
+	if err := r.fill(t, true, work.GetVariables(), work.GetState(), withIDToken(edited, work.GetMetadata())); err != nil {
 		return false, err
 	}
 	stage := r.log.current()

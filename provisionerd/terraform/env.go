@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/bootstrap"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // passedOn lists the variables of our own environment that templates see: none of them is a secret of the server. It
@@ -86,6 +88,30 @@ type facts struct {
 	rehearsal  bool // of a claim
 	// Which of the owner's secrets the source refers to.
 	token, key, oidcToken bool
+}
+
+// Variables with which a build gets its ID token, and the file in its working folder that holds it, too.
+const (
+	idTokenVariable     = "CODER_ID_TOKEN"
+	idTokenFileVariable = "CODER_ID_TOKEN_FILE"
+	idTokenFile         = ".coder-id-token"
+)
+
+// withIDToken adds the file with the build's ID token to the files of a job that differ from the template's, if it has one.
+func withIDToken(edited template.Edited, m *provisionerpb.Metadata) template.Edited {
+	if m.GetIdToken() == "" {
+		return edited
+	}
+	all := template.Edited{idTokenFile: []byte(m.GetIdToken())}
+	maps.Copy(all, edited)
+	return all
+}
+
+// addIDToken adds the build's ID token to the environment of its programs, if it has one.
+func (f facts) addIDToken(env map[string]string, work string) {
+	if token := f.metadata.GetIdToken(); token != "" {
+		env[idTokenVariable], env[idTokenFileVariable] = token, filepath.Join(work, idTokenFile)
+	}
 }
 
 // public returns the facts that other programs of a template may see, too.

@@ -102,7 +102,7 @@ func (r *runner) rehearsal(ctx context.Context, work *provisionerpb.WorkspaceBui
 	m.OwnerId, m.OwnerName, m.OwnerFullName, m.OwnerEmail = id[:], "o"+secret, "O. "+secret, secret+"@owner.invalid"
 	m.WorkspaceName, m.OwnerGroups, m.OwnerRoles = "w"+secret, []string{"g" + secret}, nil
 	m.OwnerSshPublicKey, m.OwnerSshPrivateKey, m.OwnerSessionToken, m.OwnerOidcAccessToken = "k"+secret, "k"+secret, "s"+secret, "t"+secret
-	if err := r.fill(t, true, work.GetVariables(), state, nil); err != nil {
+	if err := r.fill(t, true, work.GetVariables(), state, withIDToken(nil, m)); err != nil {
 		return nil, err
 	}
 	env, err := r.slot.serve(ctx, facts{

@@ -304,6 +304,7 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (map[
 	if err := s.fillFiles(jobEnv); err != nil {
 		return nil, err
 	}
+	f.addIDToken(jobEnv, s.work())
 	jobEnv["HOME"], jobEnv["TMPDIR"] = s.home(), s.tmp()
 	jobEnv[sandbox.ReattachVariable] = string(attached)
 	if s.e.isolation.bubblewrap != "" {

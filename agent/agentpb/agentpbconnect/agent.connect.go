@@ -53,6 +53,8 @@ const (
 	// AgentServiceExternalAuthProcedure is the fully-qualified name of the AgentService's ExternalAuth
 	// RPC.
 	AgentServiceExternalAuthProcedure = "/codermesh.agent.v1.AgentService/ExternalAuth"
+	// AgentServiceIDTokenProcedure is the fully-qualified name of the AgentService's IDToken RPC.
+	AgentServiceIDTokenProcedure = "/codermesh.agent.v1.AgentService/IDToken"
 	// AgentServiceAppHealthProcedure is the fully-qualified name of the AgentService's AppHealth RPC.
 	AgentServiceAppHealthProcedure = "/codermesh.agent.v1.AgentService/AppHealth"
 	// AgentServiceStatsProcedure is the fully-qualified name of the AgentService's Stats RPC.
@@ -101,6 +103,9 @@ type AgentServiceClient interface {
 	// configuration. No link is no error: the answer then has no token, but the page where the owner makes one. A URL or an id that no
 	// provider is for is NOT_FOUND. What is returned is never to be written to a disk.
 	ExternalAuth(context.Context, *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error)
+	// IDToken returns an ID token of the deployment for an audience that the template allows, which says which agent it is for. An audience that
+	// the template does not allow is PERMISSION_DENIED. Servers before 2026-11-29 do not know it (UNIMPLEMENTED).
+	IDToken(context.Context, *connect.Request[agentpb.IDTokenRequest]) (*connect.Response[agentpb.IDTokenResponse], error)
 	// AppHealth reports how apps are, those that have changed. Idempotent.
 	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
 	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
@@ -179,6 +184,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("ExternalAuth")),
 			connect.WithClientOptions(opts...),
 		),
+		iDToken: connect.NewClient[agentpb.IDTokenRequest, agentpb.IDTokenResponse](
+			httpClient,
+			baseURL+AgentServiceIDTokenProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("IDToken")),
+			connect.WithClientOptions(opts...),
+		),
 		appHealth: connect.NewClient[agentpb.AppHealthRequest, agentpb.AppHealthResponse](
 			httpClient,
 			baseURL+AgentServiceAppHealthProcedure,
@@ -233,6 +244,7 @@ type agentServiceClient struct {
 	scriptDone        *connect.Client[agentpb.ScriptDoneRequest, agentpb.ScriptDoneResponse]
 	gitSSHKey         *connect.Client[agentpb.GitSSHKeyRequest, agentpb.GitSSHKeyResponse]
 	externalAuth      *connect.Client[agentpb.ExternalAuthRequest, agentpb.ExternalAuthResponse]
+	iDToken           *connect.Client[agentpb.IDTokenRequest, agentpb.IDTokenResponse]
 	appHealth         *connect.Client[agentpb.AppHealthRequest, agentpb.AppHealthResponse]
 	stats             *connect.Client[agentpb.StatsRequest, agentpb.StatsResponse]
 	connections       *connect.Client[agentpb.ConnectionsRequest, agentpb.ConnectionsResponse]
@@ -275,6 +287,11 @@ func (c *agentServiceClient) GitSSHKey(ctx context.Context, req *connect.Request
 // ExternalAuth calls codermesh.agent.v1.AgentService.ExternalAuth.
 func (c *agentServiceClient) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {
 	return c.externalAuth.CallUnary(ctx, req)
+}
+
+// IDToken calls codermesh.agent.v1.AgentService.IDToken.
+func (c *agentServiceClient) IDToken(ctx context.Context, req *connect.Request[agentpb.IDTokenRequest]) (*connect.Response[agentpb.IDTokenResponse], error) {
+	return c.iDToken.CallUnary(ctx, req)
 }
 
 // AppHealth calls codermesh.agent.v1.AgentService.AppHealth.
@@ -332,6 +349,9 @@ type AgentServiceHandler interface {
 	// configuration. No link is no error: the answer then has no token, but the page where the owner makes one. A URL or an id that no
 	// provider is for is NOT_FOUND. What is returned is never to be written to a disk.
 	ExternalAuth(context.Context, *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error)
+	// IDToken returns an ID token of the deployment for an audience that the template allows, which says which agent it is for. An audience that
+	// the template does not allow is PERMISSION_DENIED. Servers before 2026-11-29 do not know it (UNIMPLEMENTED).
+	IDToken(context.Context, *connect.Request[agentpb.IDTokenRequest]) (*connect.Response[agentpb.IDTokenResponse], error)
 	// AppHealth reports how apps are, those that have changed. Idempotent.
 	AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error)
 	// Stats reports what the workspace is used by now. Sent every minute while it is used, and once when that ends.
@@ -406,6 +426,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("ExternalAuth")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceIDTokenHandler := connect.NewUnaryHandler(
+		AgentServiceIDTokenProcedure,
+		svc.IDToken,
+		connect.WithSchema(agentServiceMethods.ByName("IDToken")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceAppHealthHandler := connect.NewUnaryHandler(
 		AgentServiceAppHealthProcedure,
 		svc.AppHealth,
@@ -464,6 +490,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceGitSSHKeyHandler.ServeHTTP(w, r)
 		case AgentServiceExternalAuthProcedure:
 			agentServiceExternalAuthHandler.ServeHTTP(w, r)
+		case AgentServiceIDTokenProcedure:
+			agentServiceIDTokenHandler.ServeHTTP(w, r)
 		case AgentServiceAppHealthProcedure:
 			agentServiceAppHealthHandler.ServeHTTP(w, r)
 		case AgentServiceStatsProcedure:
@@ -513,6 +541,10 @@ func (UnimplementedAgentServiceHandler) GitSSHKey(context.Context, *connect.Requ
 
 func (UnimplementedAgentServiceHandler) ExternalAuth(context.Context, *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.ExternalAuth is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) IDToken(context.Context, *connect.Request[agentpb.IDTokenRequest]) (*connect.Response[agentpb.IDTokenResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("codermesh.agent.v1.AgentService.IDToken is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) AppHealth(context.Context, *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -117,5 +118,49 @@ func TestCreateNeedsLogin(t *testing.T) {
 	r := run(t, "", "", "--url", srv.url, "--token", "abcdefghij-0123456789012345678901", "create", "dev", "-t", "needs", "--yes")
 	if f := fault.As(r.fault); f == nil || f.Code != fault.Conflict || !strings.Contains(f.Error(), page) || strings.Contains(f.Error(), "Another") {
 		t.Errorf("without a terminal: %v", r.fault)
+	}
+}
+
+// TestIDToken checks what scripts get in a workspace, and that a file always has a whole token until the command is interrupted.
+func TestIDToken(t *testing.T) { // not parallel: the environment
+	asked := make(chan struct{}, 8)
+	t.Setenv(login.SocketEnv, loginSocket(t, func(r login.Request) login.Answer {
+		switch r.Audience {
+		case "https://vault.example.com":
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			return login.Answer{Token: "the-token", Expires: time.Now().Add(15 * time.Minute)}
+		case "away":
+			return login.Answer{Error: "the server is away"}
+		case "old":
+			return login.Answer{}
+		}
+		return login.Answer{Error: "the template does not allow it", Refused: true}
+	}))
+	for _, tc := range []struct {
+		args []string
+		out  string
+		code fault.Code
+		says string
+	}{
+		{[]string{"--audience", "https://vault.example.com"}, "the-token\n", "", ""},
+		{[]string{"--audience", "other"}, "", fault.Forbidden, "the template does not allow it"},
+		{[]string{"--audience", "other", "--file", filepath.Join(t.TempDir(), "token")}, "", fault.Forbidden, "the template does not allow it"},
+		{[]string{"--audience", "away"}, "", fault.Unavailable, "the server is away"},
+		{[]string{"--audience", "away", "--file", filepath.Join(t.TempDir(), "token")}, "", fault.Unavailable, "the server is away"},
+		{[]string{"--audience", "old"}, "", fault.Unavailable, "knows no ID tokens"},
+		{[]string{"--audience", "https://vault.example.com", "--file", filepath.Join(t.TempDir(), "none", "token")}, "", fault.Invalid, "cannot write"},
+		{nil, "", fault.Invalid, "no audience"},
+	} {
+		r := run(t, "", "", append([]string{"id-token"}, tc.args...)...)
+		if r.out != tc.out || fault.CodeOf(r.fault) != tc.code || r.fault != nil && !strings.Contains(r.fault.Error(), tc.says) {
+			t.Errorf("%q: got %q, %v", tc.args, r.out, r.fault)
+		}
+	}
+	t.Setenv(login.SocketEnv, "")
+	if r := run(t, "", "", "id-token", "--audience", "x"); fault.CodeOf(r.fault) != fault.Invalid {
+		t.Errorf("outside of a workspace: %v", r.fault)
 	}
 }

@@ -440,7 +440,7 @@ func (q *Queries) ListSharingUsers(ctx context.Context, arg ListSharingUsersPara
 }
 
 const listTemplatesOfFile = `-- name: ListTemplatesOfFile :many
-SELECT DISTINCT ON (t.id) t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, t.sharing, t.max_port_share_level FROM provisioner_jobs j
+SELECT DISTINCT ON (t.id) t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, t.sharing, t.max_port_share_level, t.identity_audiences, t.identity_build_audience FROM provisioner_jobs j
 JOIN template_versions v ON v.job_id = j.id
 JOIN templates t ON t.id = v.template_id AND t.deleted_at IS NULL
 WHERE j.file_id = $1
@@ -474,6 +474,8 @@ func (q *Queries) ListTemplatesOfFile(ctx context.Context, fileID uuid.UUID) ([]
 			&i.DeletedAt,
 			&i.Sharing,
 			&i.MaxPortShareLevel,
+			&i.IdentityAudiences,
+			&i.IdentityBuildAudience,
 		); err != nil {
 			return nil, err
 		}
@@ -486,7 +488,7 @@ func (q *Queries) ListTemplatesOfFile(ctx context.Context, fileID uuid.UUID) ([]
 }
 
 const listTemplatesSharedWith = `-- name: ListTemplatesSharedWith :many
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level FROM templates WHERE deleted_at IS NULL AND organization_id = ANY ($1::uuid[])
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level, identity_audiences, identity_build_audience FROM templates WHERE deleted_at IS NULL AND organization_id = ANY ($1::uuid[])
 	AND sharing ?| $2::text[]
 `
 
@@ -522,6 +524,8 @@ func (q *Queries) ListTemplatesSharedWith(ctx context.Context, arg ListTemplates
 			&i.DeletedAt,
 			&i.Sharing,
 			&i.MaxPortShareLevel,
+			&i.IdentityAudiences,
+			&i.IdentityBuildAudience,
 		); err != nil {
 			return nil, err
 		}
@@ -632,7 +636,7 @@ func (q *Queries) UpdateGroup(ctx context.Context, arg UpdateGroupParams) (Group
 }
 
 const updateTemplateSharing = `-- name: UpdateTemplateSharing :one
-UPDATE templates SET sharing = $2, updated_at = now() WHERE id = $1 RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level
+UPDATE templates SET sharing = $2, updated_at = now() WHERE id = $1 RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level, identity_audiences, identity_build_audience
 `
 
 type UpdateTemplateSharingParams struct {
@@ -660,6 +664,8 @@ func (q *Queries) UpdateTemplateSharing(ctx context.Context, arg UpdateTemplateS
 		&i.DeletedAt,
 		&i.Sharing,
 		&i.MaxPortShareLevel,
+		&i.IdentityAudiences,
+		&i.IdentityBuildAudience,
 	)
 	return i, err
 }

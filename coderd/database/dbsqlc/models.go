@@ -379,22 +379,24 @@ type Setting struct {
 }
 
 type Template struct {
-	ID                   uuid.UUID
-	OrganizationID       uuid.UUID
-	Name                 string
-	DisplayName          string
-	Description          string
-	Icon                 string
-	ActiveVersionID      uuid.UUID
-	DefaultTtlSeconds    int64
-	RequireActiveVersion bool
-	Deprecated           string
-	CreatedBy            uuid.UUID
-	CreatedAt            time.Time
-	UpdatedAt            time.Time
-	DeletedAt            *time.Time
-	Sharing              rbac.Sharing
-	MaxPortShareLevel    string
+	ID                    uuid.UUID
+	OrganizationID        uuid.UUID
+	Name                  string
+	DisplayName           string
+	Description           string
+	Icon                  string
+	ActiveVersionID       uuid.UUID
+	DefaultTtlSeconds     int64
+	RequireActiveVersion  bool
+	Deprecated            string
+	CreatedBy             uuid.UUID
+	CreatedAt             time.Time
+	UpdatedAt             time.Time
+	DeletedAt             *time.Time
+	Sharing               rbac.Sharing
+	MaxPortShareLevel     string
+	IdentityAudiences     []string
+	IdentityBuildAudience string
 }
 
 type TemplateConsent struct {

@@ -183,7 +183,7 @@ func (q *Queries) ListSharingOfImport(ctx context.Context, jobID uuid.UUID) ([]s
 }
 
 const updateTemplateCeiling = `-- name: UpdateTemplateCeiling :one
-UPDATE templates SET max_port_share_level = $2, updated_at = now() WHERE id = $1 RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level
+UPDATE templates SET max_port_share_level = $2, updated_at = now() WHERE id = $1 RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level, identity_audiences, identity_build_audience
 `
 
 type UpdateTemplateCeilingParams struct {
@@ -211,6 +211,8 @@ func (q *Queries) UpdateTemplateCeiling(ctx context.Context, arg UpdateTemplateC
 		&i.DeletedAt,
 		&i.Sharing,
 		&i.MaxPortShareLevel,
+		&i.IdentityAudiences,
+		&i.IdentityBuildAudience,
 	)
 	return i, err
 }

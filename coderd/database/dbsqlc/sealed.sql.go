@@ -20,6 +20,7 @@ UNION ALL SELECT 'external logins', substring(tokens FROM 1 FOR 13), count(*) FR
 UNION ALL SELECT 'user secrets', substring(sealed FROM 1 FOR 13), count(*) FROM user_secrets GROUP BY 2
 UNION ALL SELECT 'SSH keys', substring(sealed FROM 1 FOR 13), count(*) FROM git_ssh_keys GROUP BY 2
 UNION ALL SELECT 'SSH host keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca') GROUP BY 2
+UNION ALL SELECT 'identity keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key = 'identity_keys' GROUP BY 2
 UNION ALL SELECT 'ACME data', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE starts_with(key, 'acme:') GROUP BY 2
 `
 
@@ -78,12 +79,12 @@ func (q *Queries) DeleteGitSSHKeysUnder(ctx context.Context, headers [][]byte) e
 	return err
 }
 
-const deleteSSHSettingsUnder = `-- name: DeleteSSHSettingsUnder :exec
-DELETE FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca') AND substring(value FROM 1 FOR 13) = ANY ($1::bytea[])
+const deleteSettingsUnder = `-- name: DeleteSettingsUnder :exec
+DELETE FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca', 'identity_keys') AND substring(value FROM 1 FOR 13) = ANY ($1::bytea[])
 `
 
-func (q *Queries) DeleteSSHSettingsUnder(ctx context.Context, headers [][]byte) error {
-	_, err := q.db.Exec(ctx, deleteSSHSettingsUnder, headers)
+func (q *Queries) DeleteSettingsUnder(ctx context.Context, headers [][]byte) error {
+	_, err := q.db.Exec(ctx, deleteSettingsUnder, headers)
 	return err
 }
 

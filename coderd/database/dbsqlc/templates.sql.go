@@ -192,7 +192,7 @@ func (q *Queries) GetSharedTemplateVersion(ctx context.Context, id uuid.UUID) (G
 }
 
 const getTemplate = `-- name: GetTemplate :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level FROM templates WHERE id = $1 AND deleted_at IS NULL
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level, identity_audiences, identity_build_audience FROM templates WHERE id = $1 AND deleted_at IS NULL
 `
 
 func (q *Queries) GetTemplate(ctx context.Context, id uuid.UUID) (Template, error) {
@@ -215,12 +215,14 @@ func (q *Queries) GetTemplate(ctx context.Context, id uuid.UUID) (Template, erro
 		&i.DeletedAt,
 		&i.Sharing,
 		&i.MaxPortShareLevel,
+		&i.IdentityAudiences,
+		&i.IdentityBuildAudience,
 	)
 	return i, err
 }
 
 const getTemplateByName = `-- name: GetTemplateByName :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level FROM templates WHERE organization_id = $1 AND lower(name) = lower($2::text) AND deleted_at IS NULL
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level, identity_audiences, identity_build_audience FROM templates WHERE organization_id = $1 AND lower(name) = lower($2::text) AND deleted_at IS NULL
 `
 
 type GetTemplateByNameParams struct {
@@ -248,6 +250,8 @@ func (q *Queries) GetTemplateByName(ctx context.Context, arg GetTemplateByNamePa
 		&i.DeletedAt,
 		&i.Sharing,
 		&i.MaxPortShareLevel,
+		&i.IdentityAudiences,
+		&i.IdentityBuildAudience,
 	)
 	return i, err
 }
@@ -444,7 +448,7 @@ func (q *Queries) GetTemplateVersionTags(ctx context.Context, templateVersionID 
 }
 
 const holdTemplate = `-- name: HoldTemplate :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level FROM templates WHERE id = $1 AND deleted_at IS NULL FOR SHARE
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level, identity_audiences, identity_build_audience FROM templates WHERE id = $1 AND deleted_at IS NULL FOR SHARE
 `
 
 // Locks a template while a workspace is created from it, so that it is not deleted meanwhile.
@@ -468,6 +472,8 @@ func (q *Queries) HoldTemplate(ctx context.Context, id uuid.UUID) (Template, err
 		&i.DeletedAt,
 		&i.Sharing,
 		&i.MaxPortShareLevel,
+		&i.IdentityAudiences,
+		&i.IdentityBuildAudience,
 	)
 	return i, err
 }
@@ -475,7 +481,7 @@ func (q *Queries) HoldTemplate(ctx context.Context, id uuid.UUID) (Template, err
 const insertTemplate = `-- name: InsertTemplate :one
 INSERT INTO templates (id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, created_by, sharing)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level
+RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level, identity_audiences, identity_build_audience
 `
 
 type InsertTemplateParams struct {
@@ -524,6 +530,8 @@ func (q *Queries) InsertTemplate(ctx context.Context, arg InsertTemplateParams) 
 		&i.DeletedAt,
 		&i.Sharing,
 		&i.MaxPortShareLevel,
+		&i.IdentityAudiences,
+		&i.IdentityBuildAudience,
 	)
 	return i, err
 }
@@ -659,7 +667,7 @@ func (q *Queries) ListOwnerGroupNames(ctx context.Context, arg ListOwnerGroupNam
 }
 
 const listTemplateRows = `-- name: ListTemplateRows :many
-SELECT t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, t.sharing, t.max_port_share_level, p.template_id, p.max_ttl_ms, p.activity_bump_ms, p.notify_ms, p.failure_ttl_ms, p.dormant_ms, p.delete_ms, p.autostart_days, p.autostop_days, p.autostop_weeks, p.allow_autostart, p.allow_autostop, p.allow_cancel, p.bounds_changed_at, p.allow_replacing, u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
+SELECT t.id, t.organization_id, t.name, t.display_name, t.description, t.icon, t.active_version_id, t.default_ttl_seconds, t.require_active_version, t.deprecated, t.created_by, t.created_at, t.updated_at, t.deleted_at, t.sharing, t.max_port_share_level, t.identity_audiences, t.identity_build_audience, p.template_id, p.max_ttl_ms, p.activity_bump_ms, p.notify_ms, p.failure_ttl_ms, p.dormant_ms, p.delete_ms, p.autostart_days, p.autostop_days, p.autostop_weeks, p.allow_autostart, p.allow_autostop, p.allow_cancel, p.bounds_changed_at, p.allow_replacing, u.username AS creator, o.name AS organization_name, o.display_name AS organization_display_name,
 	(SELECT count(DISTINCT w.owner_id) FROM workspaces w WHERE w.template_id = t.id AND w.deleted_at IS NULL) AS active_users
 FROM templates t
 JOIN template_policies p ON p.template_id = t.id
@@ -753,6 +761,8 @@ func (q *Queries) ListTemplateRows(ctx context.Context, arg ListTemplateRowsPara
 			&i.Template.DeletedAt,
 			&i.Template.Sharing,
 			&i.Template.MaxPortShareLevel,
+			&i.Template.IdentityAudiences,
+			&i.Template.IdentityBuildAudience,
 			&i.TemplatePolicy.TemplateID,
 			&i.TemplatePolicy.MaxTtlMs,
 			&i.TemplatePolicy.ActivityBumpMs,
@@ -1015,7 +1025,7 @@ func (q *Queries) ListTemplateWorkspaceNames(ctx context.Context, templateID uui
 }
 
 const lockTemplate = `-- name: LockTemplate :one
-SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level FROM templates WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
+SELECT id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level, identity_audiences, identity_build_audience FROM templates WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
 `
 
 // Locks a template while it is changed or deleted.
@@ -1039,6 +1049,8 @@ func (q *Queries) LockTemplate(ctx context.Context, id uuid.UUID) (Template, err
 		&i.DeletedAt,
 		&i.Sharing,
 		&i.MaxPortShareLevel,
+		&i.IdentityAudiences,
+		&i.IdentityBuildAudience,
 	)
 	return i, err
 }
@@ -1056,7 +1068,7 @@ const updateTemplate = `-- name: UpdateTemplate :one
 UPDATE templates SET name = $2, display_name = $3, description = $4, icon = $5, default_ttl_seconds = $6, require_active_version = $7,
 	deprecated = $8, updated_at = now()
 WHERE id = $1 AND deleted_at IS NULL
-RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level
+RETURNING id, organization_id, name, display_name, description, icon, active_version_id, default_ttl_seconds, require_active_version, deprecated, created_by, created_at, updated_at, deleted_at, sharing, max_port_share_level, identity_audiences, identity_build_audience
 `
 
 type UpdateTemplateParams struct {
@@ -1099,6 +1111,8 @@ func (q *Queries) UpdateTemplate(ctx context.Context, arg UpdateTemplateParams) 
 		&i.DeletedAt,
 		&i.Sharing,
 		&i.MaxPortShareLevel,
+		&i.IdentityAudiences,
+		&i.IdentityBuildAudience,
 	)
 	return i, err
 }

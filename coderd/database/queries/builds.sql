@@ -30,7 +30,8 @@ SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition
 		FROM workspace_builds x JOIN provisioner_jobs j ON j.id = x.job_id
 		WHERE x.workspace_id = b.workspace_id AND x.build_number < b.build_number AND j.status = 'succeeded'
 		ORDER BY x.build_number DESC LIMIT 1), false)::boolean AS same_as_before,
-	w.name AS workspace_name, w.organization_id, w.owner_id, t.id AS template_id, t.name AS template_name,
+	w.name AS workspace_name, w.organization_id, o.name AS organization_name, w.owner_id, t.id AS template_id, t.name AS template_name,
+	t.identity_build_audience,
 	v.name AS version_name, v.names_owner_ssh_private_key, v.names_owner_session_token, v.names_owner_oidc_access_token,
 	EXISTS (SELECT FROM template_version_external_auth e WHERE e.template_version_id = v.id) AS asks_logins,
 	EXISTS (SELECT FROM prebuilt_workspaces x WHERE x.claim_build_id = b.id) AS claims,
@@ -50,6 +51,7 @@ SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.transition
 	COALESCE(before.unknown_resources, '{}')::text[] AS unknown_resources, COALESCE(before.tainted_resources, '{}')::text[] AS tainted_resources
 FROM workspace_builds b
 JOIN workspaces w ON w.id = b.workspace_id
+JOIN organizations o ON o.id = w.organization_id
 JOIN templates t ON t.id = w.template_id AND t.deleted_at IS NULL
 JOIN template_policies y ON y.template_id = t.id
 JOIN template_versions v ON v.id = b.template_version_id

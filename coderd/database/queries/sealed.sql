@@ -9,6 +9,7 @@ UNION ALL SELECT 'external logins', substring(tokens FROM 1 FOR 13), count(*) FR
 UNION ALL SELECT 'user secrets', substring(sealed FROM 1 FOR 13), count(*) FROM user_secrets GROUP BY 2
 UNION ALL SELECT 'SSH keys', substring(sealed FROM 1 FOR 13), count(*) FROM git_ssh_keys GROUP BY 2
 UNION ALL SELECT 'SSH host keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca') GROUP BY 2
+UNION ALL SELECT 'identity keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key = 'identity_keys' GROUP BY 2
 UNION ALL SELECT 'ACME data', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE starts_with(key, 'acme:') GROUP BY 2;
 
 -- name: ListSealedUnder :many
@@ -111,8 +112,8 @@ DELETE FROM external_auth_links WHERE substring(tokens FROM 1 FOR 13) = ANY (sql
 -- name: DeleteGitSSHKeysUnder :exec
 DELETE FROM git_ssh_keys WHERE substring(sealed FROM 1 FOR 13) = ANY (sqlc.arg(headers)::bytea[]);
 
--- name: DeleteSSHSettingsUnder :exec
-DELETE FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca') AND substring(value FROM 1 FOR 13) = ANY (sqlc.arg(headers)::bytea[]);
+-- name: DeleteSettingsUnder :exec
+DELETE FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca', 'identity_keys') AND substring(value FROM 1 FOR 13) = ANY (sqlc.arg(headers)::bytea[]);
 
 -- name: DeleteACMEDataUnder :exec
 DELETE FROM settings WHERE starts_with(key, 'acme:') AND substring(value FROM 1 FOR 13) = ANY (sqlc.arg(headers)::bytea[]);

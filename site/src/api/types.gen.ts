@@ -922,6 +922,25 @@ export interface WorkspaceQuota {
   budget: number; // -1: no limit
 }
 
+// IdentityKeys are the keys that sign the ID tokens of workspaces and builds, by their ids in the issuer's key set.
+export interface IdentityKeys {
+  issuer: string; // of the tokens: the deployment's access URL
+  current_key: string;
+  next_key: string; // signs after the next rotation; verifiers know it already
+  previous_key: string; // counts until the next rotation; "": none
+}
+
+// RotateIdentityKeysRequest makes the next key sign.
+export interface RotateIdentityKeysRequest {
+  all?: boolean;
+}
+
+// TemplateIdentity says for whom workspaces and builds of a template get ID tokens. Nil fields do not change.
+export interface TemplateIdentity {
+  identity_audiences?: string[] | null;
+  identity_build_audience?: string | null;
+}
+
 // OrganizationSyncSettings say to which organizations users of the identity provider belong. Without a field, sync is off.
 export interface OrganizationSyncSettings {
   field: string;
@@ -1789,6 +1808,8 @@ export interface Template {
   max_port_share_level: AppShare;
   use_classic_parameter_flow: boolean;
   cors_behavior: string; // "simple"
+  identity_audiences: string[];
+  identity_build_audience: string;
 }
 
 // BuildTimeStat is how long builds took, in milliseconds; nil if unknown.
@@ -1808,7 +1829,7 @@ export interface AutostartRequirement {
   days_of_week: string[];
 }
 
-export interface CreateTemplateRequest extends TemplatePolicy, FixedTemplateSettings {
+export interface CreateTemplateRequest extends TemplatePolicy, TemplateIdentity, FixedTemplateSettings {
   name: string;
   display_name?: string;
   description?: string;
@@ -1830,7 +1851,7 @@ export interface FixedTemplateSettings {
 }
 
 // UpdateTemplateRequest changes the fields that are set.
-export interface UpdateTemplateRequest extends TemplatePolicy, FixedTemplateSettings {
+export interface UpdateTemplateRequest extends TemplatePolicy, TemplateIdentity, FixedTemplateSettings {
   name?: string | null;
   display_name?: string | null;
   description?: string | null;

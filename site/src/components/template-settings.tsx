@@ -46,6 +46,10 @@ export function TemplateSettings({ template: t }: { template: Template }) {
     require_active_version: t.require_active_version,
     allow_replacing_resources: t.allow_replacing_resources,
   });
+  const { values: identity, field: identityField } = useFields({
+    identity_audiences: t.identity_audiences.join(" "),
+    identity_build_audience: t.identity_build_audience,
+  });
   const [ceiling, setCeiling] = useState(t.max_port_share_level);
   const [spare, setSpare] = useState({ update_workspace_last_used_at: false, update_workspace_dormant_at: false });
   const save = useMutation({
@@ -55,6 +59,8 @@ export function TemplateSettings({ template: t }: { template: Template }) {
         ...rules,
         ...spare,
         max_port_share_level: ceiling,
+        identity_audiences: identity.identity_audiences.split(/\s+/).filter(Boolean),
+        identity_build_audience: identity.identity_build_audience,
         default_ttl_ms: millis(times.default_ttl_ms, hour),
         max_ttl_ms: millis(times.max_ttl_ms, hour),
         activity_bump_ms: millis(times.activity_bump_ms, hour),
@@ -149,6 +155,21 @@ export function TemplateSettings({ template: t }: { template: Template }) {
             {stops.length > 0 && (
               <TextField label="Every how many weeks" type="number" min="1" max="16" {...time("weeks")} />
             )}
+          </div>
+        </Card>
+        <Card title="Workload identity">
+          <div className="flex flex-col gap-4">
+            <TextField
+              label="Audiences of workspaces"
+              placeholder="sts.amazonaws.com https://vault.example.com"
+              hint="Separated by spaces. Workspaces get ID tokens for these clouds and vaults, and for no others."
+              {...identityField("identity_audiences")}
+            />
+            <TextField
+              label="Audience of builds"
+              hint="Each build gets an ID token for it, for Terraform's providers. Leave empty for no token."
+              {...identityField("identity_build_audience")}
+            />
           </div>
         </Card>
         <Card title="Clean-up">

@@ -17,8 +17,10 @@ import (
 type editOptions struct {
 	name, display, description, icon, deprecated string
 	ttl                                          time.Duration
-	active                                       bool   // require the active version
-	share                                        string // highest level of sharing
+	active                                       bool     // require the active version
+	share                                        string   // highest level of sharing
+	audiences                                    []string // of workspaces' ID tokens
+	buildAudience                                string   // of builds' ID tokens
 	policy                                       policyOptions
 	private, yes                                 bool
 	org                                          organization.Flag
@@ -42,6 +44,8 @@ func templatesEditCmd(g *global.Flags) *cobra.Command {
 	f.DurationVar(&opts.ttl, "default-ttl", 0, "default time after each start when workspaces stop, such as 8h; 0 means never")
 	f.BoolVar(&opts.active, "require-active-version", false, "require the active version to start workspaces")
 	f.StringVar(&opts.share, "max-port-share-level", "", shareUsage)
+	f.StringSliceVar(&opts.audiences, "identity-audiences", nil, "audiences for which workspaces get ID tokens, separated by commas; \"\" for none")
+	f.StringVar(&opts.buildAudience, "identity-build-audience", "", "audience of the ID token that builds get; empty for no token")
 	opts.policy.flags(f)
 	opts.org.AddLookup(cmd)
 	f.BoolVar(&opts.private, "private", false, "end the access of the group Everyone; --private=false restores it")
@@ -86,6 +90,13 @@ func runEdit(g *global.Flags, cmd *cobra.Command, name string, opts *editOptions
 	}
 	if given("max-port-share-level") {
 		req.MaxPortShareLevel = (*sdk.AppShare)(&opts.share)
+	}
+	if given("identity-audiences") {
+		audiences := sdk.List[string](opts.audiences)
+		req.IdentityAudiences = &audiences
+	}
+	if given("identity-build-audience") {
+		req.IdentityBuildAudience = &opts.buildAudience
 	}
 	opts.policy.apply(given, t, &req)
 	open := given("private") && !opts.private
