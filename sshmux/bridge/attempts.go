@@ -51,7 +51,7 @@ func (a *attempts) exceeded(network netip.Prefix) bool {
 func (a *attempts) refuse(network netip.Prefix) bool {
 	counted, first := a.count(network)
 	if first {
-		a.log.Warn("many ssh keys of one network sign no one in: its clients must prove keys first", "network", network)
+		a.log.Warn("many ssh keys of one network sign no one in: its clients must prove keys first", "addr", network)
 	}
 	return counted
 }
