@@ -150,7 +150,7 @@ func gatewayEntries(t *testing.T, d *deployment, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(text), "ProxyCommand") {
+	if strings.Contains(string(text), "\tProxyCommand ") {
 		t.Errorf("the entries need more than OpenSSH:\n%s", text)
 	}
 	for _, host := range []string{"coder.dev", "dev.coder"} {
