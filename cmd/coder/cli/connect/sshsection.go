@@ -17,7 +17,7 @@ const (
 	sectionStart = "# ------------START-CODER-----------"
 	sectionEnd   = "# ------------END-CODER------------"
 	sectionNote  = "# This section is written by `coder config-ssh`, which replaces it as a whole. Do not edit it.\n" +
-		"# ProxyCommand ends SSH on this machine, with a host key of its own that it writes to UserKnownHostsFile."
+		"# A ProxyCommand below ends SSH on this machine, with a host key of its own that it writes to UserKnownHostsFile."
 	recordNote = "# It was written with these options, which --use-previous-options keeps:"
 	recordMark = "#   --"
 )
