@@ -213,6 +213,13 @@ func TestTransferIsRefused(t *testing.T) {
 			t.Errorf("to %s: %v, want %s", name, err, row.want)
 		}
 	}
+	// The answer does not tell whether someone outside of the organization exists, nor the name of an account by its id.
+	for _, asked := range []string{"none", "OUTSIDER", s.User("outsider").String(), uuid.NewString()} {
+		_, err := s.As("olga").TransferWorkspace(t.Context(), ws.ID, sdk.TransferWorkspaceRequest{Owner: asked})
+		if want := asked + " is not a member of the workspace's organization."; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("to %s: %v, want %q", asked, err, want)
+		}
+	}
 	if got := s.Get(ws.ID); got.OwnerName != "ann" || got.LatestBuild.BuildNumber != 1 || !got.Shared {
 		t.Errorf("after what was refused: %s's, build %d, shared %t", got.OwnerName, got.LatestBuild.BuildNumber, got.Shared)
 	}

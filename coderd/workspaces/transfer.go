@@ -30,6 +30,8 @@ type handover struct {
 	Owner     uuid.UUID `json:"owner"`
 	Name      string    `json:"name,omitempty"` // "": it keeps its name
 	Initiator uuid.UUID `json:"initiator"`
+
+	asked string // how the request names the new owner; "" when the stop has ended
 }
 
 // notMember is the fault for a new owner who cannot own workspaces of the organization. It does not reveal whether the user exists.
@@ -67,7 +69,7 @@ func (s *Service) transfer(w http.ResponseWriter, r *http.Request) error {
 	if err := s.opts.ExternalAuth.Freshen(ctx, ws.OwnerID); err != nil { // the stop is a build of the present owner
 		return err
 	}
-	h := handover{Owner: to.ID, Name: req.Name, Initiator: actor.UserID}
+	h := handover{Owner: to.ID, Name: req.Name, Initiator: actor.UserID, asked: req.Owner}
 	status := http.StatusOK
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		locked, err := q.LockWorkspace(ctx, ws.ID)
@@ -129,7 +131,7 @@ func (s *Service) transferable(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.
 	_, err = q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{OrganizationID: w.OrganizationID, UserID: u.ID})
 	switch {
 	case database.IsNotFound(err):
-		return latest, notMember(u.Username)
+		return latest, notMember(cmp.Or(h.asked, u.Username)) // the same as for a user who does not exist
 	case err != nil:
 		return latest, fmt.Errorf("hold member: %w", err)
 	case u.ID == w.OwnerID:
