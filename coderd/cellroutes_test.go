@@ -128,6 +128,12 @@ func freshSession(w *cells, _ string) vars {
 	return vars{"key": id}
 }
 
+// asProgram makes the account one that does not sign in: no role creates tokens of others.
+func asProgram(w *cells, _ string) vars {
+	w.Exec(`UPDATE users SET login_type = 'none' WHERE id = $1`, w.User(w.owner()))
+	return vars{}
+}
+
 func freshSecret(w *cells, _ string) vars {
 	name := w.next()
 	w.send(w.owner(), "POST", "/api/v2/users/me/secrets", fmt.Sprintf(`{"name": %q, "value": "x", "env_name": "V%s"}`, name, name))
@@ -157,7 +163,7 @@ const (
 
 // cellRoutes has an entry for each row of the permission table.
 var cellRoutes = map[rbac.Power]cell{
-	{Action: rbac.Create, Resource: rbac.APIKey}: tries(probe{method: "POST", path: theUser + "/keys/tokens", body: `{}`, of: rbac.User}),
+	{Action: rbac.Create, Resource: rbac.APIKey}: tries(probe{method: "POST", path: theUser + "/keys/tokens", body: `{}`, fresh: asProgram, of: rbac.User}),
 	{Action: rbac.Read, Resource: rbac.APIKey}:   tries(probe{method: "GET", path: theUser + "/keys/{key}", of: rbac.User}, probe{method: "GET", path: theUser + "/keys/tokens", of: rbac.User}),
 	{Action: rbac.Delete, Resource: rbac.APIKey}: tries(
 		probe{method: "DELETE", path: theUser + "/keys/{key}", fresh: freshSession, of: rbac.User},

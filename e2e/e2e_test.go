@@ -9,13 +9,16 @@
 //	exits CODE NAME ARGS…           the command line as NAME (admin: the first user) ends with that exit code
 //	request STATUS FILE METHOD PATH [BODY]  an HTTP request with the token in FILE (-: none); its answer is standard output
 //	keep VARIABLE MEMBER            keeps a member of the JSON object that the command before printed in a variable
+//	sql STATEMENT                   changes the server's database, for what no command does
 //	retry SECONDS COMMAND…          repeats a command until it succeeds, for events that take some time
 package e2e_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -29,6 +32,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/coderd/database"
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
 	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 
@@ -107,6 +112,7 @@ func TestScripts(t *testing.T) {
 			"exits":      cmdExits,
 			"retry":      cmdRetry,
 			"mailserver": cmdMailServer,
+			"sql":        cmdSQL,
 		},
 	})
 }
@@ -377,6 +383,17 @@ func cmdMember(ts *testscript.TestScript, _ bool, args []string) {
 	token, err := signIn(srv.url(), name+"@example.com")
 	ts.Check(err)
 	runAs(ts, false, name, []string{"login", srv.url(), "--token", token})
+}
+
+// cmdSQL changes the server's database.
+func cmdSQL(ts *testscript.TestScript, _ bool, args []string) {
+	address, err := embedded.RunningURL(filepath.Join(ts.Value("server").(*server).dir, "config-admin"))
+	ts.Check(err)
+	db, err := database.Open(context.Background(), address, slog.New(slog.DiscardHandler))
+	ts.Check(err)
+	defer db.Close()
+	_, err = db.Pool.Exec(context.Background(), args[0])
+	ts.Check(err)
 }
 
 func cmdServe(ts *testscript.TestScript, _ bool, args []string) {

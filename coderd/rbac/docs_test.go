@@ -24,6 +24,7 @@ owner of an object must be a member of its organization. A custom role adds acti
 No role reaches into other users' workspaces or secrets, or shares them, not even an owner's of the deployment: only ownership and sharing count there
 ([sharing](sharing.md#who-decides)). To ` + "`withdraw`" + ` is to see with whom a workspace is shared, to end that, and to lower roles and levels. The last column shows
 what a token in a workspace cannot do, regardless of the owner.
+Owners create tokens only for themselves and for accounts of the login type none, such as service accounts: a token opens its user's workspaces.
 To change another user's account, an actor needs every permission that the account's roles have. The same holds for giving or taking a role (coderd, TestPowersCannotGrow).
 Only owners and user admins of the deployment add members to an organization at once. All others invite users, who accept or decline.
 Creating or starting another user's workspace gives the template none of that user's credentials: that requires the user's [consent to the template](secrets.md#consent-to-a-template).

@@ -67,3 +67,26 @@ func TestUserAdminAgainstOwner(t *testing.T) {
 	}
 	a.login("admin@example.com")
 }
+
+// TestNobodySignsInAsOthers: an owner of the deployment gets neither a token nor a session of a user who signs in, in whatever way, because it opens
+// the user's workspaces. Of programs' accounts, which do not sign in, it gets both.
+func TestNobodySignsInAsOthers(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	owner := a.first()
+	for _, way := range []string{"password", "oidc", "github", "none"} {
+		user := owner.add("user-" + way)
+		a.Exec(`UPDATE users SET login_type = $2 WHERE id = $1`, user.id, way)
+		want := 403
+		if way == "none" {
+			want = 201
+		}
+		for _, req := range []sdk.CreateTokenRequest{{}, {Scopes: []string{"workspace:ssh"}}, {Scopes: []string{"user:read"}}} {
+			owner.want(want, "POST", "users/"+user.id.String()+"/keys/tokens", req)
+		}
+		owner.want(want, "POST", "users/user-"+way+"/keys", nil)
+		user.want(201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{})
+		user.want(201, "POST", "users/user-"+way+"/keys", nil)
+	}
+	owner.want(201, "POST", "users/admin/keys", nil)
+}

@@ -80,6 +80,9 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 	if err := maySignIn(user); err != nil {
 		return err
 	}
+	if err := mayActAs(httpapi.ActorFrom(r.Context()), user); err != nil {
+		return err
+	}
 	if req.Lifetime == 0 {
 		req.Lifetime = s.lifetimes.of(user)
 	}
@@ -123,6 +126,16 @@ func maySignIn(user dbsqlc.User) error {
 	return nil
 }
 
+// mayActAs refuses a token or session of another user who signs in: it would open the user's workspaces and consent to templates for them, which
+// no role can. Accounts that do not sign in have the tokens that owners make.
+func mayActAs(actor rbac.Actor, user dbsqlc.User) error {
+	if actor.UserID == user.ID || user.LoginType == string(sdk.LoginNone) {
+		return nil
+	}
+	return fault.New(fault.Forbidden, "Only %s can create tokens and sessions for this account: they would open its workspaces.", user.Username).
+		WithDetail("Programs get a service account, whose tokens owners create: coder users create --username NAME --service-account")
+}
+
 // createSession creates another session for the user.
 func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.Target(r, rbac.Create, rbac.APIKey)
@@ -130,6 +143,9 @@ func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := maySignIn(user); err != nil {
+		return err
+	}
+	if err := mayActAs(httpapi.ActorFrom(r.Context()), user); err != nil {
 		return err
 	}
 	if err := withinOwn(r, rbac.Scope{}); err != nil {

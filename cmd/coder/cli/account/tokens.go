@@ -61,7 +61,7 @@ reaches only the named objects: workspace:ID, template:ID, or all of a type, suc
 	f.StringVar(&lifetime, "lifetime", "", "lifetime of the token, such as 30d or 12h (default the server's)")
 	f.StringSliceVar(&scopes, "scope", nil, "what the token may do, such as workspace:read; may be repeated (default everything)")
 	f.StringSliceVar(&allow, "allow", nil, "object that the token reaches, such as workspace:ID; may be repeated (default all)")
-	ownerFlag(cmd, &user)
+	f.StringVarP(&user, "user", "u", sdk.Me, "account of the token; for owners of the server, one that does not sign in, such as a service account")
 	return cmd
 }
 
