@@ -63,6 +63,50 @@ func TestClientsMeet(t *testing.T) {
 	})
 }
 
+// TestBusyServer checks that a client returns when a busy server asks it to, and not at one moment with others, and that it does not wait for a
+// server that is away.
+func TestBusyServer(t *testing.T) {
+	t.Parallel()
+	for reason, c := range map[string]struct{ low, high time.Duration }{
+		fault.Busy: {8 * time.Second, 10 * time.Second},
+		"":         {0, time.Second},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, coordinator.Options{})
+				returns := make(chan time.Duration, 10)
+				for i := range 10 {
+					began, refusals := time.Now(), 0
+					dial := func(ctx context.Context, h coordinator.Hello) (coordinator.Conn, error) {
+						if refusals++; refusals == 1 {
+							f := fault.New(fault.Unavailable, "later")
+							f.Reason, f.RetryAfter = reason, 8*time.Second
+							return nil, f
+						}
+						returns <- time.Since(began)
+						return s.Dialer(agent(1+i))(ctx, h)
+					}
+					join(t, coordinator.KindAgent, key(100+uint64(i)), coordinator.ClientOptions{Dial: dial})
+					time.Sleep(time.Minute)
+				}
+				var back []time.Duration
+				for range 10 {
+					d := <-returns
+					back = append(back, d)
+					if d < c.low || d > c.high {
+						t.Errorf("an agent returns after %s, want %s to %s", d, c.low, c.high)
+					}
+				}
+				slices.Sort(back)
+				if len(slices.Compact(back)) < 2 {
+					t.Errorf("10 agents return after %v", back)
+				}
+			})
+		})
+	}
+}
+
 func TestClientFindsTheServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -78,9 +79,19 @@ func (c *Client) loop(ctx context.Context) error {
 		default:
 			c.log.Debug("not connected to the server", "err", err, "tries", tries)
 		}
-		_ = backoff.Sleep(ctx, outage.Next(), c.probe) // fails only when ctx has ended
+		_ = backoff.Sleep(ctx, max(outage.Next(), askedPause(err)), c.probe) // fails only when ctx has ended
 	}
 	return nil
+}
+
+// askedPause returns how long a busy server wants this client to wait, and up to a quarter more, since it gives many clients whole seconds. It
+// returns 0 for other errors: with a load balancer, another server may be there at once.
+func askedPause(err error) time.Duration {
+	f := fault.As(err)
+	if f == nil || f.Reason != fault.Busy || f.RetryAfter <= 0 {
+		return 0
+	}
+	return f.RetryAfter + rand.N(f.RetryAfter/4+1)
 }
 
 // connection dials and serves one connection to its end. began is when the welcome came, or zero.

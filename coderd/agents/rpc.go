@@ -183,6 +183,7 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 		r.forget(c)
 		return r.fail(ctx, id, "store connection", err)
 	}
+	defer r.opts.Mesh.AgentArrived(id)()
 	r.log.DebugContext(ctx, "agent connected", "agent", id)
 	err = c.serve(ctx, stream, func(hello *agentpb.Hello) error { return r.described(ctx, c, hello) })
 	r.log.DebugContext(ctx, "agent's stream ended", "agent", id, "reason", err)

@@ -89,6 +89,8 @@ type Mesh interface {
 	Heard(agent uuid.UUID) time.Time
 	// AgentContested reports whether two processes claim to be the agent.
 	AgentContested(agent uuid.UUID) bool
+	// AgentArrived reports that an agent's stream has begun. The caller calls gone when the stream has ended.
+	AgentArrived(agent uuid.UUID) (gone func())
 	// RevokeAgents takes the agents off the mesh. One goroutine calls it, possibly more than once for an agent.
 	RevokeAgents(agents ...uuid.UUID)
 }
@@ -142,6 +144,7 @@ func (nowhere) DialAgent(context.Context, uuid.UUID, uint16) (net.Conn, error) {
 }
 func (nowhere) Heard(uuid.UUID) time.Time             { return time.Time{} }
 func (nowhere) AgentContested(uuid.UUID) bool         { return false }
+func (nowhere) AgentArrived(uuid.UUID) func()         { return func() {} }
 func (nowhere) RevokeAgents(...uuid.UUID)             {}
 func (nowhere) PortURL(string, string, string) string { return "" }
 

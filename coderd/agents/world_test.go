@@ -37,6 +37,7 @@ func (m *fakeMesh) DialAgent(ctx context.Context, agent uuid.UUID, port uint16) 
 	return m.dial(ctx, agent, port)
 }
 func (*fakeMesh) AgentContested(uuid.UUID) bool { return false }
+func (*fakeMesh) AgentArrived(uuid.UUID) func() { return func() {} }
 func (m *fakeMesh) RevokeAgents(ids ...uuid.UUID) {
 	for _, id := range ids {
 		if m.revoked != nil {

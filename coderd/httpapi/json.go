@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -53,7 +54,10 @@ func writeError(w http.ResponseWriter, f *fault.Error) {
 	for _, field := range f.Fields {
 		body.Validations = append(body.Validations, sdk.Validation{Field: field.Field, Detail: field.Detail})
 	}
-	if f.Code == fault.Unavailable && w.Header().Get("Retry-After") == "" {
+	switch {
+	case f.RetryAfter > 0:
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.RetryAfter.Seconds()))))
+	case f.Code == fault.Unavailable && w.Header().Get("Retry-After") == "":
 		w.Header().Set("Retry-After", retryAfter)
 	}
 	_ = Write(w, f.Code.HTTPStatus(), body)

@@ -324,3 +324,42 @@ func TestCredentials(t *testing.T) {
 		})
 	}
 }
+
+// TestBusyServer checks that a busy server asks agents to return, while people and provisioners join, and that it tells strangers nothing of its load.
+func TestBusyServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t)
+	_, id := w.RunningRow("ann", "dev")
+	empty := w.FillJoins()
+	ask := func(token string) *http.Response {
+		t.Helper()
+		u := w.URL.JoinPath(coordinator.Path)
+		u.RawQuery = url.Values{"v": {strconv.Itoa(coordinator.Version)}, "key": {tailnet.NewPrivateKey().Public().String()}}.Encode()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(sdk.AgentTokenHeader, token)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { res.Body.Close() })
+		return res
+	}
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	res := ask(coderdtest.Token(id).Reveal())
+	body, err := io.ReadAll(res.Body)
+	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+	if err != nil || res.StatusCode != http.StatusServiceUnavailable || seconds < 1 || !strings.Contains(string(body), fault.Busy) {
+		t.Errorf("an agent is answered %s with Retry-After %d: %s, %v", res.Status, seconds, body, err)
+	}
+	if res := ask("11111111-1111-4111-8111-111111111111"); res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a stranger is answered %s", res.Status)
+	}
+	w.joinUser(t, "ann")
+	w.joinRack(t, tailnet.InboundNone)
+	empty()
+	w.Join(coderdtest.AsAgent(coderdtest.Token(id).Reveal())) // it waits for its welcome
+}

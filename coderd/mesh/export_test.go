@@ -12,6 +12,19 @@ func (s *Service) KeepAgents(d time.Duration) { s.keep = d }
 // MostClients sets how many clients of one user may be connected. Call it before Start.
 func (s *Service) MostClients(n int) { s.crowd.most = n }
 
+// FillJoins makes this server too busy for agents until the function that it returns is called.
+func (s *Service) FillJoins() (empty func()) {
+	s.joins.mu.Lock()
+	defer s.joins.mu.Unlock()
+	level, most := s.joins.level, s.joins.most
+	s.joins.level, s.joins.most = 0, 0
+	return func() {
+		s.joins.mu.Lock()
+		defer s.joins.mu.Unlock()
+		s.joins.level, s.joins.most = level, most
+	}
+}
+
 // Introduced returns the number of agents that this server is introduced to, or about to be.
 func (s *Service) Introduced() int {
 	s.introductions.Lock()

@@ -39,6 +39,13 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 		defer leave()
 		s.visitors.note(p, time.Now())
 	}
+	if p.Kind == coordinator.KindAgent {
+		leave, err := s.joins.enter(r.Context(), p.ID)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	return s.coord.Handle(w, r, p, hello)
 }
 

@@ -158,6 +158,7 @@ type Service struct {
 	introductions introductions
 	visitors      visitors
 	crowd         crowd
+	joins         *joins
 	keep          time.Duration // keepAgent, except in tests
 
 	joined chan struct{} // closed when node and client are set
@@ -178,6 +179,7 @@ func New(opts Options) (*Service, error) {
 	}
 	s := &Service{opts: opts, log: opts.Logger, relay: r, builtIn: secret.Token(secret.Text(32)), localURL: opts.LocalURL, keep: keepAgent, joined: make(chan struct{})}
 	s.crowd.most, s.crowd.byUser = maxClients, map[uuid.UUID]int{}
+	s.joins = newJoins(processors(), newBusy(), opts.Logger)
 	s.provisioners.byID = map[uuid.UUID]Provisioner{}
 	s.introductions.byID = map[uuid.UUID]*introduction{}
 	s.replicas.byID = map[uuid.UUID]*replica{}
@@ -480,6 +482,9 @@ func (s *Service) Peer(addr netip.Addr) (Peer, bool) {
 	}
 	return Peer{User: p.Subject, Addr: p.Addr, Server: p.Kind == coordinator.KindServer}, ok
 }
+
+// AgentArrived ends an agent's turn to join, because its stream to this server has begun. The caller calls gone when the stream has ended.
+func (s *Service) AgentArrived(agent uuid.UUID) (gone func()) { return s.joins.arrived(agent) }
 
 // CallingAgent returns the agent that holds a mesh address.
 func (s *Service) CallingAgent(addr netip.Addr) (uuid.UUID, bool) {

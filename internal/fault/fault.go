@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Code classifies an error.
@@ -29,6 +30,9 @@ const (
 // report.
 const DatabaseUnreachable = "database_unreachable"
 
+// Busy is the reason of a fault for a server that will have time for the request after the fault's RetryAfter.
+const Busy = "server_busy"
+
 // Field names one rejected input.
 type Field struct {
 	Field  string `json:"field"`
@@ -45,6 +49,8 @@ type Error struct {
 
 	Reason    string // optional: what programs decide by, such as DatabaseUnreachable
 	Unchanged bool   // the request was refused before it could change anything, so that it may be repeated, whatever its method
+
+	RetryAfter time.Duration // optional: how long to wait before the request is repeated
 }
 
 // New returns an error with a formatted message. A %w verb sets the cause.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/coder/websocket"
@@ -62,6 +63,18 @@ func Dial(ctx context.Context, u *url.URL, opts DialOptions) (*Conn, error) {
 // refuseRedirect refuses redirects, because the headers carry a credential for the named server only.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
+// maxRetryAfter bounds what a server may ask for.
+const maxRetryAfter = time.Minute
+
+// retryAfter returns for how long a refusal asks to wait, 0 if it does not say so in seconds.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+}
+
 // refusal turns a failed dial into a fault.
 func refusal(u *url.URL, resp *http.Response, err error) error {
 	if resp == nil {
@@ -81,6 +94,7 @@ func refusal(u *url.URL, resp *http.Response, err error) error {
 		if readErr == nil && json.Unmarshal(data, &body) == nil && body.Message != "" {
 			refused.Code, refused.Message, refused.Detail = fault.FromHTTPStatus(resp.StatusCode), body.Message, body.Detail
 			refused.Reason, refused.Unchanged = body.Reason, body.Unchanged
+			refused.RetryAfter = retryAfter(resp.Header)
 			return refused
 		}
 	}

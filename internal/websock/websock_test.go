@@ -294,6 +294,39 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// TestRetryAfter checks that a refusal says when to return, as far as that makes sense.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "0": 0, "60": time.Minute, "61": time.Minute, "4294967295": time.Minute,
+		"99999999999999999999": 0, "-1": 0, "1.5": 0, "Fri, 31 Dec 1999 23:59:59 GMT": 0,
+	} {
+		t.Run(header, func(t *testing.T) {
+			t.Parallel()
+			_, err := websock.Dial(t.Context(), serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", header)
+				w.WriteHeader(http.StatusServiceUnavailable)
+				io.WriteString(w, `{"message":"later","reason":"server_busy"}`)
+			}), websock.DialOptions{})
+			if f := fault.As(err); f == nil || f.Reason != fault.Busy || f.RetryAfter != want {
+				t.Errorf("got %+v, want to return after %s", f, want)
+			}
+		})
+	}
+}
+
+// FuzzRetryAfter checks that no answer makes a client wait longer than a minute, or a negative time.
+func FuzzRetryAfter(f *testing.F) {
+	for _, header := range []string{"", "7", "-7", "18446744073709551615", "4294967295", " 7"} {
+		f.Add(header)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		if d := websock.RetryAfter(http.Header{"Retry-After": {header}}); d < 0 || d > time.Minute {
+			t.Errorf("%q asks to wait %s", header, d)
+		}
+	})
+}
+
 // TestRedirectKeepsTheCredential: the credential goes only to the named server, wherever that redirects.
 func TestRedirectKeepsTheCredential(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,287 @@
+package mesh
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/v2/internal/fault"
+)
+
+// processor does work in the order of its arrival.
+type processor struct {
+	free   chan struct{}
+	waited atomic.Int64 // the longest wait since busy was called
+}
+
+func newProcessor() *processor { return &processor{free: make(chan struct{}, 1)} }
+
+// work returns how long the work took, with the time for which it waited.
+func (p *processor) work(d time.Duration) time.Duration {
+	begin := time.Now()
+	p.free <- struct{}{}
+	p.waited.Store(max(p.waited.Load(), int64(time.Since(begin)))) // only the work that runs stores
+	time.Sleep(d)
+	<-p.free
+	return time.Since(begin)
+}
+
+func (p *processor) busy() bool { return time.Duration(p.waited.Swap(0)) > busyWait }
+
+func never() bool { return false }
+
+func quietJoins(busy func() bool) *joins { return newJoins(1, busy, slog.New(slog.DiscardHandler)) }
+
+// returned is how agents came back after a restart.
+type returned struct {
+	took, handshake time.Duration // until the last was back; of the slowest handshake
+	refused         int
+}
+
+// comeBack lets agents return at one moment to a server with one processor.
+func comeBack(j *joins, p *processor, agents int) (r returned) {
+	const trip = 20 * time.Millisecond
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	begin := time.Now()
+	for range agents {
+		all.Go(func() {
+			id := uuid.New()
+			for {
+				p.work(time.Millisecond) // the request and its authentication
+				leave, err := j.enter(context.Background(), id)
+				if err == nil {
+					defer leave()
+					break
+				}
+				mu.Lock()
+				r.refused++
+				mu.Unlock()
+				time.Sleep(fault.As(err).RetryAfter)
+			}
+			p.work(3 * time.Millisecond)
+			time.Sleep(2 * trip) // the relay
+			handshake := p.work(time.Millisecond)
+			time.Sleep(trip)
+			p.work(4 * time.Millisecond) // the manifest, the stream
+			defer j.arrived(id)()
+			mu.Lock()
+			defer mu.Unlock()
+			r.handshake, r.took = max(r.handshake, handshake), time.Since(begin)
+		})
+	}
+	all.Wait()
+	return r
+}
+
+// TestReturnOfAllAgents checks that the server answers each handshake before the agent would begin another one, however many agents return at one
+// moment, and that it does not idle meanwhile.
+func TestReturnOfAllAgents(t *testing.T) {
+	t.Parallel()
+	const agents = 1000
+	const patience = 400 * time.Millisecond // tailnet's firstBudget
+	for name, c := range map[string]struct {
+		joins func(*processor) *joins
+		holds bool
+	}{
+		"turns":         {func(p *processor) *joins { return quietJoins(p.busy) }, true},
+		"all at a time": {func(p *processor) *joins { j := quietJoins(p.busy); j.few, j.level = agents, agents; return j }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newProcessor()
+				j := c.joins(p)
+				r := comeBack(j, p, agents)
+				t.Logf("all are back after %s with %d refusals; the slowest handshake took %s", r.took, r.refused, r.handshake)
+				if (r.handshake < patience) != c.holds {
+					t.Errorf("the slowest handshake took %s, want less than %s: %t", r.handshake, patience, c.holds)
+				}
+				if least := agents * 9 * time.Millisecond; r.took > 2*least {
+					t.Errorf("all are back after %s; the work takes %s", r.took, least)
+				}
+				time.Sleep(joinTime)
+				if j.current != 0 || len(j.turns) != 0 || len(j.queue) != 0 || len(j.streams) != 0 || j.watching {
+					t.Errorf("afterwards: %d current, %d turns, %d waiting, %d streams, watching %t", j.current, len(j.turns), len(j.queue), len(j.streams), j.watching)
+				}
+			})
+		})
+	}
+}
+
+// enterAll lets n new agents enter, and returns how many have their turn now and the refusals. The others wait.
+func enterAll(j *joins, n int) (in *atomic.Int32, refused *refusals) {
+	in, refused = new(atomic.Int32), new(refusals)
+	for range n {
+		go func() {
+			if _, err := j.enter(context.Background(), uuid.New()); err != nil {
+				refused.add(err)
+				return
+			}
+			in.Add(1)
+		}()
+	}
+	synctest.Wait()
+	return in, refused
+}
+
+type refusals struct {
+	mu  sync.Mutex
+	all []*fault.Error
+}
+
+func (r *refusals) add(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, fault.As(err))
+}
+
+// TestRefusedAgents checks that agents for which there is no room learn when to return, each later than the one before, and that those that
+// waited too long do too.
+func TestRefusedAgents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := quietJoins(func() bool { return true })
+		in, refused := enterAll(j, fewJoins+queuedJoins+1000)
+		if int(in.Load()) != fewJoins || len(refused.all) != 1000 || len(j.queue) != queuedJoins {
+			t.Fatalf("%d have their turn, %d wait, %d are refused; want %d, %d, 1000", in.Load(), len(j.queue), len(refused.all), fewJoins, queuedJoins)
+		}
+		latest := time.Duration(0)
+		slices.SortFunc(refused.all, func(a, b *fault.Error) int { return cmp.Compare(a.RetryAfter, b.RetryAfter) })
+		for _, f := range refused.all {
+			if f == nil || f.Code != fault.Unavailable || f.Reason != fault.Busy || f.RetryAfter <= 0 || f.RetryAfter > maxReturn {
+				t.Fatalf("refused with %+v", f)
+			}
+			if f.RetryAfter == latest {
+				t.Fatalf("two are asked to return after %s", latest)
+			}
+			latest = f.RetryAfter
+		}
+		if want := (queuedJoins + 1000/2) * time.Second / joinRate; latest < want-time.Second/joinRate || latest > want {
+			t.Errorf("the last of a thousand is asked to return after %s, want %s", latest, want)
+		}
+		time.Sleep(joinPatience)
+		synctest.Wait()
+		want := 1000 + queuedJoins - fewJoins // joinTime is over for the first
+		if len(refused.all) != want || len(j.queue) != 0 {
+			t.Errorf("%d are refused and %d wait after %s; want %d and 0", len(refused.all), len(j.queue), joinPatience, want)
+		}
+		time.Sleep(joinTime)
+	})
+}
+
+// TestTurnsOfAbsentAgents checks that agents that do not arrive hold up others for joinTime at most, and that ended requests and connections give
+// up their places at once.
+func TestTurnsOfAbsentAgents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := quietJoins(func() bool { return true })
+		if in, _ := enterAll(j, fewJoins); in.Load() != fewJoins {
+			t.Fatalf("%d have their turn", in.Load())
+		}
+		time.Sleep(joinTime - joinPatience/2)
+		in, _ := enterAll(j, 1)
+		if in.Load() != 0 {
+			t.Fatal("there is a turn too many")
+		}
+		canceled, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := j.enter(canceled, uuid.New())
+			ended <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; err == nil || fault.As(err) != nil || len(j.queue) != 1 {
+			t.Errorf("a request that ended returns %v, and %d wait", err, len(j.queue))
+		}
+		time.Sleep(joinPatience / 2)
+		synctest.Wait()
+		if in.Load() != 1 || j.current != 1 {
+			t.Errorf("%d of those that waited have their turn, %d in all", in.Load(), j.current)
+		}
+		leave, err := j.enter(t.Context(), uuid.New())
+		if err != nil || j.current != 2 {
+			t.Fatalf("%v, %d have their turn", err, j.current)
+		}
+		leave()
+		leave()
+		if j.current != 1 {
+			t.Errorf("%d have their turn after a connection has ended", j.current)
+		}
+		time.Sleep(joinTime)
+	})
+}
+
+// TestOneTurnPerAgent checks that an agent takes one place however many connections it opens, and none while its stream goes on.
+func TestOneTurnPerAgent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := quietJoins(func() bool { return true })
+		greedy := uuid.New()
+		var leaves []func()
+		for range 10 * queuedJoins {
+			leave, err := j.enter(t.Context(), greedy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leaves = append(leaves, leave)
+		}
+		if j.current != 1 || len(j.queue) != 0 {
+			t.Errorf("one agent has %d turns and %d places", j.current, len(j.queue))
+		}
+		gone := j.arrived(greedy)
+		if j.current != 0 {
+			t.Error("the agent has arrived and keeps its turn")
+		}
+		enterAll(j, fewJoins+1) // the last one waits
+		if leave, err := j.enter(t.Context(), greedy); err != nil || j.current != fewJoins || len(j.queue) != 1 {
+			t.Errorf("an agent with a stream: %v; %d turns, %d wait", err, j.current, len(j.queue))
+		} else {
+			leave()
+		}
+		gone()
+		gone()
+		for _, leave := range leaves {
+			leave()
+		}
+		if len(j.streams) != 0 || j.current != fewJoins {
+			t.Errorf("%d streams and %d turns are left", len(j.streams), j.current)
+		}
+		// A stream may begin while a new connection of its agent waits.
+		waiting := make(chan error)
+		go func() {
+			_, err := j.enter(context.Background(), greedy)
+			waiting <- err
+		}()
+		synctest.Wait()
+		defer j.arrived(greedy)()
+		if err := <-waiting; err != nil || j.current != fewJoins || len(j.queue) != 1 {
+			t.Errorf("the connection of an agent that has arrived meanwhile: %v; %d turns, %d wait", err, j.current, len(j.queue))
+		}
+		time.Sleep(joinTime + joinPatience)
+	})
+}
+
+// TestIdleServerAdmitsMore checks that a server with time to spare does not make agents wait for those that are far away.
+func TestIdleServerAdmitsMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j := quietJoins(never)
+		in, _ := enterAll(j, manyJoins+1)
+		time.Sleep(joinTick * manyJoins / fewJoins)
+		synctest.Wait()
+		if in.Load() != manyJoins {
+			t.Errorf("%d have their turn, want %d", in.Load(), manyJoins)
+		}
+		time.Sleep(joinPatience + joinTime)
+	})
+}

@@ -1,0 +1,4 @@
+package websock
+
+// RetryAfter is retryAfter.
+var RetryAfter = retryAfter
