@@ -63,8 +63,8 @@ func TestClientsMeet(t *testing.T) {
 	})
 }
 
-// TestBusyServer checks that a client returns when a busy server asks it to, and not at one moment with others, and that it does not wait for a
-// server that is away.
+// TestBusyServer checks that a client returns when a busy server asks it to, and not at one moment with others, and that
+// it does not wait for a server that is away.
 func TestBusyServer(t *testing.T) {
 	t.Parallel()
 	for reason, c := range map[string]struct{ low, high time.Duration }{

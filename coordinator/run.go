@@ -84,8 +84,8 @@ func (c *Client) loop(ctx context.Context) error {
 	return nil
 }
 
-// askedPause returns how long a busy server wants this client to wait, and up to a quarter more, since it gives many clients whole seconds. It
-// returns 0 for other errors: with a load balancer, another server may be there at once.
+// askedPause returns how long a busy server wants this client to wait, and up to a quarter more, since it gives many
+// clients whole seconds. It returns 0 for other errors: with a load balancer, another server may be there at once.
 func askedPause(err error) time.Duration {
 	f := fault.As(err)
 	if f == nil || f.Reason != fault.Busy || f.RetryAfter <= 0 {

@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// For each processor of this server, fewJoins agents join at one time however busy it is, up to manyJoins while it is not, and queuedJoins
-	// more wait for their turn. A join costs the server about 10 ms, and takes longer than that because of the way to the agent.
+	// For each processor of this server, fewJoins agents join at one time however busy it is, up to manyJoins while it
+	// is not, and queuedJoins more wait for their turn. A join costs the server about 10 ms, and takes longer than
+	// that because of the way to the agent.
 	fewJoins    = 4
 	manyJoins   = 64
 	queuedJoins = 512
 	// joinRate is how many agents a processor is assumed to serve each second before that was measured.
 	joinRate = 128
-	// joinTime is how long an agent may take from its turn to the beginning of its stream. Then the next one's turn comes: the agent may be
-	// unable to reach this server's node.
+	// joinTime is how long an agent may take from its turn to the beginning of its stream. Then the next one's turn
+	// comes: the agent may be unable to reach this server's node.
 	joinTime = 5 * time.Second
 	// joinPatience is how long an agent waits for its turn. Agents wait ten seconds for the answer.
 	joinPatience = 7 * time.Second
@@ -38,13 +39,15 @@ const (
 	busyShare = 0.1
 )
 
-// joins admits agents as fast as this server can serve them. After a restart all agents return at one moment, and each needs milliseconds of
-// the server's time: for its connection to the coordinator, for one to the relay, for a WireGuard handshake, for its manifest and its stream.
-// If all of them got a share of that time, each would wait for all others, and begin again what takes too long, which makes more work.
+// joins admits agents as fast as this server can serve them. After a restart all agents return at one moment, and each
+// needs milliseconds of the server's time: for its connection to the coordinator, for one to the relay, for a
+// WireGuard handshake, for its manifest and its stream. If all of them got a share of that time, each would wait for
+// all others, and begin again what takes too long, which makes more work.
 //
-// So agents get turns. A turn ends when the agent's stream has begun. Who waits is let in first, up to a number that grows while the server
-// has time and is halved when it has none. Agents whose turn would not come soon are refused before they have cost more than their
-// authentication, and are told when to return: each later than the one before, at a rate that keeps the queue filled.
+// So agents get turns. A turn ends when the agent's stream has begun. Who waits is let in first, up to a number that
+// grows while the server has time and is halved when it has none. Agents whose turn would not come soon are refused
+// before they have cost more than their authentication, and are told when to return: each later than the one before,
+// at a rate that keeps the queue filled.
 //
 // An agent whose stream goes on, and has only lost its connection to the coordinator, needs no turn.
 type joins struct {
@@ -59,6 +62,7 @@ type joins struct {
 	queue    []*turn
 	streams  map[uuid.UUID]int // that agents have open
 	watching bool              // watch will be called
+	closed   bool
 	storm    storm
 	calm     time.Time     // when the last storm ended
 	gap      time.Duration // between two turns while agents wait
@@ -88,8 +92,9 @@ func newJoins(processors int, busy func() bool, log *slog.Logger) *joins {
 	}
 }
 
-// enter blocks until it is the agent's turn, for joinPatience at most. The caller calls leave when the agent's connection has ended. The error is
-// the fault Unavailable with the reason fault.Busy and the time after which to return.
+// enter blocks until it is the agent's turn, for joinPatience at most. The caller calls leave when the agent's
+// connection has ended. The error is the fault Unavailable with the reason fault.Busy and the time after which to
+// return.
 func (j *joins) enter(ctx context.Context, agent uuid.UUID) (leave func(), err error) {
 	t, err := j.place(agent)
 	if t == nil {
@@ -179,7 +184,8 @@ func (j *joins) begin(t *turn) {
 	})
 }
 
-// finish ends a turn, or gives up a place in the queue, and lets the next agents in. It does nothing after the first call. Called with mu held.
+// finish ends a turn, or gives up a place in the queue, and lets the next agents in. It does nothing after the first
+// call. Called with mu held.
 func (j *joins) finish(t *turn) {
 	if j.turns[t.agent] != t {
 		return
@@ -240,7 +246,8 @@ func (j *joins) watch() {
 	busy := j.busy()
 	over, ended := j.adapt(busy)
 	if ended {
-		j.log.Info("agents had to wait to join", "admitted", over.admitted, "refused", over.refused, "duration", time.Since(over.began).Round(time.Millisecond))
+		took := time.Since(over.began).Round(time.Millisecond)
+		j.log.Info("agents had to wait to join", "admitted", over.admitted, "refused", over.refused, "duration", took)
 	}
 }
 
@@ -248,6 +255,9 @@ func (j *joins) watch() {
 func (j *joins) adapt(busy bool) (over storm, ended bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.closed {
+		return over, false
+	}
 	if busy {
 		j.level = max(j.level/2, j.few)
 	} else {
@@ -262,8 +272,16 @@ func (j *joins) adapt(busy bool) (over storm, ended bool) {
 	return j.storm, true
 }
 
-// newBusy returns a function that reports whether goroutines have waited long for a processor since its last call. They do in a process
-// that has too much to do, and in one that does not get its processors because of others or of a quota.
+// close stops adapting to the load. Turns and places end with their connections.
+func (j *joins) close() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.closed = true
+}
+
+// newBusy returns a function that reports whether goroutines have waited long for a processor since its last call.
+// They do in a process that has too much to do, and in one that does not get its processors because of others or of a
+// quota.
 func newBusy() func() bool {
 	sample := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
 	var before []uint64

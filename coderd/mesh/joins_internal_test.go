@@ -82,8 +82,8 @@ func comeBack(j *joins, p *processor, agents int) (r returned) {
 	return r
 }
 
-// TestReturnOfAllAgents checks that the server answers each handshake before the agent would begin another one, however many agents return at one
-// moment, and that it does not idle meanwhile.
+// TestReturnOfAllAgents checks that the server answers each handshake before the agent would begin another one,
+// however many agents return at one moment, and that it does not idle meanwhile.
 func TestReturnOfAllAgents(t *testing.T) {
 	t.Parallel()
 	const agents = 1000
@@ -92,8 +92,12 @@ func TestReturnOfAllAgents(t *testing.T) {
 		joins func(*processor) *joins
 		holds bool
 	}{
-		"turns":         {func(p *processor) *joins { return quietJoins(p.busy) }, true},
-		"all at a time": {func(p *processor) *joins { j := quietJoins(p.busy); j.few, j.level = agents, agents; return j }, false},
+		"turns": {func(p *processor) *joins { return quietJoins(p.busy) }, true},
+		"all at a time": {func(p *processor) *joins {
+			j := quietJoins(p.busy)
+			j.few, j.level = agents, agents
+			return j
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,12 +113,24 @@ func TestReturnOfAllAgents(t *testing.T) {
 					t.Errorf("all are back after %s; the work takes %s", r.took, least)
 				}
 				time.Sleep(joinTime)
-				if j.current != 0 || len(j.turns) != 0 || len(j.queue) != 0 || len(j.streams) != 0 || j.watching {
-					t.Errorf("afterwards: %d current, %d turns, %d waiting, %d streams, watching %t", j.current, len(j.turns), len(j.queue), len(j.streams), j.watching)
+				if left := j.counts(); left != (counts{}) {
+					t.Errorf("afterwards: %+v", left)
 				}
 			})
 		})
 	}
+}
+
+// counts are what joins holds.
+type counts struct {
+	current, turns, waiting, streams int
+	watching                         bool
+}
+
+func (j *joins) counts() counts {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return counts{j.current, len(j.turns), len(j.queue), len(j.streams), j.watching}
 }
 
 // enterAll lets n new agents enter, and returns how many have their turn now and the refusals. The others wait.
@@ -144,20 +160,36 @@ func (r *refusals) add(err error) {
 	r.all = append(r.all, fault.As(err))
 }
 
-// TestRefusedAgents checks that agents for which there is no room learn when to return, each later than the one before, and that those that
-// waited too long do too.
+func (r *refusals) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.all)
+}
+
+// sorted returns them in the order in which their agents are to return.
+func (r *refusals) sorted() []*fault.Error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(slices.Values(r.all), func(a, b *fault.Error) int { return cmp.Compare(a.RetryAfter, b.RetryAfter) })
+}
+
+// TestRefusedAgents checks that agents for which there is no room learn when to return, each later than the one
+// before, and that those that waited too long do too.
 func TestRefusedAgents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		j := quietJoins(func() bool { return true })
 		in, refused := enterAll(j, fewJoins+queuedJoins+1000)
-		if int(in.Load()) != fewJoins || len(refused.all) != 1000 || len(j.queue) != queuedJoins {
-			t.Fatalf("%d have their turn, %d wait, %d are refused; want %d, %d, 1000", in.Load(), len(j.queue), len(refused.all), fewJoins, queuedJoins)
+		if int(in.Load()) != fewJoins || refused.count() != 1000 || j.counts().waiting != queuedJoins {
+			t.Fatalf("%d have their turn, %d wait, %d are refused; want %d, %d, 1000",
+				in.Load(), j.counts().waiting, refused.count(), fewJoins, queuedJoins)
 		}
 		latest := time.Duration(0)
-		slices.SortFunc(refused.all, func(a, b *fault.Error) int { return cmp.Compare(a.RetryAfter, b.RetryAfter) })
-		for _, f := range refused.all {
-			if f == nil || f.Code != fault.Unavailable || f.Reason != fault.Busy || f.RetryAfter <= 0 || f.RetryAfter > maxReturn {
+		for _, f := range refused.sorted() {
+			if f == nil || f.Code != fault.Unavailable || f.Reason != fault.Busy {
+				t.Fatalf("refused with %+v", f)
+			}
+			if f.RetryAfter <= 0 || f.RetryAfter > maxReturn {
 				t.Fatalf("refused with %+v", f)
 			}
 			if f.RetryAfter == latest {
@@ -171,15 +203,15 @@ func TestRefusedAgents(t *testing.T) {
 		time.Sleep(joinPatience)
 		synctest.Wait()
 		want := 1000 + queuedJoins - fewJoins // joinTime is over for the first
-		if len(refused.all) != want || len(j.queue) != 0 {
-			t.Errorf("%d are refused and %d wait after %s; want %d and 0", len(refused.all), len(j.queue), joinPatience, want)
+		if refused.count() != want || j.counts().waiting != 0 {
+			t.Errorf("%d are refused and %d wait; want %d and 0", refused.count(), j.counts().waiting, want)
 		}
 		time.Sleep(joinTime)
 	})
 }
 
-// TestTurnsOfAbsentAgents checks that agents that do not arrive hold up others for joinTime at most, and that ended requests and connections give
-// up their places at once.
+// TestTurnsOfAbsentAgents checks that agents that do not arrive hold up others for joinTime at most, and that ended
+// requests and connections give up their places at once.
 func TestTurnsOfAbsentAgents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -200,28 +232,29 @@ func TestTurnsOfAbsentAgents(t *testing.T) {
 		}()
 		synctest.Wait()
 		cancel()
-		if err := <-ended; err == nil || fault.As(err) != nil || len(j.queue) != 1 {
-			t.Errorf("a request that ended returns %v, and %d wait", err, len(j.queue))
+		if err := <-ended; err == nil || fault.As(err) != nil || j.counts().waiting != 1 {
+			t.Errorf("a request that ended returns %v, and %d wait", err, j.counts().waiting)
 		}
 		time.Sleep(joinPatience / 2)
 		synctest.Wait()
-		if in.Load() != 1 || j.current != 1 {
-			t.Errorf("%d of those that waited have their turn, %d in all", in.Load(), j.current)
+		if in.Load() != 1 || j.counts().current != 1 {
+			t.Errorf("%d of those that waited have their turn, %d in all", in.Load(), j.counts().current)
 		}
 		leave, err := j.enter(t.Context(), uuid.New())
-		if err != nil || j.current != 2 {
-			t.Fatalf("%v, %d have their turn", err, j.current)
+		if err != nil || j.counts().current != 2 {
+			t.Fatalf("%v, %d have their turn", err, j.counts().current)
 		}
 		leave()
 		leave()
-		if j.current != 1 {
-			t.Errorf("%d have their turn after a connection has ended", j.current)
+		if j.counts().current != 1 {
+			t.Errorf("%d have their turn after a connection has ended", j.counts().current)
 		}
 		time.Sleep(joinTime)
 	})
 }
 
-// TestOneTurnPerAgent checks that an agent takes one place however many connections it opens, and none while its stream goes on.
+// TestOneTurnPerAgent checks that an agent takes one place however many connections it opens, and none while its
+// stream goes on.
 func TestOneTurnPerAgent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,16 +268,16 @@ func TestOneTurnPerAgent(t *testing.T) {
 			}
 			leaves = append(leaves, leave)
 		}
-		if j.current != 1 || len(j.queue) != 0 {
-			t.Errorf("one agent has %d turns and %d places", j.current, len(j.queue))
+		if j.counts().current != 1 || j.counts().waiting != 0 {
+			t.Errorf("one agent has %d turns and %d places", j.counts().current, j.counts().waiting)
 		}
 		gone := j.arrived(greedy)
-		if j.current != 0 {
+		if j.counts().current != 0 {
 			t.Error("the agent has arrived and keeps its turn")
 		}
 		enterAll(j, fewJoins+1) // the last one waits
-		if leave, err := j.enter(t.Context(), greedy); err != nil || j.current != fewJoins || len(j.queue) != 1 {
-			t.Errorf("an agent with a stream: %v; %d turns, %d wait", err, j.current, len(j.queue))
+		if leave, err := j.enter(t.Context(), greedy); err != nil || j.counts().current != fewJoins || j.counts().waiting != 1 {
+			t.Errorf("an agent with a stream: %v; %d turns, %d wait", err, j.counts().current, j.counts().waiting)
 		} else {
 			leave()
 		}
@@ -253,8 +286,8 @@ func TestOneTurnPerAgent(t *testing.T) {
 		for _, leave := range leaves {
 			leave()
 		}
-		if len(j.streams) != 0 || j.current != fewJoins {
-			t.Errorf("%d streams and %d turns are left", len(j.streams), j.current)
+		if j.counts().streams != 0 || j.counts().current != fewJoins {
+			t.Errorf("%d streams and %d turns are left", j.counts().streams, j.counts().current)
 		}
 		// A stream may begin while a new connection of its agent waits.
 		waiting := make(chan error)
@@ -264,14 +297,15 @@ func TestOneTurnPerAgent(t *testing.T) {
 		}()
 		synctest.Wait()
 		defer j.arrived(greedy)()
-		if err := <-waiting; err != nil || j.current != fewJoins || len(j.queue) != 1 {
-			t.Errorf("the connection of an agent that has arrived meanwhile: %v; %d turns, %d wait", err, j.current, len(j.queue))
+		if err := <-waiting; err != nil || j.counts().current != fewJoins || j.counts().waiting != 1 {
+			t.Errorf("an agent that has arrived meanwhile: %v; %d turns, %d wait", err, j.counts().current, j.counts().waiting)
 		}
 		time.Sleep(joinTime + joinPatience)
 	})
 }
 
-// TestIdleServerAdmitsMore checks that a server with time to spare does not make agents wait for those that are far away.
+// TestIdleServerAdmitsMore checks that a server with time to spare does not make agents wait for those that are far
+// away.
 func TestIdleServerAdmitsMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -334,6 +334,7 @@ func (s *Service) Drain(ctx context.Context, over time.Duration) error {
 // idempotent.
 func (s *Service) Close() error {
 	var errs []error
+	s.joins.close()
 	s.endReplicas()
 	if s.rpc != nil {
 		errs = append(errs, s.rpc.Close())
@@ -483,7 +484,8 @@ func (s *Service) Peer(addr netip.Addr) (Peer, bool) {
 	return Peer{User: p.Subject, Addr: p.Addr, Server: p.Kind == coordinator.KindServer}, ok
 }
 
-// AgentArrived ends an agent's turn to join, because its stream to this server has begun. The caller calls gone when the stream has ended.
+// AgentArrived ends an agent's turn to join, because its stream to this server has begun. The caller calls gone when the
+// stream has ended.
 func (s *Service) AgentArrived(agent uuid.UUID) (gone func()) { return s.joins.arrived(agent) }
 
 // CallingAgent returns the agent that holds a mesh address.
