@@ -76,7 +76,7 @@ func (n *Node) measure(reason string) {
 	n.infoMu.Lock()
 	n.asked = time.Now()
 	n.infoMu.Unlock()
-	if n.opts.RelayOnly || !n.relays.stun() {
+	if n.engine.RelayOnly() || !n.relays.stun() {
 		n.updateInfo(func(info *NodeInfo) { info.Measured = true }) // there is nothing to measure
 	}
 	n.engine.Measure(reason)

@@ -65,6 +65,8 @@ type Options struct {
 	Home func(region int)
 	// Moved is called when the machine's network has changed. The owner must then call Rebind.
 	Moved func(networkInterface string)
+
+	listen listenFunc // in tests; nil means the system's sockets
 }
 
 // Engine is the data path of one node. All methods are safe for concurrent use unless noted otherwise.
@@ -79,6 +81,7 @@ type Engine struct {
 	events *eventbus.Client
 	health *health.Tracker
 	netmon *netmon.Monitor
+	udp    *sockets
 	magic  *magicsock.Conn
 	device *device.Device
 	nic    *ipstack.Link
@@ -132,6 +135,7 @@ func (e *Engine) wire() (err error) {
 	if e.netmon, err = netmon.New(e.bus, e.logf); err != nil {
 		return fmt.Errorf("watch network interfaces: %w", err)
 	}
+	e.udp = newSockets(e.log, e.opts.listen)
 	e.mux = newMux(e)
 	e.nic = ipstack.NewLink(bypass{e.mux})
 	e.nic.Admit = e.admit
@@ -139,12 +143,12 @@ func (e *Engine) wire() (err error) {
 	e.magic, err = magicsock.NewConn(magicsock.Options{
 		EventBus: e.bus, Logf: e.logf, Port: e.opts.ListenPort, NetMon: e.netmon, HealthTracker: e.health,
 		Metrics: new(usermetric.Registry), EndpointsFunc: e.endpoints, IdleFunc: e.idle,
-		TestOnlyPacketListener: sockets{},
+		TestOnlyPacketListener: e.udp,
 	})
 	if err != nil {
 		return fmt.Errorf("open sockets: %w", err)
 	}
-	e.magic.SetOnlyTCP443(e.opts.RelayOnly)
+	e.magic.SetOnlyTCP443(e.RelayOnly())
 	e.magic.SetNetworkUp(e.netmon.InterfaceState().AnyInterfaceUp())
 	if e.shim, err = newShim(e); err != nil {
 		return fmt.Errorf("start relay shim: %w", err)

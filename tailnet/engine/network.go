@@ -20,9 +20,11 @@ func (e *Engine) endpoints(found []tailcfg.Endpoint) {
 	if e.opts.RelayOnly || len(found) == 0 {
 		return
 	}
-	endpoints := make([]Endpoint, len(found))
-	for i, ep := range found {
-		endpoints[i] = Endpoint{Addr: ep.Addr, STUN: ep.Type == tailcfg.EndpointSTUN}
+	endpoints := make([]Endpoint, 0, len(found))
+	for _, ep := range found {
+		if ep.Addr.Port() != 0 { // as those of a dead socket are
+			endpoints = append(endpoints, Endpoint{Addr: ep.Addr, STUN: ep.Type == tailcfg.EndpointSTUN})
+		}
 	}
 	e.opts.Endpoints(endpoints)
 }
@@ -54,10 +56,18 @@ func (e *Engine) Measured(ctx context.Context) (_ Netcheck, ok bool) {
 	return netcheckOf(report), true
 }
 
+// RelayOnly reports whether the node has no direct paths: its options say so, or the machine cannot open UDP sockets. Rebind may change it.
+func (e *Engine) RelayOnly() bool { return e.opts.RelayOnly || !e.udp.open() }
+
 // Rebind opens new sockets and forgets which direct paths were proven. Relay connections are renewed.
 func (e *Engine) Rebind() {
-	e.magic.Rebind()
+	e.reopen()
 	e.RenewRelays()
+}
+
+func (e *Engine) reopen() {
+	e.magic.Rebind()
+	e.magic.SetOnlyTCP443(e.RelayOnly())
 }
 
 // watchLinks reacts to changes of the machine's network interfaces.
@@ -82,7 +92,7 @@ func (e *Engine) interfacesChanged(delta netmon.ChangeDelta, up bool) {
 	case moved:
 		e.opts.Moved(delta.DefaultRouteInterface) // the owner calls Rebind
 	case delta.RebindLikelyRequired:
-		e.magic.Rebind()
+		e.reopen()
 		e.magic.ReSTUN("link change")
 	default:
 		e.magic.ReSTUN("link change")

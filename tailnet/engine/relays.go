@@ -272,10 +272,11 @@ func netcheckOf(r *netcheck.Report) Netcheck {
 // blocked.
 func (e *Engine) Check(ctx context.Context) (Netcheck, error) {
 	checker := &netcheck.Client{NetMon: e.netmon, Logf: e.logf}
-	if err := checker.Standalone(ctx, ""); err != nil {
+	relayOnly := e.RelayOnly()
+	if err := checker.Standalone(ctx, ""); err != nil && !relayOnly {
 		return Netcheck{}, err
 	}
-	found, err := checker.GetReport(ctx, e.relayMap(false), &netcheck.GetReportOpts{OnlyTCP443: e.opts.RelayOnly})
+	found, err := checker.GetReport(ctx, e.relayMap(false), &netcheck.GetReportOpts{OnlyTCP443: relayOnly})
 	if err != nil {
 		return Netcheck{}, err
 	}
