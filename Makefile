@@ -326,9 +326,13 @@ test-under-load: ## run all tests beside programs that use twice the processors
 # What runs in workspaces on Windows. Wine shows most of it: docs/agent.md has what it cannot show.
 WINDOWS_TESTS := ./agent/ports ./agent/proc ./agent/script ./agent/sshd ./agent/terminal ./agent/usage
 
-test-windows: ## run the agent's tests for Windows in Wine (needs wine64 and gcc-mingw-w64-x86-64 of Debian)
-	@scripts/wine/run
+test-windows: build ## run the agent's tests for Windows in Wine, and an agent for a server here (needs wine64 and gcc-mingw-w64-x86-64 of Debian)
+	@scripts/test-prerequisites
+	scripts/wine/run
 	GOOS=windows $(TEST) -timeout 20m -exec '$(CURDIR)/scripts/wine/run' $(WINDOWS_TESTS)
+	mkdir -p build/windows
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o build/windows/coder.exe ./cmd/coder-slim $(CALM)
+	$(TEST) -count=1 -timeout 20m -run '^TestWindowsAgent$$' ./e2e
 
 fuzz: ## search for inputs that break a parser, for TIME in each fuzz target: make fuzz TIME=10m PKG=./sshmux
 	@for package in $(or $(PKG),$$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')); do
