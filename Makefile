@@ -324,7 +324,7 @@ test-under-load: ## run all tests beside programs that use twice the processors
 	$(MAKE) --no-print-directory test
 
 # What runs in workspaces on Windows. Wine shows most of it: docs/agent.md has what it cannot show.
-WINDOWS_TESTS := ./agent/ports ./agent/proc ./agent/script ./agent/sshd ./agent/terminal ./agent/usage
+WINDOWS_TESTS := ./agent/autostart ./agent/ports ./agent/proc ./agent/script ./agent/sshd ./agent/terminal ./agent/usage
 
 test-windows: build ## run the agent's tests for Windows in Wine, and an agent for a server here (needs wine64 and gcc-mingw-w64-x86-64 of Debian)
 	@scripts/test-prerequisites

@@ -143,6 +143,9 @@ func TuneMemory() *memory.Returner {
 	return memory.Return(memory.Quiet, nil)
 }
 
+// AutostartDir returns the folder of the service that starts the agent of this account: see package autostart.
+func AutostartDir() string { return filepath.Join(defaultStateDir(proc.CurrentUser()), "autostart") }
+
 func defaultStateDir(user proc.User) string {
 	dir := filepath.Join(append([]string{user.Home}, stateFolder...)...)
 	if os.MkdirAll(dir, 0o700) == nil {

@@ -216,6 +216,7 @@ var unknown = map[string]struct {
 	phrase string
 	parts  []string
 }{
+	"agent/autostart":                 {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet"}},
 	"agent/devcontainer":              {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet", "agent/agentpb"}},
 	"agent/keeper":                    {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet"}},
 	"agent/login":                     {"knows neither the server nor git", []string{"coderd"}},

@@ -47,6 +47,7 @@ workspace's scripts. The workspace's init script starts it with the server's URL
 	flags.SetEnv(f.Lookup("agent-url"), "CODER_AGENT_URL")
 	flags.SetEnv(f.Lookup("agent-token"), "CODER_AGENT_TOKEN")
 	flags.SetEnv(f.Lookup("agent-token-file"), "CODER_AGENT_TOKEN_FILE")
+	cmd.AddCommand(agentInstallCmd(g), agentUninstallCmd(g))
 	return Daemon(cmd)
 }
 

@@ -1,0 +1,21 @@
+//go:build !linux && !windows
+
+package autostart
+
+import (
+	"context"
+	"errors"
+)
+
+const programName = "coder"
+
+func available(context.Context, Options) error {
+	return errors.New("the workspace agent runs on Linux and Windows")
+}
+
+func protect(string) error { return nil }
+func setAside(string)      {}
+
+func register(context.Context, Options) (string, error) { return "", nil }
+
+func unregister(context.Context, Options) error { return nil }
