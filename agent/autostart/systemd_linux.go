@@ -65,8 +65,8 @@ func register(ctx context.Context, o Options) (note string, err error) {
 	}
 	if !o.Machine {
 		if err := o.command(ctx, "loginctl", "enable-linger", o.Account); err != nil {
-			return fmt.Sprintf("The agent runs only while %s is logged in. To start it with the machine: sudo loginctl enable-linger %s",
-				o.Account, shell.Word(o.Account)), nil
+			return fmt.Sprintf("The agent runs only while %s is logged in (%v). To start it with the machine: "+
+				"sudo loginctl enable-linger %s", o.Account, err, shell.Word(o.Account)), nil
 		}
 	}
 	return "", nil
