@@ -45,7 +45,22 @@ func migrateIn(dir string) (err error) {
 	if err == nil {
 		db.Close()
 	}
-	return errors.Join(err, pg.Stop(context.Background()))
+	if err := errors.Join(err, pg.Stop(context.Background())); err != nil {
+		return err
+	}
+	return outliveProcesses(filepath.Join(dir, "postgres", "data"))
+}
+
+// outliveProcesses turns off fsync: PostgreSQL no longer waits at each commit for the disk. Tests kill processes, and
+// what these have written outlives them; no test survives a crash of the machine. The program says nothing about fsync
+// to PostgreSQL, so what the folder says counts.
+func outliveProcesses(data string) error {
+	conf, err := os.OpenFile(filepath.Join(data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = conf.WriteString("fsync = off\n")
+	return errors.Join(err, conf.Close())
 }
 
 // giveDatabase copies emptyDatabase to a server that would make such a database at its first start: it takes a second of two processors. The
