@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/hostkeys"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
 	"github.com/codermesh/codermesh/v2/coderd/wggateway"
+	"github.com/codermesh/codermesh/v2/internal/meshdns"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/wgquick"
 )
@@ -48,7 +49,7 @@ func (s *Server) newWireGuard(keys *hostkeys.Keys) *wggateway.Gateway {
 	case s.opts.Resolvers != nil:
 		opts.Resolvers = s.opts.Resolvers
 	default:
-		opts.Resolvers = wggateway.SystemResolvers
+		opts.Resolvers = meshdns.SystemResolvers
 	}
 	return wggateway.New(opts)
 }

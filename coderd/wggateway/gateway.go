@@ -32,6 +32,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/devices"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/meshdns"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/tailnet"
 	"github.com/codermesh/codermesh/v2/tailnet/wireguard"
@@ -50,8 +51,6 @@ const (
 	maxVerdicts = 4096
 	// sessionLife is how long a device may still use a session of an earlier process: WireGuard's REJECT_AFTER_TIME.
 	sessionLife = 3 * time.Minute
-	// dnsPort is where the gateway's own address answers.
-	dnsPort = 53
 )
 
 // Options are what a gateway needs. All are required, except the logger.
@@ -463,7 +462,7 @@ var errPort = fault.New(fault.Forbidden, "The port is not the workspace's.")
 
 func (g *Gateway) acceptTCP(src, dst netip.AddrPort) func(wireguard.Conn) {
 	if dst.Addr() == devices.GatewayAddr {
-		if dst.Port() != dnsPort {
+		if dst.Port() != meshdns.Port {
 			return nil
 		}
 		return func(c wireguard.Conn) {
@@ -499,7 +498,7 @@ func (g *Gateway) acceptTCP(src, dst netip.AddrPort) func(wireguard.Conn) {
 
 func (g *Gateway) acceptUDP(src, dst netip.AddrPort) func(net.Conn) {
 	if dst.Addr() == devices.GatewayAddr {
-		if dst.Port() != dnsPort {
+		if dst.Port() != meshdns.Port {
 			return nil
 		}
 		return func(c net.Conn) { g.names.serveUDP(c, src.Addr()) }
