@@ -137,7 +137,7 @@ func (e *Engine) wire() (err error) {
 	}
 	e.udp = newSockets(e.log, e.opts.listen)
 	e.mux = newMux(e)
-	e.nic = ipstack.NewLink(bypass{e.mux})
+	e.nic = ipstack.NewLink(bypass{e.mux}, ipstack.MTU)
 	e.nic.Admit = e.admit
 	e.tun = newTUN(e.nic)
 	e.magic, err = magicsock.NewConn(magicsock.Options{

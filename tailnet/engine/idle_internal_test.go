@@ -10,7 +10,7 @@ import (
 // TestKeepMeasuring: an engine that must keep measuring the network never tells magicsock that it is idle.
 func TestKeepMeasuring(t *testing.T) {
 	t.Parallel()
-	e := &Engine{nic: ipstack.NewLink(nil)}
+	e := &Engine{nic: ipstack.NewLink(nil, ipstack.MTU)}
 	if got := e.idle(); got < time.Hour {
 		t.Errorf("an engine without packets for an hour is idle for %v", got)
 	}

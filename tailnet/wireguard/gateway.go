@@ -118,7 +118,7 @@ func New(opts Options) (*Gateway, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	g := &Gateway{opts: opts, log: opts.Logger, peers: map[netip.Addr]*peer{}, done: make(chan struct{})}
-	g.link = ipstack.NewLink(nil)
+	g.link = ipstack.NewLink(nil, ipstack.MTU)
 	g.link.Admit = g.admit
 	stack, err := ipstack.New(g.link, ipstack.Options{
 		Addr: opts.Addr, Others: opts.Prefix, SendBuffer: sendBuffer, RecvBuffer: recvBuffer, Log: g.log,

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// MTU is the size of packets on a link: the minimum that IPv6 allows.
+	// MTU is the size of packets that cross networks: the minimum that IPv6 allows.
 	MTU = header.IPv6MinimumMTU
 	// linkQueue is how many packets, or segments of up to 64 KiB, may wait for Read. A connection that finds it full waits.
 	linkQueue = 512
@@ -48,7 +48,8 @@ type Link struct {
 	// Admit decides which packets to accept, if it is not nil. Set it before packets pass.
 	Admit func(packet []byte) bool
 
-	bypass Bypass       // nil: there is none
+	bypass Bypass // nil: there is none
+	mtu    uint32
 	active atomic.Int64 // when packets last passed, in Unix nanoseconds
 
 	out     chan *stack.PacketBuffer
@@ -60,14 +61,14 @@ type Link struct {
 	dispatcher stack.NetworkDispatcher // nil before the stack attaches, and after it detaches
 }
 
-// NewLink returns a link without a stack. bypass may be nil.
-func NewLink(bypass Bypass) *Link {
-	return &Link{bypass: bypass, out: make(chan *stack.PacketBuffer, linkQueue), done: make(chan struct{})}
+// NewLink returns a link without a stack, for packets of up to mtu bytes. bypass may be nil.
+func NewLink(bypass Bypass, mtu int) *Link {
+	return &Link{bypass: bypass, mtu: uint32(mtu), out: make(chan *stack.PacketBuffer, linkQueue), done: make(chan struct{})}
 }
 
 var _ stack.GSOEndpoint = (*Link)(nil)
 
-func (l *Link) MTU() uint32                             { return MTU }
+func (l *Link) MTU() uint32                             { return l.mtu }
 func (l *Link) SetMTU(uint32)                           {}
 func (l *Link) MaxHeaderLength() uint16                 { return 0 }
 func (l *Link) LinkAddress() tcpip.LinkAddress          { return "" }
