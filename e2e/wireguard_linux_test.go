@@ -24,11 +24,13 @@ type device struct {
 	near string // the address at which it reaches the test's own namespace
 }
 
-// newDevice makes the namespace, with a wire to the test's.
-func newDevice(t *testing.T) *device {
+// newDevice makes the namespace, with a wire to the test's. Tests that run at the same time have different names, and different blocks of four
+// addresses.
+func newDevice(t *testing.T, name string, block int) *device {
 	t.Helper()
 	asRoot(t)
-	d := &device{t, fmt.Sprintf("wg%d", os.Getpid()), fmt.Sprintf("198.19.%d.201", os.Getpid()%250)}
+	address := func(n int) string { return fmt.Sprintf("198.19.%d.%d", os.Getpid()%250, block+n) }
+	d := &device{t, fmt.Sprint(name, os.Getpid()), address(1)}
 	mustRun(t, "ip", "netns", "add", d.ns)
 	t.Cleanup(func() { exec.Command("ip", "netns", "del", d.ns).Run() })
 	mustRun(t, "ip", "link", "add", d.ns, "type", "veth", "peer", "name", "eth0", "netns", d.ns)
@@ -36,7 +38,7 @@ func newDevice(t *testing.T) *device {
 	mustRun(t, "ip", "addr", "add", d.near+"/30", "dev", d.ns)
 	mustRun(t, "ip", "link", "set", d.ns, "up")
 	mustRun(t, "ip", "-n", d.ns, "link", "set", "lo", "up")
-	mustRun(t, "ip", "-n", d.ns, "addr", "add", fmt.Sprintf("198.19.%d.202/30", os.Getpid()%250), "dev", "eth0")
+	mustRun(t, "ip", "-n", d.ns, "addr", "add", address(2)+"/30", "dev", "eth0")
 	mustRun(t, "ip", "-n", d.ns, "link", "set", "eth0", "up")
 	return d
 }
@@ -78,14 +80,22 @@ func (d *device) up(config string) {
 	mustRun(d.t, "ip", "-n", d.ns, "link", "set", d.ns, "mtu", value("MTU"), "up")
 	mustRun(d.t, "ip", "-n", d.ns, "route", "add", value("AllowedIPs"), "dev", d.ns)
 	// The resolver of programs that ip netns exec starts.
+	d.resolver("nameserver " + value("DNS") + "\n")
+}
+
+// resolver sets the resolver configuration of the device's programs, and returns its file.
+func (d *device) resolver(text string) (file string) {
+	d.t.Helper()
 	etc := filepath.Join("/etc/netns", d.ns)
 	if err := os.MkdirAll(etc, 0o755); err != nil {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() { os.RemoveAll(etc) })
-	if err := os.WriteFile(filepath.Join(etc, "resolv.conf"), []byte("nameserver "+value("DNS")+"\n"), 0o644); err != nil {
+	file = filepath.Join(etc, "resolv.conf")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		d.t.Fatal(err)
 	}
+	return file
 }
 
 // command returns a command that runs on the device.
@@ -107,7 +117,7 @@ func (d *device) run(args ...string) string {
 // mesh.
 func TestWireGuard(t *testing.T) {
 	t.Parallel()
-	dev := newDevice(t)
+	dev := newDevice(t, "wg", 200)
 	port := freePort()
 	d := deploy(t, "--wireguard-address", ":"+port, "--wireguard-access-address", net.JoinHostPort(dev.near, port))
 	d.coder("create", "dev", "-t", "process", "-y")
@@ -138,31 +148,7 @@ func TestWireGuard(t *testing.T) {
 	if out, stderr, err := output(dev.command("curl", "-sS", "http://dev.coder:4")); err == nil || !strings.Contains(stderr, "Failed to connect") {
 		t.Errorf("a port of the agent's own answers %q, %v: %s", out, err, stderr)
 	}
-	datagrams, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { datagrams.Close() })
-	go func() {
-		buf := make([]byte, 2000)
-		for {
-			n, from, err := datagrams.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				return
-			}
-			_, _ = datagrams.WriteToUDPAddrPort(buf[:n], from)
-		}
-	}()
-	udp := fmt.Sprintf(`import socket
-s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-s.settimeout(1)
-s.connect(("main.dev.ada.coder", %d))
-for _ in range(60):
-    s.send(b"datagram")
-    try: print(s.recv(100).decode())
-    except TimeoutError: continue
-    break`, datagrams.LocalAddr().(*net.UDPAddr).Port)
-	if out := dev.run("/usr/bin/python3", "-c", udp); out != "datagram\n" {
+	if out := dev.run("/usr/bin/python3", "-c", askUDP(t, "main.dev.ada.coder")); out != "datagram\n" {
 		t.Errorf("UDP answers %q", out)
 	}
 
@@ -197,6 +183,35 @@ for _ in range(60):
 			t.Errorf("a removed device gets %q", out)
 		}
 	})
+}
+
+// askUDP starts a service that echoes datagrams, and returns a program in Python that asks it by a host's name.
+func askUDP(t *testing.T, host string) string {
+	t.Helper()
+	datagrams, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { datagrams.Close() })
+	go func() {
+		buf := make([]byte, 2000)
+		for {
+			n, from, err := datagrams.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			_, _ = datagrams.WriteToUDPAddrPort(buf[:n], from)
+		}
+	}()
+	return fmt.Sprintf(`import socket
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.settimeout(1)
+s.connect(("%s", %d))
+for _ in range(60):
+    s.send(b"datagram")
+    try: print(s.recv(100).decode())
+    except TimeoutError: continue
+    break`, host, datagrams.LocalAddr().(*net.UDPAddr).Port)
 }
 
 // deviceClients reaches the workspace over SSH with PuTTY, Dropbear and paramiko.

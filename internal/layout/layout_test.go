@@ -177,13 +177,14 @@ var law = map[string]rule{
 			"cmd/coder/cli/browser", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/follow", "cmd/coder/cli/form", "cmd/coder/cli/global", "cmd/coder/cli/organization", "cmd/coder/cli/output", "cmd/coder/cli/target",
 		},
 	},
+	"cmd/coder/cli/laptop": {imports: []string{"meshclient", "tailnet"}},
 	"cmd/coder/cli/diagnose": {
 		imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/global", "cmd/coder/cli/output", "cmd/coder/cli/target", "meshclient", "tailnet"},
 	},
 	"cmd/coder/cli/connect": {
 		imports: []string{
 			"agent", "cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/forward", "cmd/coder/cli/global",
-			"cmd/coder/cli/output", "cmd/coder/cli/session", "cmd/coder/cli/target", "meshclient", "sshmux", "tailnet",
+			"cmd/coder/cli/laptop", "cmd/coder/cli/output", "cmd/coder/cli/session", "cmd/coder/cli/target", "meshclient", "sshmux", "tailnet",
 		},
 	},
 	"cmd/coder/cli": {imports: []string{"agent", "cmd/coder/cli/..."}},

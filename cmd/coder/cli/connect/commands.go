@@ -9,5 +9,5 @@ import (
 
 // Commands returns the commands that reach a workspace.
 func Commands(g *global.Flags) []*cobra.Command {
-	return []*cobra.Command{sshCmd(g), vscodeSSHCmd(g), configSSHCmd(g), sshCACmd(g), portForwardCmd(g), pingCmd(g), speedtestCmd(g)}
+	return []*cobra.Command{sshCmd(g), vscodeSSHCmd(g), configSSHCmd(g), sshCACmd(g), portForwardCmd(g), pingCmd(g), speedtestCmd(g), connectCmd(g)}
 }

@@ -1,0 +1,497 @@
+package laptop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/meshdns"
+	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/tunnel"
+)
+
+const (
+	deviceName = "coder0"
+	// table has the routes, apart from those of other programs, and priority is where the kernel asks it: before the main table, and before the
+	// tables of other VPNs, which are asked for all addresses.
+	table, priority = "20552", "5200"
+	resolvConf      = "/etc/resolv.conf"
+	resolved        = "systemd-resolved"
+	// maxSaid bounds what is shown of what the keeper has said, in bytes.
+	maxSaid = 4 << 10
+)
+
+// KeepOptions are what the keeper needs.
+type KeepOptions struct {
+	Dir    string     // of the state and the control socket, root's
+	User   *user.User // whose programs reach workspaces
+	Args   []string   // of this program, to start the server
+	Ready  *os.File   // the server writes to it when it is ready; nil: it does not
+	Logger *slog.Logger
+}
+
+// What the server finds in its environment, and as open files.
+const (
+	setupEnv  = "CODER_CONNECT_SETUP"
+	deviceFD  = 3
+	controlFD = 4
+	readyFD   = 5
+)
+
+// state is what the keeper has changed on the machine. It is written before it changes anything.
+type state struct {
+	Rules  [][]string `json:"rules"`  // arguments of ip -6 rule del
+	Backup *backup    `json:"backup"` // nil: the resolver's file was not changed
+}
+
+// backup is the resolver's file before.
+type backup struct {
+	Link string `json:"link"` // where the symbolic link led; empty: it was a file
+	Text string `json:"text"`
+}
+
+// Keep connects the machine, runs the server as the user until it ends or ctx does, and takes everything back. It needs root's rights.
+func Keep(ctx context.Context, opts KeepOptions) (err error) {
+	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	unlock, err := lock(opts.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := restore(ctx, opts.Dir); err != nil {
+		return fmt.Errorf("take back what an earlier run has left: %w", err)
+	}
+	k := &keeper{KeepOptions: opts}
+	k.setup = Setup{Device: deviceName, Machine: tailnet.Addr(uuid.New()), NameServer: NameServer}
+	device, err := tunnel.Create(deviceName)
+	if err != nil {
+		return fault.New(fault.Unavailable, "%w", err).WithDetail("Is the module tun loaded, and may this process administer the network?")
+	}
+	defer func() {
+		device.Close()
+		err = errors.Join(err, restore(context.WithoutCancel(ctx), opts.Dir))
+	}()
+	if err := k.routes(ctx); err != nil {
+		return err
+	}
+	if err := k.resolver(ctx); err != nil {
+		return err
+	}
+	return k.serve(ctx, device)
+}
+
+// Restore takes back what a keeper that was killed has left behind. It does nothing while one runs.
+func Restore(ctx context.Context, dir string) error {
+	if _, err := os.Stat(statePath(dir)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return restore(ctx, dir)
+}
+
+// Down ends coder connect, and returns when everything was taken back.
+func Down(ctx context.Context, dir string) error {
+	conn, err := request(ctx, dir, commandDown)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	file, err := os.Open(lockPath(dir))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	// The keeper holds the lock until it has ended.
+	return syscall.Flock(int(file.Fd()), syscall.LOCK_SH)
+}
+
+func statePath(dir string) string { return filepath.Join(dir, "state.json") }
+func lockPath(dir string) string  { return filepath.Join(dir, "lock") }
+
+// lock keeps a second keeper away until unlock is called.
+func lock(dir string) (unlock func(), err error) {
+	file, err := os.OpenFile(lockPath(dir), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		file.Close()
+		return nil, fault.New(fault.Conflict, "coder connect is already up on this machine").WithDetail("End it first: sudo coder connect down")
+	}
+	return func() { file.Close() }, nil
+}
+
+type keeper struct {
+	KeepOptions
+	setup Setup
+	state state
+}
+
+// store writes the state, so that it survives this process.
+func (k *keeper) store() error {
+	text, err := json.Marshal(k.state)
+	if err != nil {
+		return err
+	}
+	return writeFile(statePath(k.Dir), text, 0o600)
+}
+
+// writeFile replaces a file, at once.
+func writeFile(path string, text []byte, mode fs.FileMode) error {
+	next := path + ".coder-connect"
+	file, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		os.Remove(next)
+	}
+	return err
+}
+
+// routes makes the device and its routes. They exist for the user's programs only, but for the way to the name server.
+func (k *keeper) routes(ctx context.Context) error {
+	if routes, err := run(ctx, "ip", "-6", "-j", "route", "show", "table", "all"); err == nil {
+		if k.setup.Overlaps, err = overlaps(routes, tailnet.Prefix, deviceName); err != nil {
+			k.Logger.WarnContext(ctx, "cannot look for overlapping routes", "err", err)
+		}
+	}
+	rule := func(to string, more ...string) []string {
+		return append([]string{"to", to, "iif", "lo", "lookup", table, "priority", priority}, more...)
+	}
+	uid := k.User.Uid
+	k.state.Rules = [][]string{rule(NameServer.String()), rule(tailnet.Prefix.String(), "uidrange", uid+"-"+uid)}
+	if err := k.store(); err != nil {
+		return err
+	}
+	commands := [][]string{
+		{"addr", "add", k.setup.Machine.String() + "/128", "dev", deviceName, "nodad"},
+		{"link", "set", deviceName, "up"},
+		{"route", "add", tailnet.Prefix.String(), "dev", deviceName, "src", k.setup.Machine.String(), "table", table},
+	}
+	for _, r := range k.state.Rules {
+		commands = append(commands, append([]string{"rule", "add"}, r...))
+	}
+	for _, c := range commands {
+		if _, err := run(ctx, "ip", append([]string{"-6"}, c...)...); err != nil {
+			return fmt.Errorf("configure the network: %w", err)
+		}
+	}
+	return nil
+}
+
+// run runs a program and returns its output.
+func run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return nil, fmt.Errorf("%s %s: %s", name, strings.Join(args, " "), strings.TrimSpace(string(exit.Stderr)))
+	}
+	return out, err
+}
+
+// resolver makes the machine's resolver ask the name server: systemd-resolved for the names of workspaces only, others for all.
+func (k *keeper) resolver(ctx context.Context) error {
+	if _, err := os.Stat("/run/systemd/resolve/io.systemd.Resolve"); err == nil {
+		for _, args := range resolvedCommands(deviceName) {
+			if _, err := run(ctx, "resolvectl", args...); err != nil {
+				return fmt.Errorf("configure systemd-resolved: %w", err)
+			}
+		}
+		k.setup.Resolver = resolved
+		return nil
+	}
+	k.setup.Resolver = resolvConf
+	text, err := os.ReadFile(resolvConf)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	k.state.Backup = &backup{Text: string(text)}
+	if k.state.Backup.Link, err = os.Readlink(resolvConf); err != nil {
+		k.state.Backup.Link = ""
+	}
+	if err := k.store(); err != nil {
+		return err
+	}
+	k.setup.Original = filepath.Join(k.Dir, "resolv.conf")
+	if err := writeFile(k.setup.Original, text, 0o644); err != nil {
+		return err
+	}
+	return replace(resolvConf, []byte(withServer(string(text), NameServer)))
+}
+
+// replace replaces a file, or what it says if it cannot be replaced because something is mounted on it, as in containers.
+func replace(path string, text []byte) error {
+	err := writeFile(path, text, 0o644)
+	if errors.Is(err, syscall.EBUSY) {
+		return os.WriteFile(path, text, 0o644)
+	}
+	return err
+}
+
+// restore takes back what the state says. The routes and what systemd-resolved knows have ended with the device.
+func restore(ctx context.Context, dir string) error {
+	text, err := os.ReadFile(statePath(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var st state
+	if err := json.Unmarshal(text, &st); err != nil {
+		return fmt.Errorf("read %s: %w", statePath(dir), err)
+	}
+	for _, rule := range st.Rules {
+		_, _ = run(ctx, "ip", append([]string{"-6", "rule", "del"}, rule...)...) // it may have been removed, or never added
+	}
+	if st.Backup != nil {
+		if err := st.Backup.restore(); err != nil {
+			return fmt.Errorf("restore %s: %w", resolvConf, err)
+		}
+	}
+	os.Remove(socket(dir))
+	return os.Remove(statePath(dir))
+}
+
+// restore restores the resolver's file, unless another program has replaced ours.
+func (b *backup) restore() error {
+	now, err := os.ReadFile(resolvConf)
+	if err != nil || !ours(string(now)) {
+		return err
+	}
+	if b.Link != "" {
+		next := resolvConf + ".coder-connect"
+		os.Remove(next)
+		if err := os.Symlink(b.Link, next); err != nil {
+			return err
+		}
+		err := os.Rename(next, resolvConf)
+		if err == nil || !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+		os.Remove(next)
+	}
+	return replace(resolvConf, []byte(b.Text))
+}
+
+// serve runs the server as the user, until it ends.
+func (k *keeper) serve(ctx context.Context, device *os.File) error {
+	os.Remove(socket(k.Dir)) // of a keeper that was killed
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket(k.Dir)})
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	control, err := listener.File()
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	credential, err := credentialOf(k.User)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(socket(k.Dir), 0o600), os.Chown(socket(k.Dir), int(credential.Uid), int(credential.Gid))); err != nil {
+		return err
+	}
+	setup, err := json.Marshal(struct {
+		Setup
+		Original string `json:"original"`
+	}{k.setup, k.setup.Original})
+	if err != nil {
+		return err
+	}
+	// The name of the program works whatever the user may read.
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", k.Args...)
+	cmd.Env = append(environment(os.Environ(), k.User), setupEnv+"="+string(setup))
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{device, control}
+	if k.Ready != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, k.Ready)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if os.Geteuid() != int(credential.Uid) {
+		cmd.SysProcAttr.Credential = credential
+	}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	runtime.LockOSThread() // the end of the thread that started the server would look like this process's to the kernel
+	defer runtime.UnlockOSThread()
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// credentialOf returns the ids of a user's processes.
+func credentialOf(u *user.User) (*syscall.Credential, error) {
+	ids := []string{u.Uid, u.Gid}
+	groups, err := u.GroupIds()
+	if err != nil {
+		groups = nil // a user whom only the network knows
+	}
+	var numbers []uint32
+	for _, id := range append(ids, groups...) {
+		n, err := strconv.ParseUint(id, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("the user %s has the id %q", u.Username, id)
+		}
+		numbers = append(numbers, uint32(n))
+	}
+	return &syscall.Credential{Uid: numbers[0], Gid: numbers[1], Groups: numbers[2:]}, nil
+}
+
+// environment returns the environment of a user's processes: without what belongs to root or to sudo.
+func environment(of []string, u *user.User) []string {
+	kept := []string{"HOME=" + u.HomeDir, "USER=" + u.Username, "LOGNAME=" + u.Username}
+	for _, entry := range of {
+		name, _, _ := strings.Cut(entry, "=")
+		switch {
+		case name == "HOME", name == "USER", name == "LOGNAME", name == stageEnv, name == setupEnv:
+		case strings.HasPrefix(name, "SUDO_"), strings.HasPrefix(name, "XDG_"):
+		default:
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}
+
+// Inherited returns what the keeper has left for the server in this process: see ServeOptions.
+func Inherited() (setup Setup, device int, control net.Listener, ready func(), err error) {
+	var given struct {
+		Setup
+		Original string `json:"original"`
+	}
+	if err := json.Unmarshal([]byte(os.Getenv(setupEnv)), &given); err != nil {
+		return setup, 0, nil, nil, fmt.Errorf("read %s: %w", setupEnv, err)
+	}
+	setup = given.Setup
+	setup.Original = given.Original
+	file := os.NewFile(controlFD, "control")
+	defer file.Close()
+	if control, err = net.FileListener(file); err != nil {
+		return setup, 0, nil, nil, fmt.Errorf("take over the control socket: %w", err)
+	}
+	ready = func() {}
+	if pipe := os.NewFile(readyFD, "ready"); pipe != nil {
+		ready = func() {
+			_, _ = pipe.Write([]byte{1}) // fails if there is none, or the command that waits has left
+			pipe.Close()
+		}
+	}
+	return setup, deviceFD, control, ready, nil
+}
+
+// Stage is what this process is for.
+type Stage string
+
+const (
+	Up     Stage = ""       // the command of the user
+	Keeper Stage = "keeper" // the keeper, which the command has started and left
+	Server Stage = "server"
+
+	stageEnv = "CODER_CONNECT_STAGE"
+)
+
+// CurrentStage returns what this process is for.
+func CurrentStage() Stage {
+	if os.Getenv(setupEnv) != "" {
+		return Server
+	}
+	return Stage(os.Getenv(stageEnv))
+}
+
+// Background starts the keeper in the background, and returns when the server is ready, or with what it has said when it ended.
+func Background(ctx context.Context, dir string, args []string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	before, err := log.Stat()
+	if err != nil {
+		return err
+	}
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), stageEnv+"="+string(Keeper))
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
+	if n, _ := ready.Read(make([]byte, 1)); n == 1 {
+		return cmd.Process.Release()
+	}
+	_ = cmd.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	said := make([]byte, maxSaid)
+	n, err := log.ReadAt(said, before.Size())
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return fault.New(fault.Unavailable, "cannot connect").WithDetail("%s", strings.TrimSpace(string(said[:n])))
+}
+
+// KeeperReady returns the file that Background waits for.
+func KeeperReady() *os.File { return os.NewFile(3, "ready") }
+
+// UserFor returns the user whose programs shall reach workspaces: the named one, or who has called sudo, or this process's.
+func UserFor(name string) (*user.User, error) {
+	switch id := os.Getenv("SUDO_UID"); {
+	case name != "":
+		return user.Lookup(name)
+	case id != "":
+		return user.LookupId(id)
+	}
+	return user.Current()
+}
+
+// resolvedCommands returns what makes systemd-resolved ask the name server about workspaces, and about nothing else.
+func resolvedCommands(device string) [][]string {
+	return [][]string{
+		{"dns", device, NameServer.String()},
+		{"domain", device, "~coder", "~" + strings.TrimSuffix(meshdns.ReverseZone(tailnet.Prefix), ".")},
+		{"default-route", device, "false"},
+	}
+}
