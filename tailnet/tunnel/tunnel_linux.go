@@ -132,7 +132,7 @@ func (t *Tunnel) Run() error {
 	t.link.Close()
 	writing.Wait()
 	if t.run.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // Close has closed the device
 	}
 	return err
 }
