@@ -150,7 +150,8 @@ func TestConnect(t *testing.T) {
 		if text, err := os.ReadFile(resolver); err != nil || !strings.Contains(string(text), "coder connect wrote") {
 			t.Errorf("a killed keeper has restored the resolver: %s, %v", text, err)
 		}
-		up() // takes back what the other has left, and connects
+		// It takes back what the other has left, once the server, which resets its connections first, has ended.
+		testwait.Until(t, "the laptop connects again", func() error { return dev.command(connect("up", "--user", "nobody")...).Run() })
 		dev.run(user("curl", "-sS", "http://renamed.coder:"+port)...)
 		dev.run(user(connect("down")...)...)
 		if text, err := os.ReadFile(resolver); err != nil || string(text) != original {
