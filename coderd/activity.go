@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// activityEvery is how often the server notes which sessions are in use on the mesh. A session lives for days, and its use is written at most
-	// once an hour.
-	activityEvery = 15 * time.Minute
+	// activityEvery is how often the server notes which sessions are in use on the mesh, with one statement for all of them, so that the time when
+	// a connected user was last seen is right within a minute.
+	activityEvery = time.Minute
 	// activityTimeout bounds one note.
 	activityTimeout = 30 * time.Second
 )

@@ -22,7 +22,7 @@ type Holder struct{ UserID, KeyID uuid.UUID }
 
 // Authenticate returns whom a key signs in, and records its use, at most once a minute. Call it for a key that the client has proved to hold,
 // such as in VerifiedPublicKeyCallback of x/crypto/ssh, and Find for one that it merely offers. It makes one query, and a second one if the user
-// has not been seen for an hour. Its faults are those of Find.
+// has not been seen for a minute. Its faults are those of Find.
 func (s *Service) Authenticate(ctx context.Context, key ssh.PublicKey) (Holder, error) {
 	row, err := s.opts.DB.UseSSHKey(ctx, dbsqlc.UseSSHKeyParams{
 		Fingerprint: ssh.FingerprintSHA256(key), PublicKey: key.Marshal(), Every: noteEvery.Seconds(), MaxSeconds: s.opts.MaxLifetime.Seconds(),

@@ -1,14 +1,10 @@
 package users
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -21,9 +17,6 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
-
-// maxPage is the most users that one page of a list contains.
-const maxPage = 100
 
 func (s *Service) hasFirst(w http.ResponseWriter, r *http.Request) error {
 	exists, err := s.db.HasUsers(r.Context())
@@ -236,93 +229,6 @@ func taken(err error) error {
 		return fmt.Errorf("store user: %w", err)
 	}
 	return nil
-}
-
-// orders are the orders of a list of users.
-var orders = []sdk.UserOrder{sdk.UsersByName, sdk.UsersBySeen, sdk.UsersByCreated}
-
-func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
-	if err := httpapi.NoAfterID(r); err != nil {
-		return err
-	}
-	limit, err := httpapi.QueryInt(r, "limit", maxPage, 1<<30)
-	if err != nil {
-		return err
-	}
-	offset, err := httpapi.QueryInt(r, "offset", 0, 1<<30)
-	if err != nil {
-		return err
-	}
-	p, err := parseSearch(r.URL.Query().Get("q"))
-	if err != nil {
-		return err
-	}
-	if p.Sort = r.URL.Query().Get("sort"); p.Sort != "" && !slices.Contains(orders, sdk.UserOrder(p.Sort)) {
-		return fault.New(fault.Invalid, "Users cannot be sorted by %q.", p.Sort).WithField("sort", "must be username, seen or created")
-	}
-	if limit == 0 || limit > maxPage {
-		limit = maxPage
-	}
-	if actor := httpapi.ActorFrom(r.Context()); !actor.Sees(rbac.User, uuid.Nil) {
-		p.OnlyID = &actor.UserID
-	}
-	rows, count, err := httpapi.Paged(limit, offset, func(limit, offset int32) ([]dbsqlc.ListUsersRow, error) {
-		p.PageLimit, p.PageOffset = limit, offset
-		return s.db.ListUsers(r.Context(), p)
-	}, func(row dbsqlc.ListUsersRow) int64 { return row.Total })
-	if err != nil {
-		return fmt.Errorf("list users: %w", err)
-	}
-	ids := make([]uuid.UUID, len(rows))
-	for i, row := range rows {
-		ids[i] = row.User.ID
-	}
-	orgs, err := s.organizations(r.Context(), ids...)
-	if err != nil {
-		return err
-	}
-	out := sdk.UsersResponse{Count: count}
-	for _, row := range rows {
-		out.Users = append(out.Users, toUser(row.User, orgs[row.User.ID]))
-	}
-	return httpapi.Write(w, http.StatusOK, out)
-}
-
-// parseSearch parses a search such as "status:active role:owner name".
-func parseSearch(q string) (dbsqlc.ListUsersParams, error) {
-	p := dbsqlc.ListUsersParams{Statuses: []string{}, LoginTypes: []string{}}
-	terms, err := httpapi.ParseSearch(q, "name", "search", "status+", "role", "login_type+", "github_com_user_id",
-		"created_before", "created_after", "last_seen_before", "last_seen_after")
-	if err != nil {
-		return p, err
-	}
-	if types := terms["login_type"]; types != "" {
-		p.LoginTypes = strings.Split(strings.ToLower(types), ",")
-	}
-	for _, t := range p.LoginTypes {
-		if !slices.Contains([]sdk.LoginType{sdk.LoginPassword, sdk.LoginOIDC, sdk.LoginGitHub, sdk.LoginNone}, sdk.LoginType(t)) {
-			return p, fault.New(fault.Invalid, "The search is not valid: there is no login type %q.", t).WithField("q", "login_type must be password, oidc, github or none")
-		}
-	}
-	if id, given := terms["github_com_user_id"]; given {
-		if _, err := strconv.ParseInt(id, 10, 64); err != nil {
-			return p, fault.New(fault.Invalid, "The search is not valid: %q is not the id of a user of github.com.", id).WithField("q", "github_com_user_id must be a number")
-		}
-		p.GithubUserID = id
-	}
-	for key, into := range map[string]**time.Time{
-		"created_before": &p.CreatedBefore, "created_after": &p.CreatedAfter, "last_seen_before": &p.SeenBefore, "last_seen_after": &p.SeenAfter,
-	} {
-		if *into, err = httpapi.SearchTime(terms, key); err != nil {
-			return p, err
-		}
-	}
-	p.Search = cmp.Or(terms["name"], terms["search"], terms[""])
-	p.Role = strings.ToLower(terms["role"])
-	if statuses := terms["status"]; statuses != "" {
-		p.Statuses = strings.Split(strings.ToLower(statuses), ",")
-	}
-	return p, nil
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {

@@ -21,7 +21,7 @@ func checkUsername(name string) string {
 		return "must have at most 32 characters"
 	case !usernameForm.MatchString(name):
 		return "must be letters and digits, with single hyphens between them"
-	case slices.Contains([]string{sdk.Me, sdk.DefaultOrganization, sdk.PrebuildsOwner, "first", "login", "logout", "authmethods", "roles"}, strings.ToLower(name)):
+	case slices.Contains([]string{sdk.Me, sdk.DefaultOrganization, sdk.PrebuildsOwner, "first", "login", "logout", "authmethods", "roles", "export"}, strings.ToLower(name)):
 		return "is reserved"
 	}
 	return ""

@@ -17,7 +17,7 @@ const (
 	DefaultMaxToken = 30 * 24 * time.Hour
 )
 
-// minSession is the shortest session. The use of open connections is noted every quarter of an hour.
+// minSession is the shortest session. The use of open connections is noted every minute.
 const minSession = time.Hour
 
 // Lifetimes are how long sessions and tokens last. A changed setting applies to those that are created afterwards.

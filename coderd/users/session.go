@@ -32,9 +32,9 @@ const (
 const (
 	workspaceLifetime = 30 * 24 * time.Hour
 
-	// touchEvery is how often the use of a key is written, which also extends a session. It is more often for keys that live for less
-	// than ten times as long.
-	touchEvery = time.Hour
+	// touchEvery is how often the use of a key is written, so that a list of users or sessions is right within a minute. It is more often for
+	// keys that live for less than ten times as long. A session is extended less often (TouchAPIKeys).
+	touchEvery = time.Minute
 
 	keyIDLength, keySecretLength = 10, 22
 )
@@ -118,7 +118,7 @@ func (s *Service) Holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 }
 
 // Used records that sessions and tokens, by their ids, are in use: it updates when their users were last seen, and extends
-// sessions. It writes at most once an hour for each of them, or once in a tenth of a shorter lifetime, and does not revive one that has ended.
+// sessions. It writes at most once a minute for each of them, or once in a tenth of a shorter lifetime, and does not revive one that has ended.
 func (s *Service) Used(ctx context.Context, ids ...string) error {
 	return s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		users, err := q.TouchAPIKeys(ctx, dbsqlc.TouchAPIKeysParams{Ids: ids, Every: touchEvery.Seconds()})

@@ -122,6 +122,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST "+v2+"users/logout", rbac.SignedIn, s.logout, audit.On(audit.Logout, audit.APIKey))
 
 	mux.Handle("GET "+v2+"users", needs(rbac.Read, rbac.User), s.list)
+	mux.Handle("GET "+v2+"users/export", needs(rbac.Read, rbac.User), s.export)
 	mux.Handle("POST "+v2+"users", needs(rbac.Create, rbac.User), s.create, audit.On(audit.Create, audit.User), httpapi.Creates("users/{created}"))
 	mux.Handle("GET "+v2+"users/{user}", needs(rbac.Read, rbac.User), s.get)
 	mux.Handle("DELETE "+v2+"users/{user}", needs(rbac.Delete, rbac.User), s.remove, audit.On(audit.Delete, audit.User))

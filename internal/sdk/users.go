@@ -3,6 +3,7 @@ package sdk
 import (
 	"cmp"
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -247,6 +248,16 @@ func (c *Client) Users(ctx context.Context, q UsersQuery) (UsersResponse, error)
 		path += "&sort=" + url.QueryEscape(string(q.Sort))
 	}
 	return get[UsersResponse](ctx, c, path)
+}
+
+// ExportUsers copies the users that a query finds to w, as CSV. Of the query, Limit and Offset do not count. It blocks until everything is
+// copied or ctx ends.
+func (c *Client) ExportUsers(ctx context.Context, w io.Writer, q UsersQuery) error {
+	path := "users/export" + cmp.Or(page(q.Q, 0, 0), "?")
+	if q.Sort != "" {
+		path += "&sort=" + url.QueryEscape(string(q.Sort))
+	}
+	return c.export(ctx, w, path)
 }
 
 func (c *Client) CreateUser(ctx context.Context, req CreateUserRequest) (User, error) {

@@ -424,7 +424,8 @@ func (q *Queries) ReplaceGitSSHKey(ctx context.Context, arg ReplaceGitSSHKeyPara
 
 const touchAPIKeys = `-- name: TouchAPIKeys :many
 UPDATE api_keys SET last_used_at = now(),
-	expires_at = CASE WHEN kind = 'token' THEN expires_at ELSE now() + make_interval(secs => lifetime_seconds) END
+	expires_at = CASE WHEN kind = 'token' OR expires_at > now() + make_interval(secs => lifetime_seconds - least(3600, lifetime_seconds / 10.0)) THEN expires_at
+		ELSE now() + make_interval(secs => lifetime_seconds) END
 WHERE id = ANY ($1::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => least($2::float8, lifetime_seconds / 10.0))
 	AND EXISTS (SELECT FROM users u WHERE u.id = user_id AND u.status <> 'suspended' AND u.deleted_at IS NULL)
 RETURNING user_id
@@ -436,7 +437,8 @@ type TouchAPIKeysParams struct {
 }
 
 // Records that keys are in use, and extends sessions; tokens keep their end. It skips keys that have ended, whose user is suspended, or
-// whose use was recorded recently, and returns the users of the others.
+// whose use was recorded recently, and returns the users of the others. A session is extended at most once an hour, or once in a tenth of a
+// shorter lifetime: an update that leaves expires_at alone changes no index.
 func (q *Queries) TouchAPIKeys(ctx context.Context, arg TouchAPIKeysParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, touchAPIKeys, arg.Ids, arg.Every)
 	if err != nil {

@@ -294,7 +294,7 @@ WITH seen AS (
 	RETURNING d.user_id
 )
 SELECT u.id FROM users u WHERE u.id IN (SELECT n.user_id FROM noted n) AND u.deleted_at IS NULL AND u.status <> 'suspended'
-	AND (u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 hour')
+	AND (u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 minute')
 `
 
 type NoteDevicesParams struct {
@@ -304,7 +304,7 @@ type NoteDevicesParams struct {
 	Gateway   string
 }
 
-// Records where and when the gateway of a server saw devices, unless a later moment is recorded, and returns the users who have not been seen for an hour, or
+// Records where and when the gateway of a server saw devices, unless a later moment is recorded, and returns the users who have not been seen for a minute, or
 // whom their own row calls dormant. It locks devices in the order of their ids, since several gateways do this.
 func (q *Queries) NoteDevices(ctx context.Context, arg NoteDevicesParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, noteDevices,

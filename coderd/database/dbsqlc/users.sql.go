@@ -253,35 +253,37 @@ SELECT users.id, users.username, users.email, users.name, users.password_hash, u
 WHERE deleted_at IS NULL
 	AND ($1::uuid IS NULL OR id = $1)
 	AND ($2::text[] = '{}' OR status = ANY ($2::text[]))
-	AND ($3::text = '' OR $3::text = ANY (roles))
-	AND ($4::text[] = '{}' OR login_type = ANY ($4::text[]))
-	AND ($5::text = '' OR id IN (SELECT l.user_id FROM user_links l
-		WHERE l.login_type = 'github' AND l.issuer = 'https://github.com' AND l.subject = $5::text))
-	AND ($6::timestamptz IS NULL OR created_at <= $6)
-	AND ($7::timestamptz IS NULL OR created_at >= $7)
-	AND ($8::timestamptz IS NULL OR last_seen_at <= $8 OR last_seen_at IS NULL)
-	AND ($9::timestamptz IS NULL OR last_seen_at >= $9)
-	AND ($10::text = '' OR strpos(lower(username), lower($10::text)) > 0
-		OR strpos(lower(email), lower($10::text)) > 0 OR strpos(lower(name), lower($10::text)) > 0)
-ORDER BY CASE WHEN $11::text = 'seen' THEN last_seen_at END DESC NULLS LAST,
-	CASE WHEN $11::text = 'created' THEN created_at END DESC,
-	lower(username) = lower($10::text) DESC, lower(username), id LIMIT $13 OFFSET $12
+	AND ($3::text = '' OR $3::text = ANY (roles) OR $3::text = 'member' AND roles = '{}')
+	AND ($4::uuid IS NULL OR id IN (SELECT m.user_id FROM organization_members m WHERE m.organization_id = $4))
+	AND ($5::text[] = '{}' OR login_type = ANY ($5::text[]))
+	AND ($6::text = '' OR id IN (SELECT l.user_id FROM user_links l
+		WHERE l.login_type = 'github' AND l.issuer = 'https://github.com' AND l.subject = $6::text))
+	AND ($7::timestamptz IS NULL OR created_at <= $7)
+	AND ($8::timestamptz IS NULL OR created_at >= $8)
+	AND ($9::timestamptz IS NULL OR last_seen_at <= $9 OR last_seen_at IS NULL)
+	AND ($10::timestamptz IS NULL OR last_seen_at >= $10)
+	AND ($11::text = '' OR strpos(lower(username), lower($11::text)) > 0
+		OR strpos(lower(email), lower($11::text)) > 0 OR strpos(lower(name), lower($11::text)) > 0)
+ORDER BY CASE WHEN $12::text = 'seen' THEN last_seen_at END DESC NULLS LAST,
+	CASE WHEN $12::text = 'created' THEN created_at END DESC,
+	lower(username) = lower($11::text) DESC, lower(username), id LIMIT $14 OFFSET $13
 `
 
 type ListUsersParams struct {
-	OnlyID        *uuid.UUID
-	Statuses      []string
-	Role          string
-	LoginTypes    []string
-	GithubUserID  string
-	CreatedBefore *time.Time
-	CreatedAfter  *time.Time
-	SeenBefore    *time.Time
-	SeenAfter     *time.Time
-	Search        string
-	Sort          string
-	PageOffset    int32
-	PageLimit     int32
+	OnlyID         *uuid.UUID
+	Statuses       []string
+	Role           string
+	OrganizationID *uuid.UUID
+	LoginTypes     []string
+	GithubUserID   string
+	CreatedBefore  *time.Time
+	CreatedAfter   *time.Time
+	SeenBefore     *time.Time
+	SeenAfter      *time.Time
+	Search         string
+	Sort           string
+	PageOffset     int32
+	PageLimit      int32
 }
 
 type ListUsersRow struct {
@@ -290,13 +292,14 @@ type ListUsersRow struct {
 }
 
 // Lists one page of users by name or in another order, with the number of all that match. By name, a username that is the search comes
-// first, so that a short list of suggestions has it. Null filters match all users. The number takes
+// first, so that a short list of suggestions has it. Null filters match all users; the role "member" means no other role. The number takes
 // reading all that match, so an order needs no index: last_seen_at changes too often for one.
 func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUsersRow, error) {
 	rows, err := q.db.Query(ctx, listUsers,
 		arg.OnlyID,
 		arg.Statuses,
 		arg.Role,
+		arg.OrganizationID,
 		arg.LoginTypes,
 		arg.GithubUserID,
 		arg.CreatedBefore,

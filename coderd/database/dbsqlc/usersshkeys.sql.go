@@ -205,7 +205,7 @@ const useSSHKey = `-- name: UseSSHKey :one
 WITH holder AS (
 	SELECT k.id, k.user_id, u.status,
 		coalesce(least(k.expires_at, k.created_at + make_interval(secs => nullif($1::float8, 0))) <= now(), false) AS expired,
-		u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 hour' AS unseen
+		u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 minute' AS unseen
 	FROM user_ssh_keys k JOIN users u ON u.id = k.user_id AND u.deleted_at IS NULL
 	WHERE k.fingerprint = $2 AND k.public_key = $3
 ), used AS (
@@ -232,7 +232,7 @@ type UseSSHKeyRow struct {
 }
 
 // Is FindSSHKeyHolder, and records the use of a valid key unless that was done within the last seconds. unseen reports that the user's own
-// row has not been touched for an hour, or says that they are dormant.
+// row has not been touched for a minute, or says that they are dormant.
 func (q *Queries) UseSSHKey(ctx context.Context, arg UseSSHKeyParams) (UseSSHKeyRow, error) {
 	row := q.db.QueryRow(ctx, useSSHKey,
 		arg.MaxSeconds,

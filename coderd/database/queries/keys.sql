@@ -6,9 +6,11 @@ WHERE k.id = $1;
 
 -- name: TouchAPIKeys :many
 -- Records that keys are in use, and extends sessions; tokens keep their end. It skips keys that have ended, whose user is suspended, or
--- whose use was recorded recently, and returns the users of the others.
+-- whose use was recorded recently, and returns the users of the others. A session is extended at most once an hour, or once in a tenth of a
+-- shorter lifetime: an update that leaves expires_at alone changes no index.
 UPDATE api_keys SET last_used_at = now(),
-	expires_at = CASE WHEN kind = 'token' THEN expires_at ELSE now() + make_interval(secs => lifetime_seconds) END
+	expires_at = CASE WHEN kind = 'token' OR expires_at > now() + make_interval(secs => lifetime_seconds - least(3600, lifetime_seconds / 10.0)) THEN expires_at
+		ELSE now() + make_interval(secs => lifetime_seconds) END
 WHERE id = ANY (sqlc.arg(ids)::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => least(sqlc.arg(every)::float8, lifetime_seconds / 10.0))
 	AND EXISTS (SELECT FROM users u WHERE u.id = user_id AND u.status <> 'suspended' AND u.deleted_at IS NULL)
 RETURNING user_id;

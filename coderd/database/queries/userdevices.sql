@@ -42,7 +42,7 @@ WHERE d.gateway = sqlc.arg(gateway)::text AND d.endpoint_at > now() - make_inter
 ORDER BY d.id;
 
 -- name: NoteDevices :many
--- Records where and when the gateway of a server saw devices, unless a later moment is recorded, and returns the users who have not been seen for an hour, or
+-- Records where and when the gateway of a server saw devices, unless a later moment is recorded, and returns the users who have not been seen for a minute, or
 -- whom their own row calls dormant. It locks devices in the order of their ids, since several gateways do this.
 WITH seen AS (
 	SELECT DISTINCT ON (s.id) s.id, s.endpoint, least(s.at, now()) AS at
@@ -55,4 +55,4 @@ WITH seen AS (
 	RETURNING d.user_id
 )
 SELECT u.id FROM users u WHERE u.id IN (SELECT n.user_id FROM noted n) AND u.deleted_at IS NULL AND u.status <> 'suspended'
-	AND (u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 hour');
+	AND (u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 minute');

@@ -28,13 +28,14 @@ SELECT * FROM users WHERE lower(email) = lower(sqlc.arg(email)::text) AND delete
 
 -- name: ListUsers :many
 -- Lists one page of users by name or in another order, with the number of all that match. By name, a username that is the search comes
--- first, so that a short list of suggestions has it. Null filters match all users. The number takes
+-- first, so that a short list of suggestions has it. Null filters match all users; the role "member" means no other role. The number takes
 -- reading all that match, so an order needs no index: last_seen_at changes too often for one.
 SELECT sqlc.embed(users), count(*) OVER () AS total FROM users
 WHERE deleted_at IS NULL
 	AND (sqlc.narg(only_id)::uuid IS NULL OR id = sqlc.narg(only_id))
 	AND (sqlc.arg(statuses)::text[] = '{}' OR status = ANY (sqlc.arg(statuses)::text[]))
-	AND (sqlc.arg(role)::text = '' OR sqlc.arg(role)::text = ANY (roles))
+	AND (sqlc.arg(role)::text = '' OR sqlc.arg(role)::text = ANY (roles) OR sqlc.arg(role)::text = 'member' AND roles = '{}')
+	AND (sqlc.narg(organization_id)::uuid IS NULL OR id IN (SELECT m.user_id FROM organization_members m WHERE m.organization_id = sqlc.narg(organization_id)))
 	AND (sqlc.arg(login_types)::text[] = '{}' OR login_type = ANY (sqlc.arg(login_types)::text[]))
 	AND (sqlc.arg(github_user_id)::text = '' OR id IN (SELECT l.user_id FROM user_links l
 		WHERE l.login_type = 'github' AND l.issuer = 'https://github.com' AND l.subject = sqlc.arg(github_user_id)::text))

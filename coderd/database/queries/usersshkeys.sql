@@ -33,11 +33,11 @@ WHERE k.fingerprint = sqlc.arg(fingerprint) AND k.public_key = sqlc.arg(public_k
 
 -- name: UseSSHKey :one
 -- Is FindSSHKeyHolder, and records the use of a valid key unless that was done within the last seconds. unseen reports that the user's own
--- row has not been touched for an hour, or says that they are dormant.
+-- row has not been touched for a minute, or says that they are dormant.
 WITH holder AS (
 	SELECT k.id, k.user_id, u.status,
 		coalesce(least(k.expires_at, k.created_at + make_interval(secs => nullif(sqlc.arg(max_seconds)::float8, 0))) <= now(), false) AS expired,
-		u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 hour' AS unseen
+		u.status = 'dormant' OR u.last_seen_at IS NULL OR u.last_seen_at < now() - interval '1 minute' AS unseen
 	FROM user_ssh_keys k JOIN users u ON u.id = k.user_id AND u.deleted_at IS NULL
 	WHERE k.fingerprint = sqlc.arg(fingerprint) AND k.public_key = sqlc.arg(public_key)
 ), used AS (

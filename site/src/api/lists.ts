@@ -1,5 +1,5 @@
 // Queries of long lists, one page each. Only the pages that show them load this.
-import { segment } from "./client";
+import { get, segment } from "./client";
 import { ask, containing, orgPath } from "./queries";
 import type * as t from "./types";
 
@@ -22,11 +22,20 @@ export const pageOf = <T>(rows: T[] = [], page: number) => ({
 });
 
 export const lists = {
-  users: (search: string, sort: t.UserOrder, page: number) =>
-    ask<t.UsersResponse>(
-      ["users", "list", search, sort, page],
-      `users?q=${containing(search)}&sort=${sort}&${wholePage(page)}`,
-    ),
+  users: (q: string, sort: t.UserOrder, page: number) =>
+    ask<t.UsersResponse>(["users", "list", q, sort, page], `users?q=${segment(q)}&sort=${sort}&${wholePage(page)}`),
+  // All users that a search finds, by pages of what the server gives at most. It is asked once, when all are selected.
+  allUsers: async (q: string, sort: t.UserOrder): Promise<t.User[]> => {
+    const all = new Map<string, t.User>();
+    for (let offset = 0; ;) {
+      const { users, count } = await get<t.UsersResponse>(
+        `users?q=${segment(q)}&sort=${sort}&limit=100&offset=${offset}`,
+      );
+      for (const u of users) all.set(u.id, u);
+      offset += users.length;
+      if (users.length === 0 || offset >= count) return [...all.values()];
+    }
+  },
   // The members of an organization for whom the user may create workspaces.
   owners: (organization: string, search: string) =>
     ask<t.MinimalUser[]>(

@@ -16,8 +16,11 @@ import Users from "./users";
 import { Compare } from "./version";
 import { Builds } from "./workspace";
 
-// jsdom has no media queries.
+// jsdom has no media queries, and opens no dialogs.
 vi.hoisted(() => {
+  HTMLDialogElement.prototype.showModal = function (this: HTMLDialogElement) {
+    this.open = true;
+  };
   window.matchMedia = () => ({ matches: false, addEventListener: () => {}, removeEventListener: () => {} }) as never;
 });
 
@@ -126,6 +129,75 @@ it("pages through users and searches among all", async () => {
   await screen.findByText("user-101@example.com");
   expect(screen.queryByRole("navigation", { name: "Pages" })).toBeNull();
   expect(asked.every(({ query }) => Number(query.get("limit")) <= 100)).toBe(true);
+});
+
+const choose = (label: string, value: string) =>
+  fireEvent.change(screen.getByRole("combobox", { name: label }), { target: { value } });
+
+it("asks the server for filtered users, keeps the filters in the address, and exports what they find", async () => {
+  api({
+    users: (query) => ({ users: page(users, query), count: many }),
+    organizations: () => [
+      { id: "o", name: "coder", display_name: "Coder" },
+      { id: "e", name: "east", display_name: "East" },
+    ],
+  });
+  history.replaceState(null, "", "/users?status=suspended&page=7&role=constructor");
+  show(<Users />);
+  await screen.findByText("101 users");
+  expect(asked.find(({ path }) => path === "users")?.query.get("q")).toBe("status:suspended");
+  await screen.findByRole("option", { name: "East" });
+  choose("Role", "auditor");
+  choose("Organization", "east");
+  type("Search users", "zoe");
+  const wanted = 'search:"zoe" role:auditor status:suspended organization:east';
+  await waitFor(() => expect(asked.some(({ query }) => query.get("q") === wanted)).toBe(true));
+  expect(location.search).toBe("?search=zoe&role=auditor&status=suspended&organization=east");
+  const link = screen.getByRole("link", { name: "Export CSV" }).getAttribute("href")!;
+  expect(link).toBe(`/api/v2/users/export?q=${encodeURIComponent(wanted)}&sort=username`);
+  await press("Clear filters");
+  await waitFor(() => expect(asked.some(({ query }) => query.get("q") === 'search:"zoe"')).toBe(true));
+  expect(location.search).toBe("?search=zoe");
+});
+
+it("suspends and groups all of the users that a search finds", async () => {
+  const self = { ...user(5), id: me.id };
+  const mixed = users.map((u) => (u.id === "u5" ? self : u));
+  const changes = mixed.filter((u) => u.id !== "u7").map((u) => [`users/${u.id}/status/suspend`, () => u] as const);
+  api({
+    users: (query) => ({ users: page(mixed, query), count: many }),
+    groups: () => [
+      { id: "o", organization_id: "o", name: "Everyone", source: "user" },
+      { id: "g", organization_id: "o", name: "devs", source: "user" },
+      { id: "x", organization_id: "e", name: "elsewhere", source: "user" },
+      { id: "i", organization_id: "o", name: "synced", source: "oidc" },
+    ],
+    "groups/g": () => ({}),
+    ...Object.fromEntries(changes),
+  });
+  show(<Users />);
+  await screen.findByText("101 users");
+  fireEvent.click(screen.getByRole("checkbox", { name: "Select this page" }));
+  await press("Select all 101");
+  await screen.findByText("101 selected");
+  await press("Suspend 100 of 101…"); // not oneself
+  await press("Suspend");
+  const sent = (method: string) => asked.filter((a) => a.method === method).map(({ path }) => path);
+  await screen.findByRole("checkbox", { name: "Select this page" }); // all were tried, and none is selected any more
+  expect(sent("PUT").length).toBe(100); // one is refused, and the others go on
+  expect(sent("PUT")).not.toContain("users/me/status/suspend");
+
+  fireEvent.click(screen.getByRole("checkbox", { name: "Select this page" }));
+  await press("Add to group…");
+  await screen.findByRole("option", { name: /devs/ });
+  expect(screen.queryByRole("option", { name: /synced|Everyone/ })).toBeNull();
+  choose("Group", "x");
+  await screen.findByText(/50 do not belong to/);
+  choose("Group", "g");
+  await press("Add 50 users");
+  await waitFor(() => expect(sent("PATCH")).toEqual(["groups/g"]));
+  const body = JSON.parse(asked.find((a) => a.method === "PATCH")!.body!) as { add_users: string[] };
+  expect(body.add_users.length).toBe(50);
 });
 
 it("shows the jobs that run, and pages through those that wait and those that have ended", async () => {

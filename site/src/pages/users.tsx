@@ -1,8 +1,8 @@
 import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
-import { Plus } from "lucide-react";
-import { useState } from "react";
+import { Download, Plus, X } from "lucide-react";
+import { lazy, Suspense, useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { post, send } from "~/api/client";
+import { post, segment, send } from "~/api/client";
 import { lists, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
 import type {
@@ -18,10 +18,13 @@ import { Checkbox, Field, SearchInput, Select, TextField, useFields } from "~/co
 import { Item, MoreMenu, Separator } from "~/components/menu";
 import { Pager } from "~/components/pager";
 import { Table } from "~/components/table";
-import { Ago, Avatar, Badge, Button, Card, Empty, Page, Pending } from "~/components/ui";
-import { mayCreateUsers, mayManage, useMe } from "~/components/user";
+import { Ago, Avatar, Badge, Button, buttonClass, Card, Empty, ErrorNote, Page, Pending } from "~/components/ui";
+import { mayCreateUsers, mayManage, mayReadUsers, useMe } from "~/components/user";
 import { plural } from "~/lib/format";
-import { useDebounced, useTitle } from "~/lib/hooks";
+import { useDebounced, useNow, useTitle } from "~/lib/hooks";
+import { choices, filtersOf, searchOf, type UserFilter, type UserFilters } from "~/lib/user-filters";
+
+const UserBulk = lazy(() => import("~/components/user-bulk"));
 
 const aboutRoles: Record<string, string> = {
   owner: "Full access, except connecting to other users' workspaces",
@@ -39,51 +42,73 @@ export default function Users() {
   useTitle("Users");
   const me = useMe();
   const [, navigate] = useLocation();
-  const wanted = new URLSearchParams(useSearch()).get("sort");
-  const sort = orders.find((o) => o === wanted) ?? "username";
-  const [search, setSearch] = useState("");
+  const params = new URLSearchParams(useSearch());
+  const filters = filtersOf(params);
+  const sort = orders.find((o) => o === params.get("sort")) ?? "username";
+  const [search, setSearch] = useState(params.get("search") ?? "");
   const [page, setPage] = useState(0);
   const rested = useDebounced(search.trim(), 200);
-  const users = useQuery({ ...lists.users(rested, sort, page), placeholderData: keepPreviousData });
-  const sorted = (by: UserOrder) => ({
-    on: sort === by,
-    by: () => {
-      setPage(0);
-      navigate(by === "username" ? "/users" : `/users?sort=${by}`, { replace: true });
-    },
-  });
+  const q = searchOf(rested, filters, useNow(60_000));
+  const users = useQuery({ ...lists.users(q, sort, page), placeholderData: keepPreviousData });
+  // The address keeps all that is not the default, so that a link shows the same users.
+  const show = (change: Record<string, string>) => {
+    setPage(0);
+    const next = { search, ...filters, sort, ...change };
+    const kept = new URLSearchParams(Object.entries(next).filter(([, value]) => value !== ""));
+    if (next.sort === "username") kept.delete("sort");
+    const text = kept.toString();
+    navigate(text ? `/users?${text}` : "/users", { replace: true });
+  };
+  const sorted = (by: UserOrder) => ({ on: sort === by, by: () => show({ sort: by }) });
   const [asking, ask] = useState<Asking>(null);
   const close = () => ask(null);
+  const [chosen, choose] = useState<ReadonlyMap<string, User>>(new Map());
+  const rows = users.data?.users ?? [];
+  // As they are now, if they are shown.
+  const now = new Map(rows.map((u) => [u.id, u]));
+  const selected = [...chosen.values()].map((u) => now.get(u.id) ?? u);
+  const select = (u: User, on: boolean) =>
+    choose((old) => new Map(on ? [...old, [u.id, u]] : [...old].filter(([id]) => id !== u.id)));
   return (
     <Page
       title="Users"
       subtitle={users.data && plural(users.data.count, "user")}
       actions={
-        mayCreateUsers(me) && (
-          <Button look="primary" onClick={() => ask({ what: "create" })}>
-            <Plus /> New user
-          </Button>
-        )
+        <>
+          {mayReadUsers(me) && (
+            <a className={buttonClass()} href={`/api/v2/users/export?q=${segment(q)}&sort=${sort}`} download>
+              <Download /> Export CSV
+            </a>
+          )}
+          {mayCreateUsers(me) && (
+            <Button look="primary" onClick={() => ask({ what: "create" })}>
+              <Plus /> New user
+            </Button>
+          )}
+        </>
       }
     >
-      <SearchInput
-        label="Search users"
-        placeholder="Search by name or email"
-        value={search}
-        onChange={(text) => {
+      <Filters
+        search={search}
+        filters={filters}
+        onSearch={(text) => {
           setSearch(text);
-          setPage(0);
+          show({ search: text });
         }}
+        onChange={show}
       />
       <Pending query={users} what="users" />
       {users.data && (
         <Card flush>
-          {users.data.users.length === 0 ? (
-            <Empty title="No users found" />
+          {rows.length > 0 && mayCreateUsers(me) && (
+            <Selection rows={rows} count={users.data.count} q={q} sort={sort} selected={selected} onSelect={choose} />
+          )}
+          {rows.length === 0 ? (
+            <Empty title="No users found">{q && "Change the search or the filters to see more."}</Empty>
           ) : (
             <Table
               label="Users"
-              rows={users.data.users}
+              rows={rows}
               id={(u) => u.id}
               columns={[
                 {
@@ -91,6 +116,15 @@ export default function Users() {
                   sort: sorted("username"),
                   cell: (u) => (
                     <span className="flex items-center gap-2.5">
+                      {mayCreateUsers(me) && (
+                        <input
+                          type="checkbox"
+                          className="shrink-0 accent-fill"
+                          aria-label={`Select ${u.username}`}
+                          checked={chosen.has(u.id)}
+                          onChange={(e) => select(u, e.target.checked)}
+                        />
+                      )}
                       <Avatar name={u.username} />
                       <span>
                         <span className="font-medium">{u.username}</span>
@@ -111,6 +145,7 @@ export default function Users() {
                     </Badge>
                   ),
                 },
+                { name: "Signs in with", cell: (u) => signIns[u.login_type] ?? u.login_type },
                 { name: "Last seen", sort: sorted("seen"), cell: (u) => <Ago at={u.last_seen_at} /> },
                 { name: "Created", sort: sorted("created"), cell: (u) => <Ago at={u.created_at} /> },
                 {
@@ -127,13 +162,7 @@ export default function Users() {
         </Card>
       )}
       {users.data && (
-        <Pager
-          page={page}
-          size={rowsPerPage}
-          rows={users.data.users.length}
-          count={users.data.count}
-          onPage={setPage}
-        />
+        <Pager page={page} size={rowsPerPage} rows={rows.length} count={users.data.count} onPage={setPage} />
       )}
       {asking?.what === "create" && <NewUser onClose={close} />}
       {asking?.what === "roles" && <Roles user={asking.user} onClose={close} />}
@@ -142,6 +171,113 @@ export default function Users() {
       {asking?.what === "activate" && <Change user={asking.user} change={changes.activate} onClose={close} />}
       {asking?.what === "delete" && <Change user={asking.user} change={changes.delete} onClose={close} />}
     </Page>
+  );
+}
+
+const signIns: Record<string, string> = {
+  password: "Password",
+  oidc: "OpenID Connect",
+  github: "GitHub",
+  none: "Tokens only",
+};
+
+interface FiltersProps {
+  search: string;
+  filters: UserFilters;
+  onSearch: (text: string) => void;
+  onChange: (change: Record<string, string>) => void;
+}
+
+function Filters({ search, filters, onSearch, onChange }: FiltersProps) {
+  const organizations = useQuery(queries.organizations());
+  const several = (organizations.data?.length ?? 0) > 1;
+  const filter = (name: UserFilter, label: string, options: [string, string][]) => (
+    <Select
+      aria-label={label}
+      className="w-auto! max-sm:shrink-0 max-sm:grow max-sm:basis-36"
+      value={filters[name]}
+      onChange={(e) => onChange({ [name]: e.target.value })}
+    >
+      {options.map(([value, text]) => (
+        <option key={value} value={value}>
+          {text}
+        </option>
+      ))}
+    </Select>
+  );
+  return (
+    <div className="flex flex-wrap gap-2">
+      <div className="min-w-0 flex-1 basis-52 max-sm:basis-full">
+        <SearchInput
+          label="Search users"
+          placeholder="Search by name or email"
+          value={search}
+          onChange={onSearch}
+          className="max-w-full"
+        />
+      </div>
+      {filter("role", "Role", choices.role)}
+      {filter("status", "Status", choices.status)}
+      {filter("login", "Signs in with", choices.login)}
+      {(several || filters.organization) &&
+        filter("organization", "Organization", [
+          ["", "All organizations"],
+          ...(organizations.data ?? []).map((o): [string, string] => [o.name, o.display_name || o.name]),
+        ])}
+      {filter("seen", "Last seen", choices.seen)}
+      {Object.values(filters).some(Boolean) && (
+        <Button onClick={() => onChange({ role: "", status: "", login: "", organization: "", seen: "" })}>
+          <X /> Clear filters
+        </Button>
+      )}
+    </div>
+  );
+}
+
+interface SelectionProps {
+  rows: User[]; // of this page
+  count: number; // of all pages
+  q: string;
+  sort: UserOrder;
+  selected: User[];
+  onSelect: (users: ReadonlyMap<string, User>) => void;
+}
+
+const keyed = (users: User[]) => new Map(users.map((u) => [u.id, u]));
+
+// Selection selects users, of this page or of all, and says what can be done to those that are selected.
+function Selection({ rows, count, q, sort, selected, onSelect }: SelectionProps) {
+  const ids = new Set(selected.map((u) => u.id));
+  const whole = rows.every((u) => ids.has(u.id));
+  const rest = useMutation({
+    mutationFn: () => lists.allUsers(q, sort),
+    onSuccess: (users) => onSelect(keyed(users)),
+  });
+  return (
+    <div className="flex min-h-10 flex-wrap items-center gap-x-3 gap-y-2 border-b border-line px-4 py-1.5 text-[13px]">
+      <label className="flex items-center gap-2.5 text-muted">
+        <input
+          type="checkbox"
+          className="shrink-0 accent-fill"
+          checked={whole}
+          onChange={() => onSelect(whole ? new Map() : new Map([...keyed(selected), ...keyed(rows)]))}
+        />
+        {selected.length > 0 ? `${selected.length} selected` : count > rows.length ? "Select this page" : "Select all"}
+      </label>
+      {selected.length > 0 && (
+        <div role="group" aria-label="Selected users" className="flex flex-wrap gap-1">
+          {whole && selected.length < count && (
+            <Button small busy={rest.isPending} onClick={() => rest.mutate()}>
+              Select all {count.toLocaleString()}
+            </Button>
+          )}
+          <Suspense>
+            <UserBulk selected={selected} onDone={() => onSelect(new Map())} />
+          </Suspense>
+        </div>
+      )}
+      <ErrorNote error={rest.error} />
+    </div>
   );
 }
 

@@ -26,7 +26,7 @@ import (
 
 func usersCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "users", Aliases: []string{"user"}, Short: "Manage users", Example: "  coder users create --username grace --email grace@example.com"}
-	cmd.AddCommand(usersCreateCmd(g), usersListCmd(g), usersShowCmd(g), oidcClaimsCmd(g), usersStatusCmd(g, "suspend"), usersStatusCmd(g, "activate"),
+	cmd.AddCommand(usersCreateCmd(g), usersListCmd(g), usersExportCmd(g), usersShowCmd(g), oidcClaimsCmd(g), usersStatusCmd(g, "suspend"), usersStatusCmd(g, "activate"),
 		usersDeleteCmd(g), usersRolesCmd(g))
 	return cmd
 }
@@ -158,9 +158,32 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	out.Flags(cmd)
-	cmd.Flags().StringVar(&search, "search", "", "filter, such as status:active or login_type:oidc")
+	cmd.Flags().StringVar(&search, "search", "", "filter, such as status:active, role:auditor, login_type:oidc or organization:east")
 	cmd.Flags().StringVar(&sort, "sort", "", "order: username, seen or created (default: username)")
 	cmd.Flags().Int64Var(&github, "github-user-id", 0, "show only the user with this id at github.com")
+	return cmd
+}
+
+func usersExportCmd(g *global.Flags) *cobra.Command {
+	var query sdk.UsersQuery
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Export users as CSV",
+		Long: `Export users as CSV, with their roles, organizations and when they were last seen. A cell that a spreadsheet would run as a formula begins with
+a single quote.`,
+		Example: `  coder users export > users.csv
+  coder users export --search "organization:east last_seen_before:2030-01-01" > idle.csv`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return client.ExportUsers(cmd.Context(), g.Streams().Out, query)
+		},
+	}
+	cmd.Flags().StringVar(&query.Q, "search", "", "filter as in coder users list")
+	cmd.Flags().StringVar((*string)(&query.Sort), "sort", "", "order: username, seen or created (default: username)")
 	return cmd
 }
 
