@@ -12,16 +12,13 @@ type CSV struct {
 	out *csv.Writer
 }
 
-// NewCSV begins an answer with the table's header. Call Close after the last row.
-func NewCSV(w http.ResponseWriter, file string, header ...string) *CSV {
+// NewCSV sets the headers of an answer. The caller writes the status and then the rows, of which the first names the columns, and calls Close.
+func NewCSV(w http.ResponseWriter, file string) *CSV {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8; header=present")
 	w.Header().Set("Content-Disposition", `attachment; filename="`+file+`"`)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	NoStore(w.Header())
-	w.WriteHeader(http.StatusOK)
-	t := &CSV{csv.NewWriter(w)}
-	t.Row(header...)
-	return t
+	return &CSV{csv.NewWriter(w)}
 }
 
 // Row writes a row. Close returns its error.

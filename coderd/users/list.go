@@ -170,8 +170,9 @@ func (s *Service) export(w http.ResponseWriter, r *http.Request) error {
 	for _, o := range orgs {
 		names[o.ID] = o.Name
 	}
-	table := httpapi.NewCSV(w, "users.csv", "username", "name", "email", "status", "roles", "login_type", "service_account", "organizations",
-		"last_seen_at", "created_at", "id")
+	table := httpapi.NewCSV(w, "users.csv")
+	w.WriteHeader(http.StatusOK)
+	table.Row("username", "name", "email", "status", "roles", "login_type", "service_account", "organizations", "last_seen_at", "created_at", "id")
 	for _, row := range rows {
 		u, in := row.User, []string{}
 		for _, id := range members[u.ID] {

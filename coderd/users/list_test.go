@@ -87,14 +87,14 @@ func TestUserFilters(t *testing.T) {
 	owner.want(200, "POST", "organizations/east/members/bob", nil)
 	a.Exec("UPDATE users SET last_seen_at = now() - interval '40 days' WHERE username = 'bob'")
 	for q, want := range map[string]string{
-		"role:auditor":                                    "ann",
-		"role:member":                                     "bob cli",
-		"login_type:none":                                 "cli",
-		"organization:east":                               "admin bob", // who creates one belongs to it
+		"role:auditor":      "ann",
+		"role:member":       "bob cli",
+		"login_type:none":   "cli",
+		"organization:east": "admin bob", // who creates one belongs to it
 		"organization:" + east.ID.String() + " role:owner": "admin",
-		"organization:default role:member":                "bob cli",
-		"last_seen_before:2000-01-01":                     "cli", // never
-		"role:member organization:east status:dormant":    "",
+		"organization:default role:member":                 "bob cli",
+		"last_seen_before:2000-01-01":                      "cli", // never
+		"role:member organization:east status:dormant":     "",
 	} {
 		path := "?q=" + url.QueryEscape(q)
 		page := call[sdk.UsersResponse](owner, 200, "GET", "users"+path, nil)
