@@ -131,6 +131,8 @@ var accountRoutes = map[string]accountRoute{
 	"POST /api/v2/users/{user}/keys/codes":               {alone: "it hands over the caller's own session"},
 	"DELETE /api/v2/users/{user}/keys/{key}":             {bodies: []string{""}, acts: true},
 	"PUT /api/v2/users/{user}/keys/{key}/expire":         {bodies: []string{""}, acts: true},
+	"DELETE /api/v2/users/{user}/sessions":               {bodies: []string{""}, acts: true},
+	"DELETE /api/v2/users/{user}/sessions/{key}":         {bodies: []string{""}, acts: true},
 	"POST /api/v2/users/{user}/secrets":                  {bodies: []string{`{"name": "{n}", "value": "x", "env_name": "S{n}"}`}, acts: true},
 	"POST /api/v2/users/{user}/secrets/batch":            {bodies: []string{`{"secrets": [{"name": "{n}", "value": "x", "env_name": "S{n}"}]}`}, acts: true},
 	"PATCH /api/v2/users/{user}/secrets/{name}":          {bodies: []string{`{"description": "x"}`}, acts: true},

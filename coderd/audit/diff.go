@@ -179,7 +179,11 @@ func OfKey(owner dbsqlc.User, before, after dbsqlc.ApiKey) Entry {
 	if name == "" {
 		name = named(before.ID, after.ID) // a session's public half
 	}
-	e := Entry{Kind: APIKey, ID: owner.ID, Name: name, Diff: Compare(before, after), Fields: map[string]any{"key_id": named(before.ID, after.ID), "owner": owner.Username}}
+	diff := Compare(before, after)
+	for _, seen := range []string{"last_used_at", "user_agent", "address"} { // where it was used is no change
+		delete(diff, seen)
+	}
+	e := Entry{Kind: APIKey, ID: owner.ID, Name: name, Diff: diff, Fields: map[string]any{"key_id": named(before.ID, after.ID), "owner": owner.Username}}
 	return e
 }
 

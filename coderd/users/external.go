@@ -96,7 +96,9 @@ func (s *Service) StartSession(ctx context.Context, q *dbsqlc.Queries, user dbsq
 	if err := q.TouchUser(ctx, user.ID); err != nil {
 		return "", err
 	}
-	token, key, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, s.lifetimes.Session)
+	token, key, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{
+		UserID: user.ID, Kind: kindSession, UserAgent: agentOf(ctx), Address: addressOf(ctx),
+	}, s.lifetimes.Session)
 	if err != nil {
 		return "", err
 	}

@@ -76,7 +76,8 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 	case key.Actor.Status == string(sdk.UserSuspended):
 		return rbac.Actor{}, suspended()
 	}
-	if now.Sub(key.LastUsedAt) > min(touchEvery, time.Duration(key.LifetimeSeconds)*time.Second/10) {
+	unknown := key.UserAgent == "" && agentOf(ctx) != ""
+	if unknown || now.Sub(key.LastUsedAt) > min(touchEvery, time.Duration(key.LifetimeSeconds)*time.Second/10) {
 		// This does not fail the request: the next one tries again.
 		if err := s.Used(ctx, key.ID); err != nil {
 			s.log.Warn("cannot record use of session", "user", key.Actor.ID, "err", err)
@@ -117,16 +118,32 @@ func (s *Service) Holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 	return holderOf(key.Actor, key.ID, key.Kind, key.Scopes, key.AllowList)
 }
 
-// Used records that sessions and tokens, by their ids, are in use: it updates when their users were last seen, and extends
+// Used records that sessions and tokens, by their ids, are in use, where if ctx is a request's: it updates when their users were last seen, and extends
 // sessions. It writes at most once a minute for each of them, or once in a tenth of a shorter lifetime, and does not revive one that has ended.
 func (s *Service) Used(ctx context.Context, ids ...string) error {
 	return s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
-		users, err := q.TouchAPIKeys(ctx, dbsqlc.TouchAPIKeysParams{Ids: ids, Every: touchEvery.Seconds()})
+		users, err := q.TouchAPIKeys(ctx, dbsqlc.TouchAPIKeysParams{
+			Ids: ids, Every: touchEvery.Seconds(), UserAgent: agentOf(ctx), Address: addressOf(ctx),
+		})
 		if err != nil || len(users) == 0 {
 			return err
 		}
 		return q.TouchUsers(ctx, users)
 	})
+}
+
+// agentOf returns the program that sent a request, as it calls itself, in a form that can be stored.
+func agentOf(ctx context.Context) string {
+	agent := httpapi.UserAgent(ctx)
+	return database.Visible(agent[:min(len(agent), maxAgent)])
+}
+
+// addressOf returns the address that a request comes from.
+func addressOf(ctx context.Context) string {
+	if addr := httpapi.ClientAddr(ctx); addr.IsValid() {
+		return addr.String()
+	}
+	return ""
 }
 
 // Active returns the fault Unauthenticated if the user has been suspended or deleted.

@@ -152,6 +152,11 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey, audit.On(audit.Delete, audit.APIKey))
 	mux.Handle("PUT "+v2+"users/{user}/keys/{key}/expire", needs(rbac.Delete, rbac.APIKey), s.expireKey, audit.On(audit.Write, audit.APIKey))
 
+	mux.Handle("GET "+v2+"users/{user}/sessions", needs(rbac.Read, rbac.APIKey), s.listSessions)
+	mux.Handle("DELETE "+v2+"users/{user}/sessions", needs(rbac.Delete, rbac.APIKey), s.endSessions, audit.On(audit.Logout, audit.APIKey))
+	mux.Handle("DELETE "+v2+"users/{user}/sessions/{key}", needs(rbac.Delete, rbac.APIKey), s.endSession,
+		audit.On(audit.Delete, audit.APIKey))
+
 	mux.Handle("GET "+v2+"users/{user}/gitsshkey", needs(rbac.Read, rbac.SSHKey), s.getSSHKey)
 	mux.Handle("PUT "+v2+"users/{user}/gitsshkey", needs(rbac.Update, rbac.SSHKey), s.replaceSSHKey, audit.On(audit.Write, audit.GitSSHKey))
 

@@ -180,6 +180,19 @@ type APIKey struct {
 	LifetimeSeconds int64        `json:"lifetime_seconds"`
 }
 
+// UserSession is one place where a user is signed in.
+type UserSession struct {
+	ID string `json:"id"` // the public half of its token, 10 characters
+	// Device describes the program that used it last, such as "Firefox on Linux", by what the program says. Empty if that is not known.
+	Device     string    `json:"device"`
+	UserAgent  string    `json:"user_agent"`
+	Address    string    `json:"address"` // from where it was used last
+	CreatedAt  time.Time `json:"created_at"`
+	LastUsedAt time.Time `json:"last_used_at"`
+	ExpiresAt  time.Time `json:"expires_at"`
+	Current    bool      `json:"current"` // the request carried it
+}
+
 // CreateTokenRequest asks for a token. Without scopes and an allow-list it may do all that its user may do.
 type CreateTokenRequest struct {
 	Lifetime  time.Duration `json:"lifetime,omitempty"`   // nanoseconds; 0: the server's default
@@ -306,6 +319,22 @@ func (c *Client) Tokens(ctx context.Context, user string, all, expired bool) ([]
 			return keys, nil
 		}
 	}
+}
+
+// Sessions lists up to 1,000 of a user's sessions, the last used first.
+func (c *Client) Sessions(ctx context.Context, user string) ([]UserSession, error) {
+	return get[[]UserSession](ctx, c, "users/"+seg(user)+"/sessions")
+}
+
+// EndSession signs a user out of one session.
+func (c *Client) EndSession(ctx context.Context, user, id string) error {
+	return c.do(ctx, http.MethodDelete, "users/"+seg(user)+"/sessions/"+seg(id), nil, nil)
+}
+
+// EndSessions signs a user out everywhere or, with others, everywhere but in the client's own session.
+func (c *Client) EndSessions(ctx context.Context, user string, others bool) error {
+	path := "users/" + seg(user) + "/sessions?except_current=" + strconv.FormatBool(others)
+	return c.do(ctx, http.MethodDelete, path, nil, nil)
 }
 
 func (c *Client) CreateToken(ctx context.Context, user string, req CreateTokenRequest) (CreateTokenResponse, error) {

@@ -41,6 +41,7 @@ func hostileServer(t *testing.T, text string, refuse bool) string {
 		{"rich-parameters$", new([]sdk.TemplateVersionParameter)},
 		{"users$", new(sdk.UsersResponse)},
 		{"tokens$", new([]sdk.APIKey)},
+		{"sessions$", new([]sdk.UserSession)},
 		{"secrets$", new([]sdk.UserSecret)},
 		{"ssh-keys$", new([]sdk.UserSSHKey)},
 		{"devices$", new([]sdk.UserDevice)},
@@ -90,7 +91,7 @@ func TestHostileAnswers(t *testing.T) {
 		server := hostileServer(t, hostileText, refuse)
 		for _, command := range []string{
 			"whoami", "list", "list -o json", "show dev", "logs dev", "schedule show dev", "sharing status dev", "open app dev",
-			"templates list", "templates versions list evil", "templates consent list", "users list", "users show evil", "tokens list", "secret list",
+			"templates list", "templates versions list evil", "templates consent list", "users list", "users show evil", "tokens list", "sessions list", "secret list",
 			"groups list", "organizations list", "organizations members list", "organizations invitations list", "organizations roles show",
 			"provisioner list", "provisioner jobs list", "provisioner keys list", "wsproxy list", "audit list", "audit connections",
 		} {

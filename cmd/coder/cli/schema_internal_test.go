@@ -125,6 +125,7 @@ var printed = map[string]struct {
 	"features list":                  {"", "entitlements", sample[sdk.Entitlements](), sample[sdk.Entitlements](), ""},
 	"tokens list":                    {"", "users/me/keys/tokens", []sdk.APIKey{sample[sdk.APIKey]()}, sample[sdk.APIKey](), ""},
 	"tokens view":                    {"abcdefghij", "users/me/keys/abcdefghij", sample[sdk.APIKey](), sample[sdk.APIKey](), ""},
+	"sessions list":                  {"", "users/me/sessions", []sdk.UserSession{sample[sdk.UserSession]()}, sample[sdk.UserSession](), ""},
 	"organizations list":             {"", "organizations", []sdk.Organization{sample[sdk.Organization]()}, sample[sdk.Organization](), ""},
 	"organizations show":             {"me", "users/me/organizations", []sdk.Organization{sample[sdk.Organization]()}, sample[sdk.Organization](), ""},
 	"organizations members list":     {"", "organizations/" + sampleID + "/members", []sdk.OrganizationMember{sample[sdk.OrganizationMember]()}, sample[sdk.OrganizationMember](), ""},

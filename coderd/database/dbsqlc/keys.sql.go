@@ -97,7 +97,7 @@ func (q *Queries) FreeTokenName(ctx context.Context, arg FreeTokenNameParams) er
 }
 
 const getAPIKey = `-- name: GetAPIKey :one
-SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list FROM api_keys WHERE id = $1 AND user_id = $2
+SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list, user_agent, address FROM api_keys WHERE id = $1 AND user_id = $2
 `
 
 type GetAPIKeyParams struct {
@@ -122,12 +122,14 @@ func (q *Queries) GetAPIKey(ctx context.Context, arg GetAPIKeyParams) (ApiKey, e
 		&i.EndReason,
 		&i.Scopes,
 		&i.AllowList,
+		&i.UserAgent,
+		&i.Address,
 	)
 	return i, err
 }
 
 const getCredential = `-- name: GetCredential :one
-SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
+SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, k.user_agent, actors.id, actors.username, actors.status, actors.roles, actors.memberships, actors.groups
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1
 `
@@ -142,6 +144,7 @@ type GetCredentialRow struct {
 	EndReason       string
 	Scopes          []string
 	AllowList       []string
+	UserAgent       string
 	Actor           Actor
 }
 
@@ -159,6 +162,7 @@ func (q *Queries) GetCredential(ctx context.Context, id string) (GetCredentialRo
 		&i.EndReason,
 		&i.Scopes,
 		&i.AllowList,
+		&i.UserAgent,
 		&i.Actor.ID,
 		&i.Actor.Username,
 		&i.Actor.Status,
@@ -188,7 +192,7 @@ func (q *Queries) GetGitSSHKey(ctx context.Context, userID uuid.UUID) (GitSshKey
 }
 
 const getTokenByName = `-- name: GetTokenByName :one
-SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token'
+SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list, user_agent, address FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token'
 `
 
 type GetTokenByNameParams struct {
@@ -213,13 +217,15 @@ func (q *Queries) GetTokenByName(ctx context.Context, arg GetTokenByNameParams) 
 		&i.EndReason,
 		&i.Scopes,
 		&i.AllowList,
+		&i.UserAgent,
+		&i.Address,
 	)
 	return i, err
 }
 
 const insertAPIKey = `-- name: InsertAPIKey :one
-INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, scopes, allow_list, lifetime_seconds, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::bigint, now() + make_interval(secs => $9::bigint)) RETURNING id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list
+INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, scopes, allow_list, user_agent, address, lifetime_seconds, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::bigint, now() + make_interval(secs => $11::bigint)) RETURNING id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list, user_agent, address
 `
 
 type InsertAPIKeyParams struct {
@@ -231,6 +237,8 @@ type InsertAPIKeyParams struct {
 	WorkspaceID     *uuid.UUID
 	Scopes          []string
 	AllowList       []string
+	UserAgent       string
+	Address         string
 	LifetimeSeconds int64
 }
 
@@ -244,6 +252,8 @@ func (q *Queries) InsertAPIKey(ctx context.Context, arg InsertAPIKeyParams) (Api
 		arg.WorkspaceID,
 		arg.Scopes,
 		arg.AllowList,
+		arg.UserAgent,
+		arg.Address,
 		arg.LifetimeSeconds,
 	)
 	var i ApiKey
@@ -261,6 +271,8 @@ func (q *Queries) InsertAPIKey(ctx context.Context, arg InsertAPIKeyParams) (Api
 		&i.EndReason,
 		&i.Scopes,
 		&i.AllowList,
+		&i.UserAgent,
+		&i.Address,
 	)
 	return i, err
 }
@@ -281,8 +293,56 @@ func (q *Queries) InsertGitSSHKeyOnce(ctx context.Context, arg InsertGitSSHKeyOn
 	return err
 }
 
+const listSessions = `-- name: ListSessions :many
+SELECT id, user_id, secret_hash, name, kind, workspace_id, lifetime_seconds, created_at, last_used_at, expires_at, end_reason, scopes, allow_list, user_agent, address FROM api_keys WHERE user_id = $1 AND kind = 'session' AND expires_at > now()
+ORDER BY last_used_at DESC, id LIMIT $3 OFFSET $2
+`
+
+type ListSessionsParams struct {
+	UserID     uuid.UUID
+	PageOffset int32
+	PageLimit  int32
+}
+
+// Lists a user's sessions that have not ended, the last used first.
+func (q *Queries) ListSessions(ctx context.Context, arg ListSessionsParams) ([]ApiKey, error) {
+	rows, err := q.db.Query(ctx, listSessions, arg.UserID, arg.PageOffset, arg.PageLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ApiKey{}
+	for rows.Next() {
+		var i ApiKey
+		if err := rows.Scan(
+			&i.ID,
+			&i.UserID,
+			&i.SecretHash,
+			&i.Name,
+			&i.Kind,
+			&i.WorkspaceID,
+			&i.LifetimeSeconds,
+			&i.CreatedAt,
+			&i.LastUsedAt,
+			&i.ExpiresAt,
+			&i.EndReason,
+			&i.Scopes,
+			&i.AllowList,
+			&i.UserAgent,
+			&i.Address,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listTokens = `-- name: ListTokens :many
-SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
+SELECT k.id, k.user_id, k.secret_hash, k.name, k.kind, k.workspace_id, k.lifetime_seconds, k.created_at, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, k.user_agent, k.address, u.username FROM api_keys k JOIN users u ON u.id = k.user_id
 WHERE k.kind = 'token' AND ($1::boolean OR k.expires_at > now()) AND ($2::uuid IS NULL OR k.user_id = $2)
 ORDER BY k.created_at, k.id LIMIT $4 OFFSET $3
 `
@@ -328,6 +388,8 @@ func (q *Queries) ListTokens(ctx context.Context, arg ListTokensParams) ([]ListT
 			&i.ApiKey.EndReason,
 			&i.ApiKey.Scopes,
 			&i.ApiKey.AllowList,
+			&i.ApiKey.UserAgent,
+			&i.ApiKey.Address,
 			&i.Username,
 		); err != nil {
 			return nil, err
@@ -424,23 +486,34 @@ func (q *Queries) ReplaceGitSSHKey(ctx context.Context, arg ReplaceGitSSHKeyPara
 
 const touchAPIKeys = `-- name: TouchAPIKeys :many
 UPDATE api_keys SET last_used_at = now(),
+	user_agent = coalesce(nullif($1::text, ''), user_agent), address = coalesce(nullif($2::text, ''), address),
 	expires_at = CASE WHEN kind = 'token' OR expires_at > now() + make_interval(secs => lifetime_seconds - least(3600, lifetime_seconds / 10.0)) THEN expires_at
 		ELSE now() + make_interval(secs => lifetime_seconds) END
-WHERE id = ANY ($1::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => least($2::float8, lifetime_seconds / 10.0))
+WHERE id = ANY ($3::text[]) AND expires_at > now()
+	AND (last_used_at < now() - make_interval(secs => least($4::float8, lifetime_seconds / 10.0))
+		OR user_agent = '' AND $1::text <> '')
 	AND EXISTS (SELECT FROM users u WHERE u.id = user_id AND u.status <> 'suspended' AND u.deleted_at IS NULL)
 RETURNING user_id
 `
 
 type TouchAPIKeysParams struct {
-	Ids   []string
-	Every float64
+	UserAgent string
+	Address   string
+	Ids       []string
+	Every     float64
 }
 
 // Records that keys are in use, and extends sessions; tokens keep their end. It skips keys that have ended, whose user is suspended, or
 // whose use was recorded recently, and returns the users of the others. A session is extended at most once an hour, or once in a tenth of a
-// shorter lifetime: an update that leaves expires_at alone changes no index.
+// shorter lifetime: an update that leaves expires_at alone changes no index. It keeps program and address, unless the use names them, and a key
+// without a program is recorded at once.
 func (q *Queries) TouchAPIKeys(ctx context.Context, arg TouchAPIKeysParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, touchAPIKeys, arg.Ids, arg.Every)
+	rows, err := q.db.Query(ctx, touchAPIKeys,
+		arg.UserAgent,
+		arg.Address,
+		arg.Ids,
+		arg.Every,
+	)
 	if err != nil {
 		return nil, err
 	}

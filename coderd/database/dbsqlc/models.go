@@ -34,6 +34,8 @@ type ApiKey struct {
 	EndReason       string
 	Scopes          []string
 	AllowList       []string
+	UserAgent       string
+	Address         string
 }
 
 type AppCode struct {

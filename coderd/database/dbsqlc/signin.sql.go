@@ -39,17 +39,19 @@ func (q *Queries) DeleteUserLinks(ctx context.Context, userID uuid.UUID) error {
 }
 
 const endUserSessions = `-- name: EndUserSessions :execrows
-UPDATE api_keys SET expires_at = now(), end_reason = $2 WHERE user_id = $1 AND kind = 'session' AND expires_at > now()
+UPDATE api_keys SET expires_at = now(), end_reason = $2 WHERE user_id = $1 AND kind = 'session' AND expires_at > now() AND id <> $3::text
 `
 
 type EndUserSessionsParams struct {
 	UserID    uuid.UUID
 	EndReason string
+	KeptID    string
 }
 
-// Ends a user's sessions and keeps their rows, so that a client that still uses one learns why. A trigger tells every server.
+// Ends a user's sessions, except one if kept_id names it, and keeps their rows, so that a client that still uses one learns why. A trigger
+// tells every server.
 func (q *Queries) EndUserSessions(ctx context.Context, arg EndUserSessionsParams) (int64, error) {
-	result, err := q.db.Exec(ctx, endUserSessions, arg.UserID, arg.EndReason)
+	result, err := q.db.Exec(ctx, endUserSessions, arg.UserID, arg.EndReason, arg.KeptID)
 	if err != nil {
 		return 0, err
 	}

@@ -1,26 +1,35 @@
 -- name: GetCredential :one
 -- Returns everything that decides whether a token is valid, and what its user may do.
-SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, sqlc.embed(actors)
+SELECT k.id, k.secret_hash, k.kind, k.lifetime_seconds, k.last_used_at, k.expires_at, k.end_reason, k.scopes, k.allow_list, k.user_agent, sqlc.embed(actors)
 FROM api_keys k JOIN actors ON actors.id = k.user_id
 WHERE k.id = $1;
 
 -- name: TouchAPIKeys :many
 -- Records that keys are in use, and extends sessions; tokens keep their end. It skips keys that have ended, whose user is suspended, or
 -- whose use was recorded recently, and returns the users of the others. A session is extended at most once an hour, or once in a tenth of a
--- shorter lifetime: an update that leaves expires_at alone changes no index.
+-- shorter lifetime: an update that leaves expires_at alone changes no index. It keeps program and address, unless the use names them, and a key
+-- without a program is recorded at once.
 UPDATE api_keys SET last_used_at = now(),
+	user_agent = coalesce(nullif(sqlc.arg(user_agent)::text, ''), user_agent), address = coalesce(nullif(sqlc.arg(address)::text, ''), address),
 	expires_at = CASE WHEN kind = 'token' OR expires_at > now() + make_interval(secs => lifetime_seconds - least(3600, lifetime_seconds / 10.0)) THEN expires_at
 		ELSE now() + make_interval(secs => lifetime_seconds) END
-WHERE id = ANY (sqlc.arg(ids)::text[]) AND expires_at > now() AND last_used_at < now() - make_interval(secs => least(sqlc.arg(every)::float8, lifetime_seconds / 10.0))
+WHERE id = ANY (sqlc.arg(ids)::text[]) AND expires_at > now()
+	AND (last_used_at < now() - make_interval(secs => least(sqlc.arg(every)::float8, lifetime_seconds / 10.0))
+		OR user_agent = '' AND sqlc.arg(user_agent)::text <> '')
 	AND EXISTS (SELECT FROM users u WHERE u.id = user_id AND u.status <> 'suspended' AND u.deleted_at IS NULL)
 RETURNING user_id;
 
 -- name: InsertAPIKey :one
-INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, scopes, allow_list, lifetime_seconds, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, sqlc.arg(lifetime_seconds)::bigint, now() + make_interval(secs => sqlc.arg(lifetime_seconds)::bigint)) RETURNING *;
+INSERT INTO api_keys (id, user_id, secret_hash, name, kind, workspace_id, scopes, allow_list, user_agent, address, lifetime_seconds, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, sqlc.arg(lifetime_seconds)::bigint, now() + make_interval(secs => sqlc.arg(lifetime_seconds)::bigint)) RETURNING *;
 
 -- name: GetAPIKey :one
 SELECT * FROM api_keys WHERE id = $1 AND user_id = $2;
+
+-- name: ListSessions :many
+-- Lists a user's sessions that have not ended, the last used first.
+SELECT * FROM api_keys WHERE user_id = $1 AND kind = 'session' AND expires_at > now()
+ORDER BY last_used_at DESC, id LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
 
 -- name: GetTokenByName :one
 SELECT * FROM api_keys WHERE user_id = $1 AND name = $2 AND kind = 'token';

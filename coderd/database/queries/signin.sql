@@ -26,8 +26,9 @@ WHERE u.id = $1 AND u.deleted_at IS NULL AND NOT EXISTS (
 ) RETURNING u.*;
 
 -- name: EndUserSessions :execrows
--- Ends a user's sessions and keeps their rows, so that a client that still uses one learns why. A trigger tells every server.
-UPDATE api_keys SET expires_at = now(), end_reason = $2 WHERE user_id = $1 AND kind = 'session' AND expires_at > now();
+-- Ends a user's sessions, except one if kept_id names it, and keeps their rows, so that a client that still uses one learns why. A trigger
+-- tells every server.
+UPDATE api_keys SET expires_at = now(), end_reason = $2 WHERE user_id = $1 AND kind = 'session' AND expires_at > now() AND id <> sqlc.arg(kept_id)::text;
 
 -- name: ListSignInsToCheck :many
 -- Sign-ins whose users have sessions, and whose provider was not asked since a moment, or has refused since.

@@ -2050,6 +2050,18 @@ export interface APIKey {
   lifetime_seconds: number;
 }
 
+// UserSession is one place where a user is signed in.
+export interface UserSession {
+  id: string; // the public half of its token, 10 characters
+  device: string;
+  user_agent: string;
+  address: string; // from where it was used last
+  created_at: string;
+  last_used_at: string;
+  expires_at: string;
+  current: boolean; // the request carried it
+}
+
 // CreateTokenRequest asks for a token. Without scopes and an allow-list it may do all that its user may do.
 export interface CreateTokenRequest {
   lifetime?: number; // nanoseconds; 0: the server's default

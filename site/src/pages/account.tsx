@@ -46,6 +46,7 @@ import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
+const Sessions = lazy(() => import("~/components/sessions"));
 const Devices = lazy(() => import("~/components/devices"));
 
 export default function Account() {
@@ -61,6 +62,9 @@ export default function Account() {
         <AccountQuota />
       </div>
       <Tokens />
+      <Suspense>
+        <Sessions />
+      </Suspense>
       <SSHKeys />
       <Suspense>
         <Devices />

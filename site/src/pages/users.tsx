@@ -25,6 +25,7 @@ import { useDebounced, useNow, useTitle } from "~/lib/hooks";
 import { choices, filtersOf, searchOf, type UserFilter, type UserFilters } from "~/lib/user-filters";
 
 const UserBulk = lazy(() => import("~/components/user-bulk"));
+const UserSessions = lazy(() => import("~/components/sessions").then((m) => ({ default: m.UserSessions })));
 
 const aboutRoles: Record<string, string> = {
   owner: "Full access, except connecting to other users' workspaces",
@@ -35,7 +36,7 @@ const aboutRoles: Record<string, string> = {
 
 const orders: UserOrder[] = ["username", "seen", "created"];
 
-type Question = "roles" | "password" | "suspend" | "activate" | "delete";
+type Question = "roles" | "password" | "sessions" | "suspend" | "activate" | "delete";
 type Asking = { what: Question; user: User } | { what: "create" } | null;
 
 export default function Users() {
@@ -167,6 +168,11 @@ export default function Users() {
       {asking?.what === "create" && <NewUser onClose={close} />}
       {asking?.what === "roles" && <Roles user={asking.user} onClose={close} />}
       {asking?.what === "password" && <Password user={asking.user} onClose={close} />}
+      {asking?.what === "sessions" && (
+        <Suspense>
+          <UserSessions user={asking.user} onClose={close} />
+        </Suspense>
+      )}
       {asking?.what === "suspend" && <Change user={asking.user} change={changes.suspend} onClose={close} />}
       {asking?.what === "activate" && <Change user={asking.user} change={changes.activate} onClose={close} />}
       {asking?.what === "delete" && <Change user={asking.user} change={changes.delete} onClose={close} />}
@@ -341,6 +347,7 @@ function UserMenu({ user, self, onAsk }: { user: User; self: boolean; onAsk: (wh
       {(user.login_type === "password" || user.login_type === "none") && !user.is_service_account && (
         <Item onSelect={() => onAsk("password")}>Set password…</Item>
       )}
+      <Item onSelect={() => onAsk("sessions")}>Sessions…</Item>
       {user.status === "suspended" ? (
         <Item onSelect={() => onAsk("activate")}>Activate…</Item>
       ) : (
