@@ -28,6 +28,7 @@ type manual struct {
 var notOurs = []string{
 	"--stop-timeout", "--privileged", // docker
 	"--security-opt", "--cap-add", // docker
+	"--jwk-json-path", "--issuer-uri", "--attribute-mapping", "--attribute-condition", // gcloud
 }
 
 var (

@@ -3,7 +3,7 @@
 // docs/decisions/0058-workload-identity.md).
 //
 // A token says which agent or build it is for, and for whom it is (its audience). Templates allow audiences; none is
-// allowed by default. The package checks that. It does not know how a token reaches its workspace or build, nor
+// allowed by default. The package checks that. It knows neither how tokens reach workspaces nor how builds run, nor
 // whether an agent may have the credentials of its workspace's owner: its callers do.
 package identity
 

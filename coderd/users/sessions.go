@@ -109,7 +109,7 @@ func (s *Service) endSessions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("end sessions: %w", err)
 	}
-	s.log.InfoContext(ctx, "user signed out everywhere", "user", user.Username, "by", actor.Username)
+	s.log.InfoContext(ctx, "user signed out everywhere", "user", user.Username, "actor", actor.Username)
 	s.notifyRevoked(user.ID)
 	w.WriteHeader(http.StatusNoContent)
 	return nil

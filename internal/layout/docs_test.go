@@ -172,6 +172,8 @@ var prefixes = []string{"codermesh_", "codermesh_database_", "codermesh_provisio
 // foreign lists words in backquotes that belong to other programs, or represent something the reader fills in.
 var foreign = []string{
 	"disableSignatureVerification", "ssl", "useHttpPath", "signoff", "iperf3", "pg_dump", "PGPASSWORD", "SYS_ADMIN", "Referer", "nf_conntrack", // other programs
+	"jwks_pairs", "jwt_validation_pubkeys", "ACCESSOR", "auth_login_jwt", // Vault
+	"AzureADTokenExchange", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_ID", "AZURE_TENANT_ID", "use_oidc", "oidc_token_file_path", "azurerm", // Azure
 	"REMOTE", "HOST", "IDENTIFICATION", "HAS", "CHANGED", // OpenSSH's warning
 	"coder/coder", "SUFFIX", "codermesh_VERSION_programs", "L120", "allow_user_", "go_", "process_", "_max", "_slots", "_sessions_total", "XXX", "benchtime", "Pickup", // placeholders and patterns
 }

@@ -25,6 +25,9 @@ func Word(text string) string {
 	return POSIX(text)
 }
 
+// quoted writes what a shell would interpret between single quotes outside of them: the quote, and the backslash, which fish interprets.
+var quoted = strings.NewReplacer("'", `'\''`, `\`, `'\\'`)
+
 // POSIX is like Word, for the shells of Unix: sh, bash, zsh, fish and others. Servers use it, which do not know who will read their texts.
 func POSIX(text string) string {
 	switch {
@@ -33,7 +36,7 @@ func POSIX(text string) string {
 	case plain(text, "_@%+=:,./-") && text[0] != '=': // zsh replaces =program by its path
 		return text
 	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	return "'" + quoted.Replace(text) + "'"
 }
 
 // windows writes a word that cmd.exe and PowerShell read alike. Both keep what is between double quotes, but for what they expand in it.

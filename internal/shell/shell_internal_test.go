@@ -14,7 +14,7 @@ func TestWord(t *testing.T) {
 		"/srv/a-b_c.d": {"/srv/a-b_c.d", "/srv/a-b_c.d"}, "ann/dev": {"ann/dev", "ann/dev"}, "größe": {"größe", "größe"},
 		"https://coder.example.com:8443/": {"https://coder.example.com:8443/", "https://coder.example.com:8443/"},
 		"":                                {"''", `""`}, "my templates": {"'my templates'", `"my templates"`}, "a;b": {"'a;b'", `"a;b"`}, "a&b": {"'a&b'", `"a&b"`},
-		"it's": {`'it'\''s'`, `"it's"`}, "~/x": {"'~/x'", `"~/x"`}, "*": {"'*'", `"*"`}, "=ls": {"'=ls'", "=ls"}, "@x": {"@x", `"@x"`}, `C:\a`: {`'C:\a'`, `C:\a`}, `C:\a b\`: {`'C:\a b\'`, `"C:\a b\\"`},
+		"it's": {`'it'\''s'`, `"it's"`}, "~/x": {"'~/x'", `"~/x"`}, "*": {"'*'", `"*"`}, "=ls": {"'=ls'", "=ls"}, "@x": {"@x", `"@x"`}, `C:\a`: {`'C:'\\'a'`, `C:\a`}, `C:\a b\`: {`'C:'\\'a b'\\''`, `"C:\a b\\"`},
 		"$(reboot)": {"'$(reboot)'", Unprintable}, "%PATH%": {"%PATH%", Unprintable}, "`reboot`": {"'`reboot`'", Unprintable}, `a"b`: {`'a"b'`, Unprintable},
 		"a“; reboot; “": {"'a“; reboot; “'", Unprintable}, "a!b": {"'a!b'", Unprintable},
 		// Neither quotes nor escapes help against these.
@@ -40,6 +40,7 @@ func FuzzWord(f *testing.F) {
 	for _, seed := range []string{"dev", "a b", "$(touch x)", "`touch x`", "';touch x;'", "a\nb", "-x", "!x", "~", "*", "=ls", "a\\", "\x1b[31m", "&", "ü", "'", `"`, "#", "{a,b}", "%1", "a=b"} {
 		f.Add(seed)
 	}
+	home := f.TempDir() // fish makes folders in it
 	f.Fuzz(func(t *testing.T, text string) {
 		word := POSIX(text)
 		want := text
@@ -50,7 +51,7 @@ func FuzzWord(f *testing.F) {
 		for _, path := range shells {
 			cmd := exec.CommandContext(t.Context(), path, "-c", "printf '%s|' "+word+" end")
 			cmd.Dir = dir
-			cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}
+			cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
 			out, err := cmd.Output()
 			if got := string(out); err != nil || got != want+"|end|" {
 				t.Errorf("%s: %q is written as %s and read as %q, %v", filepath.Base(path), text, word, got, err)

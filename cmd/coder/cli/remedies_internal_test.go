@@ -16,18 +16,19 @@ import (
 // remedies are all suggestions that stop, restart, replace or remove something, with what proves their cause. A new one must be added with
 // its proof: a network that fails must never suggest to end work that goes on.
 var remedies = map[string]string{
-	"Remove the marked lines by hand.":                        "the file was read and its marked part is broken",
-	"Restart one of them with another --name.":                "the server listed two provisioners of that name; their jobs end before they do",
-	"Remove the file. The next connection creates a new key.": "the file was read and is not a key",
-	"Restart the workspace or update coder: coder restart %s": "the preamble of the agent was read and names another version",
-	"coder templates consent revoke %s":                       "the server listed several consents; the user asked to revoke one",
-	"coder secret update --help":                              "prints a help text",
-	"git update-index --chmod=+x %s":                          "the file's mode was read",
-	"coder devices remove %s":                                 "the device was added by this command, and its private key could not be stored",
-	"rm %s":                                                   "the system said that the link leads to a file that does not exist",
-	"git -C %s pull":                                          "changes nothing that is not committed: git refuses otherwise",
-	"%s %s --permission template:update":                      "an example of a flag",
-	"--permission template:update":                            "an example of a flag",
+	"Remove the marked lines by hand.":                                          "the file was read and its marked part is broken",
+	"Restart one of them with another --name.":                                  "the server listed two provisioners of that name; their jobs end before they do",
+	"Remove the file. The next connection creates a new key.":                   "the file was read and is not a key",
+	"Restart the workspace or update coder: coder restart %s":                   "the preamble of the agent was read and names another version",
+	"coder templates consent revoke %s":                                         "the server listed several consents; the user asked to revoke one",
+	"Restart the workspace, so that it gets the server's version of the agent.": "the agent answered, without what was asked",
+	"coder secret update --help":                                                "prints a help text",
+	"git update-index --chmod=+x %s":                                            "the file's mode was read",
+	"coder devices remove %s":                                                   "the device was added by this command, and its private key could not be stored",
+	"rm %s":                                                                     "the system said that the link leads to a file that does not exist",
+	"git -C %s pull":                                                            "changes nothing that is not committed: git refuses otherwise",
+	"%s %s --permission template:update":                                        "an example of a flag",
+	"--permission template:update":                                              "an example of a flag",
 }
 
 var (

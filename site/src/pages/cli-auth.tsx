@@ -7,7 +7,7 @@ import { Button, Card, ErrorNote, Page } from "~/components/ui";
 import { useMe } from "~/components/user";
 import { useTitle } from "~/lib/hooks";
 
-// What `coder login` on this computer puts into the address of the page, undefined if the page was opened in another way.
+// What `coder login` on this computer puts into the address of the page; undefined if the page was opened otherwise.
 function terminal() {
   const query = new URLSearchParams(window.location.search);
   const port = Number(query.get("port"));

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/laptop"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/output"
@@ -32,28 +33,35 @@ It works on Linux. It needs root once, for a network device, its routes and its 
   coder connect status
   coder connect down`,
 	}
-	cmd.PersistentFlags().StringVar(&opts.dir, "run-dir", "/run/coder-connect", "folder for the state and the control socket")
 	up := &cobra.Command{
 		Use:   "up",
 		Short: "Connect this machine",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return runConnectUp(cmd.Context(), g, opts) },
+		Example: `  sudo coder connect up
+  sudo coder connect up --user ada --foreground`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runConnectUp(cmd.Context(), g, opts) },
 	}
 	up.Flags().BoolVar(&opts.foreground, "foreground", false, "stay in the foreground until interrupted")
 	up.Flags().StringVar(&opts.user, "user", "", "user of this machine whose programs reach workspaces (default: the one who called sudo)")
 	down := &cobra.Command{
-		Use:   "down",
-		Short: "Disconnect this machine, or clean up after a crash",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return runConnectDown(cmd.Context(), g, opts) },
+		Use:     "down",
+		Short:   "Disconnect this machine, or clean up after a crash",
+		Example: `  coder connect down`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runConnectDown(cmd.Context(), g, opts) },
 	}
 	status := &cobra.Command{
-		Use:   "status",
-		Short: "Show which workspaces this machine reaches",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return runConnectStatus(cmd.Context(), g, opts) },
+		Use:     "status",
+		Short:   "Show which workspaces this machine reaches",
+		Example: `  coder connect status -o json`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runConnectStatus(cmd.Context(), g, opts) },
 	}
 	status.Flags().StringVarP(&opts.format, "output", "o", "table", "table or json")
+	for _, sub := range []*cobra.Command{up, down, status} {
+		sub.Flags().StringVar(&opts.dir, "run-dir", "/run/coder-connect", "folder for the state and the control socket")
+		flags.SetEnv(sub.Flags().Lookup("run-dir"), "CODER_CONNECT_RUN_DIR")
+	}
 	cmd.AddCommand(up, down, status)
 	return cmd
 }

@@ -97,29 +97,26 @@ func keepIDToken(
 		return fault.New(fault.Invalid, "the file %q cannot be used: %w", file, err)
 	}
 	wait := backoff.Backoff{Min: time.Second, Max: time.Minute}
-	for first := true; ; {
+	for first := true; ctx.Err() == nil; {
 		answer, err := ask(ctx, audience)
 		if err == nil {
 			err = writeToken(path, answer.Secret().Reveal())
 		}
 		var next time.Duration
 		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && (first || fault.CodeOf(err) == fault.Forbidden):
-			return err
-		case err != nil:
-			next = wait.Next()
-			fmt.Fprintf(errs, "Cannot replace the ID token in %s, trying again: %v\n", path, err)
-		default:
+		case err == nil:
 			first = false
 			wait.Reset()
 			next = refreshIn(time.Now(), answer.Expires)
+		case ctx.Err() == nil && (first || fault.CodeOf(err) == fault.Forbidden):
+			return err
+		case ctx.Err() == nil:
+			next = wait.Next()
+			fmt.Fprintf(errs, "Cannot replace the ID token in %s, trying again: %v\n", path, err)
 		}
-		if backoff.Sleep(ctx, next, nil) != nil {
-			return nil // interrupted
-		}
+		_ = backoff.Sleep(ctx, next, nil) // the loop sees the end of ctx
 	}
+	return nil
 }
 
 // writeToken replaces a file, which only its owner may read, at once.
