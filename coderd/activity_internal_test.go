@@ -43,7 +43,7 @@ func TestUsesAreNoted(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		fail.Store(false)
-		time.Sleep(30 * time.Minute)
+		time.Sleep(2 * activityEvery)
 		synctest.Wait()
 		if diff := cmp.Diff([][]string{{"a", "b"}, {"a", "b"}}, notes); diff != "" {
 			t.Errorf("notes (-want +got):\n%s", diff)
