@@ -332,7 +332,7 @@ test-windows: build ## run the agent's tests for Windows in Wine, and an agent f
 	GOOS=windows $(TEST) -timeout 20m -exec '$(CURDIR)/scripts/wine/run' $(WINDOWS_TESTS)
 	mkdir -p build/windows
 	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o build/windows/coder.exe ./cmd/coder-slim $(CALM)
-	$(TEST) -count=1 -timeout 20m -run '^TestWindowsAgent$$' ./e2e
+	CGO_ENABLED=0 $(GO) test -vet=off -tags 'wine,$(FULL_TAGS)' -count=1 -timeout 20m -run '^TestWindowsAgent$$' ./e2e
 
 fuzz: ## search for inputs that break a parser, for TIME in each fuzz target: make fuzz TIME=10m PKG=./sshmux
 	@for package in $(or $(PKG),$$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')); do

@@ -1,3 +1,5 @@
+//go:build wine
+
 package e2e_test
 
 import (
@@ -43,7 +45,7 @@ func TestWindowsAgent(t *testing.T) {
 	t.Parallel()
 	program := absolute(t, "../build/windows/coder.exe")
 	if _, err := os.Stat(program); err != nil {
-		t.Skip("build/windows/coder.exe is missing: run `make test-windows`, which builds it and needs Wine")
+		t.Fatalf("%v: run `make test-windows`, which builds it", err)
 	}
 	d := startServer(t)
 	template := filepath.Join(d.dir, "windows")

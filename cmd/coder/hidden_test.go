@@ -104,8 +104,17 @@ func TestFilesOfEnvironmentAreHidden(t *testing.T) {
 			t.Errorf("%s of the database's URL is not hidden", name)
 		}
 	}
+	for _, name := range []string{"PATH_OF_PROGRAM", "TERRAFORM_PATH", "MANPATH"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, file)
+			if hides("") {
+				t.Errorf("the file of $%s is hidden, which says nothing of a secret", name)
+			}
+		})
+	}
 	for _, name := range []string{"PGPASSFILE", "PGSSLKEY", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
-		"OTEL_EXPORTER_OTLP_CLIENT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "KUBECONFIG", "TF_CLI_CONFIG_FILE"} {
+		"OTEL_EXPORTER_OTLP_CLIENT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "KUBECONFIG", "TF_CLI_CONFIG_FILE",
+		"AZURE_CLIENT_CERTIFICATE_PATH", "ARM_OIDC_TOKEN_FILE_PATH", "KUBE_CONFIG_PATH", "NETRC"} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, file)
 			if !hides("") {

@@ -78,11 +78,16 @@
         Remove-Item -Force -ErrorAction SilentlyContinue -LiteralPath "$program.sums"
     }
 
-    $parent = if ($env:LOCALAPPDATA) { $env:LOCALAPPDATA } else { $env:TEMP }
-    $parent = Join-Path $parent 'codermesh-agent\bin'
-    # Those of earlier starts. Windows keeps the programs that run.
-    Get-ChildItem -Directory -ErrorAction SilentlyContinue -LiteralPath $parent | Remove-Item -Recurse -Force -ErrorAction SilentlyContinue
-    $folder = Join-Path $parent ([Guid]::NewGuid().ToString('N'))
+    $id = [Guid]::NewGuid().ToString('N')
+    if ($env:LOCALAPPDATA) {
+        $parent = Join-Path $env:LOCALAPPDATA 'codermesh-agent\bin'
+        # Those of earlier starts. Windows keeps the programs that run.
+        Get-ChildItem -Directory -ErrorAction SilentlyContinue -LiteralPath $parent | Remove-Item -Recurse -Force -ErrorAction SilentlyContinue
+        $folder = Join-Path $parent $id
+    } else {
+        # The common folder of services, where others could prepare a name that they know.
+        $folder = Join-Path $env:TEMP "codermesh-agent-$id"
+    }
     $program = Join-Path $folder 'coder.exe'
 
     if ($env:CODER_AGENT_AUTH -eq 'token' -and -not $env:CODER_AGENT_TOKEN) {
