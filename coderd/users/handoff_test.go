@@ -47,7 +47,7 @@ func TestLoginCode(t *testing.T) {
 		alice.want(400, "POST", "users/me/keys/codes", sdk.CreateLoginCodeRequest{CodeChallenge: challenge})
 	}
 
-	// Nobody hands over what they do not have: another's session, or a session for a token of less.
+	// Callers hand over what they have: neither another's session, nor a session in place of a token of less.
 	a.nobody().want(401, "POST", "users/me/keys/codes", sdk.CreateLoginCodeRequest{CodeChallenge: challengeOf(verifier)})
 	admin.want(403, "POST", "users/alice/keys/codes", sdk.CreateLoginCodeRequest{CodeChallenge: challengeOf(verifier)})
 	limited := call[sdk.CreateTokenResponse](alice, 201, "POST", "users/me/keys/tokens", sdk.CreateTokenRequest{Scopes: []string{"api_key:create", "user:read"}})

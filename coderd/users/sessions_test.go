@@ -114,7 +114,7 @@ func TestSessionsAttacker(t *testing.T) {
 		auditor.want(403, p[0], p[1], nil)
 		limited.want(403, p[0], p[1], nil)
 	}
-	// A user admin reaches nobody who has a role that they lack.
+	// A user admin reaches no user with a role that they lack.
 	for _, user := range []string{"admin", "ann"} {
 		for _, p := range paths(user) {
 			admin.want(403, p[0], p[1], nil)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,41 +13,16 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
-const (
-	// udpIdle is how long a flow of datagrams may be silent in both directions, as in coder port-forward.
-	udpIdle = 2 * time.Minute
-	// maxDatagram is the longest that UDP allows, in bytes.
-	maxDatagram = 64 << 10
-	// recordLinger is how long a connection stays open in the log after its last flow has ended: a browser opens dozens in a row.
-	recordLinger = time.Minute
-)
+// recordLinger is how long a connection stays open in the log after its last flow has ended: a browser opens dozens in a row.
+const recordLinger = time.Minute
 
 // carryTCP joins a device's connection and the agent's until both have ended, and owns both. The device gets a reset if the agent's breaks: there is
 // nothing behind the port, or the user may no longer connect.
-func (g *Gateway) carryTCP(life context.Context, f *flow, port uint16, c interface {
-	net.Conn
-	Abort()
-}, agent net.Conn) {
+func (g *Gateway) carryTCP(life context.Context, f *flow, port uint16, c netio.Resetter, agent net.Conn) {
 	defer g.forget(f)
 	r := g.begin(f, port)
 	defer func() { g.end(r, context.Cause(life)) }()
-	agent = audit.Counted(agent, r.open)
-	broken := sync.OnceFunc(func() {
-		c.Abort()
-		agent.Close()
-	})
-	defer context.AfterFunc(life, broken)()
-	direction := func(dst, src net.Conn) {
-		if _, err := netio.Copy(dst, src); err != nil || netio.CloseWrite(dst) != nil {
-			broken()
-		}
-	}
-	var back sync.WaitGroup
-	back.Go(func() { direction(c, agent) })
-	direction(agent, c)
-	back.Wait()
-	c.Close()
-	agent.Close()
+	netio.Carry(life, c, audit.Counted(agent, r.open))
 }
 
 // carryUDP joins a device's flow and the agent's until they are idle, and owns both.
@@ -56,37 +30,8 @@ func (g *Gateway) carryUDP(life context.Context, f *flow, port uint16, c, agent 
 	defer g.forget(f)
 	r := g.begin(f, port)
 	defer func() { g.end(r, context.Cause(life)) }()
-	agent = audit.Counted(agent, r.open)
-	ended := sync.OnceFunc(func() {
-		c.Close()
-		agent.Close()
-	})
-	defer ended()
-	defer context.AfterFunc(life, ended)()
-	idle := time.AfterFunc(udpIdle, ended)
-	defer idle.Stop()
-	direction := func(dst, src net.Conn) {
-		defer ended()
-		buf := datagrams.Get().(*[maxDatagram]byte)
-		defer datagrams.Put(buf)
-		for {
-			n, err := src.Read(buf[:])
-			if err != nil {
-				return
-			}
-			idle.Reset(udpIdle)
-			if _, err := dst.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-	}
-	var back sync.WaitGroup
-	back.Go(func() { direction(c, agent) })
-	direction(agent, c)
-	back.Wait()
+	netio.CarryDatagrams(life, c, audit.Counted(agent, r.open))
 }
-
-var datagrams = sync.Pool{New: func() any { return new([maxDatagram]byte) }}
 
 // recordKey is what one row in the log of connections is about.
 type recordKey struct {

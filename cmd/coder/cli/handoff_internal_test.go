@@ -55,7 +55,7 @@ func desktop(t *testing.T) (opened func() *url.URL) {
 	}
 }
 
-// typing runs the program on a terminal at which nobody has typed yet.
+// typing runs the program on a terminal, on which the test types later.
 func typing(t *testing.T, args ...string) (dir string, typed io.Writer, ended <-chan error) {
 	t.Helper()
 	dir = t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// most bounds a list: nobody reads more on Tab, and the search has narrowed it to what is typed.
+// most bounds a list: users read no more on Tab, and the search has narrowed it to what is typed.
 const most = 100
 
 // workspaces are the caller's by name, and after "ada/" those of ada.

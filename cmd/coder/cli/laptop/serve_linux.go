@@ -28,10 +28,6 @@ import (
 const (
 	// dialTimeout bounds the wait for an introduction and the agent's answer, as long as programs wait for one to a SYN.
 	dialTimeout = 15 * time.Second
-	// udpIdle is how long a flow of datagrams may be silent in both directions, as in coder port-forward.
-	udpIdle = 2 * time.Minute
-	// maxDatagram is the longest that UDP allows, in bytes.
-	maxDatagram = 64 << 10
 	// readGap is the least time between two readings of the list of workspaces.
 	readGap = 500 * time.Millisecond
 	// usageEvery is how often the server hears which workspaces are in use.
@@ -222,7 +218,7 @@ func (s *server) acceptTCP(ctx context.Context, dst netip.AddrPort) func(tunnel.
 			return
 		}
 		defer s.use(a)()
-		carryTCP(ctx, c, conn)
+		netio.Carry(ctx, c, conn)
 	}
 }
 
@@ -240,7 +236,7 @@ func (s *server) acceptUDP(ctx context.Context, dst netip.AddrPort) func(net.Con
 	}
 	return func(c net.Conn) {
 		defer s.use(a)()
-		carryUDP(ctx, c, conn)
+		netio.CarryDatagrams(ctx, c, conn)
 	}
 }
 
@@ -295,56 +291,6 @@ func (s *server) reportUsage(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// carryTCP joins a program's connection and the agent's until both have ended, and owns both. The program gets a reset if the agent's breaks.
-func carryTCP(ctx context.Context, c tunnel.Conn, agent net.Conn) {
-	broken := sync.OnceFunc(func() {
-		c.Abort()
-		agent.Close()
-	})
-	defer context.AfterFunc(ctx, broken)()
-	direction := func(dst, src net.Conn) {
-		if _, err := netio.Copy(dst, src); err != nil || netio.CloseWrite(dst) != nil {
-			broken()
-		}
-	}
-	var back sync.WaitGroup
-	back.Go(func() { direction(c, agent) })
-	direction(agent, c)
-	back.Wait()
-	c.Close()
-	agent.Close()
-}
-
-// carryUDP joins a program's flow and the agent's until they are idle, and owns both.
-func carryUDP(ctx context.Context, c, agent net.Conn) {
-	ended := sync.OnceFunc(func() {
-		c.Close()
-		agent.Close()
-	})
-	defer ended()
-	defer context.AfterFunc(ctx, ended)()
-	idle := time.AfterFunc(udpIdle, ended)
-	defer idle.Stop()
-	direction := func(dst, src net.Conn) {
-		defer ended()
-		buf := make([]byte, maxDatagram)
-		for {
-			n, err := src.Read(buf)
-			if err != nil {
-				return
-			}
-			idle.Reset(udpIdle)
-			if _, err := dst.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-	}
-	var back sync.WaitGroup
-	back.Go(func() { direction(c, agent) })
-	direction(agent, c)
-	back.Wait()
 }
 
 // describe returns what coder connect status shows.
