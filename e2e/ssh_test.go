@@ -296,7 +296,8 @@ func sshRsync(t *testing.T, s *shell) {
 		t.Fatal(err)
 	}
 	shell := "ssh -F " + s.config + " -o BatchMode=yes"
-	for _, way := range [][2]string{{from + "/", "coder.dev:synced/"}, {"coder.dev:synced/", back + "/"}} {
+	remote := "coder.dev:" + strings.ReplaceAll(t.Name(), "/", "-") + "/" // others may sync to the same home folder at the same time
+	for _, way := range [][2]string{{from + "/", remote}, {remote, back + "/"}} {
 		cmd := exec.CommandContext(t.Context(), "rsync", "-rlptz", "--delete", "-e", shell, way[0], way[1])
 		cmd.Env = s.env("admin")
 		if out, err := cmd.CombinedOutput(); err != nil {

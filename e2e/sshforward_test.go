@@ -70,7 +70,9 @@ func sshForwards(t *testing.T, s *shell) {
 		t.Fatalf("home folder %q: %v\n%s", home, err, stderr)
 	}
 	target := echo(t, "tcp", "127.0.0.1:0").Addr().String()
-	socket := filepath.Join(home, "target.sock")
+	// Others forward to the same home folder at the same time.
+	own := filepath.Join(home, filepath.Base(dir))
+	socket, back := own+".t", own+".r"
 	echo(t, "unix", socket)
 	if err := os.Chmod(socket, 0o777); err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func sshForwards(t *testing.T, s *shell) {
 	local, remote, dynamic, ours := freePort(), freePort(), freePort(), freePort()
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := s.client(ctx, "ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-L", local+":"+target, "-R", remote+":"+target, "-D", dynamic,
-		"-L", filepath.Join(dir, "l.sock")+":"+socket, "-R", filepath.Join(home, "r.sock")+":"+socket, "coder.dev")
+		"-L", filepath.Join(dir, "l.sock")+":"+socket, "-R", back+":"+socket, "coder.dev")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +88,7 @@ func sshForwards(t *testing.T, s *shell) {
 	ask(t, "tcp", "127.0.0.1:"+local)
 	ask(t, "tcp", "127.0.0.1:"+remote)
 	ask(t, "unix", filepath.Join(dir, "l.sock"))
-	ask(t, "unix", filepath.Join(home, "r.sock")) // root may connect, though the mode allows only the account
+	ask(t, "unix", back) // root may connect, though the mode allows only the account
 	curl := exec.CommandContext(t.Context(), "curl", "-sS", "-m", "30", "-x", "socks5h://127.0.0.1:"+dynamic, s.url()+"/healthz")
 	if out, err := curl.CombinedOutput(); err != nil {
 		t.Errorf("through -D: %v\n%s", err, out)
