@@ -2,11 +2,11 @@ package appproxy
 
 import (
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 // Place is what an address names: an app or a port of an agent. All fields are in lower case.
@@ -20,20 +20,20 @@ type Place struct {
 const maxLabel = 63 // bytes of a name in a host (RFC 1035 §2.3.4)
 
 var (
-	nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-	slugForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-	portForm = regexp.MustCompile(`^([0-9]{1,5})(s?)$`)
+	nameForm = lazyregexp.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	slugForm = lazyregexp.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	portForm = lazyregexp.New(`^([0-9]{1,5})(s?)$`)
 )
 
 // Valid reports whether the place can exist.
 func (p Place) Valid() bool {
-	return nameForm.MatchString(p.Owner) && nameForm.MatchString(p.Workspace) && slugForm.MatchString(p.Slug) &&
-		(p.Agent == "" || nameForm.MatchString(p.Agent))
+	return nameForm().MatchString(p.Owner) && nameForm().MatchString(p.Workspace) && slugForm().MatchString(p.Slug) &&
+		(p.Agent == "" || nameForm().MatchString(p.Agent))
 }
 
 // Port returns the port that the slug may mean.
 func (p Place) Port() (port uint16, tls, ok bool) {
-	m := portForm.FindStringSubmatch(p.Slug)
+	m := portForm().FindStringSubmatch(p.Slug)
 	if m == nil {
 		return 0, false, false
 	}

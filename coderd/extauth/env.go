@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
@@ -21,8 +22,8 @@ const (
 )
 
 var (
-	idForm  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}$`)
-	numbers = regexp.MustCompile(`^[0-9]{1,3}$`)
+	idForm  = lazyregexp.New(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}$`)
+	numbers = lazyregexp.New(`^[0-9]{1,3}$`)
 )
 
 // settings holds the settings of a provider, by the suffix of the variable's name.
@@ -52,7 +53,7 @@ func ParseEnv(environ []string) ([]Provider, error) {
 		name, value, _ := strings.Cut(entry, "=")
 		rest, ours := strings.CutPrefix(name, envPrefix)
 		number, setting, numbered := strings.Cut(rest, "_")
-		if !ours || !numbered || !numbers.MatchString(number) {
+		if !ours || !numbered || !numbers().MatchString(number) {
 			continue // such as CODER_EXTERNAL_AUTH_ACCESS_TOKEN_github, which a workspace's template may have set
 		}
 		set, known := settings[setting]
@@ -105,7 +106,7 @@ func (p *Provider) complete(name string) error {
 	if p.ID == "" {
 		p.ID = p.Type
 	}
-	if !idForm.MatchString(p.ID) {
+	if !idForm().MatchString(p.ID) {
 		return fault.New(fault.Invalid, "%sID cannot be %q", name, p.ID).WithDetail("It must begin with a letter or digit and have at most 64 letters, digits, - and _.")
 	}
 	if p.ClientID == "" {

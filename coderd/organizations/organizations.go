@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/google/uuid"
@@ -26,6 +25,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coderd/users"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -298,13 +298,13 @@ func counted(n int64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-var nameForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+var nameForm = lazyregexp.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 func check(name, display, description, icon string) error {
 	f := fault.New(fault.Invalid, "The organization is not valid.")
 	_, idErr := uuid.Parse(name)
 	switch {
-	case !nameForm.MatchString(name) || len(name) > 32:
+	case !nameForm().MatchString(name) || len(name) > 32:
 		f.WithField("name", "must be at most 32 lower-case letters and digits, with single hyphens between them")
 	case name == sdk.DefaultOrganization || name == "new" || idErr == nil:
 		f.WithField("name", "is reserved")

@@ -65,7 +65,7 @@ func (s *Service) role(w http.ResponseWriter, r *http.Request, org uuid.UUID) (n
 	}
 	f := fault.New(fault.Invalid, "The role is not valid.")
 	switch {
-	case !nameForm.MatchString(req.Name) || len(req.Name) > 64:
+	case !nameForm().MatchString(req.Name) || len(req.Name) > 64:
 		f.WithField("name", "must be at most 64 lower-case letters and digits, with single hyphens between them")
 	case rbac.IsOrganizationRole(req.Name) || rbac.IsSiteRole(req.Name) || req.Name == rbac.RelationMember || req.Name == "member":
 		f.WithField("name", "is the name of a built-in role")

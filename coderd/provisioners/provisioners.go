@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/pubsub"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
@@ -40,8 +40,8 @@ const (
 const secretPrefix = "cmpk_"
 
 var (
-	nameForm   = regexp.MustCompile(`^[a-zA-Z0-9]+([._-][a-zA-Z0-9]+)*$`)
-	secretForm = regexp.MustCompile(`^` + secretPrefix + `[A-Za-z0-9]{43}$`)
+	nameForm   = lazyregexp.New(`^[a-zA-Z0-9]+([._-][a-zA-Z0-9]+)*$`)
+	secretForm = lazyregexp.New(`^` + secretPrefix + `[A-Za-z0-9]{43}$`)
 )
 
 // reserved lists the names that lists show for the other ways to join.
@@ -78,7 +78,7 @@ func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, er
 	defer cancel()
 	unknown := fault.New(fault.Unauthenticated, "The provisioner key is not valid, or has been deleted").
 		WithDetail("A template admin can create a new one: coder provisioner keys create NAME")
-	if !secretForm.MatchString(token.Reveal()) {
+	if !secretForm().MatchString(token.Reveal()) {
 		return Key{}, unknown
 	}
 	row, err := s.opts.DB.GetProvisionerKeyBySecret(ctx, token.Hash())
@@ -208,7 +208,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 func check(req sdk.CreateProvisionerKeyRequest) error {
 	refused := fault.New(fault.Invalid, "The provisioner key cannot be created.")
 	switch {
-	case len(req.Name) > 64 || !nameForm.MatchString(req.Name):
+	case len(req.Name) > 64 || !nameForm().MatchString(req.Name):
 		refused.WithField("name", "must be at most 64 letters and digits, with single dots, hyphens or underscores between them")
 	case reserved[strings.ToLower(req.Name)]:
 		refused.WithField("name", "is reserved for provisioners that join in another way")

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -134,7 +134,7 @@ type Document struct {
 	} `json:"components"`
 }
 
-var wildcard = regexp.MustCompile(`\{([a-z_A-Z]+)(?:\.\.\.)?\}`)
+var wildcard = lazyregexp.New(`\{([a-z_A-Z]+)(?:\.\.\.)?\}`)
 
 // Describe returns the document of the API's routes. Other paths of the server (the dashboard, binaries, apps) are not part of the API.
 func Describe(routes []httpapi.Route) (Document, error) {
@@ -175,7 +175,7 @@ func Describe(routes []httpapi.Route) (Document, error) {
 		if route.Permission.IsPublic() {
 			op.Security = []map[string][]any{}
 		}
-		for _, m := range wildcard.FindAllStringSubmatch(path, -1) {
+		for _, m := range wildcard().FindAllStringSubmatch(path, -1) {
 			op.Parameters = append(op.Parameters, Parameter{Name: m[1], In: "path", Required: true, Schema: map[string]any{"type": "string"}})
 		}
 		for _, name := range known.Query {

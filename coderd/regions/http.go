@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/region"
@@ -35,8 +35,8 @@ const (
 )
 
 var (
-	nameForm  = regexp.MustCompile(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
-	tokenForm = regexp.MustCompile(`^` + tokenPrefix + `[A-Za-z0-9]{43}$`)
+	nameForm  = lazyregexp.New(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
+	tokenForm = lazyregexp.New(`^` + tokenPrefix + `[A-Za-z0-9]{43}$`)
 )
 
 // routes registers the routes. Only those who may change the deployment see the proxies themselves.
@@ -272,7 +272,7 @@ func (s *Service) delete(w http.ResponseWriter, r *http.Request) error {
 func checkFields(name, display, icon string) error {
 	refused := fault.New(fault.Invalid, "The region proxy cannot be stored.")
 	switch {
-	case len(name) > 32 || !nameForm.MatchString(name):
+	case len(name) > 32 || !nameForm().MatchString(name):
 		refused.WithField("name", "must be at most 32 letters and digits, with single hyphens between them")
 	case strings.EqualFold(name, primary) || strings.EqualFold(name, "me"):
 		refused.WithField("name", "is reserved")

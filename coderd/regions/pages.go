@@ -3,12 +3,13 @@ package regions
 import (
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
+
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 // hostForm is what may stand in a page's policy. A URL may contain more, such as a semicolon, which would end the directive.
-var hostForm = regexp.MustCompile(`^(?i:[a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]+)?$`)
+var hostForm = lazyregexp.New(`^(?i:[a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]+)?$`)
 
 // Pages serves the dashboard with a policy that lets its pages connect to the connected proxies that serve apps and terminals, and to no other
 // host. next must not set a policy of its own.
@@ -30,7 +31,7 @@ func sourcesOf(addresses []string) string {
 	var b strings.Builder
 	for _, address := range addresses {
 		u, err := url.Parse(address)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostForm.MatchString(u.Host) {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostForm().MatchString(u.Host) {
 			continue
 		}
 		b.WriteString(" " + u.Scheme + "://" + u.Host + " " + strings.Replace(u.Scheme, "http", "ws", 1) + "://" + u.Host)

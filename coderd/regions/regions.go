@@ -228,7 +228,7 @@ func (s *Service) authenticate(ctx context.Context, token secret.Token) (dbsqlc.
 	defer cancel()
 	unknown := fault.New(fault.Unauthenticated, "The token of the region proxy is not valid, or has been replaced").
 		WithDetail("An owner can create a new one: coder wsproxy regenerate-token NAME")
-	if !tokenForm.MatchString(token.Reveal()) {
+	if !tokenForm().MatchString(token.Reveal()) {
 		return dbsqlc.WorkspaceProxy{}, unknown
 	}
 	row, err := s.opts.DB.GetWorkspaceProxyByToken(ctx, token.Hash())

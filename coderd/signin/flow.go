@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/google/uuid"
@@ -16,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/idpsync"
 	"github.com/codermesh/codermesh/v2/coderd/redirect"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/webpage"
@@ -139,7 +139,7 @@ func (s *Service) begin(w http.ResponseWriter, r *http.Request, t sdk.LoginType,
 }
 
 // errorForm matches the error codes that a provider may return (RFC 6749, 4.1.2.1).
-var errorForm = regexp.MustCompile(`^[a-z_]{1,64}$`)
+var errorForm = lazyregexp.New(`^[a-z_]{1,64}$`)
 
 func (s *Service) finish(w http.ResponseWriter, r *http.Request, t sdk.LoginType, p provider) error {
 	ctx, q := r.Context(), r.URL.Query()
@@ -176,7 +176,7 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, t sdk.LoginType
 // declined returns the fault for a sign-in that the provider, or the user there, ended without a code.
 func declined(code string) error {
 	f := fault.New(fault.Unauthenticated, "The sign-in was declined at the identity provider.").WithDetail("Sign in again.")
-	if code != "" && code != "access_denied" && errorForm.MatchString(code) {
+	if code != "" && code != "access_denied" && errorForm().MatchString(code) {
 		f = fault.New(fault.Unauthenticated, "The identity provider ended the sign-in with the error %s.", code).
 			WithDetail("Sign in again. If this happens again, the operator must check the provider's log.")
 	}

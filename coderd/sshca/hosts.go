@@ -4,12 +4,13 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 const (
@@ -27,17 +28,17 @@ const (
 )
 
 // label matches what a name may consist of. A principal with an asterisk would stand for every host.
-var label = regexp.MustCompile(`^[a-z0-9_-]+$`)
+var label = lazyregexp.New(`^[a-z0-9_-]+$`)
 
 // agentNames returns the names under which clients reach an agent: those of mesh addresses and of jumps through the
 // gateway.
 func agentNames(owner, workspace, agent string) []string {
 	owner, workspace, agent = strings.ToLower(owner), strings.ToLower(workspace), strings.ToLower(agent)
-	if !label.MatchString(owner) || !label.MatchString(workspace) {
+	if !label().MatchString(owner) || !label().MatchString(workspace) {
 		return nil
 	}
 	names := []string{workspace + domain, workspace + "." + owner + domain}
-	if label.MatchString(agent) {
+	if label().MatchString(agent) {
 		names = append(names, agent+"."+workspace+"."+owner+domain)
 	}
 	return names

@@ -3,14 +3,14 @@ package templates
 import (
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 var (
-	templateName = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
-	versionName  = regexp.MustCompile(`^[a-zA-Z0-9]+([_.-][a-zA-Z0-9]+)*$`)
+	templateName = lazyregexp.New(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
+	versionName  = lazyregexp.New(`^[a-zA-Z0-9]+([_.-][a-zA-Z0-9]+)*$`)
 )
 
 // Limits of what people enter, in bytes.
@@ -25,7 +25,7 @@ const (
 
 // CheckName returns a fault if a template cannot have the name.
 func CheckName(name string) error {
-	if len(name) > maxTemplateName || !templateName.MatchString(name) {
+	if len(name) > maxTemplateName || !templateName().MatchString(name) {
 		return fault.New(fault.Invalid, "%q is not a valid template name.", name).
 			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens or underscores between them, at most %d", maxTemplateName))
 	}
@@ -34,7 +34,7 @@ func CheckName(name string) error {
 
 // CheckVersionName returns a fault if a version cannot have the name.
 func CheckVersionName(name string) error {
-	if len(name) > maxVersionName || !versionName.MatchString(name) {
+	if len(name) > maxVersionName || !versionName().MatchString(name) {
 		return fault.New(fault.Invalid, "%q is not a valid name for a template version.", name).
 			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens, dots or underscores between them, at most %d", maxVersionName))
 	}

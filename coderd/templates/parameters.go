@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -144,10 +145,10 @@ func Check(d sdk.TemplateVersionParameter, value, previous string) string {
 	return checkPattern(d, value)
 }
 
-var numberForm = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+var numberForm = lazyregexp.New(`^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
 func parseNumber(value string) (float64, bool) {
-	if !numberForm.MatchString(value) {
+	if !numberForm().MatchString(value) {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(value, 64)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/codermesh/codermesh/v2/coderd/audit"
@@ -13,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -28,8 +28,8 @@ const (
 
 var (
 	// Pages load no image from another host, so a logo is one of the server's own: never "//host" or a scheme.
-	logoPath = regexp.MustCompile(`^/[A-Za-z0-9_-][A-Za-z0-9_./-]*$`)
-	rgb      = regexp.MustCompile(`^#[0-9a-fA-F]{6}$`)
+	logoPath = lazyregexp.New(`^/[A-Za-z0-9_-][A-Za-z0-9_./-]*$`)
+	rgb      = lazyregexp.New(`^#[0-9a-fA-F]{6}$`)
 )
 
 // appearance serves how the deployment presents itself, to visitors too: the sign-in page shows it.
@@ -129,7 +129,7 @@ func checkAppearance(req *sdk.UpdateAppearanceRequest) error {
 	if req.ApplicationName = strings.TrimSpace(req.ApplicationName); len(req.ApplicationName) > maxApplicationName || strings.ContainsFunc(req.ApplicationName, httpapi.Hidden) {
 		return refuse("application_name", fmt.Sprintf("must be one line of at most %d bytes", maxApplicationName))
 	}
-	if req.LogoURL != "" && (len(req.LogoURL) > maxLogoURL || !logoPath.MatchString(req.LogoURL)) {
+	if req.LogoURL != "" && (len(req.LogoURL) > maxLogoURL || !logoPath().MatchString(req.LogoURL)) {
 		return refuse("logo_url", "must be a path on this server, such as /icon/docker.svg or /emojis/1f680.png; images of other hosts are blocked")
 	}
 	// The one banner of older clients takes the place of all.
@@ -151,7 +151,7 @@ func checkAppearance(req *sdk.UpdateAppearanceRequest) error {
 		if b.BackgroundColor == "" {
 			b.BackgroundColor = bannerColor
 		}
-		if !rgb.MatchString(b.BackgroundColor) {
+		if !rgb().MatchString(b.BackgroundColor) {
 			return refuse("announcement_banners", "a background_color must be such as #004852")
 		}
 	}

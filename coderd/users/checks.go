@@ -2,16 +2,16 @@ package users
 
 import (
 	"net/mail"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-var usernameForm = regexp.MustCompile(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
+var usernameForm = lazyregexp.New(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
 
 func checkUsername(name string) string {
 	switch {
@@ -19,7 +19,7 @@ func checkUsername(name string) string {
 		return "is required"
 	case len(name) > 32:
 		return "must have at most 32 characters"
-	case !usernameForm.MatchString(name):
+	case !usernameForm().MatchString(name):
 		return "must be letters and digits, with single hyphens between them"
 	case slices.Contains([]string{sdk.Me, sdk.DefaultOrganization, sdk.PrebuildsOwner, "first", "login", "logout", "authmethods", "roles", "export"}, strings.ToLower(name)):
 		return "is reserved"

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/lookup"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
@@ -26,7 +26,7 @@ import (
 // maxTokens is the most tokens that one page of a list contains.
 const maxTokens = 1000
 
-var tokenNameForm = regexp.MustCompile(`^[a-zA-Z0-9]+([ ._-][a-zA-Z0-9]+)*$`)
+var tokenNameForm = lazyregexp.New(`^[a-zA-Z0-9]+([ ._-][a-zA-Z0-9]+)*$`)
 
 func (s *Service) listTokens(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.Target(r, rbac.Read, rbac.APIKey)
@@ -93,7 +93,7 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 	if longest := s.lifetimes.longest(user); req.Lifetime < time.Minute || req.Lifetime > longest {
 		check(f, "lifetime", fmt.Sprintf("must be between 1m and %s, the maximum of this server", days(longest)))
 	}
-	if len(req.TokenName) > 64 || !tokenNameForm.MatchString(req.TokenName) {
+	if len(req.TokenName) > 64 || !tokenNameForm().MatchString(req.TokenName) {
 		check(f, "token_name", "must be at most 64 letters and digits, with single hyphens, dots or spaces between them")
 	}
 	scope, scopes := scopeOf(f, req)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -27,7 +27,7 @@ const (
 )
 
 // columnName is the form of a column's name. Which columns exist is the dashboard's matter.
-var columnName = regexp.MustCompile(`^[a-z_]{1,32}$`)
+var columnName = lazyregexp.New(`^[a-z_]{1,32}$`)
 
 func (s *Service) getPreferences(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.Target(r, rbac.Read, rbac.User)
@@ -102,7 +102,7 @@ func checkPreferences(req sdk.UpdateUserPreferencesRequest) error {
 			f = f.WithField("workspace_columns", fmt.Sprintf("must have at most %d entries", maxColumns))
 		}
 		for _, name := range *req.WorkspaceColumns {
-			if !columnName.MatchString(name) {
+			if !columnName().MatchString(name) {
 				f = f.WithField("workspace_columns", "must be names of columns")
 				break
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/credential"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
@@ -40,7 +40,7 @@ const (
 )
 
 // tokenForm matches a token: the key's id and its secret.
-var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
+var tokenForm = lazyregexp.New(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
 
 // Authenticate returns the sender of a request, using one query. Its faults are Unauthenticated and Unavailable.
 func (s *Service) Authenticate(r *http.Request) (rbac.Actor, error) {
@@ -54,7 +54,7 @@ func (s *Service) Authenticate(r *http.Request) (rbac.Actor, error) {
 // AuthenticateToken is like Authenticate, for a bare token.
 func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rbac.Actor, error) {
 	text := token.Reveal()
-	if !tokenForm.MatchString(text) {
+	if !tokenForm().MatchString(text) {
 		return rbac.Actor{}, unauthenticated("The session token is invalid.")
 	}
 	id, half, _ := strings.Cut(text, "-")

@@ -3,7 +3,6 @@ package workspaces
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/lookup"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -107,7 +107,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // resourceLine matches Terraform's report about one resource: "docker_container.dev: Creation complete after 1s [id=…]".
-var resourceLine = regexp.MustCompile(`^(\S+): (Creating|Destroying|Modifying|Reading|Creation complete|Destruction complete|Modifications complete|Read complete)\b`)
+var resourceLine = lazyregexp.New(`^(\S+): (Creating|Destroying|Modifying|Reading|Creation complete|Destruction complete|Modifications complete|Read complete)\b`)
 
 // actions maps Terraform's words for the beginning or end of an action on a resource to the action.
 var actions = map[string]string{
@@ -120,7 +120,7 @@ func resourceTimings(job dbsqlc.ProvisionerJob, lines []dbsqlc.ListResourceLines
 	var out []sdk.ProvisionerTiming
 	begun := map[string]dbsqlc.ListResourceLinesRow{}
 	for _, line := range lines {
-		m := resourceLine.FindStringSubmatch(line.Output)
+		m := resourceLine().FindStringSubmatch(line.Output)
 		if m == nil {
 			continue
 		}

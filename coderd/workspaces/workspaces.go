@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coderd/templates"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/shell"
 )
@@ -33,11 +33,11 @@ const (
 	maxTTL  = 30 * 24 * time.Hour
 )
 
-var nameForm = regexp.MustCompile(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
+var nameForm = lazyregexp.New(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
 
 // CheckName returns a fault if a workspace cannot have the name.
 func CheckName(name string) error {
-	if len(name) > maxName || !nameForm.MatchString(name) {
+	if len(name) > maxName || !nameForm().MatchString(name) {
 		return fault.New(fault.Invalid, "%q is not a valid workspace name.", name).
 			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens between them, at most %d", maxName))
 	}

@@ -4,9 +4,9 @@ package credential
 
 import (
 	"net/http"
-	"regexp"
 	"strings"
 
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
@@ -18,7 +18,7 @@ const (
 )
 
 // tokenForm matches a session token.
-var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
+var tokenForm = lazyregexp.New(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
 
 // CookieName returns the name of the cookie that holds a browser's session. Over HTTPS it has the prefix that makes browsers
 // prevent neighbouring hosts from setting it.
@@ -58,7 +58,7 @@ func Of(r *http.Request) (token secret.Token, fromCookie bool) {
 // Bearer returns the session token in an Authorization header, or "" if there is none.
 func Bearer(h http.Header) secret.Token {
 	text := h.Get("Authorization")
-	if len(text) > len(scheme) && strings.EqualFold(text[:len(scheme)], scheme) && tokenForm.MatchString(text[len(scheme):]) {
+	if len(text) > len(scheme) && strings.EqualFold(text[:len(scheme)], scheme) && tokenForm().MatchString(text[len(scheme):]) {
 		return secret.Token(text[len(scheme):])
 	}
 	return ""

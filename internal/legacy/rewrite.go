@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/syntax"
 )
 
@@ -234,7 +234,7 @@ func (m *module) app(f *source, b *hclsyntax.Block) {
 	if attrs["slug"] != nil || len(b.Labels) != 2 {
 		return
 	}
-	name := strings.Trim(notSlug.ReplaceAllString(strings.ToLower(b.Labels[1]), "-"), "-")
+	name := strings.Trim(notSlug().ReplaceAllString(strings.ToLower(b.Labels[1]), "-"), "-")
 	if name == "" || m.taken[name] || attrs["count"] != nil || attrs["for_each"] != nil {
 		m.leave(b.DefRange(), "%s", slug.Instead)
 		return
@@ -255,7 +255,7 @@ func (m *module) app(f *source, b *hclsyntax.Block) {
 	f.edits = append(f.edits, edit{at, at, text})
 }
 
-var notSlug = regexp.MustCompile(`[^a-z0-9]+`)
+var notSlug = lazyregexp.New(`[^a-z0-9]+`)
 
 // settings replaces a version constraint that excludes the built-in provider.
 func (m *module) settings(f *source, b *hclsyntax.Block) {

@@ -8,13 +8,13 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 const (
@@ -35,9 +35,9 @@ var types = []string{
 }
 
 // A private key is recognized by the lines that enclose it, by PuTTY's first line, and by its first bytes in base64 without such lines.
-var privateForm = regexp.MustCompile(`(?i)(BEGIN|END) [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File|Private-Lines:|b3BlbnNzaC1rZXktdjE|AGE-SECRET-KEY`)
+var privateForm = lazyregexp.New(`(?i)(BEGIN|END) [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File|Private-Lines:|b3BlbnNzaC1rZXktdjE|AGE-SECRET-KEY`)
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9_]+([ .@+-][A-Za-z0-9_]+)*$`)
+var nameForm = lazyregexp.New(`^[A-Za-z0-9_]+([ .@+-][A-Za-z0-9_]+)*$`)
 
 // Key is a public key and the comment behind it, which usually names its owner and machine.
 type Key struct {
@@ -55,7 +55,7 @@ func Parse(text string) (Key, error) {
 	switch {
 	case len(text) > maxText:
 		return Key{}, refused("The text is too long for a public key.").WithDetail("Use the file whose name ends in .pub.")
-	case privateForm.MatchString(text):
+	case privateForm().MatchString(text):
 		return Key{}, refused("This is a private key, or contains one.").
 			WithDetail("Keep it secret, and use the file whose name ends in .pub. If other people may have seen the private key, create another one with: ssh-keygen -t ed25519")
 	case text == "":
@@ -130,7 +130,7 @@ func damaged() error {
 
 // CheckName returns what is wrong with a key's name, or "". It does not repeat the name, which may be a key that was pasted into the wrong place.
 func CheckName(name string) string {
-	if len(name) > MaxName || !nameForm.MatchString(name) {
+	if len(name) > MaxName || !nameForm().MatchString(name) {
 		return fmt.Sprintf("must be at most %d letters, digits and underscores, with single spaces, dots, hyphens, plus signs or @ between them", MaxName)
 	}
 	return ""

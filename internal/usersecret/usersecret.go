@@ -7,11 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 // Limits of one secret. Sizes are in bytes.
@@ -31,8 +32,8 @@ const (
 )
 
 var (
-	nameForm = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?$`)
-	envForm  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	nameForm = lazyregexp.New(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?$`)
+	envForm  = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // CheckName returns what is wrong with a secret's name, or "".
@@ -40,7 +41,7 @@ func CheckName(name string) string {
 	switch {
 	case name == "":
 		return "is required"
-	case len(name) > MaxName || !nameForm.MatchString(name):
+	case len(name) > MaxName || !nameForm().MatchString(name):
 		return fmt.Sprintf("must be at most %d letters, digits, dots, hyphens and underscores, and cannot begin or end with a dot or a hyphen", MaxName)
 	}
 	return ""
@@ -81,7 +82,7 @@ func CheckEnv(name string) string {
 	switch {
 	case name == "":
 		return ""
-	case len(name) > MaxEnv || !envForm.MatchString(name):
+	case len(name) > MaxEnv || !envForm().MatchString(name):
 		return fmt.Sprintf("must be at most %d letters, digits and underscores, and cannot begin with a digit", MaxEnv)
 	case isReserved(name):
 		return fmt.Sprintf("cannot be %s: the workspace sets it, or it changes how programs start", name)

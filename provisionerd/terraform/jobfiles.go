@@ -5,12 +5,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 // filesDir is the folder of a slot with the copies of Options.Files.
@@ -29,20 +29,20 @@ type JobFile struct {
 }
 
 var (
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	// ownVariables match the variables with which this package controls a job's programs.
-	ownVariables = regexp.MustCompile(`^(PATH|HOME|TMPDIR|USER|LOGNAME|GOGC|CHECKPOINT_DISABLE|(TF|CODER|LD|GIT)_.*)$`)
+	ownVariables = lazyregexp.New(`^(PATH|HOME|TMPDIR|USER|LOGNAME|GOGC|CHECKPOINT_DISABLE|(TF|CODER|LD|GIT)_.*)$`)
 )
 
 // inHome reports whether the job finds the copy below its HOME.
-func (f JobFile) inHome() bool { return !variableName.MatchString(f.Name) }
+func (f JobFile) inHome() bool { return !variableName().MatchString(f.Name) }
 
 // check refuses a name that could not work, and a file that cannot be read.
 func (f JobFile) check() error {
 	switch {
 	case f.inHome() && (!filepath.IsLocal(f.Name) || filepath.Clean(f.Name) != f.Name || f.Name == "." || !strings.ContainsAny(f.Name, "/.")):
 		return fault.New(fault.Invalid, "templates cannot be given a file as %q: name a variable such as KUBE_CONFIG_PATH, or a path below HOME such as .kube/config", f.Name)
-	case !f.inHome() && ownVariables.MatchString(f.Name):
+	case !f.inHome() && ownVariables().MatchString(f.Name):
 		return fault.New(fault.Invalid, "templates cannot be given a file as %s: provisioners set that variable themselves", f.Name)
 	case !filepath.IsAbs(f.Path):
 		return fault.New(fault.Invalid, "templates cannot be given %s: it must be an absolute path", f.Path)

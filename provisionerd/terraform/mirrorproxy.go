@@ -14,11 +14,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 // mirrorServe is the part of a registryProxy for network mirrors, which Terraform reaches by https only. It has a certificate of its own.
@@ -62,7 +63,7 @@ func (m *mirrorServe) url(number int) string {
 	return "https://" + m.address + "/" + m.secret + "/mirror/" + strconv.Itoa(number) + "/"
 }
 
-var mirrorPath = regexp.MustCompile(`^(` + segment + `/){3}` + segment + `\.json$`)
+var mirrorPath = lazyregexp.New(`^(` + segment + `/){3}` + segment + `\.json$`)
 
 // ServeHTTP implements http.Handler.
 func (m *mirrorServe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +74,7 @@ func (m *mirrorServe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	word, rest, _ := strings.Cut(rest, "/")
 	digits, rest, _ := strings.Cut(rest, "/")
 	number, err := strconv.Atoi(digits)
-	if word != "mirror" || err != nil || number < 0 || number >= len(m.networkMirrors) || !mirrorPath.MatchString(rest) {
+	if word != "mirror" || err != nil || number < 0 || number >= len(m.networkMirrors) || !mirrorPath().MatchString(rest) {
 		http.NotFound(w, r)
 		return
 	}

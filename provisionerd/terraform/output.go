@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/tty"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
@@ -190,27 +190,27 @@ func (d diagnostic) variable() string {
 
 // These find the provider or module that Terraform cannot get, and why.
 var (
-	unavailableProvider = regexp.MustCompile(`(?s)^Could not retrieve the list of available versions for provider (\S+): (.*)$`)
-	unavailableModule   = regexp.MustCompile(`(?s)^Failed to retrieve available versions for module "([^"]+)" \([^)]*\) from (\S+): (.*)$`)
+	unavailableProvider = lazyregexp.New(`(?s)^Could not retrieve the list of available versions for provider (\S+): (.*)$`)
+	unavailableModule   = lazyregexp.New(`(?s)^Failed to retrieve available versions for module "([^"]+)" \([^)]*\) from (\S+): (.*)$`)
 )
 
 // guessed finds the providers in Terraform's complaint that it lacks them.
-var guessed = regexp.MustCompile(`provider registry\.(?:terraform\.io|opentofu\.org)/(\S+): required by this configuration but no version is selected`)
+var guessed = lazyregexp.New(`provider registry\.(?:terraform\.io|opentofu\.org)/(\S+): required by this configuration but no version is selected`)
 
 // hint returns what to do about a mistake that Terraform misreports, or "". For a template that does not name the source of its providers,
 // Terraform reports an inconsistent lock file and suggests a command that the author cannot run.
 func (d diagnostic) hint() string {
 	detail := strings.TrimSpace(d.Detail)
-	if found := unavailableProvider.FindStringSubmatch(detail); found != nil {
+	if found := unavailableProvider().FindStringSubmatch(detail); found != nil {
 		return fmt.Sprintf("The provisioner cannot get the provider %s: give it a route to the provider's registry, or a mirror that has it", found[1])
 	}
-	if found := unavailableModule.FindStringSubmatch(detail); found != nil {
+	if found := unavailableModule().FindStringSubmatch(detail); found != nil {
 		return fmt.Sprintf("The provisioner cannot get the module %s from %s: give it a route there, or a registry of your own", found[1], found[2])
 	}
 	if d.Summary != "Inconsistent dependency lock file" {
 		return ""
 	}
-	for _, found := range guessed.FindAllStringSubmatch(d.Detail, -1) {
+	for _, found := range guessed().FindAllStringSubmatch(d.Detail, -1) {
 		if found[1] == "hashicorp/coder" {
 			return `The template uses the provider coder and does not say where it comes from. Add: terraform { required_providers { coder = { source = "coder/coder" } } }`
 		}

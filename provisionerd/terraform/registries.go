@@ -23,6 +23,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/syntax"
 )
 
@@ -234,9 +235,9 @@ func (p *registryProxy) config(text []byte) ([]byte, error) {
 // segment is one part of a path that Terraform asks for. None of them begins with a dot.
 const segment = `[0-9A-Za-z_-][0-9A-Za-z_.+~:-]*`
 
-var registryPaths = map[string]*regexp.Regexp{
-	modulesService:   regexp.MustCompile(`^(` + segment + `/){3}(versions|` + segment + `/download)$`),
-	providersService: regexp.MustCompile(`^(` + segment + `/){2}(versions|` + segment + `/download/` + segment + `/` + segment + `)$`),
+var registryPaths = map[string]func() *regexp.Regexp{
+	modulesService:   lazyregexp.New(`^(` + segment + `/){3}(versions|` + segment + `/download)$`),
+	providersService: lazyregexp.New(`^(` + segment + `/){2}(versions|` + segment + `/download/` + segment + `/` + segment + `)$`),
 }
 
 // ServeHTTP implements http.Handler.
@@ -247,7 +248,7 @@ func (p *registryProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	host, rest, _ := strings.Cut(rest, "/")
 	service, rest, _ := strings.Cut(rest, "/")
-	if shape := registryPaths[service]; p.tokens[host] == "" || shape == nil || !shape.MatchString(rest) {
+	if shape := registryPaths[service]; p.tokens[host] == "" || shape == nil || !shape().MatchString(rest) {
 		http.NotFound(w, r)
 		return
 	}

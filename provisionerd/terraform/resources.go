@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -320,11 +320,11 @@ func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 // machineValue is how the value of a variable refers to the value that the machine gives it; the agent resolves it.
 func machineValue(name string) string { return "${" + name + "}" }
 
-var reference = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
+var reference = lazyregexp.New(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
 
 // references returns the variables that a value refers to.
 func references(value string) (names []string) {
-	for _, m := range reference.FindAllStringSubmatch(value, -1) {
+	for _, m := range reference().FindAllStringSubmatch(value, -1) {
 		names = append(names, m[1]+m[2])
 	}
 	return names

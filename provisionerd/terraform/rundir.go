@@ -6,8 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
+
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 // An executor owns its run folder as long as it holds the lock of the file "lock" in it. A derived folder, whose name chooseDirs made, is
@@ -23,12 +24,12 @@ const (
 // ownFiles matches the names of an executor's files in its run folder, apart from the folders of slots and leftDir. ownFolders matches those
 // of folders that hold nothing to keep.
 var (
-	ownFiles   = regexp.MustCompile(`^([gjptux]-?[0-9]+(\.new|\.run)?|try(\.pid|\.new|\.run)?|terraformrc)$`)
-	ownFolders = regexp.MustCompile(`^e-?[0-9]+$`)
+	ownFiles   = lazyregexp.New(`^([gjptux]-?[0-9]+(\.new|\.run)?|try(\.pid|\.new|\.run)?|terraformrc)$`)
+	ownFolders = lazyregexp.New(`^e-?[0-9]+$`)
 )
 
 // derivedDirs matches the names of run folders that chooseDirs makes.
-var derivedDirs = regexp.MustCompile(`^cm-[0-9a-f]{10}$`)
+var derivedDirs = lazyregexp.New(`^cm-[0-9a-f]{10}$`)
 
 // holdFolders takes the lock over derived run folders and returns a function that releases it.
 func holdFolders(volatile string) (release func() error, err error) {
@@ -116,7 +117,7 @@ func emptyRunDir(root *os.Root) (kept bool, err error) {
 			hasLock = true // the last, because it makes the folder ours
 		case name == leftDir && entry.IsDir():
 			kept = root.Remove(name) != nil || kept // it holds remains of jobs
-		case ownFiles.MatchString(name) && !entry.IsDir(), ownFolders.MatchString(name):
+		case ownFiles().MatchString(name) && !entry.IsDir(), ownFolders().MatchString(name):
 			if err := root.RemoveAll(name); err != nil {
 				return true, fmt.Errorf("empty run folder: %w", err)
 			}
@@ -147,7 +148,7 @@ func sweep(volatile string, now time.Time) error {
 	}
 	var errs []error
 	for _, entry := range entries {
-		if derivedDirs.MatchString(entry.Name()) && entry.IsDir() {
+		if derivedDirs().MatchString(entry.Name()) && entry.IsDir() {
 			errs = append(errs, sweepOne(parent, entry.Name(), now))
 		}
 	}
@@ -204,7 +205,7 @@ func remains(root *os.Root) (since time.Time, found bool) {
 				since = info.ModTime()
 			}
 			name := entry.Name()
-			found = found || dir == leftDir || name[0] == 'j' && ownFiles.MatchString(name)
+			found = found || dir == leftDir || name[0] == 'j' && ownFiles().MatchString(name)
 		}
 	}
 	return since, found

@@ -13,13 +13,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
@@ -166,14 +166,14 @@ const statusTainted = "tainted"
 func Resources(state []byte) ([]string, error) {
 	all, err := statuses(state)
 	maps.DeleteFunc(all, func(addr, _ string) bool {
-		typ, _, _ := strings.Cut(addr[modulePath.FindStringIndex(addr)[1]:], ".")
+		typ, _, _ := strings.Cut(addr[modulePath().FindStringIndex(addr)[1]:], ".")
 		return strings.HasPrefix(typ, "coder_")
 	})
 	return slices.Sorted(maps.Keys(all)), err
 }
 
 // modulePath matches the modules at the beginning of an address.
-var modulePath = regexp.MustCompile(`^(module\.[^.\[]+(\[(\d+|"([^"\\]|\\.)*")\])?\.)*`)
+var modulePath = lazyregexp.New(`^(module\.[^.\[]+(\[(\d+|"([^"\\]|\\.)*")\])?\.)*`)
 
 // Tainted returns those of the addresses that are tainted in a state, or all of them if the state is empty or unreadable.
 func Tainted(state []byte, addrs []string) []string {

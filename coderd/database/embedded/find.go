@@ -11,13 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 // minMajor is the oldest supported major version of PostgreSQL.
@@ -152,7 +152,7 @@ func candidates(ctx context.Context, dir, binDir string) ([]string, error) {
 	return unique, nil
 }
 
-var versionForm = regexp.MustCompile(`^postgres \(PostgreSQL\) (([0-9]+)[0-9a-z.]*)`)
+var versionForm = lazyregexp.New(`^postgres \(PostgreSQL\) (([0-9]+)[0-9a-z.]*)`)
 
 // inspect reports whether a folder contains the required programs, and their version. Its error is a fault: they did not answer in time.
 func inspect(ctx context.Context, bin string) (Install, bool, error) {
@@ -165,7 +165,7 @@ func inspect(ctx context.Context, bin string) (Install, bool, error) {
 	if late(err) {
 		return Install{}, false, err
 	}
-	match := versionForm.FindStringSubmatch(out)
+	match := versionForm().FindStringSubmatch(out)
 	if err != nil || match == nil {
 		return Install{}, false, nil //nolint:nilerr // it is another program
 	}

@@ -8,7 +8,6 @@ import (
 	"net/mail"
 	"net/url"
 	"os"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/shell"
@@ -158,7 +158,7 @@ func loginWithBrowser(parent context.Context, g *global.Flags, client *sdk.Clien
 	pasted := make(chan result, 1)
 	go func() {
 		token, err := s.Ask(ctx, tty.Question{Text: "Token", Secret: true, Check: func(text string) error {
-			if !sessionToken.MatchString(strings.TrimSpace(text)) {
+			if !sessionToken().MatchString(strings.TrimSpace(text)) {
 				return errors.New("this is not a token of that page: it has 33 characters, with a dash in the eleventh place")
 			}
 			return nil
@@ -191,7 +191,7 @@ type result struct {
 }
 
 // sessionToken matches a token.
-var sessionToken = regexp.MustCompile(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
+var sessionToken = lazyregexp.New(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
 
 // storeSession writes the client's session and server to the configuration folder and greets the user.
 func storeSession(ctx context.Context, g *global.Flags, client *sdk.Client) error {
@@ -318,10 +318,10 @@ func askCredentials(ctx context.Context, g *global.Flags, server *url.URL, opts 
 }
 
 // userName matches a user name.
-var userName = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
+var userName = lazyregexp.New(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
 
 func checkUsername(name string) error {
-	if len(name) > 32 || !userName.MatchString(name) {
+	if len(name) > 32 || !userName().MatchString(name) {
 		return errors.New("use up to 32 letters, digits and single hyphens")
 	}
 	return nil

@@ -74,7 +74,7 @@ func Install(root *cobra.Command, g *global.Flags) {
 	if root.Runnable() && !root.HasSubCommands() && root.ValidArgsFunction == nil && len(root.ValidArgs) == 0 {
 		root.ValidArgsFunction = argument(g, strings.Fields(root.Use)[1:])
 	}
-	root.LocalFlags().VisitAll(func(f *pflag.Flag) {
+	offer := func(f *pflag.Flag) {
 		from, ok := values[f.Name]
 		if !ok || f.Value.Type() == "bool" {
 			return
@@ -83,7 +83,10 @@ func Install(root *cobra.Command, g *global.Flags) {
 		_ = root.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			return answer(g, from, question{cmd, args, word})
 		})
-	})
+	}
+	// Not LocalFlags, which merges the sets of all commands above: each start of the program would pay for it.
+	root.Flags().VisitAll(offer)
+	root.PersistentFlags().VisitAll(offer)
 }
 
 // argument completes the arguments that the words of a usage line name.

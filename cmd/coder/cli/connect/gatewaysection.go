@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -91,13 +91,13 @@ type gatewayAddress struct {
 }
 
 // gatewayName matches what can be the host of a gateway, besides an address: a server must not add words to OpenSSH's configuration.
-var gatewayName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
+var gatewayName = lazyregexp.New(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
 func parseGateway(address string) (at gatewayAddress, err error) {
 	host, text, err := net.SplitHostPort(address)
 	port, parse := strconv.ParseUint(text, 10, 16)
 	ip, _ := netip.ParseAddr(host)
-	if err != nil || parse != nil || port == 0 || !gatewayName.MatchString(host) && (!ip.IsValid() || ip.Zone() != "") {
+	if err != nil || parse != nil || port == 0 || !gatewayName().MatchString(host) && (!ip.IsValid() || ip.Zone() != "") {
 		return at, fault.New(fault.Invalid, "the server says that its SSH gateway is at %q, which is no address", address)
 	}
 	at = gatewayAddress{host, uint16(port), host}

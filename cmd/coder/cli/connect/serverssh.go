@@ -2,12 +2,12 @@ package connect
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -22,10 +22,10 @@ var serverOptions = []string{
 }
 
 var (
-	serverValue  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._:,=/@+-]*$`)
-	serverPrefix = regexp.MustCompile(`^coder([.-]|[a-z0-9.-]*[.-])$`)
-	serverSuffix = regexp.MustCompile(`^\.?coder[a-z0-9-]*$`)
-	hostName     = regexp.MustCompile(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
+	serverValue  = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9 ._:,=/@+-]*$`)
+	serverPrefix = lazyregexp.New(`^coder([.-]|[a-z0-9.-]*[.-])$`)
+	serverSuffix = lazyregexp.New(`^\.?coder[a-z0-9-]*$`)
+	hostName     = lazyregexp.New(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
 )
 
 // checkServer refuses what a server must not decide, except what the user's own flags replace: options, a prefix or a suffix, which would
@@ -42,16 +42,16 @@ func checkServer(server sdk.SSHConfig, opts *configSSHOptions) error {
 		if slices.Contains(own, lower) {
 			continue
 		}
-		if !slices.Contains(serverOptions, lower) || !serverValue.MatchString(value) {
+		if !slices.Contains(serverOptions, lower) || !serverValue().MatchString(value) {
 			return exit.Try(fault.New(fault.Forbidden, "the server sets the SSH option %q to %q, which could do harm on this machine", key, value),
 				"If you want the option, set it yourself: --ssh-option KEY=VALUE")
 		}
 	}
-	if opts.prefix == "" && server.HostnamePrefix != "" && !serverPrefix.MatchString(server.HostnamePrefix) {
+	if opts.prefix == "" && server.HostnamePrefix != "" && !serverPrefix().MatchString(server.HostnamePrefix) {
 		return exit.Try(fault.New(fault.Forbidden, "the server wants all hosts that begin with %q, which may be others' hosts", server.HostnamePrefix),
 			"Choose a prefix yourself: --ssh-host-prefix PREFIX")
 	}
-	if opts.suffix == "" && server.HostnameSuffix != "" && !serverSuffix.MatchString(server.HostnameSuffix) {
+	if opts.suffix == "" && server.HostnameSuffix != "" && !serverSuffix().MatchString(server.HostnameSuffix) {
 		return exit.Try(fault.New(fault.Forbidden, "the server wants all hosts that end with %q, which may be others' hosts", server.HostnameSuffix),
 			"Choose a suffix yourself: --hostname-suffix SUFFIX")
 	}
@@ -61,7 +61,7 @@ func checkServer(server sdk.SSHConfig, opts *configSSHOptions) error {
 // checkNames refuses names of workspaces that would be more than a host in the configuration.
 func checkNames(names []string) error {
 	for _, name := range names {
-		if !hostName.MatchString(name) {
+		if !hostName().MatchString(name) {
 			return fault.New(fault.Invalid, "the server has a workspace %q, which is not a name", name)
 		}
 	}

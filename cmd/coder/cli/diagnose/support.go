@@ -24,6 +24,7 @@ import (
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/v2/internal/buildinfo"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -202,12 +203,12 @@ func (b *bundle) gatherOrganizations(ctx context.Context, client *sdk.Client) {
 // bounded returns the first things of a server's list: a bundle asks for each of them.
 func bounded[T any](list []T) []T { return list[:min(len(list), maxThings)] }
 
-var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+var plainName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
 // part returns a name that a server chose as a part of a file's name. A bundle unpacks into its own folder on every system, so a name with
 // anything but letters, digits, - and _ becomes the thing's number.
 func part(name string, number int) string {
-	if plainName.MatchString(name) {
+	if plainName().MatchString(name) {
 		return name
 	}
 	return fmt.Sprintf("number-%d", number+1)
@@ -241,7 +242,7 @@ func environment(all []string) map[string]string {
 		if !strings.HasPrefix(upper, "CODER_") && !slices.Contains([]string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "LANG", "TERM", "SHELL"}, upper) {
 			continue
 		}
-		if secretName.MatchString(upper) && value != "" {
+		if secretName().MatchString(upper) && value != "" {
 			value = redacted
 		}
 		kept[name] = value
@@ -252,16 +253,16 @@ func environment(all []string) map[string]string {
 const redacted = "[taken out]"
 
 var (
-	secretName = regexp.MustCompile(`(?i)(TOKEN|SECRET|PASSWORD|PASSWD|KEY|PSK|HEADER|PG_CONNECTION_URL|CREDENTIAL)`)
+	secretName = lazyregexp.New(`(?i)(TOKEN|SECRET|PASSWORD|PASSWD|KEY|PSK|HEADER|PG_CONNECTION_URL|CREDENTIAL)`)
 	// secretPatterns match secrets by their form, wherever they occur. The text in parentheses is kept.
-	secretPatterns = []*regexp.Regexp{
-		regexp.MustCompile(`()\b[A-Za-z0-9]{10}-[A-Za-z0-9]{22}\b`),                                             // session tokens
-		regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/\s:@"]*:[^/\s@"]*@`),                                       // user:password@ in URLs
-		regexp.MustCompile(`(?i)((?:token|secret|password|passwd|api_?key|psk)["']?\s*[:=]\s*["']?)[^\s"',}]+`), // assignments
-		regexp.MustCompile(`(?i)(bearer\s+)[A-Za-z0-9._~+/-]+=*`),
-		regexp.MustCompile(`()privkey:[0-9a-f]+`),
-		regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
-		regexp.MustCompile(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----\\n.*?-----END [A-Z ]*PRIVATE KEY-----`), // in JSON
+	secretPatterns = []func() *regexp.Regexp{
+		lazyregexp.New(`()\b[A-Za-z0-9]{10}-[A-Za-z0-9]{22}\b`),                                             // session tokens
+		lazyregexp.New(`([a-z][a-z0-9+.-]*://)[^/\s:@"]*:[^/\s@"]*@`),                                       // user:password@ in URLs
+		lazyregexp.New(`(?i)((?:token|secret|password|passwd|api_?key|psk)["']?\s*[:=]\s*["']?)[^\s"',}]+`), // assignments
+		lazyregexp.New(`(?i)(bearer\s+)[A-Za-z0-9._~+/-]+=*`),
+		lazyregexp.New(`()privkey:[0-9a-f]+`),
+		lazyregexp.New(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`),
+		lazyregexp.New(`(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----\\n.*?-----END [A-Z ]*PRIVATE KEY-----`), // in JSON
 	}
 )
 
@@ -273,7 +274,7 @@ func redact(data []byte, known []string) []byte {
 		}
 	}
 	for _, pattern := range secretPatterns {
-		data = pattern.ReplaceAll(data, []byte("${1}"+redacted))
+		data = pattern().ReplaceAll(data, []byte("${1}"+redacted))
 	}
 	return data
 }
@@ -290,7 +291,7 @@ func (b *bundle) known() []string {
 		}
 	}
 	for _, pair := range os.Environ() {
-		if name, value, ok := strings.Cut(pair, "="); ok && secretName.MatchString(name) {
+		if name, value, ok := strings.Cut(pair, "="); ok && secretName().MatchString(name) {
 			values = append(values, value)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
 func gitAskpassCmd(g *global.Flags) *cobra.Command {
@@ -32,11 +32,11 @@ Exit codes: 0 answered, 1 no answer.`,
 }
 
 // gitPrompt matches git's questions (credential.c, credential_ask_one), which are not translated.
-var gitPrompt = regexp.MustCompile(`^(Username|Password)(?: for '([^']*)')?: $`)
+var gitPrompt = lazyregexp.New(`^(Username|Password)(?: for '([^']*)')?: $`)
 
 // AskpassArgs returns the program's arguments if Git has called it with only a prompt.
 func AskpassArgs(args []string) ([]string, bool) {
-	if len(args) != 1 || os.Getenv(login.SocketEnv) == "" || !gitPrompt.MatchString(args[0]) {
+	if len(args) != 1 || os.Getenv(login.SocketEnv) == "" || !gitPrompt().MatchString(args[0]) {
 		return nil, false
 	}
 	return []string{"gitaskpass", args[0]}, true
@@ -44,7 +44,7 @@ func AskpassArgs(args []string) ([]string, bool) {
 
 // parsePrompt parses git's question: what git needs, and for which URL, without the user that may be in it.
 func parsePrompt(text string) (password bool, url string, ok bool) {
-	m := gitPrompt.FindStringSubmatch(text)
+	m := gitPrompt().FindStringSubmatch(text)
 	if m == nil {
 		return false, "", false
 	}

@@ -2,7 +2,6 @@ package target
 
 import (
 	"context"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/nearest"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/shell"
@@ -34,8 +34,8 @@ func (n Name) String() string {
 }
 
 var (
-	separator = regexp.MustCompile(`/|--|\.`)
-	validPart = regexp.MustCompile(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
+	separator = lazyregexp.New(`/|--|\.`)
+	validPart = lazyregexp.New(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
 )
 
 // ParseName parses "workspace", "workspace.agent", "owner/workspace" and "owner--workspace"; the last two may end in ".agent" or
@@ -45,10 +45,10 @@ func ParseName(text string) (Name, error) {
 		return Name{}, exit.Try(fault.New(fault.Invalid, "%q is not the name of a workspace: %s", text, why),
 			"Use workspace, owner/workspace or owner/workspace.agent. List yours with: coder list")
 	}
-	parts := separator.Split(text, -1)
-	marks := separator.FindAllString(text, -1)
+	parts := separator().Split(text, -1)
+	marks := separator().FindAllString(text, -1)
 	for _, p := range parts {
-		if !validPart.MatchString(p) {
+		if !validPart().MatchString(p) {
 			return bad("names consist of letters, digits and single hyphens")
 		}
 	}

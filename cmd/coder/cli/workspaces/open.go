@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/v2/internal/appaddr"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/shell"
 )
@@ -100,7 +100,7 @@ func runOpenVSCode(ctx context.Context, g *global.Flags, args []string, opts ope
 }
 
 // zedHost matches a host of a workspace.
-var zedHost = regexp.MustCompile(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
+var zedHost = lazyregexp.New(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
 
 // openZed opens a folder on the agent's host in the SSH configuration.
 func openZed(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, agent sdk.WorkspaceAgent, folder []string, printOnly bool) error {
@@ -112,7 +112,7 @@ func openZed(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Wo
 	if ssh.HostnameSuffix != "" {
 		host = agent.Name + "." + ws.Name + "." + ws.OwnerName + "." + ssh.HostnameSuffix
 	}
-	if !zedHost.MatchString(host) { // the editor passes it to OpenSSH, which takes a leading dash for an option
+	if !zedHost().MatchString(host) { // the editor passes it to OpenSSH, which takes a leading dash for an option
 		return fault.New(fault.Invalid, "the server names the host %q, which is not a name", host)
 	}
 	path, err := folderOf(agent, strings.Join(folder, ""))

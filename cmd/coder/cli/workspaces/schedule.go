@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/shell"
 	"github.com/codermesh/codermesh/v2/internal/tty"
@@ -136,18 +136,18 @@ func startsNext(ws sdk.Workspace) string {
 }
 
 var (
-	daily    = regexp.MustCompile(`^(?:CRON_TZ=(\S+) )?(\d{1,2}) (\d{1,2}) \* \* (\S+)$`)
-	dayDigit = regexp.MustCompile(`[0-7]`)
+	daily    = lazyregexp.New(`^(?:CRON_TZ=(\S+) )?(\d{1,2}) (\d{1,2}) \* \* (\S+)$`)
+	dayDigit = lazyregexp.New(`[0-7]`)
 )
 
 // readable formats a schedule of one time on some days of the week as "09:30 Mon-Fri (Europe/Berlin)". It returns any other schedule
 // unchanged.
 func readable(schedule string) string {
-	m := daily.FindStringSubmatch(schedule)
+	m := daily().FindStringSubmatch(schedule)
 	if m == nil || strings.Contains(m[4], "/") {
 		return schedule
 	}
-	days := dayDigit.ReplaceAllStringFunc(m[4], func(digit string) string {
+	days := dayDigit().ReplaceAllStringFunc(m[4], func(digit string) string {
 		return time.Weekday((digit[0] - '0') % 7).String()[:3]
 	})
 	if days == "*" {

@@ -2,7 +2,6 @@ package workspaces
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -46,7 +46,7 @@ machine's). "manual" turns automatic start off. A cron expression as a single ar
 	}
 }
 
-var clockTime = regexp.MustCompile(`^(?i)(\d{1,2})(?::(\d\d))?\s*(am|pm)?$`)
+var clockTime = lazyregexp.New(`^(?i)(\d{1,2})(?::(\d\d))?\s*(am|pm)?$`)
 
 // parseStart converts a time of day, days and a zone to a cron expression; nil means no automatic start. The server checks days and zone.
 func parseStart(words []string, zone string) (*string, error) {
@@ -89,7 +89,7 @@ func isZone(word string) bool { return strings.Contains(word, "/") || strings.Eq
 
 func parseClock(text string) (hour, minute int, err error) {
 	refuse := fault.New(fault.Invalid, "the time %q is not like 9:30, 9:30AM or 21:00", text)
-	m := clockTime.FindStringSubmatch(text)
+	m := clockTime().FindStringSubmatch(text)
 	if m == nil {
 		return 0, 0, refuse
 	}
