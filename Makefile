@@ -225,7 +225,7 @@ test: build ## run all tests; as root also those that need namespaces, container
 	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	echo "Each part prints its output when it ends: $(PARTS)."
 	failed=
-	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
+	scripts/in-memory $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
 	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/*.json
 	for part in $(PARTS); do [ -e $(RESULTS)/$$part ] || echo "The part $$part failed. To run all of it again: make $$part"; done
 	[ -z "$$failed" ]

@@ -66,7 +66,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	status := m.Run() // reads the command line, where -parallel wins
-	if dir := emptyDatabase.dir; dir != "" {
+	if dir := prepared.dir; dir != "" {
 		os.RemoveAll(dir)
 	}
 	os.Exit(status)
@@ -169,7 +169,7 @@ func (s *server) start() error {
 	if err := os.MkdirAll(filepath.Join(s.dir, "home-admin"), 0o700); err != nil {
 		return err
 	}
-	if err := s.giveDatabase(); err != nil {
+	if err := s.givePrepared(); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

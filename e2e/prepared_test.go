@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,24 +15,35 @@ import (
 
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
+	embeds "github.com/codermesh/codermesh/v2/coderd/slim"
 )
 
-// emptyDatabase is a configuration folder that holds nothing but a database at the newest version of its schema. TestMain removes it.
-var emptyDatabase struct {
+// prepared holds what a server makes at its first start and each could copy: a configuration folder with an empty database of the newest schema, and
+// a cache with the programs for workspaces, unpacked. TestMain removes it.
+var prepared struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// makeEmptyDatabase makes emptyDatabase, once.
-func makeEmptyDatabase() (dir string, err error) {
-	e := &emptyDatabase
-	e.once.Do(func() {
-		if e.dir, e.err = os.MkdirTemp("", "e2e-database-"); e.err == nil {
-			e.err = migrateIn(e.dir)
+// makePrepared makes the folder, once.
+func makePrepared() (dir string, err error) {
+	p := &prepared
+	p.once.Do(func() {
+		if p.dir, p.err = os.MkdirTemp("", "e2e-prepared-"); p.err == nil {
+			p.err = errors.Join(migrateIn(p.dir), unpackIn(filepath.Join(p.dir, "bin")))
 		}
 	})
-	return e.dir, e.err
+	return p.dir, p.err
+}
+
+// unpackIn unpacks the programs that the built server embeds, as it would.
+func unpackIn(dir string) error {
+	programs, err := embeds.New(dir, &url.URL{})
+	if err != nil {
+		return err
+	}
+	return programs.Prepare(context.Background())
 }
 
 // migrateIn makes a database in a configuration folder.
@@ -63,9 +75,10 @@ func outliveProcesses(data string) error {
 	return errors.Join(err, conf.Close())
 }
 
-// giveDatabase copies emptyDatabase to a server that would make such a database at its first start: it takes a second of two processors. The
-// kernel copies the files as they are; to search them for zeros would take twice its time.
-func (s *server) giveDatabase() error {
+// givePrepared gives a server at its first start what is prepared, unless the test gives it a database or an account: to make both takes more
+// than a second of two processors. The kernel copies the database as it is; to search it for zeros would take twice its time. The
+// programs are links, since a server only reads them.
+func (s *server) givePrepared() error {
 	config := filepath.Join(s.dir, "config-admin")
 	external := func(setting string) bool {
 		return setting == "--postgres-url" || strings.HasPrefix(setting, "CODER_PG_CONNECTION_URL=") || strings.HasPrefix(setting, "CODER_CONFIG_DIR=")
@@ -74,15 +87,21 @@ func (s *server) giveDatabase() error {
 	if err == nil || s.program != coder || s.account != nil || slices.ContainsFunc(slices.Concat(s.args, s.extra), external) {
 		return nil
 	}
-	dir, err := makeEmptyDatabase()
+	dir, err := makePrepared()
 	if err != nil {
-		return fmt.Errorf("prepare a database: %w", err)
+		return fmt.Errorf("prepare a database and programs: %w", err)
 	}
-	if err := os.MkdirAll(config, 0o700); err != nil {
+	cache := filepath.Join(s.dir, "cache")
+	if err := errors.Join(os.MkdirAll(config, 0o700), os.MkdirAll(cache, 0o700)); err != nil {
 		return err
 	}
-	if out, err := exec.Command("cp", "-a", "--sparse=never", filepath.Join(dir, "postgres"), config).CombinedOutput(); err != nil {
-		return fmt.Errorf("copy a database: %w: %s", err, out)
+	for _, args := range [][]string{
+		{"-a", "--sparse=never", filepath.Join(dir, "postgres"), config},
+		{"-al", filepath.Join(dir, "bin"), cache},
+	} {
+		if out, err := exec.Command("cp", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("cp %s: %w: %s", args, err, out)
+		}
 	}
 	return nil
 }
