@@ -45,7 +45,8 @@ type daemon struct {
 	visits   *visits
 
 	sessionListener, sshListener, speedListener, terminalListener, regionListener, apiListener net.Listener
-	sshClients                                                                                 *localConns // stock SSH clients, as the sessions see them
+	// sshClients are stock SSH clients and visitors at regions, as the sessions see them. regionSSH are visitors of the SSH port.
+	sshClients, regionSSH *localConns
 
 	api      *http.Server
 	holder   Terminals
@@ -103,7 +104,7 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 		open = append(open, listening)
 	}
 	d.sessionListener = listener{d.sessionListener, &d.stats, d.visits}
-	d.sshClients = newLocalConns()
+	d.sshClients, d.regionSSH = newLocalConns(), newLocalConns()
 	d.metadata = metadata.New(d.log, d.runMetadata)
 	d.monitors = monitor.New(d.log, opts.MonitorInterval, measurer(usage.New()))
 	d.api = d.newAPI()
@@ -208,7 +209,7 @@ func (d *daemon) offlineToken() secret.Token {
 // close hangs up sessions and ends everything else.
 func (d *daemon) close() error {
 	d.logins.close()
-	err := errors.Join(d.sessionListener.Close(), d.sshListener.Close(), d.sshClients.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.regionListener.Close(), d.api.Close(), d.speedtests.CloseAll())
+	err := errors.Join(d.sessionListener.Close(), d.sshListener.Close(), d.sshClients.Close(), d.regionSSH.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.regionListener.Close(), d.api.Close(), d.speedtests.CloseAll())
 	d.mu.Lock()
 	if d.stopDuties != nil {
 		d.stopDuties()

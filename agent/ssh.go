@@ -24,6 +24,7 @@ const maxCertificate = 16 << 10
 // `coder ssh`. The mesh has proven who the clients are, so they need not sign in, and the host key lets them recognize the workspace. A server
 // that gives no host key has no clients for this port either.
 func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
+	defer d.regionSSH.Close()
 	seed := m.GetSshHostKey()
 	if len(seed) != ed25519.SeedSize {
 		d.sshListener.Close()
@@ -53,9 +54,15 @@ func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
 			return d.sshClients.dial(client.RemoteAddr())
 		},
 	})
-	if err := server.Serve(d.sshListener); err != nil {
-		d.log.Error("cannot accept ssh connections", "err", err)
+	var serving sync.WaitGroup
+	for _, l := range []net.Listener{d.sshListener, d.regionSSH} {
+		serving.Go(func() {
+			if err := server.Serve(l); err != nil {
+				d.log.Error("cannot accept ssh connections", "err", err)
+			}
+		})
 	}
+	serving.Wait()
 	if err := server.Close(); err != nil {
 		d.log.Debug("cannot close ssh server", "err", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/agent/forward"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/netio"
 	"github.com/codermesh/codermesh/v2/internal/visa"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -22,7 +23,7 @@ const (
 	visaTimeout = 10 * time.Second
 )
 
-// regionVisit is a visitor's use of a port or a terminal through a region proxy. It ends when its newest visa has expired.
+// regionVisit is a visitor's use of a port, a terminal or SSH through a region proxy. It ends when its newest visa has expired.
 type regionVisit struct {
 	until time.Time
 	end   *time.Timer
@@ -38,8 +39,11 @@ type regionVisits struct {
 type regionVisitID struct {
 	proxy netip.Addr
 	visit uuid.UUID
-	port  uint16 // 0 for a terminal
+	port  uint16 // 0 for a terminal or SSH
 }
+
+// regionAddr is the address of a region proxy's node. The server records what comes from there, so visits do not.
+type regionAddr struct{ net.Addr }
 
 // serveRegion serves a connection of a region proxy.
 func (d *daemon) serveRegion(conn net.Conn) {
@@ -70,12 +74,31 @@ func (d *daemon) serveRegion(conn net.Conn) {
 		d.serveTerminal(conn)
 		return
 	}
+	if v.Service != 0 {
+		d.serveRegionSSH(conn, v.Service)
+		return
+	}
 	defer d.stats.begin(kindForward)()
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	local, err := forward.DialLocal(ctx, v.Port)
 	if err != nil {
 		d.log.Debug("cannot forward", "err", err)
+		netio.Abort(conn)
+		return
+	}
+	d.regionConns.Do(local, func() { netio.Pipe(conn, local) })
+}
+
+// serveRegionSSH passes a region proxy's connection on to what answers on one of the agent's SSH ports.
+func (d *daemon) serveRegionSSH(conn net.Conn, service uint16) {
+	to := d.sshClients
+	if service == meshport.SSH {
+		to = d.regionSSH
+	}
+	local, err := to.dial(regionAddr{conn.RemoteAddr()})
+	if err != nil {
+		d.log.Debug("cannot pass ssh of a region proxy on", "err", err)
 		netio.Abort(conn)
 		return
 	}

@@ -92,8 +92,11 @@ func (v *visits) add(kind agentpb.Connection_Kind, peer netip.Addr, port uint16)
 	return x
 }
 
-// session returns a connection for SSH sessions that counts its bytes, and is one visit.
+// session returns a connection for SSH sessions that counts its bytes, and is one visit, unless a region proxy brought it.
 func (v *visits) session(conn net.Conn) net.Conn {
+	if _, region := conn.RemoteAddr().(regionAddr); region {
+		return conn
+	}
 	peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
 		return conn // not of the mesh

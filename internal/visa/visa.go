@@ -1,10 +1,11 @@
-// Package visa is how a server tells an agent that a visitor opens a port or a terminal of the workspace through a region proxy. The server signs a visa with
+// Package visa is how a server tells an agent that a visitor opens a port, a terminal or SSH of the workspace through a region proxy. The server signs a visa with
 // the hash of the agent's token, which only it and the agent know, so the proxy can neither make nor change one. A visa names the proxy's
 // node, whose address WireGuard has proven, and is worthless to every other node.
 //
 //	proxy                                     agent
 //	"open <visa>\n", bytes of the app  ──▶    checks the visa, connects to the port, and cuts when the visa has expired
 //	"open <visa>\n", ptywire frames    ──▶    the same for a terminal
+//	"open <visa>\n", sshmux or SSH     ──▶    the same for what is on one of the agent's own mesh ports
 //	"renew <visa>\n"                   ──▶    keeps what the visit has open until the new visa expires
 package visa
 
@@ -21,6 +22,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
@@ -39,7 +41,8 @@ const (
 // ErrInvalid reports that a visa is not one of this agent's, or has expired.
 var ErrInvalid = errors.New("the visa is not valid")
 
-// Visa lets a node open connections to a port, or terminals. Agents of versions without terminals refuse a visa for one, because its port is 0.
+// Visa lets a node open connections to a port, terminals, or SSH. Agents of versions without terminals or SSH at regions refuse a visa for one, because
+// its port is 0.
 type Visa struct {
 	Visit uuid.UUID `json:"v"` // the same in all visas of a visit
 	Agent uuid.UUID `json:"a"`
@@ -47,8 +50,21 @@ type Visa struct {
 	User  uuid.UUID `json:"u"` // the visitor; Nil if not signed in
 	Port  uint16    `json:"p,omitempty"`
 	// Terminal takes the place of a port.
-	Terminal bool  `json:"t,omitempty"`
-	Expires  int64 `json:"e"` // Unix time
+	Terminal bool `json:"t,omitempty"`
+	// Service takes the place of a port, too: it is meshport.Session or meshport.SSH.
+	Service uint16 `json:"s,omitempty"`
+	Expires int64  `json:"e"` // Unix time
+}
+
+// opensOne reports whether a visa is for exactly one thing that there is.
+func (v Visa) opensOne() bool {
+	switch {
+	case v.Terminal:
+		return v.Port == 0 && v.Service == 0
+	case v.Service != 0:
+		return v.Port == 0 && (v.Service == meshport.Session || v.Service == meshport.SSH)
+	}
+	return v.Port != 0
 }
 
 // Sign returns the visa as text. key is the hash of the agent's token. It fails only if JSON cannot encode the visa.
@@ -78,7 +94,7 @@ func Open(key []byte, token secret.Token, now time.Time) (Visa, error) {
 		return Visa{}, ErrInvalid
 	}
 	var v Visa
-	if json.Unmarshal(payload, &v) != nil || (v.Port == 0) != v.Terminal || !now.Before(time.Unix(v.Expires, 0).Add(Leeway)) {
+	if json.Unmarshal(payload, &v) != nil || !v.opensOne() || !now.Before(time.Unix(v.Expires, 0).Add(Leeway)) {
 		return Visa{}, ErrInvalid
 	}
 	return v, nil

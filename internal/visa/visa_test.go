@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/visa"
 )
@@ -37,12 +38,20 @@ func TestVisa(t *testing.T) {
 		t.Fatalf("got %+v, %v", v, err)
 	}
 	payload, sum, _ := strings.Cut(good.Reveal(), ".")
+	for _, service := range []uint16{meshport.Session, meshport.SSH} {
+		if v, err := visa.Open(key, signed(t, key, func(v *visa.Visa) { v.Port, v.Service = 0, service }), now); err != nil || v.Service != service {
+			t.Errorf("service %d: %+v, %v", service, v, err)
+		}
+	}
 	other, _, _ := strings.Cut(signed(t, key, func(v *visa.Visa) { v.Port = 22 }).Reveal(), ".")
 	for name, token := range map[string]secret.Token{
 		"another agent's":     signed(t, secret.Token("of another").Hash(), nil),
 		"another's payload":   secret.Token(other + "." + sum),
 		"expired":             signed(t, key, func(v *visa.Visa) { v.Expires = now.Add(-visa.Leeway).Unix() }),
 		"no port":             signed(t, key, func(v *visa.Visa) { v.Port = 0 }),
+		"no such service":     signed(t, key, func(v *visa.Visa) { v.Port, v.Service = 0, meshport.AgentRPC }),
+		"two in one":          signed(t, key, func(v *visa.Visa) { v.Service = meshport.SSH }),
+		"three in one":        signed(t, key, func(v *visa.Visa) { v.Terminal, v.Service = true, meshport.SSH }),
 		"no signature":        secret.Token(payload),
 		"an empty signature":  secret.Token(payload + "."),
 		"a longer signature":  good + "A",
