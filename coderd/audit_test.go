@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/region"
 )
 
 // unaudited are the mutating routes that leave no row in the audit log, on purpose. Their reasons stand where they are registered.
@@ -23,6 +24,7 @@ var unaudited = []string{
 	"POST /api/v2/users/{user}/convert-login",
 	"POST /api/v2/workspaceagents/me/startup-problem",
 	"POST /api/v2/workspaceproxies/me/app-codes", "POST /api/v2/workspaceproxies/me/visits",
+	"POST " + region.SSHKeyPath, "POST " + region.SSHVisitPath, "POST " + region.SSHStartPath, "POST " + region.SSHHostKeyPath,
 	"POST /api/v2/workspaces/{workspace}/usage",
 	"PUT /api/v2/notifications/inbox/mark-all-as-read", "PUT /api/v2/notifications/inbox/{notification}/read-status",
 }

@@ -182,6 +182,7 @@ var cellRoutes = map[rbac.Power]cell{
 
 	{Action: rbac.Create, Resource: rbac.UserSSHKey}: tries(probe{method: "POST", path: theUser + "/ssh-keys", body: `{"name": "{n}", "public_key": "{public}"}`, of: rbac.User}),
 	{Action: rbac.Read, Resource: rbac.UserSSHKey}:   tries(probe{method: "GET", path: theUser + "/ssh-keys", of: rbac.User}),
+	{Action: rbac.Update, Resource: rbac.UserSSHKey}: tries(probe{method: "PATCH", path: theUser + "/ssh-keys/{sshkey}", body: `{"regions": []}`, fresh: freshSSHKey, of: rbac.User}),
 	{Action: rbac.Delete, Resource: rbac.UserSSHKey}: tries(probe{method: "DELETE", path: theUser + "/ssh-keys/{sshkey}", fresh: freshSSHKey, of: rbac.User}),
 
 	{Action: rbac.Create, Resource: rbac.UserDevice}: tries(probe{method: "POST", path: theUser + "/devices", body: `{"name": "{n}", "public_key": "{wgkey}"}`, of: rbac.User}),

@@ -102,6 +102,8 @@ type Options struct {
 	SSHNoAutostart bool
 	// MaxSSHKeyLifetime is as MaxLifetime in sshkeys.Options.
 	MaxSSHKeyLifetime time.Duration
+	// SSHKeyRegions is as Regions in sshkeys.Options.
+	SSHKeyRegions []string
 	// WireGuardAddress is the UDP address to serve devices with a WireGuard app on. Empty: there is no WireGuard gateway. WireGuardAccess is the host
 	// and port at which devices reach it.
 	WireGuardAddress, WireGuardAccess string
@@ -283,7 +285,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.Users = users.New(users.Options{Notifications: told, Signer: signer, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes, SetupCode: s.opts.SetupCode})
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: signer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
-	s.SSHKeys = sshkeys.New(sshkeys.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, MaxLifetime: opts.MaxSSHKeyLifetime})
+	s.SSHKeys = sshkeys.New(sshkeys.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, MaxLifetime: opts.MaxSSHKeyLifetime, Regions: opts.SSHKeyRegions})
 	s.SCIM = scim.New(scim.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken})
 	s.IDPSync = idpsync.New(idpsync.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
 	s.Notifications = notifications.New(notifications.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, Accounts: s.Users, Recorder: told, Config: opts.Notifications})
@@ -348,7 +350,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPathApps,
 		Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections, Regions: s.Regions,
 	})
-	s.SSHGateway, s.WireGuard = s.newSSHGateway(hostKeys), s.newWireGuard(hostKeys)
+	s.SSHGateway, s.WireGuard = s.newSSHGateway(hostKeys, signer), s.newWireGuard(hostKeys)
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs, meshRegions{s.Regions})
 	s.Audit = audit.New(opts.DB)
 	s.Health = health.New(health.Options{DB: opts.DB, Logger: opts.Logger, Signer: signer, AccessURL: opts.AccessURL, Organization: org.ID, ID: id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns, SlowDatabase: opts.SlowDatabase})

@@ -138,6 +138,7 @@ var accountRoutes = map[string]accountRoute{
 	"PATCH /api/v2/users/{user}/secrets/{name}":          {bodies: []string{`{"description": "x"}`}, acts: true},
 	"DELETE /api/v2/users/{user}/secrets/{name}":         {bodies: []string{""}, acts: true},
 	"POST /api/v2/users/{user}/ssh-keys":                 {bodies: []string{`{"name": "{n}", "public_key": "{public}"}`}, acts: true},
+	"PATCH /api/v2/users/{user}/ssh-keys/{key}":          {bodies: []string{`{"regions": []}`}, acts: true},
 	"DELETE /api/v2/users/{user}/ssh-keys/{key}":         {bodies: []string{""}, acts: true},
 	"POST /api/v2/users/{user}/devices":                  {bodies: []string{`{"name": "{n}", "public_key": "{wgkey}"}`}, acts: true},
 	"PATCH /api/v2/users/{user}/devices/{device}":        {bodies: []string{`{"name": "{n}"}`}, acts: true},
@@ -436,7 +437,7 @@ func personal(pattern string) bool {
 	return strings.Contains(pattern, "/secrets") || strings.HasSuffix(pattern, "/convert-login") ||
 		strings.Contains(pattern, "/invitations/") || strings.HasPrefix(pattern, "POST /api/v2/users/{user}/keys") ||
 		pattern == "POST /api/v2/users/{user}/ssh-keys" || pattern == "POST /api/v2/users/{user}/devices" ||
-		pattern == "PATCH /api/v2/users/{user}/devices/{device}"
+		pattern == "PATCH /api/v2/users/{user}/devices/{device}" || pattern == "PATCH /api/v2/users/{user}/ssh-keys/{key}"
 }
 
 // combinations tries some of all combinations of roles.

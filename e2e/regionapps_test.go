@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,12 +21,13 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
-// TestAppThroughRegion opens a port of a workspace through a region proxy of the slim binary, as its owner and as another user. When the proxy is killed, the
-// server takes its place.
+// TestAppThroughRegion opens a port of a workspace through a region proxy of the slim binary, as its owner and as another user, and reaches it there with OpenSSH.
+// When the proxy is killed, the server takes its place.
 func TestAppThroughRegion(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -35,7 +37,8 @@ func TestAppThroughRegion(t *testing.T) {
 	app := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprintf(rw, "app %s", r.URL.RequestURI()) }))
 	defer app.Close()
 
-	at, kill := d.runRegion("eu")
+	ssh := testport.Addr()
+	at, kill := d.runRegion("eu", "--ssh-address", ssh)
 	regionURL := func() string {
 		var list struct {
 			Regions []struct {
@@ -86,17 +89,60 @@ func TestAppThroughRegion(t *testing.T) {
 	if status, body, _ := open(at, bob); status != http.StatusNotFound {
 		t.Errorf("another user at the region: %d %s", status, body)
 	}
+	sshThroughRegion(t, d, ssh)
 	kill()
 	testwait.Until(t, "the server's own address", func() error { return testwait.Equal(regionURL(), d.url()) })
 }
 
+// sshThroughRegion reaches the workspace dev through the region's SSH gateway with OpenSSH: with a key that is allowed there, by sessions and by a jump, and not
+// with one that is not.
+func sshThroughRegion(t *testing.T, d *deployment, addr string) {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gateway sdk.SSHGateway
+	d.get("/api/v2/deployment/ssh-gateway", &gateway)
+	if len(gateway.Regions) != 1 || gateway.Regions[0].Address != "localhost:"+port {
+		t.Fatalf("users are shown %+v", gateway)
+	}
+	known, key, config := filepath.Join(d.dir, "region_hosts"), filepath.Join(d.dir, "region_key"), filepath.Join(d.dir, "region_config")
+	mustRun(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "travel", "-f", key)
+	common := fmt.Sprintf("\tUserKnownHostsFile %s\n\tIdentityFile %s\n\tIdentitiesOnly yes\n\tLogLevel ERROR\n", known, key)
+	for path, text := range map[string]string{
+		known: fmt.Sprintf("[localhost]:%s %s\n", port, gateway.Regions[0].HostKey),
+		config: fmt.Sprintf("Host region\n\tHostName localhost\n\tPort %s\n\tUser dev\n\tStrictHostKeyChecking yes\n%sHost dev.coder\n\tProxyJump region\n\tStrictHostKeyChecking accept-new\n%s",
+			port, common, common),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(host string) (stdout, stderr string, code int) {
+		t.Helper()
+		out, stderr, err := output(exec.CommandContext(t.Context(), "ssh", "-F", config, "-o", "BatchMode=yes", host, "echo $CODER_WORKSPACE_NAME; exit 7"))
+		return out, stderr, status(err)
+	}
+	d.coder("ssh-key", "add", key+".pub")
+	if out, stderr, code := run("region"); out != "" || code != 255 || !strings.Contains(stderr, "Allow it with: coder ssh-key regions KEY eu") {
+		t.Errorf("a key that is not allowed at the region: %q, %q, %d", out, stderr, code)
+	}
+	d.coder("ssh-key", "regions", "travel", "eu")
+	for _, host := range []string{"region", "dev.coder"} {
+		if out, stderr, code := run(host); out != "dev\n" || code != 7 {
+			t.Errorf("%s: %q, %q, %d", host, out, stderr, code)
+		}
+	}
+}
+
 // runRegion runs a region proxy of the slim binary at an address with another host than the server's. kill kills it; it ends with the test.
-func (d *deployment) runRegion(name string) (at string, kill func()) {
+func (d *deployment) runRegion(name string, args ...string) (at string, kill func()) {
 	t := d.t
 	t.Helper()
 	port := freePort()
 	at = "http://localhost:" + port
-	proxy := d.command(context.Background(), "wsproxy", "server", "--primary-access-url", d.url(), "--access-url", at, "--http-address", "127.0.0.1:"+port, "--stun-address", "off")
+	args = append([]string{"wsproxy", "server", "--primary-access-url", d.url(), "--access-url", at, "--http-address", "127.0.0.1:" + port, "--stun-address", "off"}, args...)
+	proxy := d.command(context.Background(), args...)
 	proxy.Path, proxy.Args[0] = slim, slim
 	proxy.Env = append(proxy.Env, "CODER_PROXY_SESSION_TOKEN="+strings.TrimSpace(d.coder("wsproxy", "create", name)))
 	log, err := os.Create(filepath.Join(d.dir, "proxy.log"))

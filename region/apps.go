@@ -41,7 +41,7 @@ const (
 	maxAnswers       = 4096
 )
 
-// apps is the proxy's appproxy.Judge: it asks the servers, and reaches agents over the mesh. terminals.go adds terminals.
+// apps is the proxy's appproxy.Judge: it asks the servers, and reaches agents over the mesh. terminals.go adds terminals, and ssh.go SSH.
 //
 //	browser ──▶ appproxy ──Decide──▶ server: VisitResponse{App, Visa} ──Dial──▶ mesh ──visa──▶ agent ──▶ localhost
 //
@@ -67,7 +67,7 @@ type question struct {
 	userAgent string
 }
 
-// visit is a visitor's use of an app or a terminal.
+// visit is a visitor's use of an app, a terminal or SSH.
 type visit struct {
 	id      uuid.UUID
 	what    string // for people
@@ -145,7 +145,11 @@ func (a *apps) ask(ctx context.Context, req VisitRequest) (resp VisitResponse, e
 	if req.Node == uuid.Nil {
 		req.Node = node.ID()
 	}
-	return resp, a.server.PostAsProxy(ctx, visits, req, &resp)
+	route := visits
+	if req.SSH != nil {
+		route = sshVisits
+	}
+	return resp, a.server.PostAsProxy(ctx, route, req, &resp)
 }
 
 // Decide implements appproxy.Judge.

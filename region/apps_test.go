@@ -43,7 +43,8 @@ type world struct {
 	proxy            *url.URL
 	addr             string // where the proxy listens
 	ended            chan error
-	way              *way // of the proxy to the server; nil if it is a direct one
+	way              *way         // of the proxy to the server; nil if it is a direct one
+	ssh              net.Listener // of the proxy's SSH gateway; nil if it has none
 }
 
 func newWorld(t *testing.T, wildcard string) *world {
@@ -121,12 +122,17 @@ func (w *world) runProxy(name, wildcard string) (token secret.Token, at *url.URL
 	ctx, cancel := context.WithCancel(context.Background())
 	ended = make(chan error, 1)
 	synced := make(chan struct{}, 10)
+	var sshAccess string
+	if w.ssh != nil {
+		sshAccess = w.ssh.Addr().String()
+	}
 	server := w.URL
 	if w.way != nil {
 		server = w.way.url
 	}
 	go func() {
 		err := region.Run(ctx, region.Options{
+			SSH: w.ssh, SSHAccess: sshAccess,
 			Logger: w.Log, Server: server, Token: secret.Token(made.Token), URL: at, Listener: l, Apps: true, WildcardHost: wildcard, Synced: func() { synced <- struct{}{} },
 			Proxies: clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 		})

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -22,8 +25,15 @@ const (
 	// VisitPath and RedeemPath are routes of the servers, for proxies: VisitRequest and appproxy.Exchange.
 	VisitPath  = proxyRoutes + visits
 	RedeemPath = proxyRoutes + appCodes
+	// SSHKeyPath, SSHVisitPath, SSHStartPath and SSHHostKeyPath are those for their SSH gateways: SSHKeyRequest, VisitRequest, SSHStartRequest and an empty
+	// request.
+	SSHKeyPath     = proxyRoutes + sshKeys
+	SSHVisitPath   = proxyRoutes + sshVisits
+	SSHStartPath   = proxyRoutes + sshStarts
+	SSHHostKeyPath = proxyRoutes + sshHostKey
 
-	proxyRoutes, visits, appCodes = "/api/v2/workspaceproxies/me/", "visits", "app-codes"
+	proxyRoutes, visits, appCodes             = "/api/v2/workspaceproxies/me/", "visits", "app-codes"
+	sshKeys, sshVisits, sshStarts, sshHostKey = "ssh-keys", "ssh-visits", "ssh-starts", "ssh-host-key"
 
 	// MaxHello and MaxUpdate are the longest messages in bytes.
 	MaxHello, MaxUpdate = 4 << 10, 128 << 10
@@ -42,6 +52,8 @@ type Hello struct {
 	// Apps reports that the proxy serves apps, and WildcardHost is the pattern of their hosts there.
 	Apps         bool   `json:"apps,omitempty"`
 	WildcardHost string `json:"wildcard_host,omitempty"`
+	// SSHAddress is HOST:PORT at which users reach the proxy's SSH gateway; "" if it has none.
+	SSHAddress string `json:"ssh_address,omitempty"`
 }
 
 // VisitRequest asks whether a visitor may open an app or a terminal, or whether a visit may go on.
@@ -49,6 +61,8 @@ type VisitRequest struct {
 	Question appproxy.Question `json:"question"`
 	// Terminal takes the place of the question for a terminal. A server of a version without terminals finds no app.
 	Terminal *Terminal `json:"terminal,omitempty"`
+	// SSH takes the place of the question at SSHVisitPath.
+	SSH *SSH `json:"ssh,omitempty"`
 	// Visit is the last VisitResponse's. If it is set, it takes the place of the question.
 	Visit secret.Token `json:"visit,omitempty"`
 	// Node is the proxy's in the mesh.
@@ -74,6 +88,53 @@ type Terminal struct {
 	Out   int64  `json:"out,omitempty"`
 }
 
+// SSHKeyRequest asks whether a public key, in the wire format, may sign in here.
+type SSHKeyRequest struct {
+	Key []byte `json:"key"`
+	// Proven says that a client has proven to have the key. Without it, any registered key is known.
+	Proven bool `json:"proven,omitempty"`
+}
+
+// SSHKeyResponse is the answer for a key that signs someone in.
+type SSHKeyResponse struct {
+	// ID is the key's registration; Nil if the key was not proven.
+	ID uuid.UUID `json:"id,omitzero"`
+}
+
+// SSH describes the visit of an SSH client.
+type SSH struct {
+	// Key is the client's public key, and KeyID its registration.
+	Key   []byte    `json:"key"`
+	KeyID uuid.UUID `json:"key_id"`
+	// Name is [owner/]workspace[.agent], and Port a service of its agent: meshport.Session or meshport.SSH. Renewals have neither.
+	Name string `json:"name,omitempty"`
+	Port uint16 `json:"port,omitempty"`
+	// Ended, In and Out are as in Terminal.
+	Ended string `json:"ended,omitempty"`
+	In    int64  `json:"in,omitempty"`
+	Out   int64  `json:"out,omitempty"`
+}
+
+// SSHStartRequest asks for the start of a stopped workspace of a key's user, or whether it has ended.
+type SSHStartRequest struct {
+	Key   []byte    `json:"key"`
+	KeyID uuid.UUID `json:"key_id"`
+	Name  string    `json:"name,omitempty"`
+	// Start is the last SSHStartResponse's. If it is set, it takes the place of the name.
+	Start secret.Token `json:"start,omitempty"`
+}
+
+// SSHStartResponse is the answer for a workspace that starts, or has started.
+type SSHStartResponse struct {
+	Start secret.Token `json:"start,omitempty"`
+	Ended bool         `json:"ended,omitempty"`
+}
+
+// SSHHostKeyResponse contains the seed of the proxy's ed25519 host key.
+type SSHHostKeyResponse struct {
+	Seed []byte `json:"seed"`
+}
+
 // VisitResponse is the answer. ID, Visa and Visit are set if the app or the terminal can be opened now.
 type VisitResponse struct {
 	Answer appproxy.Answer `json:"answer"`
@@ -82,6 +143,9 @@ type VisitResponse struct {
 	// Visa is for the agent, and Visit renews it. Both expire soon.
 	Visa  secret.Token `json:"visa,omitempty"`
 	Visit secret.Token `json:"visit,omitempty"`
+	// Agent is that of an SSH visit, and Blocked reports that logins to it wait for its start scripts.
+	Agent   uuid.UUID `json:"agent,omitzero"`
+	Blocked bool      `json:"blocked,omitempty"`
 }
 
 // RedeemResponse contains a token for an app's host or path; "" if the code is not valid.
@@ -108,7 +172,25 @@ func DecodeHello(data []byte) (h Hello, err error) {
 	if h.STUNPort < 0 || h.STUNPort > 0xffff || len(h.Version) > 100 || len(h.Check) != CheckLength {
 		return Hello{}, errors.New("decode hello: a field is out of range")
 	}
+	if h.SSHAddress != "" {
+		if err := CheckSSHAddress(h.SSHAddress); err != nil {
+			return Hello{}, err
+		}
+	}
 	return h, nil
+}
+
+// sshHost matches names and addresses of hosts that can be in a command that users copy.
+var sshHost = regexp.MustCompile(`^[A-Za-z0-9:][A-Za-z0-9._:-]*$`)
+
+// CheckSSHAddress returns an error unless text can be the address of an SSH gateway.
+func CheckSSHAddress(text string) error {
+	host, port, err := net.SplitHostPort(text)
+	number, bad := strconv.ParseUint(port, 10, 16)
+	if err != nil || bad != nil || number == 0 || len(host) > 253 || !sshHost.MatchString(host) {
+		return fmt.Errorf("%q cannot be the address of an SSH gateway: it must be like ssh.eu.example.com:2222", text)
+	}
+	return nil
 }
 
 // CheckURL returns an error unless text can be the URL of a proxy.

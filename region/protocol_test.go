@@ -15,6 +15,7 @@ func FuzzDecodeHello(f *testing.F) {
 	f.Add([]byte(`{"url":"https://eu.example.com","stun_port":3478,"version":"v1","check":"` + check + `"}`))
 	f.Add([]byte(`{"url":"ftp://eu.example.com","check":"` + check + `"}`))
 	f.Add([]byte(`{"url":"https://u:p@eu.example.com","check":"` + check + `"}`))
+	f.Add([]byte(`{"url":"https://eu.example.com","ssh_address":"eu.example.com:2222","check":"` + check + `"}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h, err := region.DecodeHello(data)
@@ -22,6 +23,9 @@ func FuzzDecodeHello(f *testing.F) {
 			return
 		}
 		if len(data) > region.MaxHello || region.CheckURL(h.URL) != nil || h.STUNPort < 0 || h.STUNPort > 65535 || len(h.Check) != region.CheckLength {
+			t.Fatalf("accepted %q as %+v", data, h)
+		}
+		if h.SSHAddress != "" && region.CheckSSHAddress(h.SSHAddress) != nil {
 			t.Fatalf("accepted %q as %+v", data, h)
 		}
 	})
@@ -73,6 +77,19 @@ func TestCheckURL(t *testing.T) {
 		"https://eu.example.com?x=1": false, "https://eu.example.com#x": false,
 	} {
 		if err := region.CheckURL(text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// The address of an SSH gateway is part of a command that users copy.
+func TestCheckSSHAddress(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"ssh.eu.example.com:22": true, "192.0.2.1:2222": true, "[2001:db8::1]:2222": true, "[::1]:2222": true, "localhost:2222": true,
+		"": false, "eu.example.com": false, ":2222": false, "eu.example.com:0": false, "eu.example.com:65536": false, "-oProxyCommand=x:22": false,
+		"a b:22": false, "a;b:22": false, "$(a):22": false, "a\n:22": false, strings.Repeat("a", 254) + ":22": false,
+	} {
+		if err := region.CheckSSHAddress(text); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

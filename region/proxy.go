@@ -61,6 +61,9 @@ type Options struct {
 	// Apps makes the proxy serve apps and terminals, and WildcardHost is the pattern of their hosts: see appproxy.Options.
 	Apps         bool
 	WildcardHost string
+	// SSH serves stock SSH clients. Nil: there is no SSH gateway. SSHAccess is the host and port at which users reach it. Run closes it.
+	SSH       net.Listener
+	SSHAccess string
 	// Metrics is where the proxy's metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
 	// Synced is called whenever the relay knows all keys of a new connection. Nil means it is not.
@@ -72,7 +75,7 @@ type proxy struct {
 	opts  Options
 	log   *slog.Logger
 	relay *relay.Server
-	apps  *apps // nil if it serves neither apps nor terminals
+	apps  *apps // nil if it serves neither apps, nor terminals, nor SSH
 	hello Hello
 
 	mu    sync.Mutex                   // held while the relay admits and revokes, which does not block
@@ -92,11 +95,14 @@ func Run(ctx context.Context, opts Options) (err error) {
 		p.log = slog.New(slog.DiscardHandler)
 	}
 	defer opts.Listener.Close()
+	if opts.SSH != nil {
+		defer opts.SSH.Close()
+	}
 	if p.relay, err = relay.New(relay.Options{Logger: opts.Logger}); err != nil {
 		return err
 	}
 	defer p.relay.Close()
-	p.hello = Hello{URL: opts.URL.String(), Version: buildinfo.Version(), Check: secret.Text(CheckLength), Apps: opts.Apps, WildcardHost: opts.WildcardHost}
+	p.hello = Hello{URL: opts.URL.String(), Version: buildinfo.Version(), Check: secret.Text(CheckLength), Apps: opts.Apps, WildcardHost: opts.WildcardHost, SSHAddress: opts.SSHAccess}
 	if opts.STUNAddress != "" {
 		if p.hello.STUNPort, err = p.relay.ListenSTUN(opts.STUNAddress); err != nil {
 			return fault.New(fault.Unavailable, "The STUN address %s cannot be used: %w", opts.STUNAddress, err)
@@ -111,8 +117,14 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer cancel(nil)
 	mux := p.routes()
 	var handler http.Handler = mux
-	if opts.Apps {
+	if opts.Apps || opts.SSH != nil {
 		p.apps = newApps(ctx, opts, p.log)
+		defer func() {
+			cancel(nil)
+			err = errors.Join(err, p.apps.close())
+		}()
+	}
+	if opts.Apps {
 		mux.HandleFunc("GET "+LatencyPath, AnswerLatency)
 		mux.HandleFunc("GET "+TerminalPath, p.apps.serveTerminal)
 		front := appproxy.New(appproxy.Options{Logger: p.log, Judge: p.apps, URL: opts.URL, Dashboard: opts.Server, WildcardHost: opts.WildcardHost})
@@ -120,7 +132,6 @@ func Run(ctx context.Context, opts Options) (err error) {
 		defer func() {
 			cancel(nil)
 			front.Close()
-			err = errors.Join(err, p.apps.close())
 		}()
 	}
 	handler = hosts.New(hosts.Options{
@@ -133,7 +144,15 @@ func Run(ctx context.Context, opts Options) (err error) {
 			cancel(fmt.Errorf("serve the relay: %w", err))
 		}
 	})
+	if opts.SSH != nil {
+		serving.Go(func() {
+			if err := p.apps.serveSSH(ctx, opts.SSH); err != nil {
+				cancel(err)
+			}
+		})
+	}
 	defer func() {
+		cancel(nil) // ends the SSH gateway
 		server.Close()
 		p.relay.Close() // ends what was hijacked
 		serving.Wait()

@@ -131,13 +131,17 @@ func (a *apps) ended(v *visit, node uuid.UUID, reason string) {
 	a.mu.Lock()
 	renewal := v.renewal
 	a.mu.Unlock()
+	a.report(v, visits, VisitRequest{
+		Visit: renewal, Terminal: &Terminal{Agent: v.agent, Ended: reason, In: v.in.Load(), Out: v.out.Load()}, Node: node, Addr: v.from.addr, UserAgent: v.from.userAgent,
+	})
+}
+
+// report tells the servers of the end of a visit, for the connection log.
+func (a *apps) report(v *visit, route string, end VisitRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), reportTimeout)
 	defer cancel()
-	err := a.server.PostAsProxy(ctx, visits, VisitRequest{
-		Visit: renewal, Terminal: &Terminal{Agent: v.agent, Ended: reason, In: v.in.Load(), Out: v.out.Load()}, Node: node, Addr: v.from.addr, UserAgent: v.from.userAgent,
-	}, &VisitResponse{})
-	if err != nil {
-		a.log.Warn("cannot report the end of a terminal", "agent", v.agent, "err", err)
+	if err := a.server.PostAsProxy(ctx, route, end, &VisitResponse{}); err != nil {
+		a.log.Warn("cannot report the end of a visit", "what", v.what, "agent", v.agent, "err", err)
 	}
 }
 

@@ -54,6 +54,7 @@ type serverOptions struct {
 	sshAccessAddress string
 	maxSSHKey        flags.Days
 	sshAutostart     bool
+	sshKeyRegions    []string
 	wireGuard        wireGuardOptions
 	postgres         postgresOptions
 	pool             poolOptions
@@ -145,6 +146,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringVar(&opts.stunAddress, "stun-address", "", `UDP address to answer STUN on, or "off" (default ":3478", or a free port if it is taken)`)
 	f.StringVar(&opts.sshAddress, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces without this program (default none)")
 	f.StringVar(&opts.sshAccessAddress, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
+	f.StringSliceVar(&opts.sshKeyRegions, "ssh-key-regions", nil, "regions at which public SSH keys that users add may sign in, unless a user says otherwise; a user allows others with coder ssh-key regions (default none)")
 	f.BoolVar(&opts.sshAutostart, "ssh-autostart", true, "start a stopped workspace when its owner connects to --ssh-address")
 	f.Var(&opts.maxSSHKey, "max-ssh-key-lifetime", "how long a public SSH key signs in its user after it was added, such as 90d, also if it was added before this was set; 0 for as long as its user chose")
 	opts.wireGuard.flags(f)
@@ -295,6 +297,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		SSH:                    listeners.ssh,
 		SSHAccess:              c.sshAccess,
 		SSHNoAutostart:         !opts.sshAutostart,
+		SSHKeyRegions:          opts.sshKeyRegions,
 		MaxSSHKeyLifetime:      time.Duration(opts.maxSSHKey),
 		WireGuardAddress:       opts.wireGuard.address,
 		WireGuardAccess:        c.wireGuardAccess,

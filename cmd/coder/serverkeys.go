@@ -15,6 +15,7 @@ var serverKeys = map[string]settings.Key{
 	"ssh-address":           {Path: "networking.ssh.address"},
 	"ssh-access-address":    {Path: "networking.ssh.accessAddress"},
 	"ssh-autostart":         {Path: "networking.ssh.autostart"},
+	"ssh-key-regions":       {Path: "networking.ssh.keyRegions"},
 	"max-ssh-key-lifetime":  {Path: "networking.ssh.maxKeyLifetime"},
 	"trusted-hosts":         {Path: "networking.trustedHosts"},
 	"setup-code":            {Path: "setupCode", Secret: true, File: "setupCodeFile"},

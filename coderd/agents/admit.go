@@ -112,6 +112,20 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 	return nil
 }
 
+// VisaKey returns the key with which visas for an agent are signed. It returns the fault NotFound if there is no such agent, or it has no token.
+func (s *Service) VisaKey(ctx context.Context, agentID uuid.UUID) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	key, err := s.opts.DB.GetAgentKey(ctx, agentID)
+	switch {
+	case database.IsNotFound(err) || err == nil && len(key) == 0:
+		return nil, rbac.NotFound(rbac.Agent)
+	case err != nil:
+		return nil, fmt.Errorf("read agent's key: %w", err)
+	}
+	return key, nil
+}
+
 // LoginBlocked reports whether logins to an agent wait for its start scripts.
 func (s *Service) LoginBlocked(ctx context.Context, agentID uuid.UUID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)

@@ -162,6 +162,16 @@ func (c *Connections) add(row dbsqlc.ReportConnectionParams, own bool) {
 	c.wake.Poke()
 }
 
+// Confirm notes that a connection which another program reports goes on.
+func (c *Connections) Confirm(ctx context.Context, id uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if err := c.db.SeeConnections(ctx, []uuid.UUID{id}); err != nil {
+		return fmt.Errorf("confirm connection: %w", err)
+	}
+	return nil
+}
+
 // See confirms this server's connections, and ends those of servers that no longer do. Run calls it every minute.
 func (c *Connections) See(ctx context.Context) error {
 	c.mu.Lock()

@@ -39,6 +39,9 @@ func (k *Keys) Agent(workspace uuid.UUID, name string) []byte {
 	return derive(k.seed, "agent", workspace.String(), name)
 }
 
+// Region returns the seed of the ed25519 host key of the SSH gateway of a region proxy.
+func (k *Keys) Region(proxy uuid.UUID) []byte { return derive(k.seed, "region", proxy.String()) }
+
 // WireGuard returns the private key of the WireGuard gateway (Curve25519, clamped), the same on every server of the deployment.
 func (k *Keys) WireGuard() [wgquick.KeySize]byte {
 	key := [wgquick.KeySize]byte(expand(k.seed, "codermesh wireguard gateway key"))

@@ -79,6 +79,7 @@ var table = map[Resource]map[Action]grant{
 	UserSSHKey: { // who adds one can sign in as its user from then on, so that only the user does
 		Create: {to: self, personal: true, private: true},
 		Read:   {to: self | userAdmin},
+		Update: {to: self, personal: true, private: true},
 		Delete: {to: self | userAdmin, personal: true},
 	},
 	Notification: {

@@ -382,7 +382,7 @@ func (s *Service) connected(ctx context.Context, row dbsqlc.WorkspaceProxy, hell
 	defer cancel()
 	n, err := s.opts.DB.ConnectWorkspaceProxy(ctx, dbsqlc.ConnectWorkspaceProxyParams{
 		ID: row.ID, TokenHash: row.TokenHash, Url: hello.URL, StunPort: int32(hello.STUNPort), Version: hello.Version, ServerID: &s.opts.ID, ConnectionID: &id,
-		Apps: hello.Apps, WildcardHost: hello.WildcardHost,
+		Apps: hello.Apps, WildcardHost: hello.WildcardHost, SshAddress: hello.SSHAddress,
 	})
 	if err != nil {
 		return fmt.Errorf("store the connection: %w", err)
@@ -472,6 +472,28 @@ func (s *Service) Sites(ctx context.Context) ([]Site, error) {
 		sites = append(sites, Site{p.ID, p.Name, base, p.WildcardHost})
 	}
 	return sites, nil
+}
+
+// SSHGateway is where a connected proxy serves stock SSH clients.
+type SSHGateway struct {
+	Proxy             uuid.UUID
+	Name, DisplayName string
+	Address           string // HOST:PORT
+}
+
+// SSHGateways returns the SSH gateways of connected proxies.
+func (s *Service) SSHGateways(ctx context.Context) ([]SSHGateway, error) {
+	rows, err := s.rows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var gateways []SSHGateway
+	for _, row := range rows {
+		if p := row.WorkspaceProxy; row.Connected && p.SshAddress != "" {
+			gateways = append(gateways, SSHGateway{p.ID, p.Name, displayName(p), p.SshAddress})
+		}
+	}
+	return gateways, nil
 }
 
 // Routes registers the routes.

@@ -2,70 +2,275 @@ package sshgateway
 
 import (
 	"context"
-	"fmt"
+	"crypto/ed25519"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/v2/internal/backoff"
+	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/regions"
+	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/internal/fault"
-	"github.com/codermesh/codermesh/v2/internal/shell"
+	"github.com/codermesh/codermesh/v2/internal/meshport"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/visa"
+	"github.com/codermesh/codermesh/v2/region"
 )
 
-// agentPatience is how long an agent may take to connect after the start of its workspace has ended.
-const agentPatience = 2 * time.Minute
+// The gateway of a region proxy asks these questions. Each is answered for a key that its user has allowed at that proxy, with the rights that the user
+// has at the moment: nothing is remembered but what the answers contain.
 
-// wake starts the visitor's workspace of a name, and calls open until that succeeds, the start fails, its agent does not come, or ctx ends.
-func (g *Gateway) wake(ctx context.Context, v visitor, name string, say func(string), open func() error) error {
-	actor, err := g.actor(ctx, v)
+// Purposes of signed answers.
+const (
+	purposeVisit = "ssh visit"
+	purposeStart = "ssh start"
+)
+
+// startLifetime bounds how long a proxy may ask about a start.
+const startLifetime = time.Hour
+
+// regionVisit is the content of a renewal: whose key has what open, and since when.
+type regionVisit struct {
+	ID      uuid.UUID `json:"v"`
+	Proxy   uuid.UUID `json:"x"`
+	Node    uuid.UUID `json:"n"`
+	Key     uuid.UUID `json:"k"`
+	User    uuid.UUID `json:"u"`
+	Agent   uuid.UUID `json:"a"`
+	Service uint16    `json:"s"`
+	Since   time.Time `json:"t"`
+}
+
+// regionStart is what a proxy may ask about.
+type regionStart struct {
+	Proxy uuid.UUID `json:"x"`
+	Key   uuid.UUID `json:"k"`
+	Build uuid.UUID `json:"b"`
+}
+
+// regionRoutes registers the routes for region proxies, which show their tokens: they are not users.
+func (g *Gateway) regionRoutes(mux *httpapi.Mux) {
+	uncounted, exempt := httpapi.Uncounted("region proxies ask often"), audit.Exempt("the connection log records visits")
+	mux.Handle("POST "+region.SSHKeyPath, rbac.Public, g.regionKey, uncounted, exempt)
+	mux.Handle("POST "+region.SSHVisitPath, rbac.Public, g.openAtRegion, uncounted, exempt)
+	mux.Handle("POST "+region.SSHStartPath, rbac.Public, g.startAtRegion, uncounted, audit.Exempt("the build records who started it"))
+	mux.Handle("POST "+region.SSHHostKeyPath, rbac.Public, g.regionHostKey, uncounted, audit.Exempt("it reads"))
+}
+
+// proxy returns the proxy that sends a request.
+func (g *Gateway) proxy(r *http.Request) (regions.Proxy, error) {
+	return g.opts.Regions.Authenticate(r.Context(), secret.Token(r.Header.Get(sdk.ProxyTokenHeader)))
+}
+
+// parse returns a registered key's text. Certificates sign in no one at regions: a CA's signature says for how long, and not where.
+func parse(wire []byte) (ssh.PublicKey, error) {
+	key, err := ssh.ParsePublicKey(wire)
+	if _, cert := key.(*ssh.Certificate); err != nil || cert {
+		return nil, fault.New(fault.Unauthenticated, "This is not an SSH key that signs in at regions.")
+	}
+	return key, nil
+}
+
+// regionKey tells a proxy whether a key signs someone in there. Whose it is, it does not tell.
+func (g *Gateway) regionKey(w http.ResponseWriter, r *http.Request) error {
+	proxy, err := g.proxy(r)
 	if err != nil {
 		return err
 	}
-	build, err := g.opts.Workspaces.Wake(ctx, actor, agentName(name))
+	var req region.SSHKeyRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	key, err := parse(req.Key)
 	if err != nil {
 		return err
 	}
-	say(fmt.Sprintf("Starting the workspace %q …", short(name)))
-	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: time.Second}
-	var ended time.Time // when the start was seen to have ended
-	for {
-		if err := retry.Wait(ctx); err != nil {
+	if !req.Proven {
+		if _, err := g.opts.Keys.Find(r.Context(), key); err != nil {
 			return err
 		}
-		done, err := g.opts.Workspaces.Started(ctx, build)
+		return httpapi.Write(w, http.StatusOK, region.SSHKeyResponse{})
+	}
+	holder, err := g.opts.Keys.AuthenticateAt(r.Context(), key, proxy.ID, proxy.Name)
+	if err != nil {
+		return err
+	}
+	return httpapi.Write(w, http.StatusOK, region.SSHKeyResponse{ID: holder.KeyID})
+}
+
+// regionVisitor returns who comes with a key to a proxy, if its user has allowed that.
+func (g *Gateway) regionVisitor(ctx context.Context, proxy regions.Proxy, wire []byte, id uuid.UUID) (sshkeys.Holder, rbac.Actor, error) {
+	key, err := parse(wire)
+	if err != nil {
+		return sshkeys.Holder{}, rbac.Actor{}, err
+	}
+	holder, err := g.opts.Keys.FindAt(ctx, key, proxy.ID, proxy.Name)
+	if err == nil && holder.KeyID != id {
+		err = errAddedAgain()
+	}
+	if err != nil {
+		return sshkeys.Holder{}, rbac.Actor{}, err
+	}
+	actor, err := g.opts.Accounts.Actor(ctx, holder.UserID)
+	return holder, actor, err
+}
+
+// openAtRegion lets a proxy reach one service of one agent for a key's holder, for the lifetime of a visa.
+func (g *Gateway) openAtRegion(w http.ResponseWriter, r *http.Request) error {
+	proxy, err := g.proxy(r)
+	if err != nil {
+		return err
+	}
+	var req region.VisitRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	if req.SSH == nil || req.Node == uuid.Nil {
+		return fault.New(fault.Invalid, "The region proxy names no key or no node.")
+	}
+	ctx, asked := r.Context(), req.SSH
+	var v regionVisit
+	if req.Visit != "" {
+		err := g.opts.Signer.Verify(purposeVisit, req.Visit, &v)
+		if err != nil || v.Proxy != proxy.ID || v.Node != req.Node || v.Key != asked.KeyID {
+			return fault.New(fault.Forbidden, "The visit has ended.")
+		}
+		if asked.Ended != "" {
+			g.opts.Connections.Report(v.ID, v.Since, v.connection(proxy, req), &audit.Ended{Reason: asked.Ended, In: asked.In, Out: asked.Out})
+			return httpapi.Write(w, http.StatusOK, region.VisitResponse{})
+		}
+	}
+	holder, actor, err := g.regionVisitor(ctx, proxy, asked.Key, asked.KeyID)
+	if err != nil {
+		return err
+	}
+	if req.Visit == "" {
+		if asked.Port != meshport.Session && asked.Port != meshport.SSH {
+			return fault.New(fault.Invalid, "The region proxy asks for a port that is not SSH's.")
+		}
+		agent, err := g.opts.Agents.ByName(ctx, holder.UserID, asked.Name)
 		if err != nil {
 			return err
 		}
-		if err = open(); err == nil {
-			return nil
-		}
-		if done && ended.IsZero() {
-			ended = time.Now()
-			say("The workspace has started. Waiting for its agent …")
-		}
-		switch code := fault.CodeOf(err); {
-		case code != fault.NotFound && code != fault.Unavailable && code != fault.Conflict, done && code == fault.NotFound:
-			return err // it has no agent of that name, for example
-		case done && time.Since(ended) > agentPatience:
-			return fault.New(fault.Unavailable, "The workspace has started, but its agent does not connect.").WithDetail("Its log may say why: coder logs %s", shell.POSIX(agentName(name)))
+		v = regionVisit{
+			ID: uuid.New(), Proxy: proxy.ID, Node: req.Node, Key: holder.KeyID, User: holder.UserID, Agent: agent, Service: asked.Port, Since: time.Now(),
 		}
 	}
+	if err := g.opts.Agents.MayConnect(ctx, actor, v.Agent); err != nil {
+		return err
+	}
+	resp, err := g.grant(ctx, proxy, v)
+	if err != nil {
+		return err
+	}
+	if req.Visit == "" {
+		g.opts.Connections.Report(v.ID, v.Since, v.connection(proxy, req), nil)
+	} else if err := g.opts.Connections.Confirm(ctx, v.ID); err != nil {
+		g.log.WarnContext(ctx, "cannot confirm a connection through a region", "agent", v.Agent, "err", err)
+	}
+	return httpapi.Write(w, http.StatusOK, resp)
 }
 
-// awaitScripts returns when no start script of an agent blocks logins any more. waited reports whether one did.
-func (g *Gateway) awaitScripts(ctx context.Context, agent uuid.UUID, say func(string)) (waited bool, err error) {
-	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: time.Second}
-	for {
-		blocked, err := g.opts.Agents.LoginBlocked(ctx, agent)
-		if err != nil || !blocked {
-			return waited, err
-		}
-		if !waited {
-			waited = true
-			say("Waiting for the start scripts that block logins …")
-		}
-		if err := retry.Wait(ctx); err != nil {
-			return waited, err
+// grant makes a visa, and lets the proxy's node be introduced to the agent as long.
+func (g *Gateway) grant(ctx context.Context, proxy regions.Proxy, v regionVisit) (resp region.VisitResponse, err error) {
+	resp = region.VisitResponse{ID: v.ID, Agent: v.Agent}
+	if v.Service == meshport.Session {
+		if resp.Blocked, err = g.opts.Agents.LoginBlocked(ctx, v.Agent); err != nil {
+			return resp, err
 		}
 	}
+	key, err := g.opts.Agents.VisaKey(ctx, v.Agent)
+	if err != nil {
+		return resp, err
+	}
+	resp.Visa, err = visa.Sign(key, visa.Visa{
+		Visit: v.ID, Agent: v.Agent, Node: v.Node, User: v.User, Service: v.Service, Expires: time.Now().Add(visa.Lifetime).Unix(),
+	})
+	if err != nil {
+		return resp, err
+	}
+	if resp.Visit, err = g.opts.Signer.Sign(purposeVisit, v, 2*visa.Lifetime); err != nil {
+		return resp, err
+	}
+	return resp, g.opts.Regions.Grant(ctx, proxy, v.Node, v.Agent, visa.Lifetime)
+}
+
+// connection describes the visit for the connection log.
+func (v regionVisit) connection(proxy regions.Proxy, req region.VisitRequest) audit.Connection {
+	return audit.Connection{Type: audit.SSH, Agent: v.Agent, User: v.User, Addr: req.Addr, UserAgent: req.UserAgent, Region: proxy.Name}
+}
+
+// startAtRegion starts the workspace of a key's holder, or tells whether a start has ended.
+func (g *Gateway) startAtRegion(w http.ResponseWriter, r *http.Request) error {
+	proxy, err := g.proxy(r)
+	if err != nil {
+		return err
+	}
+	var req region.SSHStartRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	ctx := r.Context()
+	_, actor, err := g.regionVisitor(ctx, proxy, req.Key, req.KeyID)
+	if err != nil {
+		return err
+	}
+	if g.opts.Workspaces == nil {
+		return rbac.NotFound(rbac.Workspace)
+	}
+	s := regionStart{Proxy: proxy.ID, Key: req.KeyID}
+	if req.Start != "" {
+		var of regionStart
+		if err := g.opts.Signer.Verify(purposeStart, req.Start, &of); err != nil || of.Proxy != s.Proxy || of.Key != s.Key {
+			return fault.New(fault.Forbidden, "This is no start of a workspace that can be asked about.")
+		}
+		ended, err := g.opts.Workspaces.Started(ctx, of.Build)
+		if err != nil {
+			return err
+		}
+		return httpapi.Write(w, http.StatusOK, region.SSHStartResponse{Start: req.Start, Ended: ended})
+	}
+	if s.Build, err = g.opts.Workspaces.Wake(ctx, actor, req.Name); err != nil {
+		return err
+	}
+	token, err := g.opts.Signer.Sign(purposeStart, s, startLifetime)
+	if err != nil {
+		return err
+	}
+	g.log.InfoContext(ctx, "workspace started through a region's ssh gateway", "region", proxy.Name, "user", actor.Username, "build", s.Build)
+	return httpapi.Write(w, http.StatusOK, region.SSHStartResponse{Start: token})
+}
+
+// regionHostKey gives a proxy the host key of its own gateway.
+func (g *Gateway) regionHostKey(w http.ResponseWriter, r *http.Request) error {
+	proxy, err := g.proxy(r)
+	if err != nil {
+		return err
+	}
+	httpapi.NoStore(w.Header())
+	return httpapi.Write(w, http.StatusOK, region.SSHHostKeyResponse{Seed: g.opts.RegionKey(proxy.ID)})
+}
+
+// regionGateways returns where the gateways of connected proxies are.
+func (g *Gateway) regionGateways(ctx context.Context) (sdk.List[sdk.SSHRegionGateway], error) {
+	gateways, err := g.opts.Regions.SSHGateways(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out sdk.List[sdk.SSHRegionGateway]
+	for _, at := range gateways {
+		key, err := ssh.NewPublicKey(ed25519.NewKeyFromSeed(g.opts.RegionKey(at.Proxy)).Public())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sdk.SSHRegionGateway{
+			Region: at.Name, DisplayName: at.DisplayName, Address: at.Address, HostKey: line(key), Fingerprint: ssh.FingerprintSHA256(key),
+		})
+	}
+	return out, nil
 }

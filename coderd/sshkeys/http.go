@@ -34,9 +34,13 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("list SSH keys: %w", err)
 	}
+	regions, err := s.regionsOf(r.Context(), user.ID)
+	if err != nil {
+		return err
+	}
 	out := sdk.List[sdk.UserSSHKey]{}
 	for _, row := range rows {
-		key, err := s.show(row)
+		key, err := s.show(row, regions[row.ID])
 		if err != nil {
 			return err
 		}
@@ -61,12 +65,12 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	row, err := s.insert(r.Context(), user, key, req)
+	row, regions, err := s.insert(r.Context(), user, key, req)
 	if err != nil {
 		return err
 	}
 	s.log.InfoContext(r.Context(), "public SSH key added", "user", user.Username, "key", row.Fingerprint)
-	shown, err := s.show(row)
+	shown, err := s.show(row, regions)
 	if err != nil {
 		return err
 	}
@@ -78,7 +82,7 @@ func unlimited(actor rbac.Actor) error {
 	if !actor.Scope.Limited() {
 		return nil
 	}
-	return fault.New(fault.Forbidden, "A token with limited scopes cannot add an SSH key, which has no limits.").
+	return fault.New(fault.Forbidden, "A token with limited scopes cannot add an SSH key, which has no limits, or allow it more.").
 		WithDetail("This token has the scopes %s. Sign in with: coder login <url>", actor.Scope)
 }
 
@@ -110,7 +114,7 @@ func (s *Service) check(req *sdk.CreateUserSSHKeyRequest) (sshkey.Key, error) {
 }
 
 // insert stores a checked key, in place of an expired one of the user's that has its name or is the same key.
-func (s *Service) insert(ctx context.Context, user dbsqlc.User, key sshkey.Key, req sdk.CreateUserSSHKeyRequest) (row dbsqlc.UserSshKey, err error) {
+func (s *Service) insert(ctx context.Context, user dbsqlc.User, key sshkey.Key, req sdk.CreateUserSSHKeyRequest) (row dbsqlc.UserSshKey, regions []string, err error) {
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		// One key of a user is added at a time, so that the limit holds, and none to a user who is being deleted.
 		if _, err := q.LockUser(ctx, user.ID); err != nil {
@@ -135,9 +139,16 @@ func (s *Service) insert(ctx context.Context, user dbsqlc.User, key sshkey.Key, 
 		if err != nil {
 			return taken(err, req.Name)
 		}
-		return audit.Record(ctx, q, audit.OfSSHKey(user, dbsqlc.UserSshKey{}, row))
+		if regions, err = s.allow(ctx, q, row.ID, req.Regions); err != nil {
+			return err
+		}
+		entry := audit.OfSSHKey(user, dbsqlc.UserSshKey{}, row)
+		if len(regions) > 0 {
+			entry.Diff.Field("regions", []string{}, regions)
+		}
+		return audit.Record(ctx, q, entry)
 	})
-	return row, err
+	return row, regions, err
 }
 
 // taken returns the fault for a name that the user has already, or for a key that any user has. It does not say which user.
@@ -184,7 +195,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Service) show(row dbsqlc.UserSshKey) (sdk.UserSSHKey, error) {
+func (s *Service) show(row dbsqlc.UserSshKey, regions []string) (sdk.UserSSHKey, error) {
 	key, err := ssh.ParsePublicKey(row.PublicKey)
 	if err != nil {
 		return sdk.UserSSHKey{}, fmt.Errorf("parse stored SSH key %s: %w", row.ID, err)
@@ -192,6 +203,7 @@ func (s *Service) show(row dbsqlc.UserSshKey) (sdk.UserSSHKey, error) {
 	return sdk.UserSSHKey{
 		ID: row.ID, Name: row.Name, Type: key.Type(), Fingerprint: row.Fingerprint, PublicKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))),
 		CreatedAt: row.CreatedAt, ExpiresAt: s.end(row), LastUsedAt: row.LastUsedAt,
+		Regions: regions,
 	}, nil
 }
 

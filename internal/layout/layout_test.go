@@ -35,7 +35,7 @@ var law = map[string]rule{
 	"coordinator": {imports: []string{"tailnet"}},
 
 	"appproxy": {},
-	"region":   {imports: []string{"appproxy", "coordinator", "meshclient", "tailnet"}, tests: []string{"agent", "coderd/..."}},
+	"region":   {imports: []string{"appproxy", "coordinator", "meshclient", "sshmux", "tailnet"}, tests: []string{"agent", "coderd/..."}},
 
 	"sshmux":     {},
 	"meshclient": {imports: []string{"coordinator", "tailnet"}},
@@ -109,7 +109,7 @@ var law = map[string]rule{
 		tests:   []string{"agent/agentpb"},
 	},
 	"coderd/apps":       {imports: []string{"appproxy", "coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/signed", "region"}},
-	"coderd/sshgateway": {imports: []string{"coderd/audit", "coderd/httpapi", "coderd/rbac", "coderd/sshca", "coderd/sshkeys", "sshmux"}, tests: []string{"coderd/hostkeys"}},
+	"coderd/sshgateway": {imports: []string{"coderd/audit", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/signed", "coderd/sshca", "coderd/sshkeys", "region", "sshmux"}, tests: []string{"coderd/hostkeys"}},
 	"coderd/wggateway":  {imports: []string{"coderd/audit", "coderd/devices", "coderd/rbac", "tailnet"}, tests: []string{"coderd/..."}},
 	"coderd/jobs": {
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},

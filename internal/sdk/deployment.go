@@ -95,6 +95,17 @@ type SSHGateway struct {
 	Fingerprint string `json:"fingerprint"` // SHA256:…, as OpenSSH asks about it
 	// MaxKeyLifetime is how long a registered key signs its user in after it was added, in nanoseconds. 0: as long as its user chose.
 	MaxKeyLifetime time.Duration `json:"max_key_lifetime"`
+	// Regions are the gateways of region proxies that are connected.
+	Regions List[SSHRegionGateway] `json:"regions"`
+}
+
+// SSHRegionGateway is where stock SSH clients reach workspaces at a region, with keys that their users have allowed there.
+type SSHRegionGateway struct {
+	Region      string `json:"region"`       // name of the region proxy
+	DisplayName string `json:"display_name"` // for people
+	Address     string `json:"address"`
+	HostKey     string `json:"host_key"`
+	Fingerprint string `json:"fingerprint"`
 }
 
 // SSHGateway returns where the SSH gateway is.

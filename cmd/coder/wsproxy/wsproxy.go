@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,7 @@ type options struct {
 	stun           string // address
 	metrics        string // address
 	wildcard       string // host
+	ssh, sshAccess string // addresses
 	relayOnly      bool
 	trusted        []string // hosts
 	proxyOrigins   []string
@@ -59,6 +61,9 @@ relays are encrypted between their ends.
 It also opens workspaces' terminals, apps and ports in browsers, at paths below --access-url and at hosts below --wildcard-access-url. The server decides who
 may open what, and knows every visit; --derp-only turns this off.
 
+With --ssh-address, stock SSH clients reach workspaces through it, with the keys that their users have allowed at this region:
+coder ssh-key regions KEY REGION.
+
 The proxy connects again when the server was away, and keeps relaying meanwhile. When it stops, nodes move to another region at once.
 
 Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy could not start.`,
@@ -75,6 +80,8 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 	opts.tls.Flags(f)
 	f.StringVar(&opts.stun, "stun-address", ":3478", `UDP address to answer STUN on, at the access URL's host; "off" for none`)
 	f.StringVar(&opts.wildcard, "wildcard-access-url", "", "wildcard host for apps at this proxy, such as *.eu.example.com; apps are below the access URL without it")
+	f.StringVar(&opts.ssh, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces through this region (default none)")
+	f.StringVar(&opts.sshAccess, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
 	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps and terminals, and relay only")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
 	f.StringSliceVar(&opts.trusted, "trusted-hosts", nil, "names besides the access URL's at which the proxy is reached, such as eu.internal or *.eu.internal; addresses need no entry")
@@ -150,6 +157,9 @@ func run(cmd *cobra.Command, opts options) (err error) {
 		}()
 		proxy.Metrics = metrics.Registry
 	}
+	if proxy.SSH, proxy.SSHAccess, err = opts.listenSSH(access); err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	log.Info("region proxy started", "url", access.String(), "addr", listener.Addr().String())
 	return region.Run(cmd.Context(), proxy)
 }
@@ -164,6 +174,28 @@ func (o options) listen(log *slog.Logger) (net.Listener, *certs.Store, error) {
 		return nil, nil, daemon.CannotListen("--http-address", o.http, err)
 	}
 	return listener, nil, nil
+}
+
+// listenSSH opens the address of the SSH gateway, and returns where users reach it. The listener is nil if there is none.
+func (o options) listenSSH(accessURL *url.URL) (net.Listener, string, error) {
+	access := o.sshAccess
+	if o.ssh == "" {
+		if access != "" {
+			return nil, "", fault.New(fault.Invalid, "--ssh-access-address needs --ssh-address").WithDetail("Set --ssh-address to the address to serve SSH on, such as 0.0.0.0:2222.")
+		}
+		return nil, "", nil
+	}
+	if access != "" && region.CheckSSHAddress(access) != nil {
+		return nil, "", fault.New(fault.Invalid, "--ssh-access-address %q must be a host and a port", access).WithDetail("It looks like ssh.eu.example.com:22.")
+	}
+	listener, err := net.Listen("tcp", o.ssh)
+	if err != nil {
+		return nil, "", daemon.CannotListen("--ssh-address", o.ssh, err)
+	}
+	if access == "" {
+		access = net.JoinHostPort(accessURL.Hostname(), strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))
+	}
+	return listener, access, nil
 }
 
 func parseURL(flag, text string) (*url.URL, error) {

@@ -564,6 +564,11 @@ type UserSshKey struct {
 	LastUsedAt  *time.Time
 }
 
+type UserSshKeyRegion struct {
+	KeyID   uuid.UUID
+	ProxyID uuid.UUID
+}
+
 type Workspace struct {
 	ID                uuid.UUID
 	OrganizationID    uuid.UUID
@@ -806,6 +811,7 @@ type WorkspaceProxy struct {
 	UpdatedAt    time.Time
 	Apps         bool
 	WildcardHost string
+	SshAddress   string
 }
 
 type WorkspaceResource struct {

@@ -11,6 +11,20 @@ import (
 	"github.com/google/uuid"
 )
 
+const allowSSHKeyAt = `-- name: AllowSSHKeyAt :exec
+INSERT INTO user_ssh_key_regions (key_id, proxy_id) SELECT $1, unnest($2::uuid[]) ON CONFLICT DO NOTHING
+`
+
+type AllowSSHKeyAtParams struct {
+	KeyID    uuid.UUID
+	ProxyIds []uuid.UUID
+}
+
+func (q *Queries) AllowSSHKeyAt(ctx context.Context, arg AllowSSHKeyAtParams) error {
+	_, err := q.db.Exec(ctx, allowSSHKeyAt, arg.KeyID, arg.ProxyIds)
+	return err
+}
+
 const countUserSSHKeys = `-- name: CountUserSSHKeys :one
 SELECT count(*) FROM user_ssh_keys WHERE user_id = $1
 `
@@ -46,6 +60,21 @@ DELETE FROM user_ssh_keys WHERE user_id = $1
 // All of a deleted user's.
 func (q *Queries) DeleteUserSSHKeys(ctx context.Context, userID uuid.UUID) error {
 	_, err := q.db.Exec(ctx, deleteUserSSHKeys, userID)
+	return err
+}
+
+const disallowSSHKeyAt = `-- name: DisallowSSHKeyAt :exec
+DELETE FROM user_ssh_key_regions WHERE key_id = $1 AND NOT proxy_id = ANY($2::uuid[])
+`
+
+type DisallowSSHKeyAtParams struct {
+	KeyID uuid.UUID
+	Kept  []uuid.UUID
+}
+
+// Takes all regions but some from a key.
+func (q *Queries) DisallowSSHKeyAt(ctx context.Context, arg DisallowSSHKeyAtParams) error {
+	_, err := q.db.Exec(ctx, disallowSSHKeyAt, arg.KeyID, arg.Kept)
 	return err
 }
 
@@ -166,6 +195,84 @@ func (q *Queries) InsertUserSSHKey(ctx context.Context, arg InsertUserSSHKeyPara
 		&i.LastUsedAt,
 	)
 	return i, err
+}
+
+const isSSHKeyAllowedAt = `-- name: IsSSHKeyAllowedAt :one
+SELECT EXISTS (SELECT FROM user_ssh_key_regions WHERE key_id = $1 AND proxy_id = $2)
+`
+
+type IsSSHKeyAllowedAtParams struct {
+	KeyID   uuid.UUID
+	ProxyID uuid.UUID
+}
+
+// Reports whether a key may sign in at a region.
+func (q *Queries) IsSSHKeyAllowedAt(ctx context.Context, arg IsSSHKeyAllowedAtParams) (bool, error) {
+	row := q.db.QueryRow(ctx, isSSHKeyAllowedAt, arg.KeyID, arg.ProxyID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
+const knownRegions = `-- name: KnownRegions :many
+SELECT id, name FROM workspace_proxies WHERE lower(name) = ANY($1::text[]) ORDER BY name FOR KEY SHARE
+`
+
+type KnownRegionsRow struct {
+	ID   uuid.UUID
+	Name string
+}
+
+// Returns the ids of the region proxies with some names, and the names as they are written. It keeps the proxies from being deleted.
+func (q *Queries) KnownRegions(ctx context.Context, names []string) ([]KnownRegionsRow, error) {
+	rows, err := q.db.Query(ctx, knownRegions, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []KnownRegionsRow{}
+	for rows.Next() {
+		var i KnownRegionsRow
+		if err := rows.Scan(&i.ID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listSSHKeyRegions = `-- name: ListSSHKeyRegions :many
+SELECT r.key_id, p.name FROM user_ssh_key_regions r JOIN user_ssh_keys k ON k.id = r.key_id JOIN workspace_proxies p ON p.id = r.proxy_id
+WHERE k.user_id = $1 ORDER BY p.name
+`
+
+type ListSSHKeyRegionsRow struct {
+	KeyID uuid.UUID
+	Name  string
+}
+
+// Returns at which regions a user's keys may sign in.
+func (q *Queries) ListSSHKeyRegions(ctx context.Context, userID uuid.UUID) ([]ListSSHKeyRegionsRow, error) {
+	rows, err := q.db.Query(ctx, listSSHKeyRegions, userID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListSSHKeyRegionsRow{}
+	for rows.Next() {
+		var i ListSSHKeyRegionsRow
+		if err := rows.Scan(&i.KeyID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listUserSSHKeys = `-- name: ListUserSSHKeys :many

@@ -46,3 +46,23 @@ WITH holder AS (
 		AND (k.last_used_at IS NULL OR k.last_used_at < now() - make_interval(secs => sqlc.arg(every)::float8))
 )
 SELECT id, user_id, status, expired::boolean AS expired, unseen::boolean AS unseen FROM holder;
+
+-- name: ListSSHKeyRegions :many
+-- Returns at which regions a user's keys may sign in.
+SELECT r.key_id, p.name FROM user_ssh_key_regions r JOIN user_ssh_keys k ON k.id = r.key_id JOIN workspace_proxies p ON p.id = r.proxy_id
+WHERE k.user_id = $1 ORDER BY p.name;
+
+-- name: IsSSHKeyAllowedAt :one
+-- Reports whether a key may sign in at a region.
+SELECT EXISTS (SELECT FROM user_ssh_key_regions WHERE key_id = $1 AND proxy_id = $2);
+
+-- name: KnownRegions :many
+-- Returns the ids of the region proxies with some names, and the names as they are written. It keeps the proxies from being deleted.
+SELECT id, name FROM workspace_proxies WHERE lower(name) = ANY(sqlc.arg(names)::text[]) ORDER BY name FOR KEY SHARE;
+
+-- name: AllowSSHKeyAt :exec
+INSERT INTO user_ssh_key_regions (key_id, proxy_id) SELECT sqlc.arg(key_id), unnest(sqlc.arg(proxy_ids)::uuid[]) ON CONFLICT DO NOTHING;
+
+-- name: DisallowSSHKeyAt :exec
+-- Takes all regions but some from a key.
+DELETE FROM user_ssh_key_regions WHERE key_id = sqlc.arg(key_id) AND NOT proxy_id = ANY(sqlc.arg(kept)::uuid[]);

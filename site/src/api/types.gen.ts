@@ -638,6 +638,16 @@ export interface SSHGateway {
   host_key: string; // the part of a line of known_hosts that follows the host
   fingerprint: string; // SHA256:…, as OpenSSH asks about it
   max_key_lifetime: number;
+  regions: SSHRegionGateway[];
+}
+
+// SSHRegionGateway is where stock SSH clients reach workspaces at a region, with keys that their users have allowed there.
+export interface SSHRegionGateway {
+  region: string; // name of the region proxy
+  display_name: string; // for people
+  address: string;
+  host_key: string;
+  fingerprint: string;
 }
 
 // TasksResponse is the list of tasks. It is empty: this server has none.
@@ -1759,6 +1769,7 @@ export interface UserSSHKey {
   created_at: string;
   expires_at: string | null; // nil: never
   last_used_at: string | null; // nil: never; to the minute
+  regions: string[];
 }
 
 // CreateUserSSHKeyRequest adds a public key to the caller's account.
@@ -1766,6 +1777,12 @@ export interface CreateUserSSHKeyRequest {
   public_key: string;
   name?: string; // "": the key's comment if it can be a name, or one that the server makes
   lifetime?: number; // nanoseconds; 0: the longest that the deployment allows, without a limit forever
+  regions?: string[];
+}
+
+// UpdateUserSSHKeyRequest changes at which regions a key may sign in.
+export interface UpdateUserSSHKeyRequest {
+  regions: string[];
 }
 
 // Template is a template for workspaces. Its versions hold the source; one of them is active.

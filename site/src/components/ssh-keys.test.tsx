@@ -25,6 +25,7 @@ const laptop: UserSSHKey = {
   created_at: new Date().toISOString(),
   expires_at: null,
   last_used_at: null,
+  regions: [],
 };
 
 // show renders the section with keys, and returns what is sent.
@@ -131,4 +132,42 @@ it("removes a key once that is confirmed", async () => {
   expect(sent("DELETE")).toHaveLength(0);
   fireEvent.click(screen.getByRole("button", { name: "Remove" }));
   await vi.waitFor(() => expect(sent("DELETE").map(([path]) => path)).toEqual(["/api/v2/users/me/ssh-keys/1"]));
+});
+
+it("says at which regions keys sign in, and changes that", async () => {
+  const eu = {
+    region: "eu",
+    display_name: "Europe",
+    address: "eu.example.com:2222",
+    host_key: "k",
+    fingerprint: "SHA256:eu",
+  };
+  const gateway = {
+    enabled: false,
+    address: "",
+    max_key_lifetime: 0,
+    regions: [eu, { ...eu, region: "us", display_name: "America" }],
+  };
+  const sent = vi.fn((path: string, _request?: { method?: string; body?: string }) =>
+    Promise.resolve(
+      new Response(JSON.stringify(path.endsWith("ssh-gateway") ? gateway : [{ ...laptop, regions: ["us", "away"] }])),
+    ),
+  );
+  vi.stubGlobal("fetch", sent);
+  render(
+    <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
+      <SSHKeys />
+    </QueryClientProvider>,
+  );
+  await screen.findByText("us, away");
+  const command = screen.getByLabelText<HTMLInputElement>("SSH command at Europe");
+  expect(command.value).toBe("ssh -p 2222 WORKSPACE@eu.example.com");
+  fireEvent.click(screen.getByRole("button", { name: "Regions of SSH key laptop" }));
+  fireEvent.click(screen.getByRole("checkbox", { name: "Europe" }));
+  fireEvent.click(screen.getByRole("checkbox", { name: "America" }));
+  fireEvent.click(screen.getByRole("button", { name: "Save" }));
+  await vi.waitFor(() => expect(screen.queryByRole("button", { name: "Save" })).toBeNull());
+  const [path, request] = sent.mock.calls.find(([, r]) => r?.method === "PATCH")!;
+  expect(path).toContain("users/me/ssh-keys/1");
+  expect(JSON.parse(request!.body!)).toEqual({ regions: ["away", "eu"] });
 });

@@ -1,16 +1,22 @@
 // The public keys with which the user signs in over SSH.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Fingerprint, Plus, X } from "lucide-react";
+import { Fingerprint, Globe, Plus, X } from "lucide-react";
 import { useState } from "react";
 import { ApiError, send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { CreateUserSSHKeyRequest, UserSSHKey } from "~/api/types";
+import type {
+  CreateUserSSHKeyRequest,
+  SSHGateway,
+  SSHRegionGateway,
+  UpdateUserSSHKeyRequest,
+  UserSSHKey,
+} from "~/api/types";
 import { day, lifetimeName } from "~/lib/format";
 import { isPrivateKey, sshCommand } from "~/lib/ssh-key";
 import { CopyLine } from "./copy";
 import { Confirm, FormDialog } from "./dialog";
 import { DocsLink } from "./docs-link";
-import { Field, inputClass, Select, TextField, useFields } from "./form";
+import { Checkbox, Field, inputClass, Select, TextField, useFields } from "./form";
 import { mono, Table } from "./table";
 import { Ago, Badge, Button, Card, cx, Empty, IconButton, Pending } from "./ui";
 
@@ -18,8 +24,11 @@ const over = (k: UserSSHKey) => k.expires_at !== null && Date.parse(k.expires_at
 
 export function SSHKeys() {
   const keys = useQuery(queries.sshKeys());
+  const { data: gateway } = useQuery(queries.sshGateway());
+  const regions = gateway?.regions ?? [];
   const client = useQueryClient();
   const [adding, add] = useState(false);
+  const [allowing, allow] = useState<UserSSHKey | null>(null);
   const [removing, remove] = useState<UserSSHKey | null>(null);
   const reread = () => client.invalidateQueries({ queryKey: queries.sshKeys().queryKey });
   return (
@@ -50,6 +59,9 @@ export function SSHKeys() {
             { name: "Name", cell: (k) => k.name, className: "font-medium" },
             { name: "Type", cell: (k) => k.type, className: mono },
             { name: "Fingerprint", cell: (k) => k.fingerprint, className: cx(mono, "break-all") },
+            ...(regions.length === 0
+              ? []
+              : [{ name: "Regions", cell: (k: UserSSHKey) => k.regions.join(", ") || "None" }]),
             { name: "Added", className: "whitespace-nowrap", cell: (k) => <Ago at={k.created_at} /> },
             {
               name: "Expires",
@@ -68,9 +80,16 @@ export function SSHKeys() {
               name: "Actions",
               action: true,
               cell: (k) => (
-                <IconButton label={`Remove SSH key ${k.name}`} onClick={() => remove(k)}>
-                  <X />
-                </IconButton>
+                <>
+                  {regions.length > 0 && (
+                    <IconButton label={`Regions of SSH key ${k.name}`} onClick={() => allow(k)}>
+                      <Globe />
+                    </IconButton>
+                  )}
+                  <IconButton label={`Remove SSH key ${k.name}`} onClick={() => remove(k)}>
+                    <X />
+                  </IconButton>
+                </>
               ),
             },
           ]}
@@ -81,6 +100,16 @@ export function SSHKeys() {
         <AddKey
           onClose={() => {
             add(false);
+            void reread();
+          }}
+        />
+      )}
+      {allowing && (
+        <Allow
+          of={allowing}
+          regions={regions}
+          onClose={() => {
+            allow(null);
             void reread();
           }}
         />
@@ -106,7 +135,24 @@ export function SSHKeys() {
 // Gateway tells where the keys sign in, if the server has an SSH gateway.
 function Gateway() {
   const { data: gateway } = useQuery(queries.sshGateway());
-  if (!gateway?.enabled) return null;
+  if (!gateway) return null;
+  return (
+    <>
+      {gateway.enabled && <ServerGateway gateway={gateway} />}
+      {(gateway.regions ?? []).map((r) => (
+        <div key={r.region} className="space-y-2 border-t border-line p-4 text-[13px] text-muted">
+          <p>At the region {r.display_name}, with a key that you allow there:</p>
+          <CopyLine label={`SSH command at ${r.display_name}`} text={sshCommand(r.address)} />
+          <p className="break-all">
+            The host key of this gateway is <code>{r.fingerprint}</code>.
+          </p>
+        </div>
+      ))}
+    </>
+  );
+}
+
+function ServerGateway({ gateway }: { gateway: SSHGateway }) {
   return (
     <div className="space-y-2 border-t border-line p-4 text-[13px] text-muted">
       <p>
@@ -136,6 +182,50 @@ function HostCA() {
   );
 }
 
+// Regions are boxes for the regions at which a key may sign in.
+function Regions({
+  regions,
+  chosen,
+  choose,
+}: {
+  regions: SSHRegionGateway[];
+  chosen: string[];
+  choose: (names: string[]) => void;
+}) {
+  return (
+    <fieldset className="space-y-1">
+      <legend>Regions</legend>
+      {regions.map((r) => (
+        <Checkbox
+          key={r.region}
+          label={r.display_name}
+          checked={chosen.includes(r.region)}
+          onChange={(on) => choose(on ? [...chosen, r.region] : chosen.filter((name) => name !== r.region))}
+        />
+      ))}
+      <p className="text-[13px] text-muted">
+        The server believes a region that says that this key signed in there. A region in the wrong hands could connect
+        to your workspaces as you.
+      </p>
+    </fieldset>
+  );
+}
+
+// Allow changes at which regions a key may sign in. Those that are not connected now stay as they are.
+function Allow({ of, regions, onClose }: { of: UserSSHKey; regions: SSHRegionGateway[]; onClose: () => void }) {
+  const [chosen, choose] = useState<string[]>(of.regions);
+  const update = useMutation({
+    mutationFn: () =>
+      send<UserSSHKey>("PATCH", `users/me/ssh-keys/${of.id}`, { regions: chosen } satisfies UpdateUserSSHKeyRequest),
+    onSuccess: onClose,
+  });
+  return (
+    <FormDialog title={`Regions of SSH key ${of.name}`} request={update} submit="Save" onClose={onClose}>
+      <Regions regions={regions} chosen={chosen} choose={choose} />
+    </FormDialog>
+  );
+}
+
 // lifetimes returns the choices, in nanoseconds. 0, the first, is the longest that the deployment allows, which may be
 // unlimited.
 const lifetimes = (longest: number) => [
@@ -148,12 +238,14 @@ function AddKey({ onClose }: { onClose: () => void }) {
   const [chosen, choose] = useState(0);
   const { data: gateway } = useQuery(queries.sshGateway());
   const longest = gateway?.max_key_lifetime ?? 0;
+  const [regions, allow] = useState<string[]>(); // unset: what the deployment sets for new keys
   const create = useMutation({
     mutationFn: () => {
       if (isPrivateKey(values.public_key)) throw refusal;
       return send<UserSSHKey>("POST", "users/me/ssh-keys", {
         ...values,
         lifetime: chosen,
+        regions,
       } satisfies CreateUserSSHKeyRequest);
     },
     onSuccess: onClose,
@@ -192,6 +284,9 @@ function AddKey({ onClose }: { onClose: () => void }) {
           </Select>
         )}
       </Field>
+      {gateway && gateway.regions?.length > 0 && (
+        <Regions regions={gateway.regions} chosen={regions ?? []} choose={allow} />
+      )}
     </FormDialog>
   );
 }

@@ -1,13 +1,13 @@
 package account
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,14 +33,16 @@ func sshKeyCmd(g *global.Flags) *cobra.Command {
 key: the one that your workspaces use for git.`,
 		Example: `  coder ssh-key add ~/.ssh/id_ed25519.pub
   coder ssh-key list
+  coder ssh-key regions laptop frankfurt
   coder ssh-key remove laptop`,
 	}
-	cmd.AddCommand(sshKeyAddCmd(g), sshKeyListCmd(g), sshKeyRemoveCmd(g))
+	cmd.AddCommand(sshKeyAddCmd(g), sshKeyListCmd(g), sshKeyRegionsCmd(g), sshKeyRemoveCmd(g))
 	return cmd
 }
 
 func sshKeyAddCmd(g *global.Flags) *cobra.Command {
 	var name, lifetime string
+	var regions []string
 	cmd := &cobra.Command{
 		Use:   "add [FILE|-]",
 		Short: "Add a public SSH key to your account",
@@ -48,15 +50,21 @@ func sshKeyAddCmd(g *global.Flags) *cobra.Command {
 with a usual name, such as id_ed25519.pub. A key belongs to one account. Private keys are refused before anything is sent.
 
 Keys can be of the types ssh-ed25519, ecdsa-sha2-nistp256, -nistp384 and -nistp521, ssh-rsa with at least 3072 bits, and those of security
-keys: sk-ssh-ed25519@openssh.com and sk-ecdsa-sha2-nistp256@openssh.com.`,
+keys: sk-ssh-ed25519@openssh.com and sk-ecdsa-sha2-nistp256@openssh.com.
+
+The key signs in at the server. --region also allows it at the SSH gateway of a region, which you then trust as "coder ssh-key regions" says.`,
 		Example: `  coder ssh-key add
   coder ssh-key add ~/.ssh/work.pub --name work --lifetime 90d
+  coder ssh-key add --region frankfurt
   ssh-add -L | head -n 1 | coder ssh-key add -`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := sdk.CreateUserSSHKeyRequest{Name: name}
 			if err := checkSSHKeyFlags(cmd, name, lifetime, &req.Lifetime); err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("region") {
+				req.Regions = named(regions)
 			}
 			file, text, err := readPublicKey(g, args)
 			if err != nil {
@@ -74,12 +82,78 @@ keys: sk-ssh-ed25519@openssh.com and sk-ecdsa-sha2-nistp256@openssh.com.`,
 				return err
 			}
 			fmt.Fprintf(g.Streams().Err, "Added the SSH key %s, %s. %s\n", made.Name, made.Fingerprint, lasts(made))
+			if len(made.Regions) > 0 {
+				fmt.Fprintln(g.Streams().Err, where(made))
+			}
 			return nil
 		},
 	}
 	cmd.Flags().StringVarP(&name, "name", "n", "", "name of the key (default its comment)")
 	cmd.Flags().StringVar(&lifetime, "lifetime", "", "lifetime of the key, such as 90d or 12h (default the longest that the server allows, which may be unlimited)")
+	cmd.Flags().StringSliceVar(&regions, "region", nil, `name of a region at which the key may sign in, too; "none" for none (default what the server sets for new keys, which is none unless it does)`)
 	return cmd
+}
+
+// named returns the regions that a user named: an empty list for "none".
+func named(regions []string) []string {
+	if len(regions) == 1 && regions[0] == "none" {
+		return []string{}
+	}
+	return append([]string{}, regions...)
+}
+
+// where says at which regions a key may sign in.
+func where(k sdk.UserSSHKey) string {
+	if len(k.Regions) == 0 {
+		return "It may sign in at no region."
+	}
+	return "It may sign in at these regions, too: " + strings.Join(k.Regions, ", ") + "."
+}
+
+func sshKeyRegionsCmd(g *global.Flags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "regions {NAME|FINGERPRINT} {REGION...|none}", Short: "Set the regions at which a public SSH key may sign in",
+		Long: `Set the regions at whose SSH gateways a key of yours may sign in, in place of those before; "none" for none. The server always accepts it.
+
+A region cannot prove to the server that you came. For this key the server believes it: a region in the wrong hands could connect to your workspaces as
+you, with no other rights. "coder wsproxy ls" lists regions for administrators; the account page shows those with an SSH gateway.`,
+		Example: `  coder ssh-key regions laptop frankfurt
+  coder ssh-key regions laptop frankfurt sydney
+  coder ssh-key regions laptop none`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			key, err := findSSHKey(cmd.Context(), client, sdk.Me, args[0])
+			if err != nil {
+				return err
+			}
+			changed, err := client.UpdateUserSSHKey(cmd.Context(), sdk.Me, key.ID, sdk.UpdateUserSSHKeyRequest{Regions: named(args[1:])})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "Changed the SSH key %s. %s\n", changed.Name, where(changed))
+			return nil
+		},
+	}
+	return cmd
+}
+
+// findSSHKey returns the key of a user that has a name or a fingerprint.
+func findSSHKey(ctx context.Context, client *sdk.Client, user, reference string) (sdk.UserSSHKey, error) {
+	keys, err := client.UserSSHKeys(ctx, user)
+	if err != nil {
+		return sdk.UserSSHKey{}, err
+	}
+	for _, k := range keys {
+		if k.Name == reference || k.Fingerprint == reference {
+			return k, nil
+		}
+	}
+	hint := listKeysOf(user)
+	return sdk.UserSSHKey{}, exit.Try(fault.New(fault.NotFound, "there is no SSH key with the name or fingerprint %q", reference), "%s", hint)
 }
 
 // checkSSHKeyFlags checks the flags of a new key. An empty lifetime is refused: a script with an unset variable must not add a key that never ends.
@@ -195,11 +269,12 @@ func sshKeyListCmd(g *global.Flags) *cobra.Command {
 		output.Col("name", func(k sdk.UserSSHKey) string { return k.Name }),
 		output.Col("type", func(k sdk.UserSSHKey) string { return k.Type }),
 		output.Col("fingerprint", func(k sdk.UserSSHKey) string { return k.Fingerprint }),
+		output.Col("regions", func(k sdk.UserSSHKey) string { return strings.Join(k.Regions, ", ") }),
 		output.Col("last used", func(k sdk.UserSSHKey) string { return output.AgoPtr(k.LastUsedAt) }),
 		output.Col("expires at", expiry),
 		output.Col("created at", func(k sdk.UserSSHKey) string { return output.Ago(k.CreatedAt) }),
 		output.Col("id", func(k sdk.UserSSHKey) string { return k.ID.String() }),
-	}, Initial: []string{"name", "type", "fingerprint", "last used", "expires at", "created at"}}
+	}, Initial: []string{"name", "type", "fingerprint", "last used", "expires at", "regions", "created at"}}
 	var user string
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List public SSH keys",
@@ -247,19 +322,14 @@ func sshKeyRemoveCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			keys, err := client.UserSSHKeys(cmd.Context(), user)
+			key, err := findSSHKey(cmd.Context(), client, user, args[0])
 			if err != nil {
 				return err
 			}
-			i := slices.IndexFunc(keys, func(k sdk.UserSSHKey) bool { return k.Name == args[0] || k.Fingerprint == args[0] })
-			if i < 0 {
-				hint := listKeysOf(user)
-				return exit.Try(fault.New(fault.NotFound, "there is no SSH key with the name or fingerprint %q", args[0]), "%s", hint)
-			}
-			if err := client.DeleteUserSSHKey(cmd.Context(), user, keys[i].ID); err != nil {
+			if err := client.DeleteUserSSHKey(cmd.Context(), user, key.ID); err != nil {
 				return err
 			}
-			fmt.Fprintf(g.Streams().Err, "Removed the SSH key %s, %s.\n", keys[i].Name, keys[i].Fingerprint)
+			fmt.Fprintf(g.Streams().Err, "Removed the SSH key %s, %s.\n", key.Name, key.Fingerprint)
 			return nil
 		},
 	}
