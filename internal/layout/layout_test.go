@@ -359,6 +359,7 @@ var notInSlim = map[string]string{
 	"github.com/hashicorp/hc-install":              "no Terraform there",
 	"github.com/coder/terraform-provider-coder/v2": "no Terraform there",
 	"github.com/hashicorp/hcl/v2":                  "no Terraform there",
+	"github.com/miekg/dns":                         "0.4 MB for all kinds of records; golang.org/x/net knows those that internal/meshdns needs",
 	module + "/coderd":                             "the server is in the full binary",
 	module + "/provisionerd":                       "provisioners run the full binary",
 	module + "/site":                               "the dashboard is the server's",

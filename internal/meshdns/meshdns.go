@@ -5,14 +5,17 @@ package meshdns
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/miekg/dns"
+	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/hostname"
@@ -37,6 +40,8 @@ const (
 	forwardTimeout = 5 * time.Second
 	// readLimit bounds a question, in bytes.
 	readLimit = 4096
+	// plainSize is the longest answer over UDP to who does not say more, in bytes (RFC 1035, section 4.2.1).
+	plainSize = 512
 )
 
 // Directory says what names and addresses mean to who asks. A fault means that there is nothing: whether it does not exist or may not be known.
@@ -107,46 +112,96 @@ func (s *Server) ServeUDP(ctx context.Context, c net.Conn, dir func() Directory)
 func (s *Server) ServeTCP(ctx context.Context, c net.Conn, dir func() Directory) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	conn := &dns.Conn{Conn: c}
 	for {
 		if c.SetDeadline(time.Now().Add(queryIdle+forwardTimeout)) != nil {
 			return
 		}
-		question := make([]byte, readLimit)
-		k, err := conn.Read(question) // a message, without the length before it
+		question, err := readTCP(c, readLimit)
 		if err != nil {
 			return
 		}
-		answer := s.Answer(ctx, dir(), question[:k], true)
+		answer := s.Answer(ctx, dir(), question, true)
 		if answer == nil {
 			return
 		}
-		if _, err := conn.Write(answer); err != nil {
+		if err := writeTCP(c, answer); err != nil {
 			return
 		}
 	}
 }
 
+// readTCP reads a message of at most limit bytes, which follows its length (RFC 1035, section 4.2.2).
+func readTCP(r io.Reader, limit int) ([]byte, error) {
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	message := make([]byte, binary.BigEndian.Uint16(length[:]))
+	if len(message) > limit {
+		return nil, errors.New("message is too long")
+	}
+	_, err := io.ReadFull(r, message)
+	return message, err
+}
+
+func writeTCP(w io.Writer, message []byte) error {
+	_, err := w.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(message))), message...))
+	return err
+}
+
+// query is what was asked.
+type query struct {
+	dnsmessage.Header
+	question  dnsmessage.Question // the zero value: there was not exactly one
+	malformed bool
+	edns      bool // the asker knows EDNS (RFC 6891)
+	size      int  // the longest answer over UDP that it takes, in bytes
+}
+
+// parse reads a question. ok is false for what gets no answer: it is none.
+func parse(message []byte) (q query, ok bool) {
+	var p dnsmessage.Parser
+	var err error
+	if q.Header, err = p.Start(message); err != nil || q.Response {
+		return q, false
+	}
+	q.size = plainSize
+	questions, err := p.AllQuestions()
+	if err == nil && len(questions) == 1 {
+		q.question = questions[0]
+	}
+	err = errors.Join(err, p.SkipAllAnswers(), p.SkipAllAuthorities())
+	for err == nil {
+		var h dnsmessage.ResourceHeader
+		if h, err = p.AdditionalHeader(); err != nil {
+			break
+		}
+		if h.Type == dnsmessage.TypeOPT {
+			q.edns, q.size = true, min(max(int(h.Class), plainSize), MaxAnswer)
+		}
+		err = p.SkipAdditional()
+	}
+	q.malformed = !errors.Is(err, dnsmessage.ErrSectionDone)
+	return q, true
+}
+
 // Answer returns the answer to a message, nil if it gets none. It refuses the question if dir is nil.
 func (s *Server) Answer(ctx context.Context, dir Directory, message []byte, tcp bool) []byte {
-	var q dns.Msg
-	if q.Unpack(message) != nil || q.Response {
+	q, ok := parse(message)
+	if !ok {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	reply := s.reply(ctx, dir, &q)
-	if opt := q.IsEdns0(); opt != nil && reply.IsEdns0() == nil {
-		reply.SetEdns0(MaxAnswer, false)
-	}
-	if !tcp {
-		size := dns.MinMsgSize
-		if opt := q.IsEdns0(); opt != nil {
-			size = min(max(int(opt.UDPSize()), size), MaxAnswer)
-		}
-		reply.Truncate(size)
+	reply := s.reply(ctx, dir, q)
+	if q.edns && len(reply.Additionals) == 0 {
+		setOptions(reply)
 	}
 	packed, err := reply.Pack()
+	if err == nil && !tcp && len(packed) > q.size {
+		reply.Truncated, reply.Answers, reply.Authorities = true, nil, nil // the asker comes back over TCP
+		packed, err = reply.Pack()
+	}
 	if err != nil {
 		s.log.Debug("cannot encode answer", "err", err)
 		return nil
@@ -155,208 +210,218 @@ func (s *Server) Answer(ctx context.Context, dir Directory, message []byte, tcp 
 }
 
 // failure returns an answer that is a response code and no more.
-func failure(q *dns.Msg, code int) *dns.Msg {
-	m := new(dns.Msg)
-	m.SetRcode(q, code)
-	m.RecursionAvailable = true
+func failure(q query, code dnsmessage.RCode) *dnsmessage.Message {
+	m := &dnsmessage.Message{Header: dnsmessage.Header{
+		ID: q.ID, Response: true, OpCode: q.OpCode, RCode: code,
+		RecursionDesired: q.RecursionDesired, RecursionAvailable: true,
+	}}
+	if q.question.Name.Length > 0 {
+		m.Questions = []dnsmessage.Question{q.question}
+	}
 	return m
 }
 
-func (s *Server) reply(ctx context.Context, dir Directory, q *dns.Msg) *dns.Msg {
-	if q.Opcode != dns.OpcodeQuery {
-		return failure(q, dns.RcodeNotImplemented)
+// setOptions says how long messages to us may be, with options (RFC 6891).
+func setOptions(m *dnsmessage.Message, options ...dnsmessage.Option) {
+	var h dnsmessage.ResourceHeader
+	_ = h.SetEDNS0(MaxAnswer, m.RCode, false) // has no errors
+	m.Additionals = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.OPTResource{Options: options}}}
+}
+
+func (s *Server) reply(ctx context.Context, dir Directory, q query) *dnsmessage.Message {
+	switch {
+	case q.OpCode != 0:
+		return failure(q, dnsmessage.RCodeNotImplemented)
+	case q.malformed:
+		return failure(q, dnsmessage.RCodeFormatError)
+	case dir == nil || q.question.Name.Length == 0 || q.question.Class != dnsmessage.ClassINET:
+		return failure(q, dnsmessage.RCodeRefused)
 	}
-	if len(q.Question) != 1 || q.Question[0].Qclass != dns.ClassINET {
-		return failure(q, dns.RcodeRefused)
+	name := q.question.Name.String()
+	if ownName(name) {
+		return s.own(ctx, dir, q, name)
 	}
-	question := q.Question[0]
-	if dir == nil {
-		return failure(q, dns.RcodeRefused)
-	}
-	if ownName(question.Name) {
-		return s.own(ctx, dir, q, question)
-	}
-	if addr, ok := s.meshAddr(question.Name); ok {
-		return s.reverse(ctx, dir, q, question, addr)
+	if addr, ok := s.meshAddr(name); ok {
+		return s.reverse(ctx, dir, q, addr)
 	}
 	return s.forward(ctx, q)
 }
 
 // own answers a question about a name below coder.
-func (s *Server) own(ctx context.Context, dir Directory, q *dns.Msg, question dns.Question) *dns.Msg {
-	m := failure(q, dns.RcodeSuccess)
+func (s *Server) own(ctx context.Context, dir Directory, q query, name string) *dnsmessage.Message {
+	m := failure(q, dnsmessage.RCodeSuccess)
 	m.Authoritative = true
-	if !strings.EqualFold(question.Name, hostname.Domain+".") {
-		addr, err := find(ctx, dir, question.Name)
+	if !strings.EqualFold(name, zoneOfNames) {
+		addr, err := find(ctx, dir, name)
 		switch {
 		case fault.As(err) != nil:
-			m.Rcode = dns.RcodeNameError
+			m.RCode = dnsmessage.RCodeNameError
 		case err != nil:
 			s.log.ErrorContext(ctx, "cannot look up a name", "err", err)
-			return failure(q, dns.RcodeServerFailure)
-		case question.Qtype == dns.TypeAAAA:
-			m.Answer = append(m.Answer, &dns.AAAA{Hdr: header(question.Name, dns.TypeAAAA, nameTTL), AAAA: addr.AsSlice()})
+			return failure(q, dnsmessage.RCodeServerFailure)
+		case q.question.Type == dnsmessage.TypeAAAA:
+			answer(m, &dnsmessage.AAAAResource{AAAA: addr.As16()})
 			return m
-		case question.Qtype == dns.TypeA && q.IsEdns0() != nil:
+		case q.question.Type == dnsmessage.TypeA && q.edns:
 			explain(m, "workspaces have IPv6 addresses only: ask for AAAA")
 		}
 	}
-	m.Ns = append(m.Ns, authority(hostname.Domain+"."))
+	m.Authorities = authority(zoneOfNames)
 	return m
 }
 
 // find returns the address that a name below coder has.
 func find(ctx context.Context, dir Directory, name string) (netip.Addr, error) {
 	host, ok := hostname.Parse(name)
-	if !ok {
+	// The bytes of a label may be any.
+	if !ok || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return netip.Addr{}, fault.New(fault.NotFound, "No workspace can have the name.")
 	}
 	return dir.Find(ctx, host)
 }
 
 // reverse answers a question about an address of the mesh.
-func (s *Server) reverse(ctx context.Context, dir Directory, q *dns.Msg, question dns.Question, addr netip.Addr) *dns.Msg {
-	m := failure(q, dns.RcodeSuccess)
+func (s *Server) reverse(ctx context.Context, dir Directory, q query, addr netip.Addr) *dnsmessage.Message {
+	m := failure(q, dnsmessage.RCodeSuccess)
 	m.Authoritative = true
 	host, err := dir.Host(ctx, addr)
 	switch {
 	case fault.As(err) != nil:
-		m.Rcode = dns.RcodeNameError
+		m.RCode = dnsmessage.RCodeNameError
 	case err != nil:
 		s.log.ErrorContext(ctx, "cannot look up an address", "err", err)
-		return failure(q, dns.RcodeServerFailure)
-	case question.Qtype == dns.TypePTR:
-		m.Answer = append(m.Answer, &dns.PTR{Hdr: header(question.Name, dns.TypePTR, nameTTL), Ptr: host + "."})
+		return failure(q, dnsmessage.RCodeServerFailure)
+	case q.question.Type == dnsmessage.TypePTR:
+		target, err := dnsmessage.NewName(host + ".")
+		if err != nil {
+			s.log.ErrorContext(ctx, "cannot encode a name", "err", err)
+			return failure(q, dnsmessage.RCodeServerFailure)
+		}
+		answer(m, &dnsmessage.PTRResource{PTR: target})
 		return m
 	}
-	m.Ns = append(m.Ns, authority(s.zone))
+	m.Authorities = authority(s.zone)
 	return m
 }
 
 // forward asks the resolvers, one after the other.
-func (s *Server) forward(ctx context.Context, q *dns.Msg) *dns.Msg {
+func (s *Server) forward(ctx context.Context, q query) *dnsmessage.Message {
 	if s.opts.Resolvers == nil {
-		return failure(q, dns.RcodeRefused)
+		return failure(q, dnsmessage.RCodeRefused)
 	}
 	servers, err := s.opts.Resolvers()
 	if err != nil {
 		s.log.WarnContext(ctx, "cannot find the machine's resolvers", "err", err)
 	}
 	for _, server := range servers {
-		answer, asked := s.exchange(ctx, q, server)
-		if asked == nil && answer.Rcode != dns.RcodeServerFailure && answer.Rcode != dns.RcodeRefused {
-			s.withoutMesh(answer)
-			return answer
+		answer, asked := exchange(ctx, q.question, server)
+		if asked == nil && answer.RCode != dnsmessage.RCodeServerFailure && answer.RCode != dnsmessage.RCodeRefused {
+			m := failure(q, answer.RCode)
+			m.Answers = slices.DeleteFunc(answer.Answers, s.leadsIntoMesh)
+			m.Authorities = answer.Authorities
+			return m
 		}
 		err = errors.Join(err, asked)
 	}
 	s.log.DebugContext(ctx, "no resolver answers", "err", err)
-	return failure(q, dns.RcodeServerFailure)
+	return failure(q, dnsmessage.RCodeServerFailure)
 }
 
-// exchange asks one resolver, over TCP if the answer over UDP is cut.
-func (s *Server) exchange(ctx context.Context, q *dns.Msg, server string) (answer *dns.Msg, err error) {
-	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
-	defer cancel()
-	// The asker's own id and options are not the resolver's business.
-	ask := new(dns.Msg)
-	ask.SetQuestion(q.Question[0].Name, q.Question[0].Qtype)
-	ask.SetEdns0(MaxAnswer, false)
-	for _, network := range []string{"udp", "tcp"} {
-		answer, _, err = (&dns.Client{Net: network, Timeout: forwardTimeout}).ExchangeContext(ctx, ask, server)
-		if err != nil {
-			return nil, err
-		}
-		if !answer.Truncated {
-			break
-		}
-	}
-	m := failure(q, answer.Rcode)
-	m.Answer, m.Ns = answer.Answer, answer.Ns
-	return m, nil
-}
-
-// withoutMesh removes what leads into the mesh from the answer of a resolver.
-func (s *Server) withoutMesh(m *dns.Msg) {
-	kept := m.Answer[:0]
-	for _, rr := range m.Answer {
-		if !s.leadsIntoMesh(rr) {
-			kept = append(kept, rr)
-		}
-	}
-	m.Answer = kept
-}
-
-func (s *Server) leadsIntoMesh(rr dns.RR) bool {
-	inMesh := func(ip net.IP) bool {
-		addr, ok := netip.AddrFromSlice(ip)
-		return ok && s.opts.Prefix.Contains(addr)
-	}
-	hints := func(values []dns.SVCBKeyValue) bool {
-		for _, value := range values {
-			if hint, ok := value.(*dns.SVCBIPv6Hint); ok {
-				for _, ip := range hint.Hint {
-					if inMesh(ip) {
-						return true
-					}
-				}
+// leadsIntoMesh reports whether a record of a resolver's answer would lead programs into the mesh.
+func (s *Server) leadsIntoMesh(rr dnsmessage.Resource) bool {
+	service := func(r dnsmessage.SVCBResource) bool {
+		hint, _ := r.GetParam(dnsmessage.SVCParamIPv6Hint)
+		for ip := range slices.Chunk(hint, 16) {
+			if s.inMesh(ip) {
+				return true
 			}
 		}
-		return false
+		return ownName(r.Target.String())
 	}
-	switch rr := rr.(type) {
-	case *dns.AAAA:
-		return inMesh(rr.AAAA)
-	case *dns.CNAME:
-		return ownName(rr.Target)
-	case *dns.DNAME:
-		return ownName(rr.Target)
-	case *dns.SRV:
-		return ownName(rr.Target)
-	case *dns.SVCB:
-		return ownName(rr.Target) || hints(rr.Value)
-	case *dns.HTTPS:
-		return ownName(rr.Target) || hints(rr.Value)
+	switch body := rr.Body.(type) {
+	case *dnsmessage.AAAAResource:
+		return s.inMesh(body.AAAA[:])
+	case *dnsmessage.CNAMEResource:
+		return ownName(body.CNAME.String())
+	case *dnsmessage.SRVResource:
+		return ownName(body.Target.String())
+	case *dnsmessage.SVCBResource:
+		return service(*body)
+	case *dnsmessage.HTTPSResource:
+		return service(body.SVCBResource)
 	}
-	return false
+	return rr.Header.Type == typeDNAME // which always comes with the CNAME that it means for this name
 }
 
-// ownName reports whether a name is below coder.
-func ownName(name string) bool { return dns.IsSubDomain(hostname.Domain+".", name) }
+// typeDNAME is the type of records that rename all names below one (RFC 6672).
+const typeDNAME dnsmessage.Type = 39
 
-func header(name string, kind uint16, ttl uint32) dns.RR_Header {
-	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: ttl}
+func (s *Server) inMesh(ip []byte) bool {
+	addr, ok := netip.AddrFromSlice(ip)
+	return ok && s.opts.Prefix.Contains(addr)
+}
+
+// zoneOfNames is the zone that has the names of workspaces.
+const zoneOfNames = hostname.Domain + "."
+
+// ownName reports whether a name is below coder.
+func ownName(name string) bool { return within(name, zoneOfNames) }
+
+// within reports whether a name is a zone's, or below it.
+func within(name, zone string) bool {
+	cut := len(name) - len(zone)
+	return cut >= 0 && strings.EqualFold(name[cut:], zone) && (cut == 0 || name[cut-1] == '.')
+}
+
+// answer adds what was asked for.
+func answer(m *dnsmessage.Message, body dnsmessage.ResourceBody) {
+	q := m.Questions[0]
+	m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(q.Name, nameTTL), Body: body})
+}
+
+func header(name dnsmessage.Name, ttl uint32) dnsmessage.ResourceHeader {
+	return dnsmessage.ResourceHeader{Name: name, Class: dnsmessage.ClassINET, TTL: ttl}
 }
 
 // authority returns what says for how long a name does not exist (RFC 2308).
-func authority(zone string) *dns.SOA {
-	return &dns.SOA{
-		Hdr: header(zone, dns.TypeSOA, noneTTL), Ns: zone, Mbox: "hostmaster." + zone, Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: noneTTL,
-	}
+func authority(zone string) []dnsmessage.Resource {
+	return []dnsmessage.Resource{{Header: header(dnsmessage.MustNewName(zone), noneTTL), Body: &dnsmessage.SOAResource{
+		NS: dnsmessage.MustNewName(zone), MBox: dnsmessage.MustNewName("hostmaster." + zone),
+		Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, MinTTL: noneTTL,
+	}}}
 }
 
-// explain adds a reason for people to an answer (RFC 8914).
-func explain(m *dns.Msg, reason string) {
-	m.SetEdns0(MaxAnswer, false)
-	opt := m.IsEdns0()
-	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeOther, ExtraText: reason})
+// explain adds a reason for people to an answer (RFC 8914): the code of other reasons, 0, and a text.
+func explain(m *dnsmessage.Message, reason string) {
+	const extendedError = 15
+	setOptions(m, dnsmessage.Option{Code: extendedError, Data: append([]byte{0, 0}, reason...)})
 }
 
 // ReverseZone returns the name below which the addresses of an IPv6 prefix are, whose length is a multiple of 4.
 func ReverseZone(p netip.Prefix) string {
-	name, _ := dns.ReverseAddr(p.Addr().String()) // an address always has one
-	labels := dns.SplitDomainName(name)
-	return dns.Fqdn(strings.Join(labels[32-p.Bits()/4:], "."))
+	name := reverseName(p.Addr())
+	return name[2*(32-p.Bits()/4):]
 }
 
-// meshAddr returns the address of the mesh that a name below ip6.arpa is about (RFC 3596). ok is false for other names, and the address is invalid for
+// reverseName returns the name of an IPv6 address (RFC 3596): its digits, the last one first.
+func reverseName(addr netip.Addr) string {
+	const digits = "0123456789abcdef"
+	var b strings.Builder
+	ip := addr.As16()
+	for _, octet := range slices.Backward(ip[:]) {
+		b.Write([]byte{digits[octet&15], '.', digits[octet>>4], '.'})
+	}
+	return b.String() + "ip6.arpa."
+}
+
+// meshAddr returns the address of the mesh that a name below ip6.arpa is about. ok is false for other names, and the address is invalid for
 // names of the zone that are no full address.
 func (s *Server) meshAddr(name string) (addr netip.Addr, ok bool) {
-	if !dns.IsSubDomain(s.zone, name) {
+	if !within(name, s.zone) {
 		return addr, false
 	}
-	labels := dns.SplitDomainName(name)
-	if len(labels) != 34 {
+	labels := strings.Split(name, ".")
+	if len(labels) != 35 { // 32 digits, ip6, arpa and the root
 		return addr, true
 	}
 	var text strings.Builder
@@ -371,20 +436,4 @@ func (s *Server) meshAddr(name string) (addr netip.Addr, ok bool) {
 	}
 	addr, _ = netip.ParseAddr(text.String())
 	return addr, true
-}
-
-// SystemResolvers returns the name servers of the machine's resolver configuration.
-func SystemResolvers() ([]string, error) { return Resolvers("/etc/resolv.conf") }
-
-// Resolvers returns the name servers of a resolver configuration in a file.
-func Resolvers(file string) ([]string, error) {
-	config, err := dns.ClientConfigFromFile(file)
-	if err != nil {
-		return nil, err
-	}
-	servers := make([]string, len(config.Servers))
-	for i, server := range config.Servers {
-		servers[i] = net.JoinHostPort(server, config.Port)
-	}
-	return servers, nil
 }

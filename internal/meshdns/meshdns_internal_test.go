@@ -82,6 +82,51 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestOtherMessages: what cannot be read is refused, and bytes that no name of a workspace has find none.
+func TestOtherMessages(t *testing.T) {
+	t.Parallel()
+	s := New(Options{Prefix: prefix})
+	pack := func(name string) []byte {
+		packed, err := new(dns.Msg).SetQuestion(name, dns.TypeAAAA).Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return packed
+	}
+	none := pack("dev.coder.")
+	none[5] = 0 // questions
+	two := append(append(append([]byte{}, pack("dev.coder.")...), pack("dev.coder.")[12:]...), 0)
+	two[5] = 2
+	records := pack("dev.coder.")
+	records[11] = 1 // an additional record, which is not there
+	for _, c := range []struct {
+		message []byte
+		code    int
+	}{
+		{pack(`d\.ev.coder.`), dns.RcodeFormatError}, {pack(`dev\000.coder.`), dns.RcodeNameError},
+		{pack(`d\032v.coder.`), dns.RcodeNameError}, {pack(`d\255v.coder.`), dns.RcodeNameError},
+		{none, dns.RcodeRefused}, {two, dns.RcodeRefused}, {records, dns.RcodeFormatError},
+	} {
+		var m dns.Msg
+		err := m.Unpack(s.Answer(t.Context(), every{}, c.message, false))
+		if err != nil || m.Rcode != c.code || len(m.Answer) > 0 {
+			t.Errorf("%q is answered with\n%s\n%v", c.message, &m, err)
+		}
+	}
+	answer := pack("dev.coder.")
+	answer[2] |= 0x80
+	for _, message := range [][]byte{answer, none[:11], nil} {
+		if got := s.Answer(t.Context(), every{}, message, false); got != nil {
+			t.Errorf("%q is answered with %q", message, got)
+		}
+	}
+}
+
+// every is a directory in which each name has an address.
+type every struct{ one }
+
+func (every) Find(context.Context, string) (netip.Addr, error) { return workspace, nil }
+
 func TestMeshAddr(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Prefix: prefix})
