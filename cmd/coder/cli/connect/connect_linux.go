@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
@@ -31,6 +29,11 @@ func runConnectUp(ctx context.Context, g *global.Flags, opts connectOptions) err
 		if err := laptop.Background(ctx, opts.dir, os.Args[1:]); err != nil {
 			return err
 		}
+		st, err := laptop.Ask(ctx, opts.dir)
+		if err != nil {
+			return err
+		}
+		warnOfOverlaps(g, st.Setup)
 		fmt.Fprintf(g.Streams().Out, "Connected. Programs of %s reach workspaces by name: ssh dev.coder\n", owner.Username)
 		return nil
 	}
@@ -59,12 +62,16 @@ func serveConnect(ctx context.Context, g *global.Flags) error {
 		Client: client, Mesh: mesh, Device: device, Control: control, Setup: setup, Logger: g.Logger(),
 		Ready: func() {
 			fmt.Fprintf(g.Streams().Err, "Connected to %s.\n", client.URL())
-			for _, route := range setup.Overlaps {
-				fmt.Fprintf(g.Streams().Err, "Another route leads to some of the mesh's addresses: %s. Workspaces come first.\n", route)
-			}
+			warnOfOverlaps(g, setup)
 			ready()
 		},
 	})
+}
+
+func warnOfOverlaps(g *global.Flags, setup laptop.Setup) {
+	for _, route := range setup.Overlaps {
+		fmt.Fprintf(g.Streams().Err, "Another route leads to some of the mesh's addresses: %s. Workspaces come first.\n", route)
+	}
 }
 
 func runConnectDown(ctx context.Context, g *global.Flags, opts connectOptions) error {
@@ -76,11 +83,12 @@ func runConnectDown(ctx context.Context, g *global.Flags, opts connectOptions) e
 	if !errors.Is(err, laptop.ErrDown) {
 		return err
 	}
-	if _, left := os.Stat(filepath.Join(opts.dir, "state.json")); errors.Is(left, fs.ErrNotExist) {
+	if !laptop.Left(opts.dir) {
 		return explainDown(err)
 	}
 	if os.Geteuid() != 0 {
-		return exit.Try(fault.New(fault.Forbidden, "coder connect was killed and has left rules behind, which only root can remove"), "sudo coder connect down")
+		killed := fault.New(fault.Forbidden, "coder connect was killed and has left changes behind, which only root can take back")
+		return exit.Try(killed, "sudo coder connect down")
 	}
 	if err := laptop.Restore(ctx, opts.dir); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/meshdns"
@@ -46,24 +47,20 @@ type KeepOptions struct {
 	Logger *slog.Logger
 }
 
-// What the server finds in its environment, and as open files.
+// What the server finds in its environment, and as open files. The lock comes first: the kernel closes the files of a process that was killed
+// from the last to the first, so that the device is free once the lock is.
 const (
 	setupEnv  = "CODER_CONNECT_SETUP"
-	deviceFD  = 3
-	controlFD = 4
-	readyFD   = 5
+	lockFD    = 3
+	deviceFD  = 4
+	controlFD = 5
+	readyFD   = 6
 )
 
-// state is what the keeper has changed on the machine. It is written before it changes anything.
+// state is what the keeper has changed on the machine, except the resolver's file, which says that for itself. It is written before it changes
+// anything.
 type state struct {
-	Rules  [][]string `json:"rules"`  // arguments of ip -6 rule del
-	Backup *backup    `json:"backup"` // nil: the resolver's file was not changed
-}
-
-// backup is the resolver's file before.
-type backup struct {
-	Link string `json:"link"` // where the symbolic link led; empty: it was a file
-	Text string `json:"text"`
+	Rules [][]string `json:"rules"` // arguments of ip -6 rule del
 }
 
 // Keep connects the machine, runs the server as the user until it ends or ctx does, and takes everything back. It needs root's rights.
@@ -71,15 +68,18 @@ func Keep(ctx context.Context, opts KeepOptions) (err error) {
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
-	unlock, err := lock(opts.Dir)
+	locks, err := lock(ctx, opts.Dir)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer locks.close()
 	if err := restore(ctx, opts.Dir); err != nil {
 		return fmt.Errorf("take back what an earlier run has left: %w", err)
 	}
-	k := &keeper{KeepOptions: opts}
+	if err := locks.give(opts.User); err != nil {
+		return err
+	}
+	k := &keeper{KeepOptions: opts, lock: locks.server}
 	k.setup = Setup{Device: deviceName, Machine: tailnet.Addr(uuid.New()), NameServer: NameServer}
 	device, err := tunnel.Create(deviceName)
 	if err != nil {
@@ -98,53 +98,124 @@ func Keep(ctx context.Context, opts KeepOptions) (err error) {
 	return k.serve(ctx, device)
 }
 
-// Restore takes back what a keeper that was killed has left behind. It does nothing while one runs.
+// Restore takes back what a keeper that was killed has left behind, once the server has ended, too. It fails while a keeper runs.
 func Restore(ctx context.Context, dir string) error {
-	if _, err := os.Stat(statePath(dir)); errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err := os.MkdirAll(dir, 0o755); err != nil { // it goes when the machine starts again
+		return fmt.Errorf("make folder: %w", err)
 	}
-	unlock, err := lock(dir)
+	locks, err := lock(ctx, dir)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer locks.close()
 	return restore(ctx, dir)
 }
 
-// Down ends coder connect, and returns when everything was taken back.
+// Left reports whether a keeper that was killed has left something behind, if none runs now.
+func Left(dir string) bool {
+	if _, err := os.Stat(statePath(dir)); err == nil {
+		return true
+	}
+	text, err := os.ReadFile(resolvConf)
+	return err == nil && ours(string(text))
+}
+
+// Down ends coder connect, and returns when everything was taken back. It returns ErrDown if the keeper was killed and has left something.
 func Down(ctx context.Context, dir string) error {
 	conn, err := request(ctx, dir, commandDown)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	file, err := os.Open(lockPath(dir))
+	for _, path := range []string{keeperLock(dir), serverLock(dir)} {
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = flock(ctx, file, syscall.LOCK_SH)
+		file.Close()
+		if err != nil {
+			return err
+		}
+	}
+	if Left(dir) {
+		return ErrDown
+	}
+	return nil
+}
+
+func statePath(dir string) string  { return filepath.Join(dir, "state.json") }
+func keeperLock(dir string) string { return filepath.Join(dir, "lock") }
+func serverLock(dir string) string { return filepath.Join(dir, "server.lock") }
+
+// locks are held while coder connect is up. The keeper's says that there is one. The server's is also held by the server, so that it says whether
+// the device is in use, even after the keeper was killed.
+type locks struct{ keeper, server *os.File }
+
+// lock keeps a second keeper away until close. It waits for the end of a server whose keeper was killed.
+func lock(ctx context.Context, dir string) (l locks, err error) {
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if l.keeper, err = os.OpenFile(keeperLock(dir), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return l, err
+	}
+	if l.server, err = os.OpenFile(serverLock(dir), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return l, err
+	}
+	if syscall.Flock(int(l.keeper.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return l, fault.New(fault.Conflict, "coder connect is already up on this machine").WithDetail("End it first: sudo coder connect down")
+	}
+	return l, flock(ctx, l.server, syscall.LOCK_EX)
+}
+
+// flock waits for a lock until ctx ends. The caller must close the file then.
+func flock(ctx context.Context, file *os.File, how int) error {
+	// A descriptor of its own, which the caller cannot close: it has the same lock.
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("duplicate descriptor: %w", err)
+	}
+	locked := make(chan error, 1)
+	go func() {
+		err := error(syscall.EINTR)
+		for errors.Is(err, syscall.EINTR) {
+			err = syscall.Flock(fd, how)
+		}
+		_ = syscall.Close(fd)
+		locked <- err
+	}()
+	select {
+	case err := <-locked:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// give lets the user's coder connect down wait for the locks. Other users, who could keep coder connect from starting with them, cannot open them.
+func (l locks) give(u *user.User) error {
+	credential, err := credentialOf(u)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	// The keeper holds the lock until it has ended.
-	return syscall.Flock(int(file.Fd()), syscall.LOCK_SH)
+	uid, gid := int(credential.Uid), int(credential.Gid)
+	return errors.Join(l.keeper.Chown(uid, gid), l.server.Chown(uid, gid))
 }
 
-func statePath(dir string) string { return filepath.Join(dir, "state.json") }
-func lockPath(dir string) string  { return filepath.Join(dir, "lock") }
-
-// lock keeps a second keeper away until unlock is called.
-func lock(dir string) (unlock func(), err error) {
-	file, err := os.OpenFile(lockPath(dir), os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return nil, err
+func (l locks) close() {
+	for _, file := range []*os.File{l.server, l.keeper} {
+		if file != nil {
+			file.Close()
+		}
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		file.Close()
-		return nil, fault.New(fault.Conflict, "coder connect is already up on this machine").WithDetail("End it first: sudo coder connect down")
-	}
-	return func() { file.Close() }, nil
 }
 
 type keeper struct {
 	KeepOptions
+	lock  *os.File // which the server holds, too
 	setup Setup
 	state state
 }
@@ -232,18 +303,26 @@ func (k *keeper) resolver(ctx context.Context) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	k.state.Backup = &backup{Text: string(text)}
-	if k.state.Backup.Link, err = os.Readlink(resolvConf); err != nil {
-		k.state.Backup.Link = ""
+	link, err := os.Readlink(resolvConf)
+	if err != nil {
+		link = "" // a file
 	}
-	if err := k.store(); err != nil {
-		return err
+	if k.setup.Original = linked(link); link == "" {
+		k.setup.Original = filepath.Join(k.Dir, "resolv.conf")
+		if err := writeFile(k.setup.Original, text, 0o644); err != nil {
+			return err
+		}
 	}
-	k.setup.Original = filepath.Join(k.Dir, "resolv.conf")
-	if err := writeFile(k.setup.Original, text, 0o644); err != nil {
-		return err
+	return replace(resolvConf, []byte(withServer(string(text), link, NameServer)))
+}
+
+// linked returns the file to which a symbolic link at resolvConf leads. Its owner, such as resolvconf, goes on to write the name servers of the present
+// network to it.
+func linked(link string) string {
+	if filepath.IsAbs(link) {
+		return link
 	}
-	return replace(resolvConf, []byte(withServer(string(text), NameServer)))
+	return filepath.Join(filepath.Dir(resolvConf), link)
 }
 
 // replace replaces a file, or what it says if it cannot be replaced because something is mounted on it, as in containers.
@@ -255,8 +334,11 @@ func replace(path string, text []byte) error {
 	return err
 }
 
-// restore takes back what the state says. The routes and what systemd-resolved knows have ended with the device.
+// restore takes back what the state and the resolver's file say. The routes and what systemd-resolved knows have ended with the device.
 func restore(ctx context.Context, dir string) error {
+	if err := restoreResolver(); err != nil {
+		return fmt.Errorf("restore %s: %w", resolvConf, err)
+	}
 	text, err := os.ReadFile(statePath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -271,25 +353,24 @@ func restore(ctx context.Context, dir string) error {
 	for _, rule := range st.Rules {
 		_, _ = run(ctx, "ip", append([]string{"-6", "rule", "del"}, rule...)...) // it may have been removed, or never added
 	}
-	if st.Backup != nil {
-		if err := st.Backup.restore(); err != nil {
-			return fmt.Errorf("restore %s: %w", resolvConf, err)
-		}
-	}
 	os.Remove(socket(dir))
 	return os.Remove(statePath(dir))
 }
 
-// restore restores the resolver's file, unless another program has replaced ours.
-func (b *backup) restore() error {
-	now, err := os.ReadFile(resolvConf)
-	if err != nil || !ours(string(now)) {
+// restoreResolver restores the resolver's file, unless another program has replaced ours.
+func restoreResolver() error {
+	text, err := os.ReadFile(resolvConf)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !ours(string(text)) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	if b.Link != "" {
+	original, link := withoutServer(string(text))
+	if link != "" {
 		next := resolvConf + ".coder-connect"
 		os.Remove(next)
-		if err := os.Symlink(b.Link, next); err != nil {
+		if err := os.Symlink(link, next); err != nil {
 			return err
 		}
 		err := os.Rename(next, resolvConf)
@@ -298,7 +379,7 @@ func (b *backup) restore() error {
 		}
 		os.Remove(next)
 	}
-	return replace(resolvConf, []byte(b.Text))
+	return replace(resolvConf, []byte(original))
 }
 
 // serve runs the server as the user, until it ends.
@@ -332,7 +413,7 @@ func (k *keeper) serve(ctx context.Context, device *os.File) error {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", k.Args...)
 	cmd.Env = append(environment(os.Environ(), k.User), setupEnv+"="+string(setup))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", os.Stdout, os.Stderr
-	cmd.ExtraFiles = []*os.File{device, control}
+	cmd.ExtraFiles = []*os.File{k.lock, device, control}
 	if k.Ready != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, k.Ready)
 	}
@@ -394,6 +475,7 @@ func Inherited() (setup Setup, device int, control net.Listener, ready func(), e
 	}
 	setup = given.Setup
 	setup.Original = given.Original
+	syscall.CloseOnExec(lockFD) // it stays open until this process ends
 	file := os.NewFile(controlFD, "control")
 	defer file.Close()
 	if control, err = net.FileListener(file); err != nil {
@@ -487,11 +569,14 @@ func UserFor(name string) (*user.User, error) {
 	return user.Current()
 }
 
-// resolvedCommands returns what makes systemd-resolved ask the name server about workspaces, and about nothing else.
+// resolvedCommands returns what makes systemd-resolved ask the name server about workspaces, and about nothing else. The zone coder is not signed,
+// and the server is on this machine, whatever is set for others.
 func resolvedCommands(device string) [][]string {
 	return [][]string{
 		{"dns", device, NameServer.String()},
 		{"domain", device, "~coder", "~" + strings.TrimSuffix(meshdns.ReverseZone(tailnet.Prefix), ".")},
 		{"default-route", device, "false"},
+		{"dnssec", device, "no"},
+		{"dnsovertls", device, "no"},
 	}
 }

@@ -14,19 +14,37 @@ import (
 
 func TestResolverFile(t *testing.T) {
 	t.Parallel()
-	got := withServer("nameserver 192.0.2.1\noptions rotate edns0\nsearch example.com\n", NameServer)
-	want := marker + "\nnameserver " + NameServer.String() + "\nnameserver 192.0.2.1\noptions edns0\nsearch example.com\n"
-	if got != want || !ours(got) || ours("nameserver 192.0.2.1\n") {
+	const original = "nameserver 192.0.2.1\noptions rotate edns0\nsearch example.com\n"
+	const link = "../run/resolvconf/resolv.conf"
+	got := withServer(original, link, NameServer)
+	want := marker + "\n" + linkMark + link + "\nnameserver " + NameServer.String() +
+		"\nnameserver 192.0.2.1\n" + wasMark + "options rotate edns0\noptions edns0\nsearch example.com\n"
+	if got != want || !ours(got) || ours(original) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	if text, to := withoutServer(got); text != original || to != link {
+		t.Errorf("it was %q, a link to %q", text, to)
 	}
 }
 
-// FuzzResolverFile: whatever the original says, our server is the first.
+// FuzzResolverFile: whatever the original says, our server is the first, and the original can be restored.
 func FuzzResolverFile(f *testing.F) {
-	f.Add("nameserver 192.0.2.1\r\noptions rotate")
-	f.Fuzz(func(t *testing.T, original string) {
-		if got := withServer(original, NameServer); !ours(got) || strings.Split(got, "\n")[1] != "nameserver "+NameServer.String() {
+	f.Add("nameserver 192.0.2.1\r\noptions rotate", "")
+	f.Add("options rotate timeout:1\nnameserver 192.0.2.1", "../run/resolv.conf")
+	f.Add("options rotate\n"+wasMark+"options rotate", "a link")
+	f.Fuzz(func(t *testing.T, original, link string) {
+		got := withServer(original, "", NameServer)
+		if !ours(got) || strings.Split(got, "\n")[1] != "nameserver "+NameServer.String() {
 			t.Errorf("%q becomes %q", original, got)
+		}
+		if strings.Contains(original, wasMark) || strings.ContainsAny(original, "\r") || strings.ContainsAny(link, "\n") {
+			return // not a file that exists
+		}
+		if original != "" {
+			original = strings.TrimSuffix(original, "\n") + "\n"
+		}
+		if text, to := withoutServer(withServer(original, link, NameServer)); text != original || to != link {
+			t.Errorf("%q, %q becomes %q, %q", original, link, text, to)
 		}
 	})
 }
