@@ -90,6 +90,7 @@ func TestContents(t *testing.T) {
 		"-rw------- root/root /etc/codermesh/provisionerd.env",
 		"-rw------- root/root /etc/codermesh/server.env",
 		"-rw-r--r-- root/root /usr/share/codermesh/account-per-job.conf",
+		"-rw-r--r-- root/root /usr/lib/systemd/system/coder-connect@.service",
 		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh-provisionerd.service",
 		"-rw-r--r-- root/root /usr/lib/systemd/system/codermesh.service",
 	}, program...)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ func verify(t *testing.T, name, text string) string {
 // exposure returns what systemd-analyze says about the confinement of a unit: from 0, the best, to 10.
 func exposure(t *testing.T, name, text string) float64 {
 	t.Helper()
+	name = strings.Replace(name, "@.", "@ada.", 1)
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -53,6 +55,9 @@ func exposure(t *testing.T, name, text string) float64 {
 	return level
 }
 
+// connectUnit is a template, with a user as the instance.
+const connectUnit = "coder-connect@.service"
+
 // dropIn gives each job of the provisioner an account of its own.
 const dropIn = "account-per-job.conf"
 
@@ -60,7 +65,9 @@ const dropIn = "account-per-job.conf"
 // its own, as exposure: operators add them with a drop-in.
 func TestExposure(t *testing.T) {
 	t.Parallel()
-	for name, most := range map[string]float64{"codermesh.service": 3.0, "codermesh-provisionerd.service": 3.0, dropIn: 3.8} {
+	for name, most := range map[string]float64{
+		"codermesh.service": 3.0, "codermesh-provisionerd.service": 3.0, dropIn: 3.8, connectUnit: 3.0,
+	} {
 		unit := read(t, name)
 		if name == dropIn {
 			name, unit = "codermesh-provisionerd.service", withDropIn(t)
@@ -91,10 +98,11 @@ func TestExposureHasAFloor(t *testing.T) {
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	units, err := filepath.Glob("*.service")
-	if err != nil || len(units) != 2 {
-		t.Fatalf("units: %q, %v, want two", units, err)
+	daemons := slices.DeleteFunc(units, func(name string) bool { return name == connectUnit })
+	if err != nil || len(daemons) != 2 {
+		t.Fatalf("units: %q, %v, want two and %s", daemons, err, connectUnit)
 	}
-	for _, name := range units {
+	for _, name := range daemons {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			unit := read(t, name)
@@ -112,6 +120,27 @@ func TestUnits(t *testing.T) {
 				t.Errorf("a bad EnvironmentFile was accepted: %q", found)
 			}
 		})
+	}
+}
+
+// The connection of a user starts as root, which makes a device, and has no right that this does not need.
+func TestConnectUnit(t *testing.T) {
+	t.Parallel()
+	unit := read(t, connectUnit)
+	if found := verify(t, connectUnit, unit); found != "" {
+		t.Errorf("systemd objects:\n%s", found)
+	}
+	bad := strings.Replace(unit, "\nRuntimeDirectory=", "\nRuntimeDirectory=/run/", 1)
+	if found := verify(t, connectUnit, bad); found == "" {
+		t.Error("a bad RuntimeDirectory was accepted")
+	}
+	for name, want := range map[string]string{
+		"ExecStart": installed + " connect up --foreground --user %i", "NoNewPrivileges": "yes", "RuntimeDirectory": "coder-connect",
+		"RuntimeDirectoryPreserve": "yes", // what a killed one has left is described there
+	} {
+		if got := setting(unit, name); got != want {
+			t.Errorf("%s=%q, want %q", name, got, want)
+		}
 	}
 }
 

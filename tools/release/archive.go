@@ -31,7 +31,10 @@ func (r *release) archives() error {
 			{"NOTICES.txt", filepath.Join(r.root, "build", "NOTICES.txt"), 0o644},
 		}
 		if p.full {
-			for _, name := range []string{"codermesh.service", "codermesh-provisionerd.service", "account-per-job.conf", "server.env", "provisionerd.env"} {
+			for _, name := range []string{
+				"codermesh.service", "codermesh-provisionerd.service", "account-per-job.conf", "coder-connect@.service",
+				"server.env", "provisionerd.env",
+			} {
 				members = append(members, member{name, filepath.Join(r.root, "packaging", name), 0o644})
 			}
 		}

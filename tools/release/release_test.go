@@ -21,8 +21,8 @@ func repository(t *testing.T) string {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		"LICENSE": "license", "build/NOTICES.txt": "notices", "CHANGELOG.md": "# Changelog\n\n## 2.31.10001\n\nThe first release.\n", "packaging/codermesh.service": "unit", "packaging/codermesh-provisionerd.service": "unit",
-		"packaging/account-per-job.conf": "unit",
-		"packaging/server.env":           "settings", "packaging/provisionerd.env": "settings",
+		"packaging/account-per-job.conf": "unit", "packaging/coder-connect@.service": "unit",
+		"packaging/server.env": "settings", "packaging/provisionerd.env": "settings",
 		"site/package-lock.json": `{"packages": {
 			"": {"version": "1"}, "node_modules/react": {"version": "19.0.0", "license": "MIT"},
 			"node_modules/@a/b/node_modules/@c/d": {"version": "2.0.0"}, "node_modules/vite": {"version": "7.0.0", "dev": true}}}`,
@@ -152,7 +152,7 @@ func TestArchive(t *testing.T) {
 		modes[header.Name] = header.Mode
 	}
 	folder := "codermesh_2.31.10001_linux_amd64/"
-	if len(modes) != 8 || modes[folder+"NOTICES.txt"] != 0o644 || modes[folder+"coder"] != 0o755 || modes[folder+"account-per-job.conf"] != 0o644 {
+	if len(modes) != 9 || modes[folder+"NOTICES.txt"] != 0o644 || modes[folder+"coder"] != 0o755 || modes[folder+"account-per-job.conf"] != 0o644 {
 		t.Errorf("members: %v", modes)
 	}
 }
