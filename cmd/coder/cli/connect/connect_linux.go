@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/laptop"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/memory"
 	"github.com/codermesh/codermesh/v2/meshclient"
 )
 
@@ -46,6 +47,7 @@ func runConnectUp(ctx context.Context, g *global.Flags, opts connectOptions) err
 
 // serveConnect is the process that the keeper starts as the user.
 func serveConnect(ctx context.Context, g *global.Flags) error {
+	defer memory.Return(memory.Quiet, nil).Stop()
 	setup, device, control, ready, err := laptop.Inherited()
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/memory"
 	"github.com/codermesh/codermesh/v2/internal/meshdns"
 	"github.com/codermesh/codermesh/v2/tailnet"
 	"github.com/codermesh/codermesh/v2/tailnet/tunnel"
@@ -424,7 +425,11 @@ func (k *keeper) serve(ctx context.Context, device *os.File) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	runtime.LockOSThread() // the end of the thread that started the server would look like this process's to the kernel
 	defer runtime.UnlockOSThread()
-	err = cmd.Run()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	memory.Free() // this process only waits from now on
+	err = cmd.Wait()
 	if ctx.Err() != nil {
 		return nil
 	}
