@@ -49,7 +49,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices bench-fair clean
+.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices bench-connect bench-fair clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -408,6 +408,11 @@ bench-devices: build ## measure what a device with a stock WireGuard gets (as ro
 	@scripts/test-prerequisites
 	$(GO) build -o build/bench ./bench
 	build/bench -coder build/coder -devices -out build/bench-devices.json
+
+bench-connect: build ## measure what coder connect gives to the programs of a laptop (as root); writes build/bench-connect.json
+	@scripts/test-prerequisites
+	$(GO) build -o build/bench ./bench
+	build/bench -coder build/coder -connect -out build/bench-connect.json
 
 bench-scale: build ## measure how much one server carries; writes build/bench-scale.json
 	$(GO) run ./bench/scale -coder build/coder -out build/bench-scale.json

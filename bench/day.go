@@ -26,6 +26,7 @@ type day struct {
 	dir, coder string
 	runs       int // of each repeated measurement
 	megabytes  int // of bulk transfers, MiB
+	idle       int // workspaces of a laptop that is idle
 	rows       []row
 
 	listen     string // the server's address

@@ -6,6 +6,7 @@
 //	go run ./bench -coder build/coder -wan [-rtt 100ms] [-loss 0.001]
 //	go run ./bench -coder build/coder -docker [-quick]
 //	go run ./bench -coder build/coder -devices
+//	go run ./bench -coder build/coder -connect [-quick]
 package main
 
 import (
@@ -40,6 +41,7 @@ func main() {
 	quick := flag.Bool("quick", false, "fewer runs, less data")
 	docker := flag.Bool("docker", false, "measure the starter docker instead (needs a Docker engine and its Terraform provider)")
 	stock := flag.Bool("devices", false, "measure a device with a stock WireGuard instead (needs root, wg and dig)")
+	connected := flag.Bool("connect", false, "measure coder connect instead (needs root and dig)")
 	far := flag.Bool("wan", false, "measure over a simulated long path instead (needs root)")
 	trip := flag.Duration("rtt", 100*time.Millisecond, "its round trip")
 	loss := flag.Float64("loss", 0, "probability that one of its two wires loses a packet")
@@ -68,9 +70,9 @@ func main() {
 			err := w.measure(ctx)
 			return w.rows, err
 		}
-		d := &day{dir: dir, coder: coder, listen: "127.0.0.1", runs: 15, megabytes: 400}
+		d := &day{dir: dir, coder: coder, listen: "127.0.0.1", runs: 15, megabytes: 400, idle: 50}
 		if *quick {
-			d.runs, d.megabytes = 5, 100
+			d.runs, d.megabytes, d.idle = 5, 100, 5
 		}
 		if *docker {
 			d.listen = "0.0.0.0" // containers reach the server by the address of the engine's bridge
@@ -79,6 +81,11 @@ func main() {
 		}
 		if *stock {
 			err := d.measure(ctx, d.devices)
+			return d.rows, err
+		}
+		if *connected {
+			d.listen = "0.0.0.0" // the laptop is in another namespace
+			err := d.measure(ctx, d.connect)
 			return d.rows, err
 		}
 		err := d.measure(ctx, d.setUp, d.sessions, d.bulk, d.forward, d.memory, d.stopAndStart, d.restart, d.fleet, d.claims)
@@ -104,10 +111,7 @@ func run(coder, out, before string, measure func(dir, coder string) ([]row, erro
 	}
 	defer os.RemoveAll(dir)
 	rows, err := measure(dir, coder)
-	if err != nil {
-		return err
-	}
-	if err := printRows(os.Stdout, rows, earlier); err != nil {
+	if err := errors.Join(err, printRows(os.Stdout, rows, earlier)); err != nil {
 		return err
 	}
 	if out == "" {
