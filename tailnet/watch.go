@@ -10,6 +10,9 @@ const (
 	// sleepJump is how much further the wall clock must have advanced than the monotonic one, which stops while the machine
 	// sleeps. Setting the clock looks the same and costs a needless rebind.
 	sleepJump = 10 * time.Second
+	// setBackJump is how much further the monotonic clock must have advanced than the wall clock. A handshake that is
+	// lost because of a smaller step is repeated after as long.
+	setBackJump = 5 * time.Second
 )
 
 // clock is the watcher's source of time: real, or a test's.
@@ -32,7 +35,8 @@ func realClock() clock {
 	}
 }
 
-// watch rebinds after the machine has slept, and records network measurements.
+// watch rebinds after the machine has slept, begins sessions anew after its clock was set back, and records network
+// measurements.
 func (n *Node) watch(c clock) {
 	defer c.stop()
 	wall, mono := c.now()
@@ -44,13 +48,31 @@ func (n *Node) watch(c clock) {
 		}
 		nextWall, nextMono := c.now()
 		// If the machine slept, one of the clocks stopped; if the process was stopped, it missed its ticks.
-		asleep := max(nextWall.Sub(wall)-(nextMono-mono), nextMono-mono-watchInterval)
+		ahead := nextWall.Sub(wall) - (nextMono - mono)
+		asleep := max(ahead, nextMono-mono-watchInterval)
 		wall, mono = nextWall, nextMono
+		if ahead <= -setBackJump {
+			n.log.Warn("the clock was set back", "duration", -ahead.Round(time.Second))
+			n.forgetSessions()
+		}
 		if asleep >= sleepJump {
 			n.log.Info("machine slept", "duration", asleep.Round(time.Second))
 			n.Rebind("sleep")
 		}
 		n.noteMeasured()
+	}
+}
+
+// forgetSessions ends all WireGuard sessions, and begins those anew that connections use. A node ignores handshakes of
+// a peer that are not later, by the peer's clock, than the last one. The peer then begins one, unless its clock was set
+// back too, as that of an agent on this machine: so this node forgets how late it was at its peers.
+func (n *Node) forgetSessions() {
+	for _, p := range n.peers.all() {
+		seen, _ := p.live.handshakes()
+		n.restart(p, seen)
+		if _, open := p.live.directions(); open {
+			n.engine.Echo(p.addr, nil)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -307,6 +308,12 @@ func Unreachable(ctx context.Context, server string, err error) error {
 		return f
 	}
 	if tlsErr, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		if invalid, ok := errors.AsType[x509.CertificateInvalidError](tlsErr.Err); ok && invalid.Reason == x509.Expired {
+			f.Message = fmt.Sprintf("the certificate of %s is not valid at the time of this machine's clock: %s",
+				server, invalid.Detail)
+			f.Detail = "set the clock if it is wrong; otherwise ask the server's operator to renew the certificate"
+			return f
+		}
 		f.Message = fmt.Sprintf("the certificate of %s is not trusted: %v", server, tlsErr.Err)
 		f.Detail = "name its authority with SSL_CERT_FILE or --client-tls-ca-file"
 		return f

@@ -2,13 +2,18 @@ package sdk_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -121,6 +126,32 @@ func TestUnreachable(t *testing.T) {
 	cancel()
 	if _, err := c.BuildInfo(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: got %v", err)
+	}
+}
+
+// TestWrongClock checks what a user reads whose machine's clock is outside of the validity of the server's certificate.
+func TestWrongClock(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	u, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	for name, at := range map[string]time.Time{
+		"behind": srv.Certificate().NotBefore.Add(-time.Hour), "ahead": srv.Certificate().NotAfter.Add(time.Hour),
+	} {
+		c := sdk.New(u, "x", sdk.Options{TLS: &tls.Config{RootCAs: roots, Time: func() time.Time { return at }}})
+		_, err := c.BuildInfo(t.Context())
+		f, ok := errors.AsType[*fault.Error](err)
+		if !ok || f.Code != fault.Unavailable || !strings.Contains(f.Message, "this machine's clock") ||
+			!strings.Contains(f.Message, at.UTC().Format(time.DateOnly)) || !strings.HasPrefix(f.Detail, "set the clock") {
+			t.Errorf("a clock that is %s: got %v", name, err)
+		}
 	}
 }
 

@@ -41,6 +41,10 @@ const (
 // ErrInvalid reports that a visa is not one of this agent's, or has expired.
 var ErrInvalid = errors.New("the visa is not valid")
 
+// errExpired is an ErrInvalid of a visa that the server has signed. Servers renew visas long before they expire, so the
+// usual cause is a clock.
+var errExpired = fmt.Errorf("%w: by this machine's clock it has expired; check the clock", ErrInvalid)
+
 // Visa lets a node open connections to a port, terminals, or SSH. Agents of versions without terminals or SSH at regions refuse a visa for one, because
 // its port is 0.
 type Visa struct {
@@ -94,8 +98,11 @@ func Open(key []byte, token secret.Token, now time.Time) (Visa, error) {
 		return Visa{}, ErrInvalid
 	}
 	var v Visa
-	if json.Unmarshal(payload, &v) != nil || !v.opensOne() || !now.Before(time.Unix(v.Expires, 0).Add(Leeway)) {
+	if json.Unmarshal(payload, &v) != nil || !v.opensOne() {
 		return Visa{}, ErrInvalid
+	}
+	if !now.Before(time.Unix(v.Expires, 0).Add(Leeway)) {
+		return Visa{}, errExpired
 	}
 	return v, nil
 }

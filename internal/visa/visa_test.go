@@ -63,6 +63,11 @@ func TestVisa(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	late := signed(t, key, nil)
+	_, err := visa.Open(key, late, now.Add(visa.Lifetime+visa.Leeway))
+	if !errors.Is(err, visa.ErrInvalid) || !strings.Contains(err.Error(), "check the clock") {
+		t.Errorf("a visa that has expired by the agent's clock: %v", err)
+	}
 	// An agent without a token accepts no visa, although HMAC accepts an empty key.
 	if _, err := visa.Open(nil, signed(t, nil, nil), now); !errors.Is(err, visa.ErrInvalid) {
 		t.Errorf("no key: %v", err)

@@ -161,7 +161,7 @@ func (e *Engine) wire() (err error) {
 	e.bind = newBind(e)
 	e.magic.SetConnectionCounter(e.bind.sent)
 	e.device = device.NewDevice(e.tun, e.bind, &device.Logger{
-		Verbosef: func(format string, args ...any) { e.logf("[v2] "+format, args...) }, Errorf: e.logf,
+		Verbosef: e.verbose, Errorf: e.logf,
 	})
 	e.device.SetPeerLookupFunc(e.lookup)
 	e.device.SetPeerByIPPacketFunc(func(_, dst netip.Addr, _ []byte) (device.NoisePublicKey, bool) {

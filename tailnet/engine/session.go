@@ -49,3 +49,26 @@ func (e *Engine) sentTo(r *row, packet []byte) {
 		e.opts.Session(r.Key, true)
 	}
 }
+
+// outdated is what WireGuard logs, with the peer, of a handshake that proves the peer's key and drops: its time is not
+// later than that of the peer's last one.
+const outdated = "%v - ConsumeMessageInitiation: handshake replay @ %v"
+
+// verbose is called with what WireGuard logs in detail, holding none of its locks.
+//
+// WireGuard tells a handshake from the copy of an earlier one by the time in it. A peer whose clock was set back begins
+// handshakes in vain until the clock has caught up. It still answers them, so this end begins one instead. If the
+// handshake is a copy of an old one, sent by an attacker, that costs the real peer one handshake, at most every five
+// seconds, and no session: WireGuard keeps the current one until the new one is used. After a handshake that was
+// answered, for which a copy may still come (see RepeatHandshake), WireGuard begins none for as long.
+func (e *Engine) verbose(format string, args ...any) {
+	e.logf("[v2] "+format, args...)
+	if format != outdated {
+		return
+	}
+	if peer, ok := args[0].(*device.Peer); ok {
+		if err := peer.SendHandshakeInitiation(false); err != nil {
+			e.logf("cannot begin a handshake instead of %v: %v", peer, err)
+		}
+	}
+}

@@ -131,7 +131,7 @@ func New(opts Options) (*Gateway, error) {
 	g.stack = stack
 	g.bind = newBind(opts.Stranger)
 	g.device = device.NewDevice(&tunDevice{g.link, make(chan tun.Event)}, g.bind, &device.Logger{
-		Verbosef: device.DiscardLogf,
+		Verbosef: g.verbose,
 		Errorf:   func(format string, args ...any) { g.log.Debug("wireguard: " + fmt.Sprintf(format, args...)) },
 	})
 	if err := g.listen(); err != nil {
@@ -265,6 +265,24 @@ func (g *Gateway) Wake(key Key, at netip.AddrPort) error {
 	}
 	p.SetEndpointFromPacket(endpoint)
 	return p.SendHandshakeInitiation(false)
+}
+
+// outdated is what WireGuard logs, with the peer, of a handshake that proves the peer's key and drops: its time is not
+// later than that of the peer's last one.
+const outdated = "%v - ConsumeMessageInitiation: handshake replay @ %v"
+
+// verbose is called with what WireGuard logs in detail, holding none of its locks. A peer whose clock was set back
+// begins handshakes in vain until the clock has caught up, but answers them, so the gateway begins one, where the peer
+// was last: see the package engine.
+func (g *Gateway) verbose(format string, args ...any) {
+	if format != outdated {
+		return
+	}
+	if p, ok := args[0].(*device.Peer); ok {
+		if err := p.SendHandshakeInitiation(false); err != nil {
+			g.log.Debug("cannot begin a handshake with a device whose clock was set back", "err", err)
+		}
+	}
 }
 
 // look tells the owner where peers are, until the gateway is closed.
