@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/provisionerd"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
@@ -82,6 +86,45 @@ func TestResultDeliveredAfterServerWasAway(t *testing.T) {
 	w.await(id, "succeeded")
 	if diff := cmp.Diff([]string{"result s"}, w.lines(id)); diff != "" {
 		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+}
+
+// TestServersAwayForLongerThanGrace checks what becomes of the builds of an external provisioner while all servers are
+// away for longer than the grace period: it delivers the result of one that ended meanwhile, and stops one that has
+// not, which ends with the reason and the state that it reached.
+func TestServersAwayForLongerThanGrace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *jobs.Options) { d.Grace = 500 * time.Millisecond })
+	began, gate, ended := make(chan struct{}, 2), make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	w.start("one", nil, &executor{run: func(_ context.Context, stop <-chan struct{}, _ job.Run) *provisionerpb.Result {
+		if first.CompareAndSwap(false, true) {
+			began <- struct{}{}
+			<-gate
+			return succeeded("made")
+		}
+		began <- struct{}{}
+		<-stop
+		close(ended)
+		return failed("reached", "interrupted")
+	}}, func(o *provisionerd.Options) { o.Slots = 2 })
+	short := w.insert(nil)
+	<-began
+	long := w.insert(nil)
+	<-began
+	w.stopServer()
+	close(gate)
+	testwait.For(w.T, "the provisioner stops the other job", ended)
+	w.opts.Grace = time.Hour // the provisioner may be slow to come back
+	w.startServer()
+	w.await(short, "succeeded")
+	if row := w.await(long, "failed"); !strings.Contains(row.Error, "away for longer than 500ms") {
+		t.Errorf("error is %q", row.Error)
+	}
+	for id, want := range map[uuid.UUID]string{short: "result made", long: "result reached"} {
+		if diff := cmp.Diff([]string{want}, w.lines(id)); diff != "" {
+			t.Errorf("recorded (-want +got):\n%s", diff)
+		}
 	}
 }
 
