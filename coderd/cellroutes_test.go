@@ -313,7 +313,8 @@ var cellRoutes = map[rbac.Power]cell{
 		probe{method: "PATCH", path: v2 + "settings/idpsync/organization", body: `{"field": "", "mapping": {}}`, named: true},
 		probe{method: "PUT", path: v2 + "appearance", body: `{}`, named: true},
 		probe{method: "PUT", path: v2 + "prebuilds/settings", body: `{"reconciliation_paused": false}`, named: true},
-		probe{method: "PUT", path: v2 + "notifications/settings", body: `{"notifier_paused": false}`, named: true}),
+		probe{method: "PUT", path: v2 + "notifications/settings", body: `{"notifier_paused": false}`, named: true},
+		probe{method: "GET", path: v2 + "webhooks", named: true}),
 	{Action: rbac.Connect, Resource: rbac.Mesh}: {without: "every user joins the mesh as themselves, over a WebSocket: TestScopesOnTheMesh and TestCoordinateRefuses"},
 	{Action: rbac.Read, Resource: rbac.Mesh}:    {without: "GET /api/v2/mesh/peers needs connected peers: TestWhoSeesWhichPeers in coderd/mesh"},
 }

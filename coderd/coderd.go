@@ -69,6 +69,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/coderd/templates"
 	"github.com/codermesh/codermesh/v2/coderd/users"
+	"github.com/codermesh/codermesh/v2/coderd/webhooks"
 	"github.com/codermesh/codermesh/v2/coderd/wggateway"
 	"github.com/codermesh/codermesh/v2/coderd/workspaces"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
@@ -162,6 +163,8 @@ type Options struct {
 	Mailer signin.Mailer
 	// Notifications says how users are notified. The zero value means in their inboxes only.
 	Notifications notifications.Config
+	// WebhookNetworks is as Allowed in webhooks.Options.
+	WebhookNetworks []netip.Prefix
 	// Proxies are the reverse proxies that may name the client's address.
 	Proxies clientaddr.Proxies
 	// Settings are what the operator has set, without the values of secrets, for owners to read.
@@ -224,6 +227,7 @@ type Services struct {
 	Retention     *retention.Service
 	Audit         *audit.Service
 	Notifications *notifications.Service
+	Webhooks      *webhooks.Service
 	// Mux has every route of the API and the dashboard. Handler is what listeners serve: it also answers on the hosts of apps.
 	Mux     *httpapi.Mux
 	Handler http.Handler
@@ -289,6 +293,10 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.SCIM = scim.New(scim.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken})
 	s.IDPSync = idpsync.New(idpsync.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
 	s.Notifications = notifications.New(notifications.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, Accounts: s.Users, Recorder: told, Config: opts.Notifications})
+	s.Webhooks = webhooks.New(webhooks.Options{
+		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, Notifications: told, Authenticate: s.Users.Authenticate,
+		Allowed: opts.WebhookNetworks,
+	})
 	if opts.Mailer == nil && opts.Notifications.Mail != nil {
 		opts.Mailer = notifications.Passcodes{DB: opts.DB, Mail: opts.Notifications.Mail}
 	}
@@ -398,7 +406,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 			return nil, fmt.Errorf("register metrics of the mesh: %w", err)
 		}
 	}
-	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHCA, s.Identity, s.Devices, s.SSHGateway, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, counts} {
+	for _, service := range []interface{ Routes(*httpapi.Mux) }{s.Users, organizations.New(organizations.Options{DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: told}), s.Groups, s.IDPSync, s.SignIn, s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps, s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHCA, s.Identity, s.Devices, s.SSHGateway, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}), s.SCIM, s.Health, s.Audit, s.Notifications, s.Webhooks, counts} {
 		service.Routes(s.Mux)
 	}
 	s.foreignRoutes()
@@ -447,6 +455,9 @@ func (s *Server) abandon() error {
 	}
 	if s.Notifications != nil {
 		s.Notifications.Stop()
+	}
+	if s.Webhooks != nil {
+		s.Webhooks.Stop()
 	}
 	if s.ExternalAuth != nil {
 		s.ExternalAuth.Close()
@@ -542,6 +553,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.Workspaces.Start()
 	s.Retention.Start()
 	s.Notifications.Start()
+	s.Webhooks.Start()
 	s.SignIn.Start()
 	rpc := http.NewServeMux()
 	rpc.Handle(s.Agents.RPCHandler(s.Mesh.CallingAgent))
@@ -636,6 +648,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.Workspaces.Stop()
 	s.Retention.Stop()
 	s.Notifications.Stop()
+	s.Webhooks.Stop()
 	s.Jobs.Stop()
 	shut := s.shutHTTP(ctx)
 	errs = append(errs, s.closeMesh())

@@ -177,6 +177,7 @@ var anyToken = map[string]string{
 	"GET /api/v2/applications/host":            "the same for everybody",
 	"GET /api/v2/regions":                      "the same for everybody",
 	"GET /api/v2/mesh/peers":                   "lists what the token's scopes read",
+	"GET /api/v2/events/lifecycle":             "sends what the token's scopes read",
 	"GET /api/v2/events":                       "sends what the token's scopes read",
 }
 

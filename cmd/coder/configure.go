@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"os"
 	"time"
@@ -32,6 +33,8 @@ type configuration struct {
 	keys     *keyring.Ring
 	keepKeys func() error // as in serverOptions.keyring
 	proxies  clientaddr.Proxies
+	// webhookNetworks are as in coderd.Options.
+	webhookNetworks []netip.Prefix
 	// trustedHosts are as in coderd.Options.
 	trustedHosts []string
 	logins       []extauth.Provider
@@ -68,6 +71,8 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 	check(err)
 	check(opts.pool.size(&c.source))
 	c.proxies, err = clientaddr.ParseProxies(opts.proxyOrigins, opts.proxyHeaders)
+	check(err)
+	c.webhookNetworks, err = clientaddr.ParseNetworks("--webhook-allowed-networks", opts.notifications.networks)
 	check(err)
 	c.trustedHosts, err = hosts.Parse("--trusted-hosts", opts.trustedHosts)
 	check(err)

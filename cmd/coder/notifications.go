@@ -21,6 +21,7 @@ type notificationOptions struct {
 	passwordFile string
 	config       notifications.Config
 	webhook      string
+	networks     []string
 	inbox        bool
 }
 
@@ -44,6 +45,7 @@ func (o *notificationOptions) flags(f *pflag.FlagSet) {
 	c := &o.config
 	f.StringVar(&c.Method, "notifications-method", notifications.MethodSMTP, "how events are delivered besides the inbox: smtp or webhook")
 	f.StringVar(&o.webhook, "notifications-webhook-endpoint", "", "URL that notifications are posted to")
+	f.StringSliceVar(&o.networks, "webhook-allowed-networks", nil, "networks of this server's own host, such as 127.0.0.0/8, that webhooks may post to (default none)")
 	f.IntVar(&c.MaxAttempts, "notifications-max-send-attempts", notifications.DefaultAttempts, "how often the delivery of a notification is tried")
 	f.DurationVar(&c.Timeout, "notifications-dispatch-timeout", notifications.DefaultTimeout, "how long one attempt to deliver a notification may take")
 	f.BoolVar(&o.inbox, "notifications-inbox-enabled", true, "deliver notifications to users' inboxes on the dashboard")

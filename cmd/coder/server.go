@@ -329,7 +329,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		ExternalAuth:           c.logins,
 		OIDC:                   c.oidc,
 		GitHub:                 c.github,
-		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified,
+		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified, WebhookNetworks: c.webhookNetworks,
 		SetupCode: secret.Token(opts.setupCode), TrustedHosts: c.trustedHosts, Certified: listeners.certified,
 		Settings: opts.settings.Options(), RequestsPerMinute: opts.requestLimit, Proxies: c.proxies,
 		Transport:     c.transport,

@@ -143,6 +143,7 @@ var serverKeys = map[string]settings.Key{
 	"email-tls-cert-file":      {Path: "email.emailTLS.certFile"},
 	"email-tls-cert-key-file":  {Path: "email.emailTLS.certKeyFile"},
 
+	"webhook-allowed-networks":        {Path: "notifications.webhook.allowedNetworks"},
 	"notifications-method":            {Path: "notifications.method"},
 	"notifications-webhook-endpoint":  {Path: "notifications.webhook.endpoint", Secret: true, File: "notifications.webhook.endpointFile"},
 	"notifications-max-send-attempts": {Path: "notifications.maxSendAttempts"},

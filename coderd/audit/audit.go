@@ -96,6 +96,7 @@ const (
 	SSHAuthority           Kind = "ssh_certificate_authority"
 	IdentityKeys           Kind = "identity_keys"   // that sign ID tokens
 	SSHCertificate         Kind = "ssh_certificate" // of a user's key
+	Webhook                Kind = "webhook"
 	Workspace              Kind = "workspace"
 	WorkspaceBuild         Kind = "workspace_build"
 	WorkspaceProxy         Kind = "workspace_proxy"

@@ -28,8 +28,10 @@ const (
 //	Type, Data   event: Type, data: Data       {"type": Type, "data": Data}
 //	Type         event: Type                   {"type": Type}
 //	Data         data: Data                    Data
+//	ID           id: ID, besides the above    nothing
 //	neither      a comment, as a keep-alive    nothing: websockets have pings
 type Event struct {
+	ID   string // one line; readers resume after it
 	Type string
 	Data any // encoded as JSON; nil for none
 }
@@ -177,6 +179,9 @@ func eventText(all []Event) ([]byte, error) {
 		if e.Type == "" && e.Data == nil {
 			text.WriteString(": ping\n\n")
 			continue
+		}
+		if e.ID != "" {
+			text.WriteString("id: " + e.ID + "\n")
 		}
 		if e.Type != "" {
 			text.WriteString("event: " + e.Type + "\n")

@@ -41,7 +41,7 @@ func TestForget(t *testing.T) {
 	b.signIn(bob, fresh)
 	lost, kept := b.stored(ann), b.stored(bob)
 	id := old.IDs()[0]
-	if err := fresh.Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), id+" (external logins: 2, user secrets: 1, SSH keys: 1") {
+	if err := fresh.Check(t.Context(), b.db); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), id+" (external logins: 2, user secrets: 1, webhooks: 1, SSH keys: 1") {
 		t.Fatalf("before: %v", err)
 	}
 	for name, wrong := range map[string]struct {
@@ -67,7 +67,7 @@ func TestForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := keyring.Loss{
-		Values:  map[keyring.Kind]int64{keyring.ExternalLogins: 2, keyring.UserSecrets: 1, keyring.SSHKeys: 1, keyring.ACMEData: 1, keyring.StatePieces: 1, keyring.WorkspaceStates: 1},
+		Values:  map[keyring.Kind]int64{keyring.ExternalLogins: 2, keyring.UserSecrets: 1, keyring.Webhooks: 1, keyring.SSHKeys: 1, keyring.ACMEData: 1, keyring.StatePieces: 1, keyring.WorkspaceStates: 1},
 		SignIns: []string{ann.name}, Logins: []keyring.Property{{Owner: ann.name, Name: "forge"}}, Secrets: []keyring.Property{{Owner: ann.name, Name: "npm"}},
 		SSHKeys: []string{ann.name}, Workspaces: []keyring.Property{{Owner: ann.name, Name: got.Workspaces[0].Name}},
 	}
@@ -81,7 +81,7 @@ func TestForget(t *testing.T) {
 		t.Errorf("keys in use: %v, %v", ids, err)
 	}
 	rotate(t, b, fresh)
-	if diff := cmp.Diff(map[keyring.Kind][]byte{keyring.UserSecrets: lost[keyring.UserSecrets], keyring.WorkspaceStates: lost[keyring.WorkspaceStates]}, b.stored(ann)); diff != "" {
+	if diff := cmp.Diff(map[keyring.Kind][]byte{keyring.UserSecrets: lost[keyring.UserSecrets], keyring.Webhooks: lost[keyring.Webhooks], keyring.WorkspaceStates: lost[keyring.WorkspaceStates]}, b.stored(ann)); diff != "" {
 		t.Errorf("what is left of the lost key's values: %s", diff)
 	}
 	if _, err := fresh.Open(ann.workspace, lost[keyring.WorkspaceStates]); fault.CodeOf(err) != fault.Conflict || !strings.Contains(fault.As(err).Detail, "coder state push") {
@@ -98,7 +98,7 @@ func TestForget(t *testing.T) {
 	if encrypted[keyring.WorkspaceStates] != 1 || encrypted[keyring.UserSecrets] != 1 {
 		t.Errorf("with the key found: %v", encrypted)
 	}
-	if got := b.opens(fresh, ann); !slices.Equal(got, []keyring.Kind{keyring.WorkspaceStates, keyring.UserSecrets}) {
+	if got := b.opens(fresh, ann); !slices.Equal(got, []keyring.Kind{keyring.WorkspaceStates, keyring.UserSecrets, keyring.Webhooks}) {
 		t.Errorf("with the key found: %v", got)
 	}
 	if got := b.opens(fresh, bob); !slices.Equal(got, all) {

@@ -21,6 +21,7 @@ const (
 	StatePieces     Kind = "pieces of states" // that provisioners are sending
 	ExternalLogins  Kind = "external logins"  // users' tokens for other services, also those of their sign-ins
 	UserSecrets     Kind = "user secrets"
+	Webhooks        Kind = "webhooks"      // their URLs and signing secrets
 	SSHKeys         Kind = "SSH keys"      // users' private keys for git
 	SSHHostKeys     Kind = "SSH host keys" // the seed from which they derive, and certificate authorities
 	IdentityKeys    Kind = "identity keys" // that sign ID tokens
@@ -41,6 +42,7 @@ type kind struct {
 var kinds = []kind{
 	{ExternalLogins, "external_auth_links.tokens", false, resealLogins},
 	{UserSecrets, "user_secrets.sealed", false, resealUserSecrets},
+	{Webhooks, "webhooks.sealed", false, resealWebhooks},
 	{SSHKeys, "git_ssh_keys.sealed", false, resealSSHKeys},
 	{SSHHostKeys, "settings.value", true, resealSSHSettings}, // each SSHSetting
 	{IdentityKeys, "settings.value", true, resealIdentityKeys},
@@ -127,6 +129,16 @@ func resealUserSecrets(ctx context.Context, p *pass) error {
 	}, func(row dbsqlc.ListUserSecretsNotUnderRow) error {
 		return p.secret(ctx, SecretPlace(row.UserID, row.ID), row.Sealed, func(sealed []byte) (int64, error) {
 			return p.db.ReencryptUserSecret(ctx, dbsqlc.ReencryptUserSecretParams{ID: row.ID, Sealed: sealed, Before: row.Sealed})
+		})
+	})
+}
+
+func resealWebhooks(ctx context.Context, p *pass) error {
+	return pages(func(after dbsqlc.ListWebhooksNotUnderRow) ([]dbsqlc.ListWebhooksNotUnderRow, error) {
+		return p.db.ListWebhooksNotUnder(ctx, dbsqlc.ListWebhooksNotUnderParams{Header: p.ring.header(), After: after.ID, MaxRows: page})
+	}, func(row dbsqlc.ListWebhooksNotUnderRow) error {
+		return p.secret(ctx, WebhookPlace(row.ID), row.Sealed, func(sealed []byte) (int64, error) {
+			return p.db.ReencryptWebhook(ctx, dbsqlc.ReencryptWebhookParams{ID: row.ID, Sealed: sealed, Before: row.Sealed})
 		})
 	})
 }

@@ -56,6 +56,8 @@ func (b *builds) fill(r *keyring.Ring) owner {
 		r.SealSecret(keyring.LoginPlace(o.user, "forge"), []byte(keyring.ExternalLogins)))
 	b.exec("INSERT INTO user_secrets (id, user_id, name, sealed, size) VALUES ($1, $2, 'npm', $3, 1)", o.secret, o.user,
 		r.SealSecret(keyring.SecretPlace(o.user, o.secret), []byte(keyring.UserSecrets)))
+	b.exec("INSERT INTO webhooks (id, name, origin, sealed, events, format) VALUES ($1, $2, '', $3, '{*}', 'standard')", o.secret, o.name,
+		r.SealSecret(keyring.WebhookPlace(o.secret), []byte(keyring.Webhooks)))
 	b.exec("INSERT INTO git_ssh_keys (user_id, private_key, sealed, public_key) VALUES ($1, '', $2, 'y')", o.user, r.SealSecret(keyring.GitKeyPlace(o.user), []byte(keyring.SSHKeys)))
 	b.exec("INSERT INTO settings (key, value) VALUES ('acme:' || $1::text, $2)", o.acme(), r.SealSecret(keyring.ACMEPlace(o.acme()), []byte(keyring.ACMEData)))
 	return o
@@ -120,6 +122,10 @@ var every = map[keyring.Kind]struct {
 	keyring.UserSecrets: {"SELECT sealed FROM user_secrets WHERE user_id = $1", func(o owner) any { return o.user },
 		func(r *keyring.Ring, o owner, stored []byte) ([]byte, error) {
 			return r.OpenSecret(keyring.SecretPlace(o.user, o.secret), stored)
+		}},
+	keyring.Webhooks: {"SELECT sealed FROM webhooks WHERE id = $1", func(o owner) any { return o.secret },
+		func(r *keyring.Ring, o owner, stored []byte) ([]byte, error) {
+			return r.OpenSecret(keyring.WebhookPlace(o.secret), stored)
 		}},
 	keyring.SSHKeys: {"SELECT sealed FROM git_ssh_keys WHERE user_id = $1", func(o owner) any { return o.user },
 		func(r *keyring.Ring, o owner, stored []byte) ([]byte, error) {
@@ -203,7 +209,7 @@ func (b *builds) usages() map[string]string {
 	return out
 }
 
-const oneOfEach = "external logins: 1, user secrets: 1, SSH keys: 1, SSH host keys: 1, identity keys: 1, ACME data: 1, pieces of states: 1, states: 1"
+const oneOfEach = "external logins: 1, user secrets: 1, webhooks: 1, SSH keys: 1, SSH host keys: 1, identity keys: 1, ACME data: 1, pieces of states: 1, states: 1"
 
 // TestEveryKindRotates checks that values of every kind follow a new key, are counted under the right one, and that the audit log says so.
 func TestEveryKindRotates(t *testing.T) {

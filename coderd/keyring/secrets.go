@@ -28,6 +28,9 @@ func SecretPlace(user, id uuid.UUID) Place {
 	return Place{"user_secrets " + user.String() + " " + id.String()}
 }
 
+// WebhookPlace returns where the URL and the signing secret of a webhook are kept.
+func WebhookPlace(id uuid.UUID) Place { return Place{"webhooks " + id.String()} }
+
 // SSHSetting is a setting that keeps a secret of coderd/hostkeys.
 type SSHSetting string
 

@@ -1,13 +1,11 @@
 package notifications
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
-	"io"
 	"net/http"
 	netmail "net/mail"
 	"net/url"
@@ -18,7 +16,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/mail"
-	"github.com/codermesh/codermesh/v2/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/webhook"
 )
 
 // Mail sends a mail. It is implemented by *mail.Sender.
@@ -98,24 +96,17 @@ type webhookPayload struct {
 	Targets      []uuid.UUID       `json:"targets"`
 }
 
-// webhook posts messages.
-type webhook struct {
+// hook posts messages to the endpoint that the operator has configured.
+type hook struct {
 	endpoint string
-	client   *http.Client
+	client   *webhook.Client
 }
 
-func newWebhook(endpoint *url.URL) *webhook {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	return &webhook{endpoint: endpoint.String(), client: &http.Client{
-		Transport: transport,
-		// Another host than the configured one must not get messages.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+func newHook(endpoint *url.URL) *hook {
+	return &hook{endpoint: endpoint.String(), client: webhook.NewClient(nil)} // operators may name any address
 }
 
-func (h *webhook) close() { h.client.CloseIdleConnections() }
-
-func (h *webhook) send(ctx context.Context, m message) error {
+func (h *hook) send(ctx context.Context, m message) error {
 	links := m.Links
 	if links == nil {
 		links = []Link{}
@@ -130,30 +121,12 @@ func (h *webhook) send(ctx context.Context, m message) error {
 	if err != nil {
 		return refused{err}
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.endpoint, bytes.NewReader(data))
+	answer, err := h.client.Post(ctx, h.endpoint, http.Header{"X-Message-Id": {m.row.ID.String()}}, data)
 	if err != nil {
-		return refused{withoutURL(err)}
+		return err
 	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("User-Agent", "codermesh/"+buildinfo.Version())
-	r.Header.Set("X-Message-Id", m.row.ID.String())
-	resp, err := h.client.Do(r)
-	if err != nil {
-		return fmt.Errorf("post to the webhook: %w", withoutURL(err))
-	}
-	defer resp.Body.Close()
-	// What follows is of no interest, but the connection can be used again if it is short.
-	_, _ = io.CopyN(io.Discard, resp.Body, 4096)
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return fmt.Errorf("the webhook answered with status %d", resp.StatusCode)
+	if !answer.Accepted() {
+		return fmt.Errorf("the webhook answered with status %d", answer.Status)
 	}
 	return nil
-}
-
-// withoutURL removes the URL from an error: its path or query is often a secret.
-func withoutURL(err error) error {
-	if failed, ok := errors.AsType[*url.Error](err); ok {
-		return failed.Err
-	}
-	return err
 }

@@ -132,8 +132,8 @@ func New(opts Options) *Service {
 		s.lanes = append(s.lanes, &lane{method: MethodSMTP, wake: notify.NewWake(), send: s.sendMail})
 	}
 	if c := opts.Config; c.Webhook != nil {
-		hook := newWebhook(c.Webhook)
-		s.lanes = append(s.lanes, &lane{method: MethodWebhook, wake: notify.NewWake(), send: hook.send, close: hook.close})
+		hook := newHook(c.Webhook)
+		s.lanes = append(s.lanes, &lane{method: MethodWebhook, wake: notify.NewWake(), send: hook.send, close: hook.client.Close})
 	}
 	return s
 }

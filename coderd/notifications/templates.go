@@ -185,6 +185,12 @@ var (
 		Body:    "The template **{{template}}**, which you have workspaces of, is deprecated: no new workspaces can be created with it.\n\n{{message}}",
 		Actions: []ActionTemplate{{"View templates", "/templates"}},
 	}
+	WebhookDisabled = Template{
+		ID: uuid.MustParse("5b7aa9b4-7b0e-4d7e-9d3c-3c0d8f6b1a32"), Name: "Webhook Disabled", Group: groupOther, Icon: sdk.InboxIconOther,
+		Title:   `Webhook "{{webhook}}" was disabled`,
+		Body:    "The webhook **{{webhook}}** gets no more events, because deliveries failed for hours: {{reason}}.\n\nEnable it when its receiver works again, and replay what it missed.",
+		Actions: []ActionTemplate{{"View webhooks", "/deployment/webhooks"}},
+	}
 	Test = Template{
 		ID: uuid.MustParse("c425f63e-716a-4bf4-ae24-78348f706c3f"), former: former(0x19), Name: "Test Notification", Group: groupOther, Icon: sdk.InboxIconOther, Always: true,
 		Title: "A test notification", Body: "This is a test. If you can read it, notifications reach you.",
@@ -201,7 +207,7 @@ func All() []Template {
 	return []Template{
 		WorkspaceStopsSoon, WorkspaceDormantSoon, WorkspaceDormant, WorkspaceMarkedForDeletion, WorkspaceDeleted, WorkspaceAutobuildFailed,
 		WorkspaceAutoUpdated, WorkspaceOutOfMemory, WorkspaceOutOfDisk, WorkspaceShared, WorkspaceGivenAway, WorkspaceReceived, UserCreated, UserDeleted, UserSuspended, UserActivated, YourAccountSuspended,
-		YourAccountActivated, SignInRefused, DeviceAdded, OrganizationInvitation, OrganizationInvitationAnswered, WorkspaceManualBuildFailed, TemplateDeleted, TemplateDeprecated, Test, Custom,
+		YourAccountActivated, SignInRefused, DeviceAdded, OrganizationInvitation, OrganizationInvitationAnswered, WorkspaceManualBuildFailed, TemplateDeleted, TemplateDeprecated, WebhookDisabled, Test, Custom,
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package retention removes old data: states of all but the newest builds and later the builds themselves; logs of jobs and of agents
 // that are gone; dry runs, imports that did not become a template version, and their archives; rows of the audit log and the
-// connection log; sessions and tokens that ended; keys of requests; notifications. It knows only ages and counts; the queries know what must stay.
+// connection log; sessions and tokens that ended; keys of requests; notifications; lifecycle events with their deliveries. It knows only ages and counts; the queries know what must stay.
 //
 // It works in small transactions to hold locks only briefly, each under an advisory lock so that only one server works at a
 // time. What cannot be removed does not keep other data: it is logged and tried again an hour later.
@@ -43,6 +43,8 @@ const (
 	keepDelivered = 7 * 24 * time.Hour
 	// keepRequests is how long the keys of requests that created something are kept. The queries ignore older ones.
 	keepRequests = 24 * time.Hour
+	// keepEvents is how long lifecycle events and their deliveries are kept, for replays and for readers that come back.
+	keepEvents = 7 * 24 * time.Hour
 	// keepRead is how long a notification stays in an inbox after it was read.
 	keepRead = 90 * 24 * time.Hour
 	// keepUnread is how long one stays that is never read.
@@ -172,6 +174,9 @@ func (s *Service) kinds() []kind {
 		}},
 		{"notifications", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.DeleteOldNotifications(ctx, dbsqlc.DeleteOldNotificationsParams{Before: ago(keepDelivered), MaxRows: maxRead})
+		}},
+		{"lifecycle events", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
+			return q.DeleteOldLifecycleEvents(ctx, dbsqlc.DeleteOldLifecycleEventsParams{Before: ago(keepEvents), MaxRows: maxRead})
 		}},
 		{"read notifications", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.DeleteOldInbox(ctx, dbsqlc.DeleteOldInboxParams{Before: ago(keepRead), MaxRows: maxRead})

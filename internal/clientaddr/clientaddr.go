@@ -33,19 +33,25 @@ func ParseProxies(origins, headers []string) (Proxies, error) {
 			return Proxies{}, fault.New(fault.Invalid, "--proxy-trusted-headers cannot name %q", header).WithDetail("It looks like X-Forwarded-For.")
 		}
 	}
-	p := Proxies{Headers: headers}
-	for _, origin := range origins {
-		prefix, err := netip.ParsePrefix(strings.TrimSpace(origin))
+	networks, err := ParseNetworks("--proxy-trusted-origins", origins)
+	return Proxies{Headers: headers, Networks: networks}, err
+}
+
+// ParseNetworks parses the networks and addresses that a flag names.
+func ParseNetworks(flag string, texts []string) ([]netip.Prefix, error) {
+	var networks []netip.Prefix
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			addr, addrErr := netip.ParseAddr(strings.TrimSpace(origin))
+			addr, addrErr := netip.ParseAddr(strings.TrimSpace(text))
 			if addrErr != nil || addr.Zone() != "" {
-				return Proxies{}, fault.New(fault.Invalid, "--proxy-trusted-origins cannot be %q: %w", origin, err).WithDetail("It looks like 10.0.0.0/8.")
+				return nil, fault.New(fault.Invalid, "%s cannot be %q: %w", flag, text, err).WithDetail("It looks like 10.0.0.0/8.")
 			}
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
 		}
-		p.Networks = append(p.Networks, prefix.Masked())
+		networks = append(networks, prefix.Masked())
 	}
-	return p, nil
+	return networks, nil
 }
 
 type clientKey struct{}

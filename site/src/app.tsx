@@ -37,6 +37,7 @@ const ConnectionLog = lazy(() => import("./pages/connection-log"));
 const Account = lazy(() => import("./pages/account"));
 const ExternalAuth = lazy(() => import("./pages/external-auth"));
 const Notifications = lazy(() => import("./pages/notifications"));
+const Webhooks = lazy(() => import("./pages/webhooks"));
 const DeploymentNotifications = lazy(() => import("./pages/deployment-notifications"));
 const Appearance = lazy(() => import("./pages/appearance"));
 const Downloads = lazy(() => import("./pages/downloads"));
@@ -168,6 +169,7 @@ function Pages() {
           <Route path="/account" component={Account} />
           <Route path="/notifications" component={Notifications} />
           <Route path="/deployment/appearance" component={Appearance} />
+          <Route path="/deployment/webhooks" component={Webhooks} />
           <Route path="/deployment/notifications" component={DeploymentNotifications} />
           <Route path="/deployment/regions">
             <Health regions />

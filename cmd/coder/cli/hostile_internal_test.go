@@ -45,6 +45,8 @@ func hostileServer(t *testing.T, text string, refuse bool) string {
 		{"secrets$", new([]sdk.UserSecret)},
 		{"ssh-keys$", new([]sdk.UserSSHKey)},
 		{"devices$", new([]sdk.UserDevice)},
+		{"webhooks$", new([]sdk.Webhook)},
+		{"deliveries$", new([]sdk.WebhookDelivery)},
 		{"template-consents$", new([]sdk.TemplateConsent)},
 		{"groups$", new([]sdk.Group)},
 		{"organizations$", new([]sdk.Organization)},

@@ -136,6 +136,8 @@ var printed = map[string]struct {
 	"secret list":                    {"", "users/me/secrets", []sdk.UserSecret{sample[sdk.UserSecret]()}, sample[sdk.UserSecret](), ""},
 	"ssh-key list":                   {"", "users/me/ssh-keys", []sdk.UserSSHKey{sample[sdk.UserSSHKey]()}, sample[sdk.UserSSHKey](), ""},
 	"devices list":                   {"", "users/me/devices", []sdk.UserDevice{sample[sdk.UserDevice]()}, sample[sdk.UserDevice](), ""},
+	"webhooks list":                  {"", "webhooks", []sdk.Webhook{sample[sdk.Webhook]()}, sample[sdk.Webhook](), ""},
+	"webhooks deliveries":            {"text", "webhooks/" + sampleID + "/deliveries", []sdk.WebhookDelivery{sample[sdk.WebhookDelivery]()}, sample[sdk.WebhookDelivery](), ""},
 	"audit list":                     {"", "audit", sdk.AuditLogsResponse{AuditLogs: []sdk.AuditLog{sample[sdk.AuditLog]()}, Count: 1}, sample[sdk.AuditLog](), ""},
 	"audit connections":              {"", "connectionlog", sdk.ConnectionLogsResponse{ConnectionLogs: []sdk.ConnectionLog{sample[sdk.ConnectionLog]()}, Count: 1}, sample[sdk.ConnectionLog](), ""},
 	"wsproxy ls":                     {"", "workspaceproxies", sdk.Regions[sdk.WorkspaceProxy]{Regions: []sdk.WorkspaceProxy{sample[sdk.WorkspaceProxy]()}}, sample[sdk.WorkspaceProxy](), ""},

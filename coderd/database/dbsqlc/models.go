@@ -170,6 +170,19 @@ type InboxNotification struct {
 	CreatedAt    time.Time
 }
 
+type LifecycleEvent struct {
+	ID             int64
+	Sequence       *int64
+	Message        uuid.UUID
+	Type           string
+	Kind           string
+	Subject        uuid.UUID
+	OwnerID        *uuid.UUID
+	OrganizationID *uuid.UUID
+	Data           []byte
+	CreatedAt      time.Time
+}
+
 type NotificationMessage struct {
 	ID         uuid.UUID
 	TemplateID uuid.UUID
@@ -567,6 +580,36 @@ type UserSshKey struct {
 type UserSshKeyRegion struct {
 	KeyID   uuid.UUID
 	ProxyID uuid.UUID
+}
+
+type Webhook struct {
+	ID             uuid.UUID
+	Name           string
+	Origin         string
+	Sealed         []byte
+	Events         []string
+	Format         string
+	CreatedAt      time.Time
+	FailingSince   *time.Time
+	DisabledAt     *time.Time
+	DisabledReason string
+}
+
+type WebhookDelivery struct {
+	ID             int64
+	WebhookID      uuid.UUID
+	EventID        int64
+	Subject        uuid.UUID
+	Replay         bool
+	Status         string
+	Attempts       int32
+	NextAt         time.Time
+	Lease          *uuid.UUID
+	ResponseStatus int32
+	Excerpt        string
+	Error          string
+	CreatedAt      time.Time
+	FinishedAt     *time.Time
 }
 
 type Workspace struct {

@@ -18,6 +18,7 @@ FROM workspace_builds WHERE state <> '' GROUP BY state_key
 UNION ALL SELECT 'pieces of states', substring(data FROM 1 FOR 13), count(*) FROM provisioner_job_state_pieces GROUP BY 2
 UNION ALL SELECT 'external logins', substring(tokens FROM 1 FOR 13), count(*) FROM external_auth_links GROUP BY 2
 UNION ALL SELECT 'user secrets', substring(sealed FROM 1 FOR 13), count(*) FROM user_secrets GROUP BY 2
+UNION ALL SELECT 'webhooks', substring(sealed FROM 1 FOR 13), count(*) FROM webhooks GROUP BY 2
 UNION ALL SELECT 'SSH keys', substring(sealed FROM 1 FOR 13), count(*) FROM git_ssh_keys GROUP BY 2
 UNION ALL SELECT 'SSH host keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca') GROUP BY 2
 UNION ALL SELECT 'identity keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key = 'identity_keys' GROUP BY 2
@@ -427,6 +428,43 @@ func (q *Queries) ListUserSecretsNotUnder(ctx context.Context, arg ListUserSecre
 	return items, nil
 }
 
+const listWebhooksNotUnder = `-- name: ListWebhooksNotUnder :many
+SELECT id, sealed FROM webhooks
+WHERE substring(sealed FROM 1 FOR 13) <> $1::bytea AND id > $2::uuid ORDER BY id LIMIT $3
+`
+
+type ListWebhooksNotUnderParams struct {
+	Header  []byte
+	After   uuid.UUID
+	MaxRows int32
+}
+
+type ListWebhooksNotUnderRow struct {
+	ID     uuid.UUID
+	Sealed []byte
+}
+
+// Lists webhooks after one whose URL and secret are not encrypted under the given header.
+func (q *Queries) ListWebhooksNotUnder(ctx context.Context, arg ListWebhooksNotUnderParams) ([]ListWebhooksNotUnderRow, error) {
+	rows, err := q.db.Query(ctx, listWebhooksNotUnder, arg.Header, arg.After, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListWebhooksNotUnderRow{}
+	for rows.Next() {
+		var i ListWebhooksNotUnderRow
+		if err := rows.Scan(&i.ID, &i.Sealed); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockBuildState = `-- name: LockBuildState :one
 SELECT workspace_id, state FROM workspace_builds WHERE id = $1 FOR UPDATE
 `
@@ -572,6 +610,25 @@ type ReencryptUserSecretParams struct {
 // Stores the same value, re-encrypted, unless it has changed meanwhile.
 func (q *Queries) ReencryptUserSecret(ctx context.Context, arg ReencryptUserSecretParams) (int64, error) {
 	result, err := q.db.Exec(ctx, reencryptUserSecret, arg.ID, arg.Sealed, arg.Before)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const reencryptWebhook = `-- name: ReencryptWebhook :execrows
+UPDATE webhooks SET sealed = $2::bytea WHERE id = $1 AND sealed = $3::bytea
+`
+
+type ReencryptWebhookParams struct {
+	ID     uuid.UUID
+	Sealed []byte
+	Before []byte
+}
+
+// Stores the same URL and secret, re-encrypted, unless they have changed meanwhile.
+func (q *Queries) ReencryptWebhook(ctx context.Context, arg ReencryptWebhookParams) (int64, error) {
+	result, err := q.db.Exec(ctx, reencryptWebhook, arg.ID, arg.Sealed, arg.Before)
 	if err != nil {
 		return 0, err
 	}

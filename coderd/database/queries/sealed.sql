@@ -7,6 +7,7 @@ FROM workspace_builds WHERE state <> '' GROUP BY state_key
 UNION ALL SELECT 'pieces of states', substring(data FROM 1 FOR 13), count(*) FROM provisioner_job_state_pieces GROUP BY 2
 UNION ALL SELECT 'external logins', substring(tokens FROM 1 FOR 13), count(*) FROM external_auth_links GROUP BY 2
 UNION ALL SELECT 'user secrets', substring(sealed FROM 1 FOR 13), count(*) FROM user_secrets GROUP BY 2
+UNION ALL SELECT 'webhooks', substring(sealed FROM 1 FOR 13), count(*) FROM webhooks GROUP BY 2
 UNION ALL SELECT 'SSH keys', substring(sealed FROM 1 FOR 13), count(*) FROM git_ssh_keys GROUP BY 2
 UNION ALL SELECT 'SSH host keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca') GROUP BY 2
 UNION ALL SELECT 'identity keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key = 'identity_keys' GROUP BY 2
@@ -70,6 +71,15 @@ WHERE substring(sealed FROM 1 FOR 13) <> sqlc.arg(header)::bytea AND id > sqlc.a
 -- name: ReencryptUserSecret :execrows
 -- Stores the same value, re-encrypted, unless it has changed meanwhile.
 UPDATE user_secrets SET sealed = sqlc.arg(sealed)::bytea WHERE id = $1 AND sealed = sqlc.arg(before)::bytea;
+
+-- name: ListWebhooksNotUnder :many
+-- Lists webhooks after one whose URL and secret are not encrypted under the given header.
+SELECT id, sealed FROM webhooks
+WHERE substring(sealed FROM 1 FOR 13) <> sqlc.arg(header)::bytea AND id > sqlc.arg(after)::uuid ORDER BY id LIMIT sqlc.arg(max_rows);
+
+-- name: ReencryptWebhook :execrows
+-- Stores the same URL and secret, re-encrypted, unless they have changed meanwhile.
+UPDATE webhooks SET sealed = sqlc.arg(sealed)::bytea WHERE id = $1 AND sealed = sqlc.arg(before)::bytea;
 
 -- name: ListGitSSHKeysNotUnder :many
 -- Lists keys after a user's whose private half is not encrypted under the given header.

@@ -278,6 +278,9 @@ export const queries = {
       getNextPageParam: ({ notifications }) =>
         notifications.length < inboxPageSize ? undefined : notifications.at(-1)?.id,
     }),
+  webhooks: () => ask<t.Webhook[]>(["webhooks"], "webhooks"),
+  webhookDeliveries: (id: string) =>
+    ask<t.WebhookDelivery[]>(["webhooks", "deliveries", id], `webhooks/${id}/deliveries`),
   notificationSettings: () => ask<t.NotificationsSettings>(["notifications", "settings"], "notifications/settings"),
   notificationMethods: () =>
     ask<t.NotificationMethodsResponse>(["notifications", "methods"], "notifications/dispatch-methods"),

@@ -2350,6 +2350,104 @@ export interface ParameterValidation {
   validation_monotonic: string | null;
 }
 
+// LifecycleEvent is something that happened, as webhooks get it and the stream has it.
+export interface LifecycleEvent {
+  id: string; // the same for each repetition
+  sequence: number; // grows; the stream resumes after it
+  type: string;
+  timestamp: string;
+  data: LifecycleData;
+}
+
+// LifecycleData are the facts of an event: those that its kind has. None is a secret.
+export interface LifecycleData {
+  workspace_id?: string | null;
+  workspace_name?: string;
+  owner_id?: string | null;
+  owner_name?: string;
+  template_id?: string | null;
+  template_name?: string;
+  organization_id?: string | null;
+  build_id?: string | null;
+  build_number?: number;
+  transition?: Transition;
+  reason?: string;
+  agent_id?: string | null;
+  agent_name?: string;
+  lifecycle_state?: string;
+  user_id?: string | null;
+  username?: string;
+  webhook?: string; // of a test
+  actor?: string;
+  actor_id?: string | null;
+  changed?: string[];
+}
+
+// Webhook is where events are posted. Its URL is a secret, of which only the origin is shown.
+export interface Webhook {
+  id: string;
+  name: string;
+  origin: string; // scheme and host of the URL
+  events: string[];
+  format: string;
+  created_at: string;
+  failing_since: string | null; // nil: the latest attempt succeeded
+  disabled_at: string | null; // nil: enabled
+  disabled_reason: string;
+}
+
+// CreateWebhookRequest adds a webhook.
+export interface CreateWebhookRequest {
+  name: string;
+  url: string;
+  events: string[]; // empty: all
+  format?: string; // empty: standard
+}
+
+// CreateWebhookResponse is a new webhook with its signing secret, which is not shown again.
+export interface CreateWebhookResponse {
+  webhook: Webhook;
+  secret: string;
+}
+
+// UpdateWebhookRequest changes what it names.
+export interface UpdateWebhookRequest {
+  name?: string | null;
+  url?: string | null;
+  events?: string[] | null;
+  format?: string | null;
+  enabled?: boolean | null;
+}
+
+// WebhookDelivery is the delivery of an event to a webhook.
+export interface WebhookDelivery {
+  id: number;
+  event_id: string;
+  sequence: number;
+  type: string;
+  status: string; // pending, delivered or failed
+  attempts: number;
+  replay: boolean;
+  response_status: number; // of the latest attempt; 0: no answer
+  excerpt: string; // the beginning of the latest answer
+  error: string;
+  created_at: string;
+  next_at: string | null; // of the next attempt; nil: there is none
+  finished_at: string | null;
+}
+
+// ReplayWebhookRequest delivers again: one delivery, or the events from Since to Until.
+export interface ReplayWebhookRequest {
+  delivery?: number;
+  since?: string | null;
+  until?: string | null; // nil: now
+}
+
+// ReplayWebhookResponse tells how many deliveries were added.
+export interface ReplayWebhookResponse {
+  count: number;
+}
+
 // Workspace is one user's environment. LatestBuild describes what exists of it.
 export interface Workspace {
   id: string;

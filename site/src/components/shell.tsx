@@ -64,6 +64,7 @@ function useAdminPages() {
     { to: "/audit", label: "Audit", shown: logs },
     { to: "/connectionlog", label: "Connections", shown: logs },
     { to: paths.deploymentNotifications, label: "Notification settings", shown: owner },
+    { to: paths.webhooks, label: "Webhooks", shown: owner },
     { to: paths.appearance, label: "Appearance", shown: owner },
   ].filter((l) => l.shown);
 }

@@ -26,6 +26,7 @@ export const paths = {
   notifications: "/notifications",
   deploymentNotifications: "/deployment/notifications",
   appearance: "/deployment/appearance",
+  webhooks: "/deployment/webhooks",
   regions: "/deployment/regions",
   notification: (id: string) => `/notifications#${s(id)}`,
   externalAuth: (id: string) => `/external-auth/${s(id)}`,

@@ -1,0 +1,290 @@
+// The webhooks that get the deployment's events, and what was sent to them.
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { Plus, RotateCcw, Send, Trash2, Webhook as WebhookIcon } from "lucide-react";
+import { useState } from "react";
+import { send } from "~/api/client";
+import { queries } from "~/api/queries";
+import type {
+  CreateWebhookRequest,
+  CreateWebhookResponse,
+  ReplayWebhookRequest,
+  UpdateWebhookRequest,
+  Webhook,
+  WebhookDelivery,
+} from "~/api/types";
+import { CopyButton } from "~/components/copy";
+import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
+import { DocsLink } from "~/components/docs-link";
+import { Field, Select, TextField, useFields } from "~/components/form";
+import { mono, Table } from "~/components/table";
+import { Ago, Badge, Button, Card, Empty, ErrorNote, IconButton, Note, Page, Pending } from "~/components/ui";
+import { isOwner, useMe } from "~/components/user";
+import { useTitle } from "~/lib/hooks";
+
+export default function Webhooks() {
+  useTitle("Webhooks");
+  const owner = isOwner(useMe());
+  const [adding, add] = useState(false);
+  if (!owner)
+    return (
+      <Page title="Webhooks">
+        <Note tone="warn" title="Only owners can see and change webhooks." />
+      </Page>
+    );
+  return (
+    <Page
+      title="Webhooks"
+      subtitle="Tell other services what happens to workspaces, builds, agents, users and templates"
+      actions={
+        <>
+          <DocsLink to="webhooks">Webhooks</DocsLink>
+          <Button look="primary" onClick={() => add(true)}>
+            <Plus /> Add webhook
+          </Button>
+        </>
+      }
+    >
+      <List />
+      {adding && <AddWebhook onClose={() => add(false)} />}
+    </Page>
+  );
+}
+
+function List() {
+  const hooks = useQuery(queries.webhooks());
+  const client = useQueryClient();
+  const [shown, show] = useState("");
+  const [removing, remove] = useState<Webhook | null>(null);
+  const reread = () => client.invalidateQueries({ queryKey: queries.webhooks().queryKey });
+  const change = useMutation({
+    mutationFn: ({ id, enabled }: { id: string; enabled: boolean }) =>
+      send("PATCH", `webhooks/${id}`, { enabled } satisfies UpdateWebhookRequest),
+    onSuccess: reread,
+  });
+  const open = hooks.data?.find((h) => h.id === shown);
+  return (
+    <>
+      <ErrorNote error={change.error} />
+      <Card flush title="Webhooks">
+        <Pending query={hooks} what="webhooks" />
+        {hooks.data?.length === 0 && (
+          <Empty icon={<WebhookIcon />} title="No webhooks">
+            A webhook gets events as signed HTTP requests, or as messages for Slack or Teams.
+          </Empty>
+        )}
+        {hooks.data && hooks.data.length > 0 && (
+          <Table<Webhook>
+            label="Webhooks"
+            rows={hooks.data}
+            id={(h) => h.id}
+            columns={[
+              { name: "Name", className: "font-medium", cell: (h) => h.name },
+              { name: "Destination", className: `${mono} break-all`, cell: (h) => h.origin },
+              { name: "Events", className: mono, cell: (h) => h.events.join(" ") },
+              { name: "Format", cell: (h) => h.format },
+              { name: "Status", cell: (h) => <Status hook={h} /> },
+              {
+                name: "Actions",
+                action: true,
+                cell: (h) => (
+                  <span className="inline-flex items-center gap-1">
+                    <Button
+                      small
+                      aria-label={`Deliveries to ${h.name}`}
+                      onClick={() => show(h.id === shown ? "" : h.id)}
+                    >
+                      Deliveries
+                    </Button>
+                    <Button
+                      small
+                      aria-label={`${h.disabled_at ? "Enable" : "Disable"} ${h.name}`}
+                      busy={change.isPending && change.variables.id === h.id}
+                      onClick={() => change.mutate({ id: h.id, enabled: h.disabled_at !== null })}
+                    >
+                      {h.disabled_at ? "Enable" : "Disable"}
+                    </Button>
+                    <IconButton label={`Remove webhook ${h.name}`} onClick={() => remove(h)}>
+                      <Trash2 />
+                    </IconButton>
+                  </span>
+                ),
+              },
+            ]}
+          />
+        )}
+      </Card>
+      {open && <Deliveries hook={open} />}
+      {removing && (
+        <Confirm
+          title={`Remove webhook ${removing.name}?`}
+          action="Remove"
+          danger
+          onConfirm={async () => {
+            await send("DELETE", `webhooks/${removing.id}`);
+            await reread();
+          }}
+          onClose={() => remove(null)}
+        >
+          It gets no more events, and its log of deliveries is deleted.
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+function Status({ hook }: { hook: Webhook }) {
+  if (hook.disabled_at) return <Badge title={hook.disabled_reason}>Disabled</Badge>;
+  if (hook.failing_since)
+    return (
+      <span>
+        Failing since <Ago at={hook.failing_since} />
+      </span>
+    );
+  return <>Enabled</>;
+}
+
+// Deliveries is the log of what was sent to a webhook. It follows attempts while some are pending.
+function Deliveries({ hook }: { hook: Webhook }) {
+  const query = queries.webhookDeliveries(hook.id);
+  const log = useQuery({
+    ...query,
+    refetchInterval: ({ state }) => (state.data?.some((d) => d.status === "pending") ? 3000 : false),
+  });
+  const client = useQueryClient();
+  const reread = () => client.invalidateQueries({ queryKey: query.queryKey });
+  const test = useMutation({ mutationFn: () => send("POST", `webhooks/${hook.id}/test`), onSuccess: reread });
+  const replay = useMutation({
+    mutationFn: (delivery: number) =>
+      send("POST", `webhooks/${hook.id}/replay`, { delivery } satisfies ReplayWebhookRequest),
+    onSuccess: reread,
+  });
+  return (
+    <Card
+      flush
+      title={`Deliveries to ${hook.name}`}
+      actions={
+        <Button small busy={test.isPending} disabled={hook.disabled_at !== null} onClick={() => test.mutate()}>
+          <Send /> Send a test
+        </Button>
+      }
+    >
+      <ErrorNote error={test.error ?? replay.error} />
+      <Pending query={log} what="deliveries" />
+      {log.data?.length === 0 && <Empty icon={<WebhookIcon />} title="Nothing was sent yet" />}
+      {log.data && log.data.length > 0 && (
+        <Table<WebhookDelivery>
+          label={`Deliveries to ${hook.name}`}
+          rows={log.data}
+          id={(d) => String(d.id)}
+          columns={[
+            { name: "Event", className: mono, cell: (d) => d.type },
+            { name: "Created", className: "whitespace-nowrap", cell: (d) => <Ago at={d.created_at} /> },
+            {
+              name: "Status",
+              cell: (d) => (
+                <>
+                  {d.status}
+                  {d.replay && " (replay)"}
+                </>
+              ),
+            },
+            { name: "Attempts", cell: (d) => d.attempts },
+            { name: "Answer", className: "break-all", cell: (d) => answer(d) },
+            {
+              name: "Actions",
+              action: true,
+              cell: (d) => (
+                <IconButton
+                  label={`Send ${d.type} ${d.id} again`}
+                  disabled={replay.isPending || hook.disabled_at !== null}
+                  onClick={() => replay.mutate(d.id)}
+                >
+                  <RotateCcw />
+                </IconButton>
+              ),
+            },
+          ]}
+        />
+      )}
+    </Card>
+  );
+}
+
+// answer is what is known of the latest attempt.
+export const answer = (d: WebhookDelivery) =>
+  [d.response_status || "", d.error && !d.error.endsWith(`status ${d.response_status}`) ? d.error : "", d.excerpt]
+    .filter((part) => part !== "")
+    .join(" · ");
+
+const kinds = {
+  "*": "All events",
+  "workspace.*": "Workspaces",
+  "build.*": "Builds",
+  "build.failed": "Failed builds",
+  "agent.*": "Agents",
+  "user.*": "Users",
+  "template.*": "Templates",
+};
+
+function AddWebhook({ onClose }: { onClose: () => void }) {
+  const { values, field } = useFields({ name: "", url: "" });
+  const [format, setFormat] = useState("standard");
+  const [events, setEvents] = useState("*");
+  const client = useQueryClient();
+  const create = useMutation({
+    gcTime: 0, // the result has the secret
+    mutationFn: () =>
+      send<CreateWebhookResponse>("POST", "webhooks", {
+        name: values.name,
+        url: values.url.trim(),
+        events: [events],
+        format,
+      } satisfies CreateWebhookRequest),
+    onSuccess: () => client.invalidateQueries({ queryKey: queries.webhooks().queryKey }),
+  });
+  if (create.data)
+    return (
+      <DoneDialog title={`Signing secret of ${create.data.webhook.name}`} onClose={onClose}>
+        <Note tone="warn" title="Keep this secret now. It cannot be shown again.">
+          The receiver checks with it that requests come from this deployment. Slack and Teams do not need it.
+        </Note>
+        <span className="flex items-center gap-2">
+          <code className="text-[13px] break-all">{create.data.secret}</code>
+          <CopyButton text={create.data.secret} label="Copy secret" />
+        </span>
+      </DoneDialog>
+    );
+  return (
+    <FormDialog title="Add webhook" request={create} submit="Add webhook" onClose={onClose}>
+      <TextField label="Name" required autoFocus hint="Such as ci" {...field("name")} />
+      <TextField
+        label="URL"
+        required
+        type="url"
+        autoComplete="off"
+        hint="It is not shown again, because it is often a secret."
+        {...field("url")}
+      />
+      <Field name="events" label="Events" hint="coder webhooks add chooses single types.">
+        {(props) => (
+          <Select {...props} value={events} onChange={(e) => setEvents(e.target.value)}>
+            {Object.entries(kinds).map(([value, name]) => (
+              <option key={value} value={value}>
+                {name}
+              </option>
+            ))}
+          </Select>
+        )}
+      </Field>
+      <Field name="format" label="Format">
+        {(props) => (
+          <Select {...props} value={format} onChange={(e) => setFormat(e.target.value)}>
+            <option value="standard">Signed JSON</option>
+            <option value="slack">Slack message</option>
+            <option value="teams">Teams card</option>
+          </Select>
+        )}
+      </Field>
+    </FormDialog>
+  );
+}
