@@ -46,6 +46,8 @@ type Options struct {
 	StopGrace time.Duration
 	// Successor makes a daemon that takes no jobs, but delivers what a killed one left in StateDir. See Delivered.
 	Successor bool
+	// Once makes a daemon that runs one job and takes no other. Served tells when the server has its result. Slots must be 1.
+	Once bool
 	// PieceBytes is how much of a state one message carries; a smaller state is sent whole. 0 means 4 MiB, which is also
 	// the maximum. Tests use smaller values.
 	PieceBytes int
@@ -74,6 +76,7 @@ type Daemon struct {
 	state     state
 	err       error
 	draining  bool
+	served    bool // the one job of Options.Once has begun
 	leases    map[leaseKey]*lease
 	order     []*lease // the order in which leases take turns on the stream
 	slots     []bool   // taken
@@ -149,6 +152,11 @@ func (d *Daemon) Done() <-chan struct{} { return d.done }
 // first.
 func (d *Daemon) Delivered(ctx context.Context) bool {
 	return d.await(ctx, nil, func() bool { return d.settled && len(d.leases) == 0 })
+}
+
+// Served waits until the one job of Options.Once has run, and the server has everything that it produced. It returns false if ctx ends first.
+func (d *Daemon) Served(ctx context.Context) bool {
+	return d.await(ctx, nil, func() bool { return d.served && len(d.leases) == 0 })
 }
 
 // Draining reports whether the daemon accepts no further jobs.

@@ -309,3 +309,77 @@ func TestRevokedWhileRunning(t *testing.T) {
 	})
 	testwait.For(t, "the free slot", free)
 }
+
+// TestOnce checks that a daemon for one job takes no second one, says so, and has served when the server has the result.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	began, end, acknowledge, full := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	offer := func(n byte) *provisionerpb.ServerMessage {
+		return &provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Offer{Offer: &provisionerpb.Offer{JobId: append(make([]byte, 15), n), Epoch: 1}}}
+	}
+	ack := func(job []byte, seq uint64) *provisionerpb.ServerMessage {
+		return &provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: job, Epoch: 1, Seq: seq}}}
+	}
+	dial := serve(t, func(_ context.Context, st *stream) error {
+		if _, err := st.Receive(); err != nil {
+			return err
+		}
+		if err := st.Send(welcome()); err != nil {
+			return err
+		}
+		if _, err := st.Receive(); err != nil {
+			return err
+		}
+		if err := errors.Join(st.Send(offer(1)), st.Send(ack(offer(1).GetOffer().GetJobId(), 0))); err != nil {
+			return err
+		}
+		<-began
+		if err := st.Send(offer(2)); err != nil {
+			return err
+		}
+		for {
+			m, err := st.Receive()
+			if err != nil {
+				return err
+			}
+			if a := m.GetAccept(); a != nil && a.GetJobId()[15] == 2 {
+				t.Error("a second job was accepted")
+			}
+			if e := m.GetEvent(); e != nil {
+				if e.GetResult() != nil {
+					close(full)
+					<-acknowledge
+				}
+				if err := st.Send(ack(e.GetJobId(), e.GetSeq())); err != nil {
+					return err
+				}
+			}
+		}
+	})
+	d := provisionerd.New(provisionerd.Options{
+		StateDir: t.TempDir(), Dial: dial, Once: true,
+		Executor: executor(func(context.Context, <-chan struct{}, job.Run) *provisionerpb.Result {
+			close(began) // panics for a second job
+			<-end
+			return &provisionerpb.Result{}
+		}),
+	})
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	testwait.For(t, "the job", began)
+	close(end)
+	testwait.For(t, "the result", full)
+	if d.Served(over) || !d.Draining() {
+		t.Error("the daemon has served before the server has the result, or takes jobs")
+	}
+	close(acknowledge)
+	if !d.Served(t.Context()) {
+		t.Error("the daemon has not served")
+	}
+	if err := d.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

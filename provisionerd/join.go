@@ -37,7 +37,7 @@ type RunOptions struct {
 }
 
 // Run joins the mesh with a new key and serves until ctx ends, and then drains. A successor serves until everything is
-// delivered. Run waits while the server is unreachable. It returns a fault if the coordinator or the server refuses the
+// delivered, and a daemon with Once until its job is. Run waits while the server is unreachable. It returns a fault if the coordinator or the server refuses the
 // daemon for good.
 func Run(ctx context.Context, opts RunOptions) (err error) {
 	p, err := Join(opts)
@@ -58,11 +58,15 @@ func Run(ctx context.Context, opts RunOptions) (err error) {
 		}
 	})
 	delivered := make(chan struct{})
-	if opts.Successor {
+	if opts.Successor || opts.Once {
+		over := p.Daemon.Delivered
+		if opts.Once {
+			over = p.Daemon.Served
+		}
 		waiting, cancel := context.WithCancel(ctx)
 		defer cancel()
 		helpers.Go(func() {
-			if p.Daemon.Delivered(waiting) {
+			if over(waiting) {
 				close(delivered)
 			}
 		})

@@ -73,6 +73,9 @@ func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
 	}
 	start, done := l.acknowledge(ack.GetSeq())
 	if start {
+		if d.opts.Once {
+			d.serveOnce()
+		}
 		d.running.Go(func() { d.work(l) }) // before Stop's Wait returns, which waits for the calling session
 	}
 	if done {
@@ -81,6 +84,14 @@ func (d *Daemon) acknowledged(ack *provisionerpb.Ack) {
 			l.log.Warn("journal not removed", "err", err)
 		}
 	}
+}
+
+// serveOnce keeps the daemon from taking another job: the first has begun.
+func (d *Daemon) serveOnce() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.draining, d.served = true, true
+	d.wake.Poke() // the server hears it
 }
 
 // forget removes a lease from the table.

@@ -35,6 +35,7 @@ type provisionerOptions struct {
 	tags        []string
 	org         string
 	concurrency int
+	once        bool
 	cancelGrace time.Duration
 	metrics     string // address
 	terraform   terraformOptions
@@ -66,7 +67,9 @@ for up to the server's --provisioner-grace. If the daemon is killed, the last st
 
 SIGTERM lets running jobs finish and accepts no others. A second SIGTERM interrupts them, and kills those that do not stop.
 
-Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could not start.`,
+With --once, the daemon ends when one job has run, whatever its result, and the server has what it produced.
+
+Exit codes: 0 stopped by a signal, or its one job has run, 1 the server refused the daemon, or it could not start.`,
 		Example: `  CODER_PROVISIONER_DAEMON_PSK=… coder provisionerd start --url https://coder.example.com --name rack-2
   CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url https://coder.example.com
   coder provisionerd start --tag environment=on_prem --tag data_center=chicago
@@ -91,6 +94,7 @@ Exit codes: 0 stopped by a signal, 1 the server refused the daemon, or it could 
 	f.StringVar(&opts.key, "key", "", "key from coder provisioner keys create (prefer the environment variable)")
 	f.StringArrayVarP(&opts.tags, "tag", "t", nil, "tag key=value of the provisioner; may be repeated")
 	f.IntVar(&opts.concurrency, "concurrency", 1, "number of jobs to run at a time")
+	f.BoolVar(&opts.once, "once", false, "run one job and end, for machines or pods that are made for each job")
 	f.DurationVar(&opts.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to stop before it is killed")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics, or unix:PATH; empty for none")
 	f.StringVarP(&opts.org, "org", "O", "", "name or id of the organization whose jobs to run (default the key's, or else the default one)")
@@ -121,6 +125,9 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	}
 	if opts.concurrency < 1 || opts.concurrency > maxConcurrency {
 		return fault.New(fault.Invalid, "--concurrency cannot be %d: it must be between 1 and %d", opts.concurrency, maxConcurrency)
+	}
+	if opts.once && opts.concurrency != 1 {
+		return fault.New(fault.Invalid, "--once runs one job: it cannot be combined with --concurrency %d", opts.concurrency)
 	}
 	if opts.cancelGrace <= 0 {
 		return fault.New(fault.Invalid, "--cancel-grace cannot be %s", opts.cancelGrace)
@@ -167,6 +174,7 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	run := provisionerd.RunOptions{
 		Options: provisionerd.Options{
 			Logger: log, Name: opts.name, StateDir: filepath.Join(state, "journal"), Slots: opts.concurrency, StopGrace: opts.cancelGrace, Successor: isSuccessor(),
+			Once: opts.once && !isSuccessor(),
 		},
 		URL:       server.URL,
 		Header:    func(context.Context) (http.Header, error) { return header.Clone(), nil },

@@ -180,6 +180,7 @@ var provisionerKeys = map[string]settings.Key{
 	"tag":                {Path: "tags"},
 	"org":                {Path: "organization"},
 	"concurrency":        {Path: "concurrency"},
+	"once":               {Path: "once"},
 	"cancel-grace":       {Path: "cancelGrace"},
 	"prometheus-address": {Path: "introspection.prometheus.address"},
 	"log-json":           {Path: "introspection.logging.json"},
