@@ -106,6 +106,7 @@ type Client struct {
 	since         time.Time // when its welcome came
 	subscriptions map[uuid.UUID]*subscription
 	peers         map[uuid.UUID]*remote
+	lost          []loss                 // of peers, oldest first
 	leaving       map[uuid.UUID]struct{} // unsubscribed on this connection, and not confirmed yet
 	changed       notify.Broadcast       // of anything that await may wait for
 	out           outbox
@@ -137,6 +138,31 @@ type remote struct {
 	// doubtful is set when the last connection ended before the server confirmed an unsubscribe: a gone may still follow.
 	doubtful bool
 }
+
+// loss is that of a peer, with what was known of it. It is void once the peer has returned, or is gone.
+type loss struct {
+	id   uuid.UUID
+	peer *remote
+}
+
+// lose notes that the server may have lost a peer. The peer is removed after the grace period, counted from the first time. Called with mu
+// held.
+func (c *Client) lose(id uuid.UUID, k *remote) {
+	if !k.lostAt.IsZero() {
+		return
+	}
+	k.lostAt = time.Now()
+	if len(c.lost) >= 2*len(c.peers)+64 { // a peer may come and go
+		c.lost = slices.DeleteFunc(c.lost, c.void)
+	}
+	c.lost = append(c.lost, loss{id, k})
+	if len(c.lost) == 1 {
+		c.due.Poke() // the others come later
+	}
+}
+
+// void reports whether a loss is. Called with mu held.
+func (c *Client) void(l loss) bool { return c.peers[l.id] != l.peer }
 
 // NewClient returns a client that does nothing until Run or Start.
 func NewClient(opts ClientOptions) *Client {

@@ -27,12 +27,12 @@ type PeerInfo struct {
 	Partners       []uuid.UUID
 }
 
-// Peers returns a snapshot of connected and lost participants, sorted by kind and name.
-func (s *Server) Peers() []PeerInfo {
+// Peers returns a snapshot of connected and lost participants, sorted by kind and name: of the given kinds, or of all.
+func (s *Server) Peers(kinds ...Kind) []PeerInfo {
 	s.mu.Lock()
-	list := make([]PeerInfo, 0, len(s.peers))
+	var list []PeerInfo
 	for _, p := range s.peers {
-		if p.state == absent {
+		if p.state == absent || len(kinds) > 0 && !slices.Contains(kinds, p.principal.Kind) {
 			continue
 		}
 		info := PeerInfo{

@@ -145,10 +145,7 @@ func (s *Server) attach(x *session) (old *binding) {
 	}
 
 	p.clearMarks()
-	for i := range p.goodbyes {
-		x.goodbyes = append(x.goodbyes, p.goodbyes[i].message)
-		p.goodbyes[i].said = time.Now()
-	}
+	x.goodbyes = p.goodbyes.repeat()
 	for partner, seen := range p.views {
 		p.views[partner] = view{key: seen.key}
 		p.mark(partner)

@@ -171,7 +171,7 @@ func (s *Server) takeOver(p *peer) {
 	p.session = nil
 	p.clearMarks()
 	clear(p.views)
-	p.goodbyes = nil
+	p.goodbyes = goodbyes{}
 }
 
 // place puts a participant of another server into the table. Called with mu held; the key is bound.

@@ -24,8 +24,7 @@ func (c *Client) handle(m ServerMessage) error {
 	case m.Lost != nil:
 		c.mu.Lock()
 		if k := c.peers[m.Lost.ID]; k != nil {
-			k.lostAt = time.Now()
-			c.due.Poke()
+			c.lose(m.Lost.ID, k)
 		}
 		c.mu.Unlock()
 	case m.Gone != nil:
@@ -183,13 +182,21 @@ func (c *Client) sweep(now time.Time) time.Duration {
 		grace = c.welcome.Grace()
 	}
 	expired := func(k *remote) bool { return !k.lostAt.IsZero() && !now.Before(k.lostAt.Add(grace)) }
-	for id, k := range c.peers {
+	for ; len(c.lost) > 0; c.lost = c.lost[1:] {
+		l := c.lost[0]
 		switch {
-		case expired(k):
-			dead = append(dead, id)
-		case !k.lostAt.IsZero() && k.lostAt.Add(grace).Before(next):
-			next = k.lostAt.Add(grace)
+		case c.void(l):
+			continue
+		case expired(l.peer):
+			dead = append(dead, l.id)
+			continue
+		case l.peer.lostAt.Add(grace).Before(next):
+			next = l.peer.lostAt.Add(grace)
 		}
+		break
+	}
+	if len(c.lost) == 0 {
+		c.lost = nil
 	}
 	for id, w := range c.subscriptions {
 		switch {

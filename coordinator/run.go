@@ -190,10 +190,8 @@ func (c *Client) enter(conn Conn, w Welcome, h Hello) error {
 	c.node, c.welcome, c.online = node, &w, true
 	c.conn, c.since = conn, time.Now()
 	c.welcomes++
-	for _, k := range c.peers {
-		if k.lostAt.IsZero() {
-			k.lostAt = time.Now() // until the server confirms it
-		}
+	for id, k := range c.peers {
+		c.lose(id, k) // until the server confirms it
 	}
 	c.out.restart()
 	for id := range c.leaving { // the server may have missed it

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,7 +41,7 @@ type peer struct {
 	passMessage []byte // the same as a message
 
 	views      map[uuid.UUID]view // what its client has been sent, by partner
-	goodbyes   []goodbye          // what its client may have missed, oldest first
+	goodbyes   goodbyes           // what its client may have missed
 	dirty      map[uuid.UUID]struct{}
 	dirtyOrder []uuid.UUID // dirty, oldest first
 }
@@ -70,9 +69,39 @@ type view struct {
 
 // goodbye is a gone message that was sent to a client. The connection may have been dead by then, so the next one repeats it.
 type goodbye struct {
-	id      uuid.UUID
 	message []byte
 	said    time.Time
+}
+
+// goodbyes are those of the last goodbyeTime, by partner. A server's node says and hears thousands when other servers end.
+type goodbyes struct {
+	by    map[uuid.UUID]goodbye
+	order []uuid.UUID // oldest first; some have returned since
+}
+
+// say adds a goodbye, and drops old ones.
+func (g *goodbyes) say(id uuid.UUID, message []byte) {
+	for ; len(g.order) > 0; g.order = g.order[1:] {
+		first, ok := g.by[g.order[0]]
+		if ok && time.Since(first.said) <= goodbyeTime {
+			break
+		}
+		delete(g.by, g.order[0])
+	}
+	if g.by == nil {
+		g.by = make(map[uuid.UUID]goodbye)
+	}
+	g.by[id] = goodbye{message, time.Now()}
+	g.order = append(g.order, id)
+}
+
+// repeat returns the messages, which the client hears once more.
+func (g *goodbyes) repeat() (messages [][]byte) {
+	for id, said := range g.by {
+		messages = append(messages, said.message)
+		g.by[id] = goodbye{said.message, time.Now()}
+	}
+	return messages
 }
 
 // goodbyeTime is after how long a message on a connection that is still open must have arrived: unanswered pings would have ended it.
@@ -355,7 +384,7 @@ func (s *Server) remove(p *peer) *binding {
 	p.state, p.session, p.far, p.stamp, p.node = absent, nil, nil, 0, nil
 	p.clearMarks()
 	clear(p.views)
-	p.goodbyes = nil
+	p.goodbyes = goodbyes{}
 	for _, t := range p.tunnels {
 		o := t.other(p)
 		s.unlink(p, t)
@@ -461,10 +490,7 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 	if !seen.key.IsZero() && (o == nil || o.state == absent || o.key != seen.key) {
 		gone := encode(ServerMessage{Gone: &PeerGone{id, seen.key}})
 		out = append(out, gone)
-		for len(p.goodbyes) > 0 && time.Since(p.goodbyes[0].said) > goodbyeTime {
-			p.goodbyes = p.goodbyes[1:]
-		}
-		p.goodbyes = append(p.goodbyes, goodbye{id, gone, time.Now()})
+		p.goodbyes.say(id, gone)
 		delete(p.views, id)
 		seen = view{}
 	}
@@ -477,7 +503,7 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 		out = append(out, o.node.message(withheld, offer))
 		t.asked = t.asked || offer
 		seen = view{key: o.key, rev: o.node.rev, withheld: withheld, pass: seen.pass}
-		p.goodbyes = slices.DeleteFunc(p.goodbyes, func(g goodbye) bool { return g.id == id }) // it is back
+		delete(p.goodbyes.by, id) // it is back
 	}
 	if o.pass != seen.pass && p.principal.Kind == KindAgent && p.session.version >= versionPasses {
 		out = append(out, o.passMessage)

@@ -406,8 +406,8 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
 // Sessions returns the ids of the sessions and tokens with which the clients that are connected to this server joined.
 func (s *Service) Sessions() []string {
 	var ids []string
-	for _, peer := range s.coord.Peers() {
-		if peer.Kind == coordinator.KindClient && peer.Online && peer.Server == uuid.Nil {
+	for _, peer := range s.coord.Peers(coordinator.KindClient) {
+		if peer.Online && peer.Server == uuid.Nil {
 			ids = append(ids, peer.Session)
 		}
 	}
@@ -421,8 +421,8 @@ func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 	s.coord.Doubt()
 	var ids []uuid.UUID
 	var errs []error
-	for _, peer := range s.coord.Peers() {
-		if peer.Kind != coordinator.KindClient || userID != uuid.Nil && peer.Subject != userID {
+	for _, peer := range s.coord.Peers(coordinator.KindClient) {
+		if userID != uuid.Nil && peer.Subject != userID {
 			continue
 		}
 		_, err := s.actor(ctx, peer.Principal)
@@ -445,10 +445,8 @@ func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 // It blocks until all checks are done.
 func (s *Service) RecheckProxies(ctx context.Context) {
 	var ids []uuid.UUID
-	for _, peer := range s.coord.Peers() {
-		if peer.Kind == coordinator.KindProxy {
-			ids = append(ids, peer.ID)
-		}
+	for _, peer := range s.coord.Peers(coordinator.KindProxy) {
+		ids = append(ids, peer.ID)
 	}
 	if len(ids) == 0 {
 		return

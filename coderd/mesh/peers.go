@@ -83,6 +83,10 @@ func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.
 	if err != nil {
 		return nil, err
 	}
+	reaches := make(map[uuid.UUID]bool, len(reachable))
+	for _, id := range reachable {
+		reaches[id] = true
+	}
 	return slices.DeleteFunc(peers, func(p coordinator.PeerInfo) bool {
 		switch p.Kind {
 		case coordinator.KindServer:
@@ -90,7 +94,7 @@ func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.
 		case coordinator.KindClient:
 			return p.Subject != actor.UserID
 		case coordinator.KindAgent:
-			return !slices.Contains(reachable, p.ID)
+			return !reaches[p.ID]
 		case coordinator.KindProvisioner:
 			known, ok := provisionerOf(p.Principal)
 			return !ok || actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, known.Owner)) != nil
