@@ -1,5 +1,5 @@
 // Command scale measures how much one server carries: idle agents, a restart with all of them connected, builds, open dashboards,
-// participants of the coordinator, a large database, and the relay. It starts the built program with a database of its own and
+// participants of the coordinator, three linked servers of which one dies, a large database, and the relay. It starts the built program with a database of its own and
 // generates the load, and it prints each figure beside the one that is asked for.
 //
 //	go run ./bench/scale -coder build/coder [-parts agents,restart] [-agents 1000] [-out build/bench-scale.json]
@@ -95,6 +95,7 @@ var parts = []struct {
 	of   func(*bench, context.Context) error
 }{
 	{"coordinator", (*bench).coordinator},
+	{"cluster", (*bench).cluster},
 	{"relay", (*bench).relay},
 	{"builds", (*bench).builds},
 	{"agents", (*bench).agents},
@@ -131,6 +132,9 @@ func main() {
 
 // start measures what the flags choose.
 func start() error {
+	if id, ok := meshArgument(); ok {
+		return serveMesh(id, os.Stdin, os.Stdout)
+	}
 	b := &bench{}
 	var names []string
 	for _, p := range parts {

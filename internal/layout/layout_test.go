@@ -201,7 +201,7 @@ var law = map[string]rule{
 	"bench/fair": {imports: []string{"tailnet"}},
 	"bench/scale": {
 		imports: []string{
-			"agent", "coderd/database", "coderd/database/embedded", "coordinator", "provisionerd", "provisionerd/echo", "provisionerd/job", "provisionerd/provisionerpb", "tailnet", "tailnet/relay",
+			"agent", "coderd/database", "coderd/database/embedded", "coderd/httpapi", "coderd/mesh", "coderd/rbac", "coderd/signed", "coordinator", "provisionerd", "provisionerd/echo", "provisionerd/job", "provisionerd/provisionerpb", "tailnet", "tailnet/relay",
 		},
 	},
 	"site":      {},
