@@ -2,11 +2,13 @@ package coderd_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/netio"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
@@ -67,12 +70,18 @@ func runProxy(t *testing.T, server *url.URL, token string) *runningProxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &runningProxy{url: &url.URL{Scheme: "http", Host: l.Addr().String()}, synced: make(chan struct{}, 10), metrics: prometheus.NewRegistry()}
+	return runProxyAt(t, server, token, &url.URL{Scheme: "http", Host: l.Addr().String()}, l, nil)
+}
+
+// runProxyAt runs a proxy with an access URL that may lead to it through a balancer.
+func runProxyAt(t *testing.T, server *url.URL, token string, at *url.URL, l net.Listener, log *slog.Logger) *runningProxy {
+	t.Helper()
+	p := &runningProxy{url: at, synced: make(chan struct{}, 10), metrics: prometheus.NewRegistry()}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.ended, p.cancel = make(chan error, 1), cancel
 	go func() {
 		p.ended <- region.Run(ctx, region.Options{
-			Server: server, Token: secret.Token(token), URL: p.url, Listener: l, STUNAddress: "127.0.0.1:0",
+			Server: server, Token: secret.Token(token), URL: p.url, Listener: l, STUNAddress: "127.0.0.1:0", Logger: log,
 			Synced: func() { p.synced <- struct{}{} }, Metrics: p.metrics,
 		})
 	}()
@@ -311,4 +320,136 @@ func TestRegionProxyElsewhere(t *testing.T) {
 	if regions := s.Mesh.RelayMap().Regions; len(regions) != 1 {
 		t.Fatalf("the relay map has %v", regions)
 	}
+}
+
+// turns is a balancer of connections: it leads them to the listeners that it was given, in turns.
+type turns struct {
+	url *url.URL
+
+	mu   sync.Mutex
+	to   []net.Listener // guarded by mu
+	next int            // guarded by mu
+}
+
+func newTurns(t *testing.T, to ...net.Listener) *turns {
+	t.Helper()
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &turns{url: &url.URL{Scheme: "http", Host: front.Addr().String()}, to: to}
+	var carrying sync.WaitGroup
+	carrying.Go(func() {
+		for {
+			in, err := front.Accept()
+			if err != nil {
+				return
+			}
+			carrying.Go(func() {
+				defer in.Close()
+				out, err := net.Dial("tcp", b.turn())
+				if err != nil {
+					return
+				}
+				defer out.Close()
+				netio.Pipe(in, out)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		front.Close()
+		carrying.Wait()
+	})
+	return b
+}
+
+func (b *turns) turn() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next++
+	return b.to[b.next%len(b.to)].Addr().String()
+}
+
+func (b *turns) lead(to ...net.Listener) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.to = to
+}
+
+// Two processes of a region behind a balancer: in turns they are refused with the reason. If the balancer leads to one of them, that one serves the
+// region, and the other takes over once the balancer leads there. The first one's connection then ends.
+func TestRegionOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	servers := fleet(t, 2)
+	owner := servers[0].As("olga")
+	made, err := owner.CreateWorkspaceProxy(t.Context(), sdk.CreateWorkspaceProxyRequest{Name: "eu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listeners []net.Listener
+	for range servers {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners = append(listeners, l)
+	}
+	balancer := newTurns(t, listeners...)
+	said := &lines{}
+	var proxies []*runningProxy
+	for i, s := range servers { // each is connected to another server
+		proxies = append(proxies, runProxyAt(t, s.URL, made.Token, balancer.url, listeners[i], slog.New(slog.NewTextHandler(said, nil))))
+	}
+	testwait.Until(t, "both are refused with the reason", func() error {
+		n := strings.Count(said.text(), "one process serves a region")
+		return testwait.Unless(n == 2, "%d are: %s", n, said.text())
+	})
+	if n := len(servers[0].Mesh.RelayMap().Regions); n != 1 {
+		t.Errorf("the relay map has %d regions", n)
+	}
+	for i, p := range proxies {
+		balancer.lead(listeners[i])
+		<-p.synced
+		for _, s := range servers {
+			testwait.Until(t, "the region at both servers", func() error {
+				regions := s.Mesh.RelayMap().Regions
+				return testwait.Unless(len(regions) == 2 && regions[1].URL == balancer.url.String(), "the regions are %+v", regions)
+			})
+		}
+		testwait.Until(t, "only one process is connected", func() error {
+			up := proxies[0].value(t, "codermesh_region_connected") + proxies[1].value(t, "codermesh_region_connected")
+			return testwait.Unless(up == 1 && p.value(t, "codermesh_region_connected") == 1, "%v are", up)
+		})
+		testwait.Until(t, "only that one admits nodes", func() error {
+			keys := proxies[1-i].value(t, "codermesh_region_keys")
+			return testwait.Unless(keys == 0, "the other one has %v keys", keys)
+		})
+	}
+	if err := proxies[1].stop(); err != nil {
+		t.Fatal(err)
+	}
+	balancer.lead(listeners[0])
+	<-proxies[0].synced
+	testwait.Until(t, "the first one serves the region again", func() error {
+		healthy := regionHealth(t.Context(), t, servers[1].As("olga"))
+		return testwait.Unless(healthy["eu"], "healthy are %v", healthy)
+	})
+}
+
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	said strings.Builder // guarded by mu
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.said.Write(p)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.said.String()
 }

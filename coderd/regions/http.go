@@ -35,7 +35,9 @@ const (
 )
 
 var (
-	nameForm  = lazyregexp.New(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
+	nameForm = lazyregexp.New(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
+	// checkForm is what a proxy answers when it is asked who it is.
+	checkForm = lazyregexp.New(fmt.Sprintf(`^[A-Za-z0-9]{%d}$`, region.CheckLength))
 	tokenForm = lazyregexp.New(`^` + tokenPrefix + `[A-Za-z0-9]{43}$`)
 )
 

@@ -7,6 +7,7 @@ package regions
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -43,6 +44,8 @@ const (
 	checkTimeout = 5 * time.Second
 	// pingInterval finds a proxy that has vanished within three seconds.
 	pingInterval = time.Second
+	// checks is how often a proxy's URL is asked, to find a balancer that leads to several processes in turns.
+	checks = 4
 
 	channel = "workspace_proxies"
 )
@@ -90,9 +93,10 @@ type Service struct {
 type link struct {
 	proxy uuid.UUID
 	token string // hash
-	end   context.CancelFunc
+	end   context.CancelCauseFunc
 	// recheck is poked to have the proxy ask about its visitors again.
 	recheck notify.Wake
+	stored  bool // the database names it
 }
 
 // New returns a service that accepts connections, and reports nothing until Start.
@@ -118,7 +122,7 @@ func (s *Service) Stop() {
 	s.mu.Lock()
 	s.stopped = true
 	for _, l := range s.links {
-		l.end()
+		l.end(nil)
 	}
 	s.mu.Unlock()
 	s.done.Wait()
@@ -144,19 +148,23 @@ func (s *Service) watch(ctx context.Context) {
 	}
 }
 
-// look reports the connected proxies, and ends the connections of those that were deleted or got another token. While the database does not
-// answer, everything stays.
+// look reports the connected proxies, and ends the connections of those that were deleted, got another token, or have a successor. While the
+// database does not answer, everything stays.
 func (s *Service) look(ctx context.Context) error {
+	stored := s.stored() // before the database is asked: it must name them, or others in their place
 	rows, err := s.rows(ctx)
 	if err != nil {
 		return err
 	}
 	var list []tailnet.RelayRegion
 	var addresses []string
-	tokens := map[uuid.UUID]string{}
+	tokens, current := map[uuid.UUID]string{}, map[uuid.UUID]uuid.UUID{}
 	for _, row := range rows {
 		p := row.WorkspaceProxy
 		tokens[p.ID] = string(p.TokenHash)
+		if p.ConnectionID != nil {
+			current[p.ID] = *p.ConnectionID
+		}
 		if s.lost(p) { // the database did not answer when the connection ended
 			s.disconnected(ctx, p, *p.ConnectionID)
 			continue
@@ -171,15 +179,29 @@ func (s *Service) look(ctx context.Context) error {
 	sources := sourcesOf(addresses)
 	s.sources.Store(&sources)
 	s.mu.Lock()
-	for _, l := range s.links {
-		if tokens[l.proxy] != l.token {
-			l.end()
+	for id, l := range s.links {
+		switch {
+		case tokens[l.proxy] != l.token:
+			l.end(nil)
+		case stored[id] && current[l.proxy] != id:
+			l.end(errOther)
 		}
 	}
 	s.mu.Unlock()
 	s.opts.Changed(list)
 	s.opts.Recheck(ctx)
 	return nil
+}
+
+// stored returns the connections that the database was told of.
+func (s *Service) stored() map[uuid.UUID]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored := map[uuid.UUID]bool{}
+	for id, l := range s.links {
+		stored[id] = l.stored
+	}
+	return stored
 }
 
 // lost reports whether a proxy counts as connected to this server, and is not.
@@ -219,7 +241,7 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 		conn.Close(websock.StatusPolicy, err.Error())
 		return nil
 	}
-	conn.Close(websock.StatusGoingAway, "the server is stopping, or the token has changed")
+	conn.Close(websock.StatusGoingAway, "the server is stopping, the token has changed, or another process serves the region")
 	return nil
 }
 
@@ -249,17 +271,17 @@ func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *we
 	}
 	ctx, done := conn.Drain(ctx)
 	defer done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	id := uuid.New()
 	recheck := notify.NewWake()
-	if !s.add(id, link{row.ID, string(row.TokenHash), cancel, recheck}) {
+	if !s.add(id, link{proxy: row.ID, token: string(row.TokenHash), end: cancel, recheck: recheck}) {
 		return nil
 	}
 	defer s.remove(id)
 	var telling sync.WaitGroup
 	defer telling.Wait()
-	defer cancel()
+	defer cancel(nil)
 	telling.Go(func() {
 		for {
 			select {
@@ -268,7 +290,7 @@ func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *we
 				return
 			}
 			if err := conn.WriteJSON(ctx, region.Update{Recheck: true}); err != nil {
-				cancel() // a new connection asks about everything
+				cancel(nil) // a new connection asks about everything
 				return
 			}
 		}
@@ -279,6 +301,10 @@ func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *we
 	synced := false
 	for {
 		u, more, err := next(ctx, keys)
+		if errors.Is(context.Cause(ctx), errOther) {
+			s.dismiss(context.WithoutCancel(ctx), conn)
+			return errOther
+		}
 		if err != nil {
 			return nil
 		}
@@ -293,8 +319,28 @@ func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *we
 		if err := s.connected(ctx, row, hello, id); err != nil {
 			return err
 		}
+		s.noteStored(id)
 		defer s.disconnected(context.WithoutCancel(ctx), row, id)
 	}
+}
+
+// dismiss revokes all keys at a proxy that another process has replaced: nodes that stayed would not meet those at the other one.
+func (s *Service) dismiss(ctx context.Context, conn *websock.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	keys := s.opts.FollowKeys()
+	defer keys.Close()
+	for more := true; more; {
+		var u region.Update
+		var err error
+		if u.Revoke, _, more, err = keys.Next(ctx, region.MaxKeys); err == nil {
+			err = conn.WriteJSON(ctx, u)
+		}
+		if err != nil {
+			return // it has ended, or forgets the keys later
+		}
+	}
+	conn.Close(websock.StatusPolicy, errOther.Error())
 }
 
 // Recheck has the connected proxies ask about all visitors of apps again. It does not block.
@@ -316,6 +362,16 @@ func (s *Service) add(id uuid.UUID, l link) bool {
 	s.links[id] = l
 	s.done.Add(1)
 	return true
+}
+
+// noteStored notes that the database knows a connection.
+func (s *Service) noteStored(id uuid.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, ok := s.links[id]; ok {
+		l.stored = true
+		s.links[id] = l
+	}
 }
 
 func (s *Service) remove(id uuid.UUID) {
@@ -346,14 +402,28 @@ func (s *Service) greet(ctx context.Context, conn *websock.Conn) (region.Hello, 
 	if err != nil {
 		return region.Hello{}, err
 	}
-	if err := check(ctx, base, hello.Check); err != nil {
+	var asking sync.WaitGroup
+	var errs [checks]error
+	for i := range errs {
+		asking.Go(func() { errs[i] = check(ctx, base, hello.Check) })
+	}
+	asking.Wait()
+	switch err := errors.Join(errs[:]...); {
+	case errors.Is(err, errOther):
+		return region.Hello{}, errOther
+	case err != nil:
 		s.log.Debug("check of a region proxy's URL", "url", hello.URL, "err", err)
 		return region.Hello{}, fmt.Errorf("%s does not lead to this proxy", hello.URL)
 	}
 	return hello, nil
 }
 
-// check asks the proxy at base who it is. What the answer is otherwise is not told: the proxy chose the URL.
+// errOther is the refusal of a proxy whose URL leads to another one, at least at times. Nodes that meet at a region's relay must all find the
+// same process. The close frame that carries it has room for 123 bytes.
+var errOther = errors.New("the access URL leads to another region proxy: one process serves a region, others wait until it leads to them")
+
+// check asks the proxy at base who it is, over a connection of its own. It returns errOther if another proxy answers. What the answer is otherwise
+// is not told: the proxy chose the URL.
 func check(ctx context.Context, base *url.URL, want string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(region.CheckPath).String(), nil)
 	if err != nil {
@@ -371,10 +441,13 @@ func check(ctx context.Context, base *url.URL, want string) error {
 	if err != nil {
 		return err
 	}
-	if resp.StatusCode != http.StatusOK || string(got) != want {
-		return fmt.Errorf("the answer is not this proxy's (%s)", resp.Status)
+	switch {
+	case resp.StatusCode == http.StatusOK && string(got) == want:
+		return nil
+	case resp.StatusCode == http.StatusOK && checkForm.Match(got):
+		return errOther
 	}
-	return nil
+	return fmt.Errorf("the answer is not this proxy's (%s)", resp.Status)
 }
 
 func (s *Service) connected(ctx context.Context, row dbsqlc.WorkspaceProxy, hello region.Hello, id uuid.UUID) error {
