@@ -120,9 +120,16 @@ type Sighting struct {
 	At       time.Time
 }
 
-// Active returns the devices that may connect now, by id: those that have not expired, of users who are not suspended.
-func (s *Service) Active(ctx context.Context) ([]Device, error) {
-	rows, err := s.opts.DB.ListActiveDevices(ctx)
+// Active returns the devices that may connect now, by id: those that have not expired, of users who are not suspended. With a user it returns that
+// user's only, with uuid.Nil all.
+func (s *Service) Active(ctx context.Context, user uuid.UUID) ([]Device, error) {
+	var rows []dbsqlc.UserDevice
+	var err error
+	if user == uuid.Nil {
+		rows, err = s.opts.DB.ListActiveDevices(ctx)
+	} else {
+		rows, err = s.opts.DB.ListActiveDevicesOf(ctx, user)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}

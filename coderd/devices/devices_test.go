@@ -62,13 +62,23 @@ func code(t *testing.T, what string, err error, want fault.Code) {
 // active returns the devices that may connect, by their names.
 func active(t *testing.T, s *coderdtest.Server) map[string]devices.Device {
 	t.Helper()
-	list, err := s.Devices.Active(t.Context())
+	list, err := s.Devices.Active(t.Context(), uuid.Nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]devices.Device{}
 	for _, d := range list {
 		out[d.Name] = d
+	}
+	for _, d := range list {
+		of, err := s.Devices.Active(t.Context(), d.UserID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		others := slices.DeleteFunc(slices.Clone(list), func(o devices.Device) bool { return o.UserID != d.UserID })
+		if diff := cmp.Diff(others, of, cmp.Comparer(func(a, b devices.Device) bool { return a.ID == b.ID })); diff != "" {
+			t.Errorf("devices of %s (-of all +of the user):\n%s", d.UserID, diff)
+		}
 	}
 	return out
 }

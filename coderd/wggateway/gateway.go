@@ -68,7 +68,8 @@ type Options struct {
 
 // Devices are the devices of users.
 type Devices interface {
-	Active(ctx context.Context) ([]devices.Device, error)
+	// Active returns the devices of a user that may connect, or those of all users for uuid.Nil.
+	Active(ctx context.Context, user uuid.UUID) ([]devices.Device, error)
 	AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]devices.Device, error)
 	Left(ctx context.Context, since time.Duration) ([]devices.Device, error)
 	Seen(ctx context.Context, sightings []devices.Sighting) error
@@ -216,7 +217,7 @@ var (
 	errRevoked = errors.New("the user may no longer connect")
 )
 
-// Recheck compares the devices with the database, and ends the connections of a user, or of all users if it is uuid.Nil, that they may no longer
+// Recheck compares the devices of a user, or of all users if it is uuid.Nil, with the database, and ends their connections that they may no longer
 // have. It returns an error if that could not be found out for some.
 func (g *Gateway) Recheck(ctx context.Context, user uuid.UUID) error {
 	wire := g.listening()
@@ -227,7 +228,7 @@ func (g *Gateway) Recheck(ctx context.Context, user uuid.UUID) error {
 	g.generation++
 	clear(g.verdicts)
 	g.mu.Unlock()
-	err := g.sync(ctx, wire)
+	err := g.sync(ctx, wire, user)
 	for _, f := range g.open(user) {
 		refused := g.admit(ctx, f.device, f.agent)
 		switch code := fault.CodeOf(refused); {
@@ -241,35 +242,35 @@ func (g *Gateway) Recheck(ctx context.Context, user uuid.UUID) error {
 	return err
 }
 
-// sync makes the devices those of the database.
-func (g *Gateway) sync(ctx context.Context, wire *wireguard.Gateway) error {
+// sync makes the devices of a user, or of all users if it is uuid.Nil, those of the database.
+func (g *Gateway) sync(ctx context.Context, wire *wireguard.Gateway, user uuid.UUID) error {
 	g.syncing.Lock()
 	defer g.syncing.Unlock()
-	active, err := g.opts.Devices.Active(ctx)
+	active, err := g.opts.Devices.Active(ctx, user)
 	if err != nil {
 		return err
 	}
 	var (
 		peers  []wireguard.Peer
 		gone   []wireguard.Key
-		listed = make(map[netip.Addr]*device, len(active))
+		listed = make(map[netip.Addr]bool, len(active))
 	)
 	g.mu.Lock()
 	for _, d := range active {
 		addr := d.Addr()
-		now := &device{Device: d, endpoint: d.Endpoint}
-		if before := g.devices[addr]; before != nil && before.Device.Key == d.Key && before.UserID == d.UserID && before.Name == d.Name {
-			now = before // it may have connections
-		}
-		listed[addr] = now
+		listed[addr] = true
 		peers = append(peers, wireguard.Peer{Key: d.Key, Addr: addr})
+		if before := g.devices[addr]; before != nil && before.Device.Key == d.Key && before.UserID == d.UserID && before.Name == d.Name {
+			continue // it may have connections
+		}
+		g.devices[addr] = &device{Device: d, endpoint: d.Endpoint}
 	}
 	for addr, d := range g.devices {
-		if listed[addr] == nil {
-			gone = append(gone, d.Key)
+		if (user == uuid.Nil || d.UserID == user) && !listed[addr] {
+			gone = append(gone, d.Device.Key)
+			delete(g.devices, addr)
 		}
 	}
-	g.devices = listed
 	g.mu.Unlock()
 	wire.Remove(gone...)
 	return wire.Set(peers...)

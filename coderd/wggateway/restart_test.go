@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,8 +21,9 @@ import (
 // stored are devices in a database: those that an earlier process of this server had, and those of others.
 type stored struct{ left, others []devices.Device }
 
-func (s stored) Active(context.Context) ([]devices.Device, error) {
-	return append(s.left, s.others...), nil
+func (s stored) Active(_ context.Context, user uuid.UUID) ([]devices.Device, error) {
+	all := slices.Concat(s.left, s.others)
+	return slices.DeleteFunc(all, func(d devices.Device) bool { return user != uuid.Nil && d.UserID != user }), nil
 }
 func (s stored) Left(context.Context, time.Duration) ([]devices.Device, error) { return s.left, nil }
 func (s stored) AtEndpoint(context.Context, netip.AddrPort) ([]devices.Device, error) {
@@ -63,5 +65,64 @@ func TestRestart(t *testing.T) {
 	}
 	if n, err := there.Read(packet); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("another server's device got %d bytes, %v", n, err)
+	}
+}
+
+// asked is a database of devices that notes whose were asked for.
+type asked struct {
+	stored
+	users []uuid.UUID
+}
+
+func (a *asked) Active(ctx context.Context, user uuid.UUID) ([]devices.Device, error) {
+	a.users = append(a.users, user)
+	return a.stored.Active(ctx, user)
+}
+
+// TestRecheckOfOneUser checks that a user's change costs a question about that user's devices, and changes those only.
+func TestRecheckOfOneUser(t *testing.T) {
+	t.Parallel()
+	device := func(user uuid.UUID) devices.Device {
+		_, public := wireguardtest.NewKey(t)
+		return devices.Device{ID: uuid.New(), UserID: user, Key: public}
+	}
+	ada, bob := uuid.New(), uuid.New()
+	phone, tablet, other := device(ada), device(ada), device(bob)
+	database := &asked{stored: stored{nil, []devices.Device{phone, tablet, other}}}
+	private, _ := wireguardtest.NewKey(t)
+	g := wggateway.New(wggateway.Options{PrivateKey: private, Devices: database})
+	defer g.Stop()
+	if err := g.Start(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	want := func(what string, want ...devices.Device) {
+		t.Helper()
+		var addrs []netip.Addr
+		for _, d := range want {
+			addrs = append(addrs, d.Addr())
+		}
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		if got := g.Devices(); !slices.Equal(got, addrs) {
+			t.Errorf("%s: %v may connect, want %v", what, got, addrs)
+		}
+	}
+	recheck := func(user uuid.UUID) {
+		t.Helper()
+		if err := g.Recheck(t.Context(), user); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("at the start", phone, tablet, other)
+	added := device(ada)
+	database.others = []devices.Device{phone, added} // ada has another device instead of the tablet, and bob none
+	recheck(ada)
+	want("ada was asked about", phone, added, other)
+	recheck(bob)
+	want("bob was asked about", phone, added)
+	database.others = nil
+	recheck(uuid.Nil)
+	want("all were asked about")
+	if want := []uuid.UUID{uuid.Nil, ada, bob, uuid.Nil}; !slices.Equal(database.users, want) {
+		t.Errorf("asked for the devices of %v, want %v", database.users, want)
 	}
 }

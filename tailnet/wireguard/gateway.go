@@ -28,8 +28,10 @@ const (
 	maxFlows = 512
 	// maxEchoes bounds the questions about echo requests that wait for the owner, over all peers and of one.
 	maxEchoes, maxPeerEchoes = 256, 4
-	// lookEvery is how often the gateway looks where its peers are, while packets arrive.
+	// lookEvery is how often the gateway looks where its peers are, while packets arrive. WireGuard lists all of them, so with thousands it looks
+	// less often: it spends at most one part in lookShare of the time on it.
 	lookEvery = time.Second
+	lookShare = 50
 	// sessionLife is how long a session lives without a handshake: WireGuard's REJECT_AFTER_TIME.
 	sessionLife = device.RejectAfterTime
 	// resetGrace is how long a removed peer stays, for the resets of its connections to leave. Nothing else passes meanwhile.
@@ -287,28 +289,32 @@ func (g *Gateway) verbose(format string, args ...any) {
 
 // look tells the owner where peers are, until the gateway is closed.
 func (g *Gateway) look() {
-	ticks := time.NewTicker(lookEvery)
-	defer ticks.Stop()
+	next := time.NewTimer(lookEvery)
+	defer next.Stop()
 	var heard uint64
+	var took time.Duration
 	last := map[Key]state{}
-	for {
+	for ; ; next.Reset(max(lookEvery, lookShare*took)) {
 		select {
-		case <-ticks.C:
+		case <-next.C:
 		case <-g.done:
 			return
 		}
+		took = 0
 		now := g.bind.heard.Load()
 		if now == heard {
 			continue
 		}
 		heard = now
+		began := time.Now()
 		settings, err := g.device.IpcGet()
 		if err != nil {
 			g.log.Error("cannot ask WireGuard for its peers", "err", err)
 			continue
 		}
 		var news []Sighting
-		if news, last = g.compare(last, states(settings)); len(news) > 0 {
+		news, last = g.compare(last, states(settings))
+		if took = time.Since(began); len(news) > 0 {
 			g.opts.Seen(news)
 		}
 	}

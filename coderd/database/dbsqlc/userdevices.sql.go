@@ -167,6 +167,43 @@ func (q *Queries) ListActiveDevices(ctx context.Context) ([]UserDevice, error) {
 	return items, nil
 }
 
+const listActiveDevicesOf = `-- name: ListActiveDevicesOf :many
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+WHERE d.user_id = $1 AND d.expires_at > now() ORDER BY d.id
+`
+
+// Lists those of a user.
+func (q *Queries) ListActiveDevicesOf(ctx context.Context, userID uuid.UUID) ([]UserDevice, error) {
+	rows, err := q.db.Query(ctx, listActiveDevicesOf, userID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []UserDevice{}
+	for rows.Next() {
+		var i UserDevice
+		if err := rows.Scan(
+			&i.ID,
+			&i.UserID,
+			&i.Name,
+			&i.PublicKey,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.LastUsedAt,
+			&i.Endpoint,
+			&i.EndpointAt,
+			&i.Gateway,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listDevicesAtEndpoint = `-- name: ListDevicesAtEndpoint :many
 SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
 WHERE d.endpoint = $1::text AND d.expires_at > now() ORDER BY d.id

@@ -30,6 +30,11 @@ DELETE FROM user_devices WHERE user_id = $1;
 SELECT d.* FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
 WHERE d.expires_at > now() ORDER BY d.id;
 
+-- name: ListActiveDevicesOf :many
+-- Lists those of a user.
+SELECT d.* FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+WHERE d.user_id = sqlc.arg(user_id) AND d.expires_at > now() ORDER BY d.id;
+
 -- name: ListDevicesAtEndpoint :many
 -- Lists those that may connect and were last seen at an address and port.
 SELECT d.* FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
