@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strconv"
 
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/appproxy"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -181,13 +181,13 @@ func DecodeHello(data []byte) (h Hello, err error) {
 }
 
 // sshHost matches names and addresses of hosts that can be in a command that users copy.
-var sshHost = regexp.MustCompile(`^[A-Za-z0-9:][A-Za-z0-9._:-]*$`)
+var sshHost = lazyregexp.New(`^[A-Za-z0-9:][A-Za-z0-9._:-]*$`)
 
 // CheckSSHAddress returns an error unless text can be the address of an SSH gateway.
 func CheckSSHAddress(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	number, bad := strconv.ParseUint(port, 10, 16)
-	if err != nil || bad != nil || number == 0 || len(host) > 253 || !sshHost.MatchString(host) {
+	if err != nil || bad != nil || number == 0 || len(host) > 253 || !sshHost().MatchString(host) {
 		return fmt.Errorf("%q cannot be the address of an SSH gateway: it must be like ssh.eu.example.com:2222", text)
 	}
 	return nil

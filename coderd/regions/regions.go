@@ -444,7 +444,7 @@ func check(ctx context.Context, base *url.URL, want string) error {
 	switch {
 	case resp.StatusCode == http.StatusOK && string(got) == want:
 		return nil
-	case resp.StatusCode == http.StatusOK && checkForm.Match(got):
+	case resp.StatusCode == http.StatusOK && checkForm().Match(got):
 		return errOther
 	}
 	return fmt.Errorf("the answer is not this proxy's (%s)", resp.Status)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/webhook"
 )
@@ -197,12 +197,12 @@ func absent(err error) error {
 	return fmt.Errorf("read webhook: %w", err)
 }
 
-var validName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$`)
+var validName = lazyregexp.New(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$`)
 
 // check returns the origin of the URL of a webhook, or a fault for what is not valid.
 func (s *Service) check(row dbsqlc.Webhook, address string) (origin string, err error) {
 	f := fault.New(fault.Invalid, "The webhook is not valid.")
-	if !validName.MatchString(row.Name) {
+	if !validName().MatchString(row.Name) {
 		f = f.WithField("name", "must be 1 to 64 letters, digits, dots, dashes or underscores, and begin with a letter or digit")
 	}
 	origin, problem := s.origin(address)
