@@ -276,6 +276,7 @@ func TestRotationKeepsPlaces(t *testing.T) {
 		b.exec("UPDATE provisioner_job_state_pieces a SET data = b.data FROM provisioner_job_state_pieces b WHERE a.job_id <> b.job_id")
 		b.exec("UPDATE external_auth_links a SET tokens = b.tokens FROM external_auth_links b WHERE a.user_id <> b.user_id")
 		b.exec("UPDATE user_secrets a SET sealed = b.sealed FROM user_secrets b WHERE a.id <> b.id")
+		b.exec("UPDATE webhooks a SET sealed = b.sealed FROM webhooks b WHERE a.id <> b.id")
 		b.exec("UPDATE git_ssh_keys a SET sealed = b.sealed FROM git_ssh_keys b WHERE a.user_id <> b.user_id")
 		b.exec("UPDATE settings a SET value = b.value FROM settings b WHERE a.key <> b.key AND starts_with(a.key, 'acme:') AND starts_with(b.key, 'acme:')")
 	}
@@ -301,6 +302,7 @@ func TestRotationKeepsPlaces(t *testing.T) {
 	}
 	// A value under the old key that comes back, from a backup, is as readable as it was.
 	b.exec("UPDATE user_secrets SET sealed = $2 WHERE id = $1", one.secret, before[keyring.UserSecrets][:20])
+	b.exec("UPDATE webhooks SET sealed = $2 WHERE id = $1", one.secret, before[keyring.Webhooks][:20])
 	if got := b.opens(ring(t, 2, 1), one); len(got) != 0 {
 		t.Errorf("cut off: %v can be read", got)
 	}

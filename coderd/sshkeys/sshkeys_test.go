@@ -101,7 +101,7 @@ func TestLifeOfAKey(t *testing.T) {
 	ann, ctx, key := s.As("ann"), t.Context(), newPair(t)
 	signsIn(t, s, "a key that was not added", key, sshkeys.Holder{}, "not registered")
 	made := add(t, ann, sdk.CreateUserSSHKeyRequest{PublicKey: key.line + " ann@laptop\n"})
-	want := sdk.UserSSHKey{Name: "ann@laptop", Type: "ssh-ed25519", Fingerprint: ssh.FingerprintSHA256(key), PublicKey: key.line}
+	want := sdk.UserSSHKey{Name: "ann@laptop", Type: "ssh-ed25519", Fingerprint: ssh.FingerprintSHA256(key), PublicKey: key.line, Regions: sdk.List[string]{}}
 	if diff := cmp.Diff(want, made, cmpopts.IgnoreFields(sdk.UserSSHKey{}, "ID", "CreatedAt")); diff != "" {
 		t.Errorf("added (-want +got):\n%s", diff)
 	}

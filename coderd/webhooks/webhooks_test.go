@@ -577,7 +577,7 @@ func TestChange(t *testing.T) {
 	w.event("user.updated", uuid.New(), `{}`)
 	w.event("template.updated", uuid.New(), `{"template_name": "a<b>", "actor": "ann"}`)
 	if all := w.deliver(); len(all) != 1 || string(all[0].body) != `{"text":"Template a\u0026lt;b\u0026gt;: updated by ann"}` {
-		t.Errorf("got %s", all)
+		t.Errorf("got %+v", all)
 	}
 	if _, err := olga.UpdateWebhook(t.Context(), uuid.New(), sdk.UpdateWebhookRequest{}); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("an unknown webhook: %v", err)

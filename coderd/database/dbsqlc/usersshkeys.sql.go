@@ -12,7 +12,7 @@ import (
 )
 
 const allowSSHKeyAt = `-- name: AllowSSHKeyAt :exec
-INSERT INTO user_ssh_key_regions (key_id, proxy_id) SELECT $1, unnest($2::uuid[]) ON CONFLICT DO NOTHING
+INSERT INTO user_ssh_key_regions (key_id, proxy_id) SELECT $1::uuid, unnest($2::uuid[]) ON CONFLICT DO NOTHING
 `
 
 type AllowSSHKeyAtParams struct {

@@ -61,7 +61,7 @@ SELECT EXISTS (SELECT FROM user_ssh_key_regions WHERE key_id = $1 AND proxy_id =
 SELECT id, name FROM workspace_proxies WHERE lower(name) = ANY(sqlc.arg(names)::text[]) ORDER BY name FOR KEY SHARE;
 
 -- name: AllowSSHKeyAt :exec
-INSERT INTO user_ssh_key_regions (key_id, proxy_id) SELECT sqlc.arg(key_id), unnest(sqlc.arg(proxy_ids)::uuid[]) ON CONFLICT DO NOTHING;
+INSERT INTO user_ssh_key_regions (key_id, proxy_id) SELECT sqlc.arg(key_id)::uuid, unnest(sqlc.arg(proxy_ids)::uuid[]) ON CONFLICT DO NOTHING;
 
 -- name: DisallowSSHKeyAt :exec
 -- Takes all regions but some from a key.
