@@ -49,7 +49,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices bench-connect bench-fair clean
+.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices bench-connect bench-fair soak clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -425,6 +425,9 @@ bench-wan: build ## benchmark over a simulated long path, with and without losse
 bench-fair: ## measure what streams leave to other senders on one wire (as root)
 	$(GO) build -o build/bench-fair ./bench/fair
 	build/bench-fair
+
+soak: build ## use a deployment for DURATION, and plot memory, goroutines and descriptors: make soak DURATION=1h; writes build/soak.csv and .svg
+	$(GO) run ./bench/soak -coder build/coder -duration $(or $(DURATION),1h) -out build/soak
 
 clean: ## remove build output
 	rm -rf build coderd/slim/dist/* coderd/notices/dist/* site/build site/dist/*

@@ -204,8 +204,9 @@ var law = map[string]rule{
 			"agent", "coderd/database", "coderd/database/embedded", "coderd/httpapi", "coderd/mesh", "coderd/rbac", "coderd/signed", "coordinator", "provisionerd", "provisionerd/echo", "provisionerd/job", "provisionerd/provisionerpb", "tailnet", "tailnet/relay",
 		},
 	},
-	"site":      {},
-	"packaging": {},
+	"bench/soak": {imports: []string{"coderd/database"}},
+	"site":       {},
+	"packaging":  {},
 }
 
 // serverTests lists what every black-box test of the server may import in addition: the harness, the options of a server, and the messages

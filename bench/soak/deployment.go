@@ -1,0 +1,380 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
+)
+
+const (
+	password  = "Correct-Horse-9-Battery"
+	psk       = "pre-shared-key-of-this-run"
+	setupCode = "setup-code-of-this-run"
+	stateKey  = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+	answer    = "an app's answer"
+	slow      = 3 * time.Minute // a command that takes longer has failed
+)
+
+// deployment is two servers with one database, a balancer, a provisioner, and workspaces on this machine.
+type deployment struct {
+	dir, coder string
+	keep       bool
+	front      net.Listener // the balancer
+	back       []string     // addresses of servers
+	postgres   *embedded.Server
+	website    *httptest.Server // behind the workspaces' apps
+	started    []*exec.Cmd
+	token      string
+	residents  []string  // workspaces that stay
+	processes  []process // that are watched
+}
+
+// process is one whose use of resources is sampled.
+type process struct {
+	name  string
+	pid   int
+	pprof string // the address that reports goroutines; empty if none does
+}
+
+// open starts everything, and creates the workspaces that stay. The caller closes it.
+func open(ctx context.Context, coder string, keep bool) (_ *deployment, err error) {
+	d := &deployment{keep: keep, residents: []string{"stay0", "stay1"}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	if d.coder, err = filepath.Abs(coder); err != nil {
+		return nil, err
+	}
+	if d.dir, err = os.MkdirTemp("", "soak-"); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(d.dir, 0o755); err != nil { // workspaces have accounts of their own
+		return nil, err
+	}
+	database := embedded.Options{Dir: filepath.Join(d.dir, "database"), Logger: slog.New(slog.DiscardHandler)}
+	if d.postgres, err = embedded.Start(ctx, database); err != nil {
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	d.website = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, answer) // a request that has ended needs none
+	}))
+	if d.front, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	for i := range 2 {
+		if err := d.startServer(ctx, fmt.Sprint("server ", i)); err != nil {
+			return nil, err
+		}
+	}
+	go d.balance()
+	if err := d.fill(ctx); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// free returns an address at which nothing listens.
+func free() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+func (d *deployment) url() string { return "http://" + d.front.Addr().String() }
+
+// start starts the program in a folder of its own.
+func (d *deployment) start(ctx context.Context, name string, extra []string, args ...string) (*exec.Cmd, error) {
+	dir := filepath.Join(d.dir, strings.ReplaceAll(name, " ", ""))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the child has its own
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), d.coder, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = dir, log, log, append(d.env(dir), extra...)
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	d.started = append(d.started, cmd)
+	return cmd, nil
+}
+
+func (d *deployment) env(dir string) []string {
+	env := []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir,
+		"CODER_CONFIG_DIR=" + filepath.Join(dir, "config"), "CODER_CACHE_DIRECTORY=" + filepath.Join(dir, "cache"),
+		"CODER_URL=" + d.url(), "CODER_PROVISIONER_DAEMON_PSK=" + psk, "CODER_SETUP_CODE=" + setupCode,
+	}
+	for _, name := range []string{"TF_CLI_CONFIG_FILE", "CODER_TERRAFORM_BINARY"} {
+		if value, set := os.LookupEnv(name); set {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+func (d *deployment) startServer(ctx context.Context, name string) error {
+	at, err := free()
+	if err != nil {
+		return err
+	}
+	pprof, err := free()
+	if err != nil {
+		return err
+	}
+	cmd, err := d.start(ctx, name, []string{
+		"CODER_HTTP_ADDRESS=" + at, "CODER_REPLICA_URL=http://" + at, "CODER_ACCESS_URL=" + d.url(),
+		"CODER_PG_CONNECTION_URL=" + d.postgres.URL(), "CODER_STATE_ENCRYPTION_KEY=" + stateKey,
+		"CODER_STUN_ADDRESS=off", "CODER_PROVISIONER_DAEMONS=0", "CODER_API_RATE_LIMIT=0",
+		"CODER_PPROF_ENABLE=true", "CODER_PPROF_ADDRESS=" + pprof,
+	}, "server")
+	if err != nil {
+		return err
+	}
+	d.back = append(d.back, at)
+	d.processes = append(d.processes, process{name, cmd.Process.Pid, pprof})
+	return until(ctx, "start a server", func() (bool, error) {
+		resp, err := http.Get("http://" + at + "/healthz")
+		if err != nil {
+			return false, nil // it does not listen yet
+		}
+		return resp.StatusCode == http.StatusOK, resp.Body.Close()
+	})
+}
+
+// balance leads connections to the servers in turns, until the listener is closed.
+func (d *deployment) balance() {
+	var turn atomic.Uint64
+	for {
+		in, err := d.front.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer in.Close()
+			out, err := net.Dial("tcp", d.back[turn.Add(1)%uint64(len(d.back))])
+			if err != nil {
+				return
+			}
+			defer out.Close()
+			var one sync.WaitGroup
+			one.Go(func() { _, _ = io.Copy(out, in); _ = out.(*net.TCPConn).CloseWrite() })
+			_, _ = io.Copy(in, out)
+			_ = in.(*net.TCPConn).CloseWrite()
+			one.Wait()
+		}()
+	}
+}
+
+// fill creates the first user, the template and the workspaces that stay.
+func (d *deployment) fill(ctx context.Context) error {
+	if err := d.command(ctx, "login", d.url(), "--first-user-username", "ada",
+		"--first-user-email", "ada@example.com", "--first-user-password", password); err != nil {
+		return err
+	}
+	token, err := d.output(ctx, "login", "token")
+	if err != nil {
+		return err
+	}
+	d.token = strings.TrimSpace(token)
+	if _, err := d.start(ctx, "provisioner", nil, "provisioner", "start", "--name", "soak"); err != nil {
+		return err
+	}
+	d.processes = append(d.processes, process{name: "provisioner", pid: d.started[len(d.started)-1].Process.Pid})
+	template := filepath.Join(d.dir, "template")
+	if err := d.command(ctx, "templates", "init", "--id", "process", template); err != nil {
+		return err
+	}
+	app := fmt.Sprintf(`resource "coder_app" "web" {
+  agent_id = coder_agent.main.id
+  slug     = "web"
+  url      = %q
+}
+`, d.website.URL)
+	if err := os.WriteFile(filepath.Join(template, "app.tf"), []byte(app), 0o644); err != nil {
+		return err
+	}
+	if err := d.command(ctx, "templates", "push", "soak", "-d", template, "-y"); err != nil {
+		return err
+	}
+	for _, name := range d.residents {
+		if err := d.command(ctx, "create", name, "-t", "soak", "-y"); err != nil {
+			return err
+		}
+	}
+	d.processes = append(d.processes, d.agents()...)
+	return nil
+}
+
+// agents returns the agents that run now: the processes whose environment names this deployment.
+func (d *deployment) agents() (found []process) {
+	names, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
+	for _, name := range names {
+		env, err := os.ReadFile(filepath.Join(name, "environ"))
+		if err != nil || !bytes.Contains(env, []byte(d.url())) {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join(name, "cmdline"))
+		words := strings.Split(string(line), "\x00")
+		if err != nil || len(words) < 2 || words[1] != "agent" {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(name))
+		if err == nil {
+			found = append(found, process{name: fmt.Sprint("agent ", len(found)), pid: pid})
+		}
+	}
+	return found
+}
+
+// output runs a command and returns what it prints.
+func (d *deployment) output(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, slow)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, d.coder, args...)
+	cmd.Env = d.env(filepath.Join(d.dir, "ada"))
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		text := strings.TrimSpace(stderr.String())
+		return "", fmt.Errorf("coder %s: %w: %s", args[0], err, text[max(0, len(text)-300):])
+	}
+	return stdout.String(), nil
+}
+
+func (d *deployment) command(ctx context.Context, args ...string) error {
+	_, err := d.output(ctx, args...)
+	return err
+}
+
+// app asks a workspace's app through the servers.
+func (d *deployment) app(ctx context.Context, workspace string) error {
+	ctx, cancel := context.WithTimeout(ctx, slow)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url()+"/@ada/"+workspace+"/apps/web/", nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Coder-Session-Token", d.token)
+	return expect(http.DefaultClient, r)
+}
+
+func expect(c *http.Client, r *http.Request) error {
+	resp, err := c.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && string(text) != answer {
+		err = fmt.Errorf("%s: %.100s", resp.Status, text)
+	}
+	return err
+}
+
+// forward makes requests through coder port-forward.
+func (d *deployment) forward(ctx context.Context, workspace string) error {
+	ctx, cancel := context.WithTimeout(ctx, slow)
+	defer cancel()
+	at, err := free()
+	if err != nil {
+		return err
+	}
+	_, far, _ := net.SplitHostPort(d.website.Listener.Addr().String())
+	_, near, _ := net.SplitHostPort(at)
+	cmd := exec.CommandContext(ctx, d.coder, "port-forward", workspace, "--tcp", near+":"+far)
+	cmd.Env = d.env(filepath.Join(d.dir, "ada"))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	asked := until(ctx, "reach the port", func() (bool, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at, nil)
+		if err != nil {
+			return false, err
+		}
+		return expect(c, r) == nil, nil
+	})
+	stopped := cmd.Process.Signal(os.Interrupt)
+	_ = cmd.Wait() // it says that it was interrupted
+	if err := errors.Join(asked, stopped); err != nil {
+		return fmt.Errorf("%w: %s", err, stderr.String())
+	}
+	return nil
+}
+
+// close ends everything that was started.
+func (d *deployment) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var errs []error
+	if d.token != "" {
+		for _, name := range d.residents {
+			errs = append(errs, d.command(ctx, "delete", name, "-y"))
+		}
+	}
+	for i := len(d.started) - 1; i >= 0; i-- {
+		if err := d.started[i].Process.Signal(syscall.SIGTERM); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, cmd := range d.started {
+		_ = cmd.Wait() // a provisioner says that it was stopped
+	}
+	if d.front != nil {
+		errs = append(errs, d.front.Close())
+	}
+	if d.website != nil {
+		d.website.Close()
+	}
+	if d.postgres != nil {
+		errs = append(errs, d.postgres.Stop(ctx))
+	}
+	if d.keep {
+		fmt.Fprintln(os.Stderr, "kept", d.dir)
+		return errors.Join(errs...)
+	}
+	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
+}
+
+// until asks done every tenth of a second until it is true.
+func until(ctx context.Context, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, slow, fmt.Errorf("%s: not within %s", what, slow))
+	defer cancel()
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
