@@ -22,7 +22,7 @@ var access = &url.URL{Scheme: "https", Host: "coder.example.com"}
 var labels = map[string]string{
 	"workspace": "dev", "former_name": "desk", "owner": "ann", "former_owner": "bea", "template": "docker", "version": "v2", "transition": "start", "initiator": "olga", "build": "7",
 	"reason": "It was not used for 30 days.", "account": "bob", "message": "Use the template *kubernetes* instead.\nAsk <ops@example.com>.", "title": "The build is done",
-	"organization": "east", "answer": "accepted", "expires": "2026-03-01", "device": "phone", "address": "192.0.2.1", "time": "1 December 2025, 15:04 UTC",
+	"organization": "east", "answer": "accepted", "expires": "2026-03-01", "device": "phone", "address": "192.0.2.1", "time": "1 December 2025, 15:04 UTC", "webhook": "ci",
 	"cause": "It would replace docker_volume.home.", "percent": "85", "threshold": "80", "volumes": "/ is 95 % full (threshold 90 %), /home/dev is 93 % full (threshold 90 %)",
 }
 

@@ -170,6 +170,8 @@ func TestJSONIsTheAPIs(t *testing.T) {
 				all["GET templateversions/"+sampleID] = sample[sdk.TemplateVersion]()
 			case "users show":
 				all["GET users/ada/organizations"] = []sdk.Organization{sample[sdk.Organization]()}
+			case "webhooks deliveries":
+				all["GET webhooks"] = []sdk.Webhook{sample[sdk.Webhook]()}
 			case "tokens view":
 				all["GET users/me/keys/tokens"] = []sdk.APIKey{}
 			}
