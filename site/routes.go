@@ -47,6 +47,7 @@ var routes = []string{
 	"/deployment/idp-org-sync",
 	"/deployment/appearance",
 	"/deployment/notifications",
+	"/deployment/webhooks",
 	"/deployment/regions",
 	"/external-auth/:id",
 	"/health",

@@ -13,7 +13,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Kind is a kind of values that are kept encrypted, as operators read it and as the query CountSealed names it.
+// Kind is a kind of values that are kept encrypted, as operators read it and as the queries CountSealed and CountSealedWebhooks name it.
 type Kind string
 
 const (

@@ -41,6 +41,17 @@ func Usages(ctx context.Context, q *dbsqlc.Queries) ([]Usage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("count encrypted values: %w", err)
 	}
+	if has, err := q.HasWebhooks(ctx); err != nil {
+		return nil, fmt.Errorf("look for webhooks: %w", err)
+	} else if has {
+		rows, err := q.CountSealedWebhooks(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("count encrypted values of webhooks: %w", err)
+		}
+		for _, row := range rows {
+			counts = append(counts, dbsqlc.CountSealedRow{Kind: string(Webhooks), Header: row.Header, Number: row.Number})
+		}
+	}
 	lost, err := q.ListForgottenStateKeys(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list forgotten keys: %w", err)

@@ -99,7 +99,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	const hooks, one = "/api/v2/webhooks", "/api/v2/webhooks/{webhook}"
 	manage := rbac.Needs(rbac.Update, rbac.Deployment)
 	mux.Handle("GET "+hooks, manage, s.list)
-	mux.Handle("POST "+hooks, manage, s.create, audit.On(audit.Create, audit.Webhook))
+	mux.Handle("POST "+hooks, manage, s.create, audit.On(audit.Create, audit.Webhook), httpapi.CreatesSecret("The webhook"))
 	mux.Handle("PATCH "+one, manage, s.update, audit.On(audit.Write, audit.Webhook))
 	mux.Handle("DELETE "+one, manage, s.remove, audit.On(audit.Delete, audit.Webhook))
 	mux.Handle("GET "+one+"/deliveries", manage, s.deliveries)

@@ -18,7 +18,6 @@ FROM workspace_builds WHERE state <> '' GROUP BY state_key
 UNION ALL SELECT 'pieces of states', substring(data FROM 1 FOR 13), count(*) FROM provisioner_job_state_pieces GROUP BY 2
 UNION ALL SELECT 'external logins', substring(tokens FROM 1 FOR 13), count(*) FROM external_auth_links GROUP BY 2
 UNION ALL SELECT 'user secrets', substring(sealed FROM 1 FOR 13), count(*) FROM user_secrets GROUP BY 2
-UNION ALL SELECT 'webhooks', substring(sealed FROM 1 FOR 13), count(*) FROM webhooks GROUP BY 2
 UNION ALL SELECT 'SSH keys', substring(sealed FROM 1 FOR 13), count(*) FROM git_ssh_keys GROUP BY 2
 UNION ALL SELECT 'SSH host keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca') GROUP BY 2
 UNION ALL SELECT 'identity keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key = 'identity_keys' GROUP BY 2
@@ -43,6 +42,36 @@ func (q *Queries) CountSealed(ctx context.Context) ([]CountSealedRow, error) {
 	for rows.Next() {
 		var i CountSealedRow
 		if err := rows.Scan(&i.Kind, &i.Header, &i.Number); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const countSealedWebhooks = `-- name: CountSealedWebhooks :many
+SELECT substring(sealed FROM 1 FOR 13)::bytea AS header, count(*) AS number FROM webhooks GROUP BY 1
+`
+
+type CountSealedWebhooksRow struct {
+	Header []byte
+	Number int64
+}
+
+// Counts the values of webhooks by their header.
+func (q *Queries) CountSealedWebhooks(ctx context.Context) ([]CountSealedWebhooksRow, error) {
+	rows, err := q.db.Query(ctx, countSealedWebhooks)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CountSealedWebhooksRow{}
+	for rows.Next() {
+		var i CountSealedWebhooksRow
+		if err := rows.Scan(&i.Header, &i.Number); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -125,6 +154,18 @@ INSERT INTO forgotten_state_keys (key_id) SELECT unnest($1::bytea[]) ON CONFLICT
 func (q *Queries) ForgetStateKeys(ctx context.Context, ids [][]byte) error {
 	_, err := q.db.Exec(ctx, forgetStateKeys, ids)
 	return err
+}
+
+const hasWebhooks = `-- name: HasWebhooks :one
+SELECT (to_regclass('webhooks') IS NOT NULL)::bool
+`
+
+// Reports whether the schema has webhooks: one of an earlier release, of which a backup is made, has none.
+func (q *Queries) HasWebhooks(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, hasWebhooks)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const listACMEDataNotUnder = `-- name: ListACMEDataNotUnder :many

@@ -7,11 +7,18 @@ FROM workspace_builds WHERE state <> '' GROUP BY state_key
 UNION ALL SELECT 'pieces of states', substring(data FROM 1 FOR 13), count(*) FROM provisioner_job_state_pieces GROUP BY 2
 UNION ALL SELECT 'external logins', substring(tokens FROM 1 FOR 13), count(*) FROM external_auth_links GROUP BY 2
 UNION ALL SELECT 'user secrets', substring(sealed FROM 1 FOR 13), count(*) FROM user_secrets GROUP BY 2
-UNION ALL SELECT 'webhooks', substring(sealed FROM 1 FOR 13), count(*) FROM webhooks GROUP BY 2
 UNION ALL SELECT 'SSH keys', substring(sealed FROM 1 FOR 13), count(*) FROM git_ssh_keys GROUP BY 2
 UNION ALL SELECT 'SSH host keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key IN ('ssh_host_seed', 'ssh_user_ca', 'ssh_host_ca') GROUP BY 2
 UNION ALL SELECT 'identity keys', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE key = 'identity_keys' GROUP BY 2
 UNION ALL SELECT 'ACME data', substring(value FROM 1 FOR 13), count(*) FROM settings WHERE starts_with(key, 'acme:') GROUP BY 2;
+
+-- name: HasWebhooks :one
+-- Reports whether the schema has webhooks: one of an earlier release, of which a backup is made, has none.
+SELECT (to_regclass('webhooks') IS NOT NULL)::bool;
+
+-- name: CountSealedWebhooks :many
+-- Counts the values of webhooks by their header.
+SELECT substring(sealed FROM 1 FOR 13)::bytea AS header, count(*) AS number FROM webhooks GROUP BY 1;
 
 -- name: ListSealedUnder :many
 -- Names what is encrypted under some headers: external logins and secrets of users, users with an SSH key, ACME data, and workspaces whose
