@@ -370,7 +370,7 @@ func (d *device) resolved(t *testing.T) (inside []string, resolvectl string) {
 		tools = "/"
 	}
 	if _, err := os.Stat(filepath.Join(tools, "lib/systemd/systemd-resolved")); err != nil {
-		t.Skip("systemd-resolved is missing: run scripts/test-prerequisites on Debian")
+		t.Fatal("systemd-resolved is missing: run scripts/test-prerequisites on Debian")
 	}
 	script := filepath.Join(t.TempDir(), "resolved.sh")
 	if err := os.WriteFile(script, []byte(runResolved), 0o600); err != nil {

@@ -218,7 +218,7 @@ func report(out io.Writer, samples []sample, warm time.Duration) {
 			fmt.Fprintf(w, "%+.3g ± %.2g\t%s\n", growth, margin, verdict)
 		}
 	}
-	_ = w.Flush() // there is nobody to tell
+	_ = w.Flush() // samples.csv is written; standard output may be closed
 }
 
 // colors are those of the processes, in order.
