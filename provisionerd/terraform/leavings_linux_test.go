@@ -3,6 +3,7 @@ package terraform_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
@@ -150,10 +152,8 @@ func TestNothingIsLeft(t *testing.T) {
 	w.said(t, "left")
 	w.remove(t, e)
 	check("the workspace")
-	// A killed daemon sweeps nothing; the next one does, for all that have ended.
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	// A killed daemon sweeps nothing; the next one does, for all that have ended. The daemon of another test may be the next one: it
+	// has claimed these accounts then, and sweeps them before its first job.
 	dir := filepath.Join("/var/tmp", name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -161,10 +161,16 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := os.Lchown(dir, first, first); err != nil {
 		t.Fatal(err)
 	}
-	next := newExecutor(t, func(o *terraform.Options) { *o = opts })
-	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
-		t.Errorf("what a killed daemon left is still there: %v", err)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
 	}
+	next := newExecutor(t, func(o *terraform.Options) { *o = opts })
+	testwait.Until(t, "what a killed daemon left is removed", func() error {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s is still there: %v", dir, err)
+		}
+		return nil
+	})
 	if got := next.Isolation(); !strings.HasPrefix(got, "an account per job") {
 		t.Errorf("isolation is %s", got)
 	}
