@@ -1,6 +1,8 @@
 package coderd_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -206,10 +208,12 @@ func TestWhoMayListServers(t *testing.T) {
 	}
 }
 
-// TestEitherServerDials checks that two servers are linked if only one of them, whichever it is, reaches the other.
+// TestEitherServerDials checks that two servers are linked, and that their relays forward packets in both directions, if only one of them,
+// whichever it is, reaches the other.
 func TestEitherServerDials(t *testing.T) {
 	servers := fleet(t, 2)
 	nowhere := &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+	_, id := servers[0].RunningRow("ann", "dev")
 	for i, blind := range servers {
 		other := servers[1-i]
 		for _, m := range servers {
@@ -219,9 +223,9 @@ func TestEitherServerDials(t *testing.T) {
 			testwait.Until(t, "no links", func() error { return testwait.Len(m.Mesh.Linked(), 0) })
 		}
 		blind.Mesh.SetReplicas([]mesh.Replica{{ID: other.id(), URL: nowhere}})
-		testwait.Until(t, "the failed dial", func() error {
+		testwait.Until(t, "the failed dials", func() error {
 			links := blind.Mesh.ServerLinks()
-			return testwait.Unless(len(links) == 1 && links[0].Error != "", "links %+v", links)
+			return testwait.Unless(len(links) == 1 && links[0].Error != "" && links[0].RelayError != "", "links %+v", links)
 		})
 		if !blind.Mesh.Unlinked(other.id()) || other.Mesh.Unlinked(blind.id()) {
 			t.Error("a server that is known and not linked is unlinked, and no other")
@@ -229,9 +233,33 @@ func TestEitherServerDials(t *testing.T) {
 		other.Mesh.SetReplicas([]mesh.Replica{{ID: blind.id(), URL: blind.URL}})
 		for _, m := range servers {
 			testwait.Until(t, "the link", func() error { return testwait.Len(m.Mesh.Linked(), 1) })
+			testwait.Until(t, "the other's relay", func() error {
+				links := m.Mesh.ServerLinks()
+				return testwait.Unless(len(links) == 1 && links[0].RelayConnected, "links %+v", links)
+			})
 		}
 		if blind.Mesh.Unlinked(other.id()) {
 			t.Error("a linked server is unlinked")
+		}
+		relayed := func(m *member, as coderdtest.Joining) *coderdtest.Member {
+			as.RelayOnly = true
+			return m.Join(as)
+		}
+		agent := relayed(other, coderdtest.AsAgent(coderdtest.Token(id).Reveal()))
+		agent.Serve(4000, coderdtest.Echo)
+		client := relayed(blind, coderdtest.AsUser(blind.Token("ann")))
+		ctx, cancel := context.WithTimeout(t.Context(), coderdtest.Patience)
+		defer cancel()
+		if err := client.Client.Subscribe(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		session, err := client.Dial(id, 4000, coderdtest.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange(t, session, strings.Repeat("relayed ", 100_000)) // more than one message between servers has
+		if err := errors.Join(session.Close(), client.Client.Close(), agent.Client.Close()); err != nil {
+			t.Error(err)
 		}
 	}
 }

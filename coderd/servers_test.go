@@ -302,22 +302,24 @@ func TestRefusesToRunBeside(t *testing.T) {
 	}
 }
 
-// TestLinksNeedProof checks that only servers of the deployment link to a server.
+// TestLinksNeedProof checks that only servers of the deployment link to a server, follow its relay, or lend it connections to theirs.
 func TestLinksNeedProof(t *testing.T) {
 	servers := fleet(t, 1)
-	for name, token := range map[string]string{"none": "", "noise": "a.b", "a user's session": servers[0].Token("olga")} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, servers[0].URL.JoinPath("/api/v2/mesh/link").String(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Coder-Mesh-Link", token)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusUnauthorized {
-			t.Errorf("%s: %s", name, resp.Status)
+	for _, header := range []string{"Coder-Mesh-Link", "Coder-Mesh-Relay", "Coder-Mesh-Relay-Lent"} {
+		for name, token := range map[string]string{"none": "", "noise": "a.b", "a user's session": servers[0].Token("olga")} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, servers[0].URL.JoinPath("/api/v2/mesh/link").String(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set(header, token)
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s, %s: %s", header, name, resp.Status)
+			}
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // TestServerWithoutLinks runs the third of three servers in a network of its own. The others cannot reach it at its
-// replica URL, but direct sessions through it work while it reaches them. Once it cannot either, load balancers avoid it, it
+// replica URL, but sessions through it work while it reaches them, direct and relayed. Once it cannot either, load balancers avoid it, it
 // serves what it can, and a command that waits for a workspace says which servers cannot reach each other and goes on
 // as soon as they do.
 func TestServerWithoutLinks(t *testing.T) {
@@ -59,6 +59,11 @@ func TestServerWithoutLinks(t *testing.T) {
 		t.Errorf("a session through a server that the others cannot reach: got %q", out)
 	}
 	t.Logf("a session through a server that the others cannot reach: %s", time.Since(began))
+	began = time.Now()
+	if out := alone.coder("ssh", "--disable-direct-connections", "dev", "--", "echo relayed"); out != "relayed\n" {
+		t.Errorf("a relayed session through a server that the others cannot reach: got %q", out)
+	}
+	t.Logf("a relayed session through a server that the others cannot reach: %s", time.Since(began))
 
 	var ports []string
 	for _, s := range f.servers {

@@ -38,6 +38,8 @@ type Joining struct {
 	Inbound tailnet.Inbound
 	// Name is the peer that the hello asks to be introduced to.
 	Name string
+	// RelayOnly keeps the node from direct paths.
+	RelayOnly bool
 }
 
 // AsAgent returns how an agent joins with its token.
@@ -60,7 +62,7 @@ func Join(t testing.TB, base *url.URL, as Joining) *Member {
 		Inbound: func(coordinator.Kind) tailnet.Inbound { return as.Inbound },
 		NewNode: func(welcome coordinator.Welcome) (coordinator.Node, error) {
 			var err error
-			m.Node, err = tailnet.New(tailnet.Options{ID: welcome.ID, Key: key})
+			m.Node, err = tailnet.New(tailnet.Options{ID: welcome.ID, Key: key, RelayOnly: as.RelayOnly})
 			return m.Node, err
 		},
 	})

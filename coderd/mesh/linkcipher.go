@@ -23,6 +23,7 @@ const linkOverhead = 16
 type cipherConn struct {
 	*websock.Conn
 	in, out half
+	sealed  []byte // the latest message that was written
 }
 
 // half is one direction.
@@ -77,11 +78,15 @@ func (h *half) open(data []byte) ([]byte, error) {
 var errTampered = errors.New("a message of the link is not authentic")
 
 func (c *cipherConn) Write(ctx context.Context, data []byte) error {
-	return c.WriteBinary(ctx, c.out.aead.Seal(make([]byte, 0, len(data)+linkOverhead), c.out.nonce(), data, nil))
+	c.sealed = c.out.aead.Seal(c.sealed[:0], c.out.nonce(), data, nil)
+	return c.WriteBinary(ctx, c.sealed)
 }
 
-func (c *cipherConn) Read(ctx context.Context) ([]byte, error) {
-	data, err := c.ReadAny(ctx)
+func (c *cipherConn) Read(ctx context.Context) ([]byte, error) { return c.ReadInto(ctx, nil) }
+
+// ReadInto is Read into a buffer, as that of websock.Conn.
+func (c *cipherConn) ReadInto(ctx context.Context, buf []byte) ([]byte, error) {
+	data, err := c.Conn.ReadInto(ctx, buf)
 	if err != nil {
 		return nil, err
 	}

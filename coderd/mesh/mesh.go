@@ -182,7 +182,7 @@ func New(opts Options) (*Service, error) {
 	s.joins = newJoins(processors(), newBusy(), opts.Logger)
 	s.provisioners.byID = map[uuid.UUID]Provisioner{}
 	s.introductions.byID = map[uuid.UUID]*introduction{}
-	s.replicas.byID = map[uuid.UUID]*replica{}
+	s.replicas.byID, s.replicas.followers = map[uuid.UUID]*replica{}, map[uuid.UUID]int{}
 	if s.stunPort, err = s.listenSTUN(opts.STUNAddress); err != nil {
 		r.Close()
 		return nil, err
@@ -356,9 +356,9 @@ func (s *Service) Close() error {
 // admits only those that the coordinator has bound.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	uncounted := httpapi.Uncounted("after an outage all agents, provisioners and clients return at once, many from one address")
-	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate, uncounted)     // coordinate checks credentials itself: agents are not users
-	mux.Handle("GET "+coordinator.LinkPath, rbac.Public, s.acceptLink, uncounted) // acceptLink asks for proof of the deployment's key
-	mux.Handle("GET /api/v2/mesh/peers", rbac.AnyToken, s.listPeers)              // the handler decides for each peer
+	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate, uncounted)        // coordinate checks credentials itself: agents are not users
+	mux.Handle("GET "+coordinator.LinkPath, rbac.Public, s.acceptReplica, uncounted) // acceptReplica asks for proof of the deployment's key
+	mux.Handle("GET /api/v2/mesh/peers", rbac.AnyToken, s.listPeers)                 // the handler decides for each peer
 	for _, pattern := range []string{"GET /derp", "GET /derp/"} {
 		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
 	}

@@ -18,7 +18,7 @@ func (s *Service) ID() uuid.UUID { return s.opts.ID }
 
 // ServerLinks returns what this server knows about its links to the others, sorted by server.
 func (s *Service) ServerLinks() []sdk.ServerLink {
-	byID, urls := s.knownReplicas()
+	byID := s.knownReplicas()
 	for _, l := range s.coord.Links() {
 		link := byID[l.Server]
 		link.Connected, link.Since, link.Error = true, &l.Since, ""
@@ -26,11 +26,11 @@ func (s *Service) ServerLinks() []sdk.ServerLink {
 		byID[l.Server] = link
 	}
 	for _, f := range s.relay.Following() {
-		id, ok := urls[f.URL]
-		if !ok {
+		id, err := uuid.Parse(f.Name)
+		link, ok := byID[id]
+		if err != nil || !ok {
 			continue
 		}
-		link := byID[id]
 		link.RelayConnected, link.RelayNodes, link.RelayError = !f.Since.IsZero(), f.Nodes, f.Err
 		byID[id] = link
 	}
@@ -43,26 +43,25 @@ func (s *Service) ServerLinks() []sdk.ServerLink {
 	return list
 }
 
-// knownReplicas returns the other servers, and their ids by replica URL.
-func (s *Service) knownReplicas() (byID map[uuid.UUID]sdk.ServerLink, urls map[string]uuid.UUID) {
+// knownReplicas returns the other servers.
+func (s *Service) knownReplicas() map[uuid.UUID]sdk.ServerLink {
 	s.replicas.Lock()
 	defer s.replicas.Unlock()
-	byID, urls = make(map[uuid.UUID]sdk.ServerLink), make(map[string]uuid.UUID)
+	byID := make(map[uuid.UUID]sdk.ServerLink)
 	for id, r := range s.replicas.byID {
-		byID[id], urls[r.url] = sdk.ServerLink{Error: r.err}, id
+		byID[id] = sdk.ServerLink{Error: r.err}
 	}
-	return byID, urls
+	return byID
 }
 
 // relays returns a function that returns the server whose relay a node is connected to, or nil.
 func (s *Service) relays() func(tailnet.PublicKey) *uuid.UUID {
-	_, urls := s.knownReplicas()
 	return func(node tailnet.PublicKey) *uuid.UUID {
-		here, base := s.relay.Home(node)
+		here, name := s.relay.Home(node)
 		if here {
 			return &s.opts.ID
 		}
-		if id, ok := urls[base]; ok {
+		if id, err := uuid.Parse(name); err == nil {
 			return &id
 		}
 		return nil

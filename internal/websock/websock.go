@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,8 @@ const (
 	DefaultPingInterval = 15 * time.Second
 
 	missedPings  = 2
-	maxReason    = 123 // bytes: a close frame's payload is 125, two of them are the status
+	minGrowth    = 4 << 10 // of ReadInto's buffer, in bytes
+	maxReason    = 123     // bytes: a close frame's payload is 125, two of them are the status
 	closeTimeout = 2 * time.Second
 )
 
@@ -119,6 +121,29 @@ func (c *Conn) Read(ctx context.Context) ([]byte, error) {
 func (c *Conn) ReadAny(ctx context.Context) ([]byte, error) {
 	_, data, err := c.read(ctx)
 	return data, err
+}
+
+// ReadInto is like ReadAny, but reads into buf from its beginning, or into a larger buffer if the message is longer than its capacity.
+func (c *Conn) ReadInto(ctx context.Context, buf []byte) ([]byte, error) {
+	_, r, err := c.ws.Reader(ctx)
+	if err != nil {
+		return nil, c.explain("read message", err)
+	}
+	buf = buf[:0]
+	for {
+		if len(buf) == cap(buf) {
+			buf = slices.Grow(buf, max(minGrowth, len(buf)))
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if errors.Is(err, io.EOF) {
+			c.seen()
+			return buf, nil
+		}
+		if err != nil {
+			return nil, c.explain("read message", err)
+		}
+	}
 }
 
 func (c *Conn) read(ctx context.Context) (websocket.MessageType, []byte, error) {

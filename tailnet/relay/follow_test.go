@@ -22,8 +22,12 @@ import (
 // meshed is a relay of a mesh, with a web server that can be killed.
 type meshed struct {
 	*relay.Server
-	url *url.URL
-	web *httptest.Server
+	url      *url.URL
+	web      *httptest.Server
+	followed net.Listener // for other relays
+
+	mu    sync.Mutex
+	conns []net.Conn // of other relays
 }
 
 func newMeshed(t *testing.T, meshKey byte) *meshed {
@@ -37,10 +41,54 @@ func newMeshed(t *testing.T, meshKey byte) *meshed {
 	mux.Handle("/derp/", s.Handler())
 	r := &meshed{Server: s, web: httptest.NewServer(mux)}
 	t.Cleanup(func() { r.Close(); r.web.Close() })
+	if r.followed, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	r.serveRelays(t)
 	if r.url, err = url.Parse(r.web.URL); err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// dial opens a connection to the relay for another one.
+func (m *meshed) dial(ctx context.Context) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", m.followed.Addr().String())
+}
+
+// serveRelays serves other relays until the listener is closed.
+func (m *meshed) serveRelays(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := m.followed.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				m.mu.Lock()
+				m.conns = append(m.conns, conn)
+				m.mu.Unlock()
+				m.ServeRelay(ctx, conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		m.followed.Close()
+		cancel()
+		serving.Wait()
+	})
+}
+
+// cut ends the connections with all nodes and other relays.
+func (m *meshed) cut() {
+	m.web.CloseClientConnections()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, conn := range m.conns {
+		conn.Close()
+	}
 }
 
 // follow makes relays follow each other until the test ends.
@@ -51,7 +99,7 @@ func follow(t *testing.T, relays ...*meshed) {
 	for _, from := range relays {
 		for _, to := range relays {
 			if from != to {
-				following.Go(func() { from.Follow(ctx, to.url) })
+				following.Go(func() { from.Follow(ctx, to.url.String(), to.dial) })
 			}
 		}
 	}
@@ -124,7 +172,7 @@ func TestMesh(t *testing.T) {
 	if here, base := one.Home(b.PublicKey()); here || base != two.url.String() {
 		t.Errorf("the first relay reports %t, %q for the other's node", here, base)
 	}
-	if status := one.Following(); len(status) != 1 || status[0].URL != two.url.String() || status[0].Since.IsZero() || status[0].Err != "" || status[0].Nodes != 1 {
+	if status := one.Following(); len(status) != 1 || status[0].Name != two.url.String() || status[0].Since.IsZero() || status[0].Err != "" || status[0].Nodes != 1 {
 		t.Errorf("the first relay follows %+v", status)
 	}
 	if err := b.SetRelayMap(tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: 1, Code: "server"}}}, one.url); err != nil {
@@ -166,7 +214,7 @@ func TestMeshOfStrangers(t *testing.T) {
 func TestFollowNothing(t *testing.T) {
 	t.Parallel()
 	one, two := newMeshed(t, 1), newMeshed(t, 1)
-	two.web.Close()
+	two.followed.Close()
 	follow(t, one, two)
 	for ctx := timeout(t); ; {
 		if status := one.Following(); len(status) == 1 && status[0].Since.IsZero() && strings.Contains(status[0].Err, "refused") {
@@ -189,8 +237,8 @@ func TestMeshReturns(t *testing.T) {
 	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
 	conn := echoes(t, a, b)
 	say(t, conn, "before")
-	two.web.CloseClientConnections()
-	one.web.CloseClientConnections()
+	two.cut()
+	one.cut()
 	say(t, conn, "after")
 }
 

@@ -1,8 +1,10 @@
 package relay
 
 import (
+	"bufio"
 	"encoding/binary"
 	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -54,6 +56,12 @@ type nodeID [derp.KeyLen]byte
 type backlogs struct {
 	mu sync.RWMutex
 	by map[nodeID]*backlog
+}
+
+// wrap gives a node's connection a backlog, and returns a reader with an intake. early reads what was read from the connection already.
+func (t *backlogs) wrap(conn net.Conn, early io.Reader) (*backlog, *bufio.Reader) {
+	own := &backlog{Conn: conn, table: t}
+	return own, bufio.NewReaderSize(&intake{from: io.MultiReader(early, conn), own: own}, readSize)
 }
 
 func (t *backlogs) of(node nodeID) *backlog {

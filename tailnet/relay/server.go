@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -48,7 +47,7 @@ type Server struct {
 	keys      map[key.NodePublic]bool // the admitted keys
 	asking    map[key.NodePublic]*asking
 	asked     int                   // connections that wait in asking
-	following map[string]*following // by URL
+	following map[string]*following // by name
 	local     *http.Server          // nil before ListenLocal
 	localU    *url.URL
 	stun      []net.PacketConn
@@ -144,9 +143,8 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	own := &backlog{Conn: c, table: w.backlogs}
-	from := &intake{from: io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), own: own}
-	return own, bufio.NewReadWriter(bufio.NewReaderSize(from, readSize), buffered.Writer), nil
+	own, in := w.backlogs.wrap(c, bytes.NewReader(bytes.Clone(early)))
+	return own, bufio.NewReadWriter(in, buffered.Writer), nil
 }
 
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }

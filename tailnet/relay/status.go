@@ -2,7 +2,6 @@ package relay
 
 import (
 	"expvar"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -21,36 +20,36 @@ type following struct {
 
 // FollowStatus describes how this relay follows another.
 type FollowStatus struct {
-	URL   string
+	Name  string    // as in Follow
 	Since time.Time // of the connection; zero without one
 	Err   string    // why there is none; "" before the first attempt has ended
 	Nodes int       // connected to the other relay
 }
 
-// Following returns the relays that this one follows, sorted by URL.
+// Following returns the relays that this one follows, sorted by name.
 func (s *Server) Following() []FollowStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := make([]FollowStatus, 0, len(s.following))
-	for u, f := range s.following {
-		list = append(list, FollowStatus{u, f.since, f.err, len(f.nodes)})
+	for name, f := range s.following {
+		list = append(list, FollowStatus{name, f.since, f.err, len(f.nodes)})
 	}
-	slices.SortFunc(list, func(a, b FollowStatus) int { return strings.Compare(a.URL, b.URL) })
+	slices.SortFunc(list, func(a, b FollowStatus) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
-// Home returns where a node is connected: here, or at the relay with this URL. Both are zero for a node that is not connected to any of
-// the relays that this one knows.
-func (s *Server) Home(node tailnet.PublicKey) (here bool, base string) {
+// Home returns where a node is connected: here, or at the relay that is followed by this name. Both are zero for a node that is not connected
+// to any of the relays that this one knows.
+func (s *Server) Home(node tailnet.PublicKey) (here bool, name string) {
 	k := nodeKey(node)
 	if s.monitor.connectedNow(k) {
 		return true, ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for u, f := range s.following {
+	for name, f := range s.following {
 		if f.nodes[k] {
-			return false, u
+			return false, name
 		}
 	}
 	return false, ""
@@ -81,16 +80,16 @@ func (s *Server) Traffic() Traffic {
 }
 
 // beginFollowing returns what Following reports about a relay, and a function that ends the report.
-func (s *Server) beginFollowing(base *url.URL) (f *following, end func()) {
+func (s *Server) beginFollowing(name string) (f *following, end func()) {
 	f = &following{nodes: make(map[key.NodePublic]bool)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.following[base.String()] = f
+	s.following[name] = f
 	return f, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.following[base.String()] == f {
-			delete(s.following, base.String())
+		if s.following[name] == f {
+			delete(s.following, name)
 		}
 	}
 }
