@@ -17,6 +17,9 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
+// account returns the nth of four accounts that no server has, and no other process that runs these tests: what they own is this process's.
+func account(n int) int { return 900_000_000 + 4*os.Getpid() + n }
+
 // TestSweepOfAccounts: of the files in a folder that everyone may write to, exactly those of the account go, wherever it was able to put them, and
 // nothing that a link of its names.
 func TestSweepOfAccounts(t *testing.T) {
@@ -24,7 +27,8 @@ func TestSweepOfAccounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has accounts to give")
 	}
-	const mine, other, human = sandbox.LowestAccount + 1, sandbox.LowestAccount + 2, 1000
+	const human = 1000
+	mine, other := account(0), account(1)
 	dir, victim := t.TempDir(), t.TempDir()
 	for _, name := range []string{dir, victim} {
 		if err := os.Chmod(name, 0o777); err != nil {
@@ -127,7 +131,7 @@ func TestSweepOfAccounts(t *testing.T) {
 	}
 	if err := filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
 		info, lerr := os.Lstat(name)
-		if err == nil && lerr == nil && info.Sys().(*syscall.Stat_t).Uid == mine {
+		if err == nil && lerr == nil && int(info.Sys().(*syscall.Stat_t).Uid) == mine {
 			t.Errorf("%s is left", name)
 		}
 		return err
@@ -168,7 +172,7 @@ func TestSweepOfIPC(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has accounts to give")
 	}
-	const mine, other = 900_030_011, 900_030_012 // of no server that runs beside this test
+	mine, other := account(2), account(3)
 	for _, capable := range []bool{true, false} {
 		left := map[string]bool{}
 		for _, uid := range []int{mine, other} {
