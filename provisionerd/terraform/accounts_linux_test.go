@@ -80,7 +80,8 @@ func TestAccountsAlone(t *testing.T) {
 	if err := os.Chmod(closed, 0o660); err != nil { // like Docker's
 		t.Fatal(err)
 	}
-	stranger := exec.Command("sleep", "600."+name[:6])
+	seconds := fmt.Sprintf("%06d", uuid.New().ID()%1_000_000)
+	stranger := exec.Command("sleep", "600."+seconds)
 	if err := stranger.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,7 @@ func TestAccountsAlone(t *testing.T) {
 	attacks := map[string]string{
 		"a signal to the daemon":    fmt.Sprintf("kill -0 %d", os.Getpid()),
 		"the daemon's environment":  fmt.Sprintf("cat /proc/%d/environ", os.Getpid()),
-		"other command lines":       "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q 'sleep 600[.]" + name[:6] + "'",
+		"other command lines":       "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q 'sleep 600[.]" + seconds + "'",
 		"a file of the host":        "cat " + private,
 		"an abstract socket":        "curl -s --max-time 2 --abstract-unix-socket " + name + " http://x/",
 		"a socket of a group":       "curl -s --max-time 2 --unix-socket " + closed + " http://x/; test $? = 28 -o $? = 52",

@@ -167,7 +167,8 @@ func TestAttacks(t *testing.T) {
 		"an abstract socket":   spoken(t, "@"+name),
 		"Docker's socket":      spoken(t, docker),
 	}
-	stranger := exec.Command("sleep", "600."+name[:6])
+	seconds := fmt.Sprintf("%06d", uuid.New().ID()%1_000_000)
+	stranger := exec.Command("sleep", "600."+seconds)
 	if err := stranger.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +195,7 @@ func TestAttacks(t *testing.T) {
 		"the daemon's process":           fmt.Sprintf("test -e /proc/%d", os.Getpid()),
 		"a signal to the daemon":         fmt.Sprintf("kill -0 %d", os.Getpid()),
 		"a signal to another process":    fmt.Sprintf("kill -0 %d", stranger.Process.Pid),
-		"the list of other processes":    "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q 'sleep 600[.]" + name[:6] + "'",
+		"the list of other processes":    "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q 'sleep 600[.]" + seconds + "'",
 		"the sandbox's command":          "ls " + run + "/x0 || ls $(dirname $(dirname $PWD))/x0",
 		"the daemon's folder":            "ls $(dirname $(dirname $PWD))/lock " + run + "/lock",
 		"writing beside its own folders": "echo y >$(dirname $PWD)/z || mkdir $(dirname $PWD)/z || mv $(dirname $PWD)/w $(dirname $PWD)/v",
@@ -294,7 +295,7 @@ echo ALL-RUN
 	}
 }
 
-// evilMirror makes a provider registry on disk whose one provider starts ./evil.sh in a session of its own.
+// evilMirror makes a provider registry on disk whose one provider runs ./evil.sh in a session of its own.
 func evilMirror(t *testing.T) {
 	t.Helper()
 	base, err := os.MkdirTemp("/var/tmp", "cmmirror")
@@ -383,7 +384,7 @@ resource "coder_agent" "far" {
 	if text, err := os.ReadFile(precious); err != nil || string(text) != "x" {
 		t.Errorf("the precious file: %q, %v", text, err)
 	}
-	if left := processes(t, "./evil.sh"); len(left) > 0 {
+	if left := processes(t, victim); len(left) > 0 { // the script, which other runs of this test have too, names it
 		t.Errorf("%d processes outlive the import", len(left))
 	}
 	// What the attack does to its own folder may fail its own import, and nothing else.

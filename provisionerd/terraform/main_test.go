@@ -37,7 +37,9 @@ import (
 func TestMain(m *testing.M) {
 	spyStart()
 	if strings.HasPrefix(filepath.Base(os.Args[0]), pluginMark+"evil") {
-		_ = exec.Command("setsid", "sh", "./evil.sh").Start() // if the file does not exist, it is an honest provider
+		if script, err := os.ReadFile("evil.sh"); err == nil { // otherwise it is an honest provider
+			_ = exec.Command("setsid", "sh", "-c", string(script)).Start()
+		}
 	}
 	if p := standIn(os.Args[0]); p != nil {
 		plugin.Serve(&plugin.ServeOpts{ProviderFunc: p})
