@@ -25,7 +25,7 @@ import (
 // programs of one user of the laptop reach them, and those workspaces only that the user may connect to.
 func TestConnect(t *testing.T) {
 	t.Parallel()
-	dev := newDevice(t, "cn", 204)
+	dev := newDevice(t, "cn")
 	const original = "# the laptop's own\nnameserver 192.0.2.1\noptions rotate timeout:1\n"
 	resolver := dev.resolver(original)
 	d := prepare(t)

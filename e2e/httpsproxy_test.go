@@ -93,9 +93,10 @@ func offices(t *testing.T, p *connectProxy, names ...string) []office {
 		}
 	}
 	var made []office
-	for i, name := range names {
-		near := fmt.Sprintf("198.19.%d.%d", os.Getpid()%250, 4*i+1)
-		o := office{fmt.Sprintf("px%d%s", os.Getpid(), name), fmt.Sprintf("198.19.%d.%d", os.Getpid()%250, 4*i+2), ""}
+	for _, name := range names {
+		wire := subnet()
+		near := wire + "1"
+		o := office{fmt.Sprintf("px%d%s", os.Getpid(), name), wire + "2", ""}
 		run("ip", "netns", "add", o.name)
 		t.Cleanup(func() { exec.Command("ip", "netns", "del", o.name).Run() })
 		run("ip", "-n", o.name, "link", "set", "lo", "up")

@@ -49,13 +49,13 @@ func newLab(t *testing.T) *lab {
 	n := int(labs.Add(1))
 	l := &lab{t: t, prefix: fmt.Sprintf("lab%d%c", os.Getpid(), 'a'+n), public: make(map[string]string)}
 	// The server's public address is on a wire to this process's own namespace too, which commands and health checks use.
-	subnet := fmt.Sprintf("198.18.%d.", (os.Getpid()*4+n)%250)
-	l.server = subnet + "2"
+	wire := subnet()
+	l.server = wire + "2"
 	l.namespace("core")
 	l.in("core", "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	l.namespace("srv")
 	l.ip("link", "add", l.ns("t"), "type", "veth", "peer", "name", "test", "netns", l.ns("srv"))
-	l.ip("addr", "add", subnet+"1/30", "dev", l.ns("t"))
+	l.ip("addr", "add", wire+"1/30", "dev", l.ns("t"))
 	l.ip("link", "set", l.ns("t"), "up")
 	l.ipIn("srv", "addr", "add", l.server+"/30", "dev", "test")
 	l.ipIn("srv", "link", "set", "test", "up")

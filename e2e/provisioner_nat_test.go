@@ -34,11 +34,12 @@ type hosts struct {
 
 func newHosts(t *testing.T) *hosts {
 	t.Helper()
-	h := &hosts{t: t, tag: fmt.Sprintf("ce%d", os.Getpid()), address: "10.213.0.1"}
+	wire := subnet()
+	h := &hosts{t: t, tag: fmt.Sprintf("ce%d", os.Getpid()), address: wire + "1"}
 	h.server = h.namespace("s")
 	h.run("ip", "link", "add", h.tag+"t", "type", "veth", "peer", "name", "eth0", "netns", h.server)
 	t.Cleanup(func() { exec.Command("ip", "link", "del", h.tag+"t").Run() })
-	h.run("ip", "addr", "add", "10.213.0.2/24", "dev", h.tag+"t")
+	h.run("ip", "addr", "add", wire+"2/24", "dev", h.tag+"t")
 	h.run("ip", "link", "set", h.tag+"t", "up")
 	h.within(h.server, "ip", "addr", "add", h.address+"/24", "dev", "eth0")
 	h.within(h.server, "ip", "link", "set", "eth0", "up")

@@ -24,13 +24,12 @@ type device struct {
 	near string // the address at which it reaches the test's own namespace
 }
 
-// newDevice makes the namespace, with a wire to the test's. Tests that run at the same time have different names, and different blocks of four
-// addresses.
-func newDevice(t *testing.T, name string, block int) *device {
+// newDevice makes the namespace, with a wire to the test's. Tests that run at the same time have different names.
+func newDevice(t *testing.T, name string) *device {
 	t.Helper()
 	asRoot(t)
-	address := func(n int) string { return fmt.Sprintf("198.19.%d.%d", os.Getpid()%250, block+n) }
-	d := &device{t, fmt.Sprint(name, os.Getpid()), address(1)}
+	wire := subnet()
+	d := &device{t, fmt.Sprint(name, os.Getpid()), wire + "1"}
 	mustRun(t, "ip", "netns", "add", d.ns)
 	t.Cleanup(func() { exec.Command("ip", "netns", "del", d.ns).Run() })
 	mustRun(t, "ip", "link", "add", d.ns, "type", "veth", "peer", "name", "eth0", "netns", d.ns)
@@ -38,7 +37,7 @@ func newDevice(t *testing.T, name string, block int) *device {
 	mustRun(t, "ip", "addr", "add", d.near+"/30", "dev", d.ns)
 	mustRun(t, "ip", "link", "set", d.ns, "up")
 	mustRun(t, "ip", "-n", d.ns, "link", "set", "lo", "up")
-	mustRun(t, "ip", "-n", d.ns, "addr", "add", address(2)+"/30", "dev", "eth0")
+	mustRun(t, "ip", "-n", d.ns, "addr", "add", wire+"2/30", "dev", "eth0")
 	mustRun(t, "ip", "-n", d.ns, "link", "set", "eth0", "up")
 	return d
 }
@@ -117,7 +116,7 @@ func (d *device) run(args ...string) string {
 // mesh.
 func TestWireGuard(t *testing.T) {
 	t.Parallel()
-	dev := newDevice(t, "wg", 200)
+	dev := newDevice(t, "wg")
 	port := freePort()
 	d := deploy(t, "--wireguard-address", ":"+port, "--wireguard-access-address", net.JoinHostPort(dev.near, port))
 	d.coder("create", "dev", "-t", "process", "-y")
