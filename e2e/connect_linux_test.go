@@ -45,8 +45,11 @@ func TestConnect(t *testing.T) {
 		return append([]string{"env", address, "CODER_SESSION_TOKEN=" + token, slim, "--verbose", "connect", "--run-dir", dir}, args...)
 	}
 	connect := func(args ...string) []string { return connectAs(token, args...) }
-	t.Cleanup(func() {
-		_ = dev.command(connect("down")...).Run()
+	t.Cleanup(func() { // in which the context of dev.command has ended
+		out, err := exec.Command("ip", append([]string{"netns", "exec", dev.ns}, connect("down")...)...).CombinedOutput()
+		if t.Failed() {
+			t.Logf("coder connect down: %v\n%s", err, out)
+		}
 		if text, err := os.ReadFile(filepath.Join(dir, "log")); err == nil && t.Failed() {
 			t.Logf("coder connect says:\n%s", text)
 		}
