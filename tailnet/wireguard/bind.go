@@ -3,12 +3,15 @@ package wireguard
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/codermesh/codermesh/v2/tailnet/engine/ipstack"
 )
 
 const (
@@ -16,9 +19,11 @@ const (
 	askAgain = 5 * time.Second // WireGuard's REKEY_TIMEOUT: the soonest that another handshake may begin
 	// maxAsked bounds the addresses that are remembered as asked about, and so the questions in askAgain.
 	maxAsked = 256
+	// longest is the size of the longest message that leaves. Longer ones are marks.
+	longest = ipstack.MTU + device.MessageTransportSize
 )
 
-// bind is WireGuard's standard socket, which also notes who is heard.
+// bind is WireGuard's standard socket, which also notes who is heard, and when a mark has come.
 type bind struct {
 	conn.Bind
 	stranger func(netip.AddrPort) // does not block
@@ -27,6 +32,7 @@ type bind struct {
 	mu    sync.Mutex             // guards the fields below
 	known map[netip.AddrPort]int // packets of sessions that came from the addresses with sessions, since the last look
 	asked map[netip.AddrPort]time.Time
+	marks chan struct{} // has room for each mark that is expected
 }
 
 func newBind(stranger func(netip.AddrPort)) *bind {
@@ -43,6 +49,47 @@ func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 		}
 	}
 	return receive, actual, err
+}
+
+// mark returns a packet to a peer that goes no further than Send: the packets that were on their way to the peer have left then.
+func mark(from, to netip.Addr) []byte {
+	const ipHeader, nothingFollows = 40, 59
+	packet := make([]byte, ipstack.MTU+1)
+	packet[0], packet[6] = 6<<4, nothingFollows
+	binary.BigEndian.PutUint16(packet[4:], uint16(len(packet)-ipHeader))
+	copy(packet[8:], from.AsSlice())
+	copy(packet[24:], to.AsSlice())
+	return packet
+}
+
+// expect returns a channel that gets a value for each of the next n marks.
+func (b *bind) expect(n int) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.marks = make(chan struct{}, n)
+	return b.marks
+}
+
+// Send sends messages, except marks.
+func (b *bind) Send(messages [][]byte, to conn.Endpoint) error {
+	isMark := func(message []byte) bool { return len(message) > longest }
+	if !slices.ContainsFunc(messages, isMark) {
+		return b.Bind.Send(messages, to)
+	}
+	var err error
+	rest := slices.DeleteFunc(slices.Clone(messages), isMark)
+	if len(rest) > 0 {
+		err = b.Bind.Send(rest, to)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for range len(messages) - len(rest) {
+		select {
+		case b.marks <- struct{}{}:
+		default: // nothing waits for it any more
+		}
+	}
+	return err
 }
 
 // note looks at the packets of a batch.

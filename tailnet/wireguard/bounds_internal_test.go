@@ -3,9 +3,13 @@ package wireguard
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/codermesh/codermesh/v2/tailnet/engine/ipstack"
 )
@@ -39,6 +43,55 @@ func TestStrangersAreBounded(t *testing.T) {
 			t.Errorf("after a while, %d addresses are remembered", len(b.asked))
 		}
 	})
+}
+
+// sent is a socket that keeps the sizes of what it was given.
+type sent struct {
+	conn.Bind
+	sizes []int
+}
+
+func (s *sent) Send(messages [][]byte, _ conn.Endpoint) error {
+	for _, m := range messages {
+		s.sizes = append(s.sizes, len(m))
+	}
+	return nil
+}
+
+// TestMarksStay checks that a mark does not leave the machine, and that it is reported once all before it has left.
+func TestMarksStay(t *testing.T) {
+	t.Parallel()
+	socket := new(sent)
+	b := &bind{Bind: socket}
+	send := func(sizes ...int) {
+		t.Helper()
+		var messages [][]byte
+		for _, size := range sizes {
+			messages = append(messages, make([]byte, size))
+		}
+		if err := b.Send(messages, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	marked := len(mark(netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2"))) + device.MessageTransportSize
+	send(longest, marked, 96) // of an earlier removal: nothing waits for it
+	marks := b.expect(1)
+	send(96, 96)
+	select {
+	case <-marks:
+		t.Fatal("packets are taken for a mark")
+	default:
+	}
+	send(96, marked)
+	send(marked, marked)
+	select {
+	case <-marks:
+	default:
+		t.Fatal("a mark is not reported")
+	}
+	if want := []int{longest, 96, 96, 96, 96}; !slices.Equal(socket.sizes, want) {
+		t.Errorf("messages of %d bytes have left, want %d", socket.sizes, want)
+	}
 }
 
 // TestAdmit checks which packets of a peer reach the network stack.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -34,8 +35,10 @@ const (
 	lookShare = 50
 	// sessionLife is how long a session lives without a handshake: WireGuard's REJECT_AFTER_TIME.
 	sessionLife = device.RejectAfterTime
-	// resetGrace is how long a removed peer stays, for the resets of its connections to leave. Nothing else passes meanwhile.
-	resetGrace = 100 * time.Millisecond
+	// A removed peer stays until the resets of its connections have left. Nothing else passes meanwhile. Where a handshake must come first, it stays for
+	// resetGrace: the device may be away. Otherwise resetPatience guards against a mark that is lost.
+	resetGrace    = 100 * time.Millisecond
+	resetPatience = device.RekeyTimeout
 )
 
 // Key is a Curve25519 key, public or private.
@@ -172,28 +175,53 @@ func (g *Gateway) Close() {
 	close(g.done)
 	g.background.Wait()
 	g.mu.Lock()
-	var ended []*flow
-	for addr, p := range g.peers {
-		for f := range p.flows {
-			ended = append(ended, f)
-		}
-		delete(g.peers, addr)
-	}
+	gone := g.peers
+	g.peers = map[netip.Addr]*peer{}
 	g.mu.Unlock()
-	g.abort(ended)
+	g.abort(gone)
 	g.device.Close()
 	g.stack.Close()
 }
 
-// abort resets connections. If there are any, it waits until the resets may have left.
-func (g *Gateway) abort(flows []*flow) {
-	if len(flows) == 0 {
+// abort resets the connections of peers that are no longer in the table, so their flows are abort's. It waits until the resets have left, as far as
+// the devices can be reached.
+func (g *Gateway) abort(gone map[netip.Addr]*peer) {
+	maps.DeleteFunc(gone, func(_ netip.Addr, p *peer) bool { return len(p.flows) == 0 })
+	if len(gone) == 0 {
 		return
 	}
-	for _, f := range flows {
-		f.abort()
+	settings, err := g.device.IpcGet()
+	if err != nil {
+		g.log.Error("cannot ask WireGuard for its peers", "err", err)
 	}
-	time.Sleep(resetGrace)
+	live := map[Key]bool{}
+	for _, s := range states(settings) {
+		live[s.Key] = time.Since(s.Handshake) < sessionLife
+	}
+	began, expected := time.Now(), 0
+	marks := g.bind.expect(len(gone))
+	for addr, p := range gone {
+		for f := range p.flows {
+			f.abort()
+		}
+		if live[p.key] {
+			g.link.Queue(mark(g.opts.Addr, addr))
+			expected++
+		}
+	}
+	patience := time.NewTimer(resetPatience)
+	defer patience.Stop()
+	for range expected {
+		select {
+		case <-marks:
+		case <-patience.C:
+			g.log.Warn("cannot tell whether connections of removed devices were reset")
+			return
+		}
+	}
+	if expected < len(gone) {
+		time.Sleep(resetGrace - time.Since(began))
+	}
 }
 
 // Set adds peers that are not there yet. One whose address has changed is another peer.
@@ -236,19 +264,16 @@ func (g *Gateway) remove(keys ...Key) {
 	for _, k := range keys {
 		gone[k] = true
 	}
-	var ended []*flow
+	removed := map[netip.Addr]*peer{}
 	g.mu.Lock()
 	for addr, p := range g.peers {
-		if !gone[p.key] {
-			continue
-		}
-		delete(g.peers, addr)
-		for f := range p.flows {
-			ended = append(ended, f)
+		if gone[p.key] {
+			delete(g.peers, addr)
+			removed[addr] = p
 		}
 	}
 	g.mu.Unlock()
-	g.abort(ended)
+	g.abort(removed)
 	for _, k := range keys {
 		g.device.RemovePeer(k)
 	}

@@ -149,6 +149,14 @@ func (l *Link) Inject(packet []byte) {
 	}
 }
 
+// Queue is Inject, but waits while the queue is full.
+func (l *Link) Queue(packet []byte) {
+	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
+	if !l.queue(p) {
+		p.DecRef()
+	}
+}
+
 // joiners are GRO instances that join the segments of a TCP connection within a batch of packets.
 var joiners = sync.Pool{New: func() any {
 	j := new(gro.GRO)
