@@ -166,10 +166,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	next := newExecutor(t, func(o *terraform.Options) { *o = opts })
 	testwait.Until(t, "what a killed daemon left is removed", func() error {
-		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s is still there: %v", dir, err)
-		}
-		return nil
+		_, err := os.Lstat(dir)
+		return testwait.Unless(errors.Is(err, fs.ErrNotExist), "%s is still there: %v", dir, err)
 	})
 	if got := next.Isolation(); !strings.HasPrefix(got, "an account per job") {
 		t.Errorf("isolation is %s", got)
