@@ -18,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -252,7 +253,11 @@ func (s *server) cleanup() {
 	if err := s.end(syscall.SIGTERM); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e cleanup:", err)
 	}
+	groups := map[string]bool{}
 	for pid, environ := range s.processes() {
+		for _, dir := range workspaceGroups(pid) {
+			groups[dir] = true
+		}
 		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 		if syscall.Kill(pid, syscall.SIGKILL) != nil {
 			continue // it has already exited
@@ -263,6 +268,45 @@ func (s *server) cleanup() {
 		for variable := range strings.SplitSeq(environ, "\x00") {
 			if home, ok := strings.CutPrefix(variable, "HOME="); ok && strings.Contains(home, "/codermesh/workspaces/") {
 				os.RemoveAll(filepath.Dir(home))
+			}
+		}
+	}
+	for dir := range groups {
+		if err := removeGroup(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e cleanup:", err)
+		}
+	}
+}
+
+// workspaceGroups returns the folders of the control groups that a provisioner has made for a process' workspace.
+func workspaceGroups(pid int) (dirs []string) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) // it may have ended
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 || !strings.HasPrefix(filepath.Base(parts[2]), "codermesh-workspace-") {
+			continue
+		}
+		for controller := range strings.SplitSeq(parts[1], ",") { // of version 1; version 2 has one group without
+			dirs = append(dirs, filepath.Join("/sys/fs/cgroup", controller, parts[2]))
+		}
+	}
+	return dirs
+}
+
+// removeGroup ends what is left of a workspace, and removes its control group: killed processes stay in it for a moment.
+func removeGroup(dir string) error {
+	for deadline := time.Now().Add(settle); ; time.Sleep(time.Millisecond) {
+		err := os.Remove(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return err
+		}
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for line := range strings.Lines(string(procs)) {
+			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
 	}
