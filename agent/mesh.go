@@ -12,7 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -50,11 +51,11 @@ const (
 )
 
 // inbound returns what participants of a kind may open here.
-func inbound(kind coordinator.Kind) tailnet.Inbound {
+func inbound(kind protocol.Kind) tailnet.Inbound {
 	switch kind {
-	case coordinator.KindClient, coordinator.KindServer:
+	case protocol.KindClient, protocol.KindServer:
 		return tailnet.InboundAll
-	case coordinator.KindProxy:
+	case protocol.KindProxy:
 		return tailnet.InboundPorts(meshport.Visit)
 	}
 	return tailnet.InboundNone
@@ -67,9 +68,9 @@ func join(ctx context.Context, opts Options) (Mesh, error) {
 	}
 	m := &meshNode{}
 	key := tailnet.NewPrivateKey()
-	m.client = coordinator.NewClient(coordinator.ClientOptions{
+	m.client = client.New(client.Options{
 		Logger: opts.Logger, URL: opts.URL, HTTPClient: opts.HTTPClient, TLS: opts.TLS,
-		Kind: coordinator.KindAgent, Key: key.Public(), Inbound: inbound,
+		Kind: protocol.KindAgent, Key: key.Public(), Inbound: inbound,
 		Header: func(context.Context) (http.Header, error) {
 			header := opts.Header.Clone()
 			if header == nil {
@@ -78,7 +79,7 @@ func join(ctx context.Context, opts Options) (Mesh, error) {
 			header.Set(sdk.AgentTokenHeader, opts.Token.Reveal())
 			return header, nil
 		},
-		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
+		NewNode: func(w protocol.Welcome) (client.Node, error) {
 			nodeOpt := tailnet.Options{
 				ID: w.ID, Key: key, Logger: opts.Logger, RelayOnly: opts.RelayOnly, SendBuffer: sendBuffer, RecvBuffer: recvBuffer,
 				Revived: m.reconnect, TLS: opts.TLS,
@@ -98,7 +99,7 @@ func join(ctx context.Context, opts Options) (Mesh, error) {
 // meshNode is the real Mesh.
 type meshNode struct {
 	*tailnet.Node
-	client *coordinator.Client
+	client *client.Client
 	server atomic.Pointer[uuid.UUID] // that DialServer connected to last
 }
 

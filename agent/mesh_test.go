@@ -19,6 +19,8 @@ import (
 
 	"github.com/codermesh/codermesh/v2/agent"
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -43,13 +45,13 @@ func newSite(t testing.TB, w *world) *site {
 	relay := tailnettest.NewRelay(t)
 	regions := relay.Map
 	regions.Regions[0].URL = relay.URL.String()
-	s := &site{world: w, agent: coordinator.Principal{Kind: coordinator.KindAgent, ID: uuid.New(), Name: "ann/dev.main"}}
+	s := &site{world: w, agent: coordinator.Principal{Kind: protocol.KindAgent, ID: uuid.New(), Name: "ann/dev.main"}}
 	s.coord = coordinator.New(coordinator.Options{
 		Relay: relay, RelayMap: func() tailnet.RelayMap { return regions },
 		Authorizer: coordinator.AuthorizerFunc(func(context.Context, coordinator.Principal, coordinator.Target) error { return nil }),
 	})
 	web := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		hello, err := coordinator.ParseHello(r)
+		hello, err := protocol.ParseHello(r)
 		if err == nil && r.Header.Get(sdk.AgentTokenHeader) != token.Reveal() {
 			err = fault.New(fault.Unauthenticated, "this token is not known")
 		}
@@ -65,7 +67,7 @@ func newSite(t testing.TB, w *world) *site {
 	if s.url, err = url.Parse(web.URL); err != nil {
 		t.Fatal(err)
 	}
-	node := s.join(t, coordinator.Principal{Kind: coordinator.KindServer, ID: uuid.New(), Name: "server"}, tailnet.NewPrivateKey())
+	node := s.join(t, coordinator.Principal{Kind: protocol.KindServer, ID: uuid.New(), Name: "server"}, tailnet.NewPrivateKey())
 	l, err := node.Listen(meshport.ServerRPC)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +81,7 @@ func newSite(t testing.TB, w *world) *site {
 // member is a node with its connection to the coordinator.
 type member struct {
 	*tailnet.Node
-	client *coordinator.Client
+	client *client.Client
 }
 
 func (s *site) join(t testing.TB, p coordinator.Principal, key tailnet.PrivateKey) member {
@@ -89,17 +91,18 @@ func (s *site) join(t testing.TB, p coordinator.Principal, key tailnet.PrivateKe
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { node.Close() })
-	client := s.coord.Attach(p, coordinator.ClientOptions{
-		URL: s.url, Key: key.Public(), NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
-		Inbound: func(kind coordinator.Kind) tailnet.Inbound {
-			if p.Kind == coordinator.KindServer && kind == coordinator.KindAgent {
+	c := client.New(client.Options{
+		Dial: s.coord.Dialer(p), Kind: p.Kind, URL: s.url, Key: key.Public(), NewNode: func(protocol.Welcome) (client.Node, error) { return node, nil },
+		Inbound: func(kind protocol.Kind) tailnet.Inbound {
+			if p.Kind == protocol.KindServer && kind == protocol.KindAgent {
 				return tailnet.InboundPorts(meshport.ServerRPC)
 			}
 			return tailnet.InboundNone
 		},
 	})
-	t.Cleanup(func() { client.Close() })
-	return member{node, client}
+	c.Start()
+	t.Cleanup(func() { c.Close() })
+	return member{node, c}
 }
 
 func TestOverTheMesh(t *testing.T) {
@@ -122,7 +125,7 @@ func TestOverTheMesh(t *testing.T) {
 	w.expectStates(t, starting, ready)
 
 	key := tailnet.NewPrivateKey()
-	laptop := s.join(t, coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(key.Public()), Name: "ann", Subject: uuid.New()}, key)
+	laptop := s.join(t, coordinator.Principal{Kind: protocol.KindClient, ID: tailnet.ClientID(key.Public()), Name: "ann", Subject: uuid.New()}, key)
 	if err := laptop.client.Subscribe(t.Context(), s.agent.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +188,7 @@ func BenchmarkMeshDownload(b *testing.B) {
 	}()
 	w.expectStates(b, starting, ready)
 	key := tailnet.NewPrivateKey()
-	laptop := s.join(b, coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(key.Public()), Subject: uuid.New()}, key)
+	laptop := s.join(b, coordinator.Principal{Kind: protocol.KindClient, ID: tailnet.ClientID(key.Public()), Subject: uuid.New()}, key)
 	if err := laptop.client.Subscribe(b.Context(), s.agent.ID); err != nil {
 		b.Fatal(err)
 	}

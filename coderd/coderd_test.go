@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/region"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -31,8 +31,8 @@ var public = map[string]string{
 	"GET /install.ps1":                           "the same",
 	"GET /derp":                                  "the relay asks every key for proof, and admits only those that are bound",
 	"GET /derp/":                                 "the same",
-	"GET " + coordinator.Path:                    "agents and provisioners are no users: the handler checks each kind of credential",
-	"GET " + coordinator.LinkPath:                "servers are no users: the handler asks for proof of the deployment's key",
+	"GET " + protocol.Path:                       "agents and provisioners are no users: the handler checks each kind of credential",
+	"GET " + protocol.LinkPath:                   "servers are no users: the handler asks for proof of the deployment's key",
 	"GET /api/v2/{$}":                            "says that the API is here",
 	"GET /api/v2/workspaceproxies/me/coordinate": "proxies are not users: the handler checks the proxy's token",
 	"POST " + region.VisitPath:                   "the same",
@@ -104,7 +104,7 @@ func TestCoordinateRefuses(t *testing.T) {
 		"user scope with a key": {hello, http.Header{sdk.ProvisionerNameHeader: {"x"}, sdk.ProvisionerPSKHeader: {coderdtest.PSK.Reveal()},
 			sdk.ProvisionerTagsHeader: {"scope=user"}}, http.StatusBadRequest},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base.String()+coordinator.Path+tc.query, nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base.String()+protocol.Path+tc.query, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -21,8 +21,8 @@ import (
 func TestStopClosesListenersFirst(t *testing.T) {
 	s := coderdtest.Start(t)
 	s.User("ann")
-	u := s.URL.JoinPath(coordinator.Path)
-	u.RawQuery = url.Values{"v": {strconv.Itoa(coordinator.Version)}, "key": {tailnet.NewPrivateKey().Public().String()}}.Encode()
+	u := s.URL.JoinPath(protocol.Path)
+	u.RawQuery = url.Values{"v": {strconv.Itoa(protocol.Version)}, "key": {tailnet.NewPrivateKey().Public().String()}}.Encode()
 	ctx, cancel := context.WithTimeout(t.Context(), coderdtest.Patience)
 	defer cancel()
 	ws, err := websock.Dial(ctx, u, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {s.Token("ann")}}})

@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // refusedHello connects and checks that the server refuses with a fault of the given code.
-func refusedHello(t *testing.T, s *coordinator.Server, p coordinator.Principal, h coordinator.Hello, want fault.Code) {
+func refusedHello(t *testing.T, s *coordinator.Server, p coordinator.Principal, h protocol.Hello, want fault.Code) {
 	t.Helper()
 	conn, err := s.Dialer(p)(t.Context(), h)
 	if err == nil {
@@ -36,7 +37,7 @@ func TestNobodySeesAnybodyByDefault(t *testing.T) {
 		defer s.Close()
 		a := connect(t, s, agent(1), key(100))
 		a.announce(1)
-		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c := connect(t, s, laptop(1), key(1), agent(1).ID)
 		c.announce(1)
 		c.expect(two, "welcome", "refused agent 1: forbidden")
 		a.expect(two, "welcome")
@@ -45,12 +46,12 @@ func TestNobodySeesAnybodyByDefault(t *testing.T) {
 
 func TestKindsThatNeverMeet(t *testing.T) {
 	t.Parallel()
-	worker := coordinator.Principal{Kind: coordinator.KindProvisioner, ID: id(coordinator.KindProvisioner, 1), Name: "provisioner 1"}
-	all := []coordinator.Principal{agent(1), agent(2), client(1), client(2), worker}
+	worker := coordinator.Principal{Kind: protocol.KindProvisioner, ID: id(protocol.KindProvisioner, 1), Name: "provisioner 1"}
+	all := []coordinator.Principal{agent(1), agent(2), laptop(1), laptop(2), worker}
 	keys := []tailnet.PublicKey{key(100), key(101), key(1), key(2), key(200)}
 	for i, from := range all {
 		for j, to := range all {
-			if i == j || (from.Kind == coordinator.KindClient && to.Kind != coordinator.KindClient) {
+			if i == j || (from.Kind == protocol.KindClient && to.Kind != protocol.KindClient) {
 				continue
 			}
 			t.Run(from.Name+" to "+to.Name, func(t *testing.T) {
@@ -86,17 +87,17 @@ func TestKeyBelongsToOnePrincipal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		a, c := pair(t, s)
-		hello := coordinator.Hello{Version: 1, Key: key(100)}
+		hello := protocol.Hello{Version: 1, Key: key(100)}
 		refusedHello(t, s, agent(2), hello, fault.Conflict)
 		// A client's id must follow from its key.
-		refusedHello(t, s, client(2), hello, fault.Forbidden)
-		thief := client(2)
+		refusedHello(t, s, laptop(2), hello, fault.Forbidden)
+		thief := laptop(2)
 		thief.ID = tailnet.ClientID(key(100))
 		refusedHello(t, s, thief, hello, fault.Conflict)
 		// Another user presents a connected client's key.
-		thief = client(1)
-		thief.Subject = client(2).Subject
-		refusedHello(t, s, thief, coordinator.Hello{Version: 1, Key: key(1)}, fault.Conflict)
+		thief = laptop(1)
+		thief.Subject = laptop(2).Subject
+		refusedHello(t, s, thief, protocol.Hello{Version: 1, Key: key(1)}, fault.Conflict)
 		a.expect(two)
 		c.expect(two)
 	})
@@ -108,7 +109,7 @@ func TestKick(t *testing.T) {
 		relay := &relayLog{}
 		s := newServer(t, coordinator.Options{Relay: relay})
 		a, c := pair(t, s)
-		if !s.Kick(client(1).ID, "you look tired") {
+		if !s.Kick(laptop(1).ID, "you look tired") {
 			t.Fatal("the client was not there")
 		}
 		if relay.has(key(1)) {
@@ -119,7 +120,7 @@ func TestKick(t *testing.T) {
 		if c.err == nil {
 			t.Fatal("the connection is still open")
 		}
-		c = connect(t, s, client(1), key(1))
+		c = connect(t, s, laptop(1), key(1))
 		c.expect(two, "welcome")
 		if s.Kick(agent(2).ID, "") {
 			t.Fatal("somebody was kicked who is not there")
@@ -147,7 +148,7 @@ func TestRevoke(t *testing.T) {
 		}
 		// Credentials checked before the revocation do not count; the caller is responsible for later ones.
 		time.Sleep(time.Second)
-		if err := s.Serve(t.Context(), &lateConn{}, agent(1), coordinator.Hello{Version: 1, Key: key(100), At: before}); fault.CodeOf(err) != fault.Unauthenticated {
+		if err := s.Serve(t.Context(), &lateConn{}, agent(1), protocol.Hello{Version: 1, Key: key(100), At: before}); fault.CodeOf(err) != fault.Unauthenticated {
 			t.Fatalf("a connection authenticated before the revocation: %v, want unauthenticated", err)
 		}
 		connect(t, s, agent(1), key(100)).expect(two, "welcome")
@@ -156,7 +157,7 @@ func TestRevoke(t *testing.T) {
 }
 
 // lateConn is a Conn that only takes messages.
-type lateConn struct{ coordinator.Conn }
+type lateConn struct{ protocol.Conn }
 
 func (*lateConn) Write(context.Context, []byte) error { return nil }
 func (*lateConn) Close(websock.Status, string) error  { return nil }
@@ -168,7 +169,7 @@ func TestRevokeWhileLost(t *testing.T) {
 		a, c := pair(t, s)
 		c.cut()
 		a.expect(two, "lost client 1")
-		s.Revoke(client(1).ID, "signed out")
+		s.Revoke(laptop(1).ID, "signed out")
 		a.expect(two, "gone client 1")
 	})
 }
@@ -186,13 +187,13 @@ func TestRecheck(t *testing.T) {
 		c.expect(two)
 
 		rules.fail(errors.New("database is away"))
-		if err := s.Recheck(t.Context(), client(1).ID); err == nil {
+		if err := s.Recheck(t.Context(), laptop(1).ID); err == nil {
 			t.Fatal("no error though nothing could be decided")
 		}
 		c.expect(two)
 
 		rules.fail(nil)
-		rules.set(client(1).ID, agent(1).ID, true)
+		rules.set(laptop(1).ID, agent(1).ID, true)
 		if err := s.Recheck(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
 		}
@@ -217,10 +218,10 @@ func TestAuthorizationIsNotStale(t *testing.T) {
 			})})
 		a := connect(t, s, agent(1), key(100))
 		a.announce(1)
-		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c := connect(t, s, laptop(1), key(1), agent(1).ID)
 		c.announce(1)
 		synctest.Wait()
-		rules.set(client(1).ID, agent(1).ID, true)
+		rules.set(laptop(1).ID, agent(1).ID, true)
 		if err := s.Recheck(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +236,7 @@ func TestUndecidedIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := &policy{err: errors.New("password of the database is hunter2")}
 		s := newServer(t, coordinator.Options{Authorizer: rules})
-		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c := connect(t, s, laptop(1), key(1), agent(1).ID)
 		m := c.messages()
 		if len(m) != 2 || m[1].Refused == nil || m[1].Refused.Code != fault.Internal {
 			t.Fatalf("got %q", names(m, two...))
@@ -250,7 +251,7 @@ func TestTooManySubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{MaxSubscriptions: 2})
-		c := connect(t, s, client(1), key(1))
+		c := connect(t, s, laptop(1), key(1))
 		for i := range 3 {
 			c.subscribe(agent(i).ID)
 		}
@@ -306,7 +307,7 @@ func TestPeersAndEvents(t *testing.T) {
 		}
 		a.bye()
 		synctest.Wait()
-		s.Kick(client(1).ID, "")
+		s.Kick(laptop(1).ID, "")
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()

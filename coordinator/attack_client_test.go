@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
 // hostileConn is a connection to a server that sends what it likes, as fast as it is read.
 type hostileConn struct {
-	next   func(n int) coordinator.ServerMessage
+	next   func(n int) protocol.ServerMessage
 	n      atomic.Int64
 	closed chan struct{}
 }
@@ -63,12 +65,12 @@ func (h *hostileConns) all() []*hostileConn {
 }
 
 // hostileServer welcomes a participant, and sends what next returns from then on.
-func hostileServer(p coordinator.Principal, next func(n int) coordinator.ServerMessage) (coordinator.DialFunc, *hostileConns) {
+func hostileServer(p coordinator.Principal, next func(n int) protocol.ServerMessage) (client.DialFunc, *hostileConns) {
 	conns := new(hostileConns)
-	return func(context.Context, coordinator.Hello) (coordinator.Conn, error) {
-		c := &hostileConn{closed: make(chan struct{}), next: func(n int) coordinator.ServerMessage {
+	return func(context.Context, protocol.Hello) (protocol.Conn, error) {
+		c := &hostileConn{closed: make(chan struct{}), next: func(n int) protocol.ServerMessage {
 			if n == 0 {
-				return coordinator.ServerMessage{Welcome: &coordinator.Welcome{Version: coordinator.Version, ID: p.ID, Relays: relayMap(), GraceSeconds: 600}}
+				return protocol.ServerMessage{Welcome: &protocol.Welcome{Version: protocol.Version, ID: p.ID, Relays: relayMap(), GraceSeconds: 600}}
 			}
 			return next(n)
 		}}
@@ -77,8 +79,8 @@ func hostileServer(p coordinator.Principal, next func(n int) coordinator.ServerM
 	}, conns
 }
 
-func introduce(n uint64, kind coordinator.Kind) coordinator.ServerMessage {
-	return coordinator.ServerMessage{Peer: &coordinator.PeerUpdate{Info: info(client(n), key(n), n), Kind: kind, Ack: true}}
+func introduce(n uint64, kind protocol.Kind) protocol.ServerMessage {
+	return protocol.ServerMessage{Peer: &protocol.PeerUpdate{Info: info(laptop(n), key(n), n), Kind: kind, Ack: true}}
 }
 
 // TestTooManyPeers: a server that introduces peers without end makes a laptop leave, and say why. An agent drops the connection, and holds a bounded
@@ -86,11 +88,11 @@ func introduce(n uint64, kind coordinator.Kind) coordinator.ServerMessage {
 func TestTooManyPeers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		endless := func(kind coordinator.Kind) func(n int) coordinator.ServerMessage {
-			return func(n int) coordinator.ServerMessage { return introduce(uint64(1000+n), kind) }
+		endless := func(kind protocol.Kind) func(n int) protocol.ServerMessage {
+			return func(n int) protocol.ServerMessage { return introduce(uint64(1000+n), kind) }
 		}
-		dial, _ := hostileServer(client(1), endless(coordinator.KindAgent))
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: dial})
+		dial, _ := hostileServer(laptop(1), endless(protocol.KindAgent))
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: dial})
 		<-c.Done()
 		if err := c.Err(); fault.CodeOf(err) != fault.Invalid || err.Error() != "the server introduced more than 256 peers, which no session needs" {
 			t.Errorf("the client left with %v", err)
@@ -100,10 +102,10 @@ func TestTooManyPeers(t *testing.T) {
 		}
 
 		var total atomic.Int64
-		dial, conns := hostileServer(agent(1), func(int) coordinator.ServerMessage {
-			return introduce(uint64(1000+total.Add(1)), coordinator.KindClient)
+		dial, conns := hostileServer(agent(1), func(int) protocol.ServerMessage {
+			return introduce(uint64(1000+total.Add(1)), protocol.KindClient)
 		})
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: dial})
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: dial})
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if n := a.node.Load().count(); n != 4096 {
@@ -119,15 +121,15 @@ func TestTooManyPeers(t *testing.T) {
 func TestChangesAtFullSpeed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for kind, who := range map[coordinator.Kind]coordinator.Principal{coordinator.KindClient: client(1), coordinator.KindAgent: agent(1)} {
-			dial, conns := hostileServer(who, func(n int) coordinator.ServerMessage {
-				return introduce(uint64(1000+n%7), coordinator.KindServer)
+		for kind, who := range map[protocol.Kind]coordinator.Principal{protocol.KindClient: laptop(1), protocol.KindAgent: agent(1)} {
+			dial, conns := hostileServer(who, func(n int) protocol.ServerMessage {
+				return introduce(uint64(1000+n%7), protocol.KindServer)
 			})
 			k := key(100)
-			if kind == coordinator.KindClient {
+			if kind == protocol.KindClient {
 				k = key(1)
 			}
-			p := join(t, kind, k, coordinator.ClientOptions{Dial: dial})
+			p := join(t, kind, k, client.Options{Dial: dial})
 			synctest.Wait()
 			before := conns.all()[0].n.Load()
 			time.Sleep(10 * time.Second)

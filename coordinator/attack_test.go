@@ -14,12 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/internal/testwait"
-
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -35,24 +35,24 @@ func newSite(t testing.TB, opts coordinator.Options) *site {
 	t.Helper()
 	w := &site{Server: newServer(t, opts), users: map[string]coordinator.Principal{
 		"agent 1": agent(1), "agent 2": agent(2), "server 1": server(1),
-		"user 1": client(1), "user 2": client(2), "mallory": {Kind: coordinator.KindClient, Name: "mallory", Subject: id("user", 666)},
+		"user 1": laptop(1), "user 2": laptop(2), "mallory": {Kind: protocol.KindClient, Name: "mallory", Subject: id("user", 666)},
 	}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+coordinator.Path, w.serve)
+	mux.HandleFunc("GET "+protocol.Path, w.serve)
 	w.http = httptest.NewServer(mux)
 	t.Cleanup(w.http.Close)
 	return w
 }
 
 func (w *site) serve(rw http.ResponseWriter, r *http.Request) {
-	h, err := coordinator.ParseHello(r)
+	h, err := protocol.ParseHello(r)
 	p, ok := w.users[r.Header.Get("Credential")]
 	switch {
 	case err != nil:
 	case !ok:
 		err = fault.New(fault.Unauthenticated, "sign in first")
 	default:
-		if p.Kind == coordinator.KindClient {
+		if p.Kind == protocol.KindClient {
 			p.ID = tailnet.ClientID(h.Key)
 		}
 		err = w.Handle(rw, r, p, h)
@@ -77,14 +77,14 @@ func credential(name string) func(context.Context) (http.Header, error) {
 
 // dial opens a raw websocket, with query on top of a proper hello.
 func (w *site) dial(ctx context.Context, name string, k tailnet.PublicKey, more url.Values) (*websock.Conn, error) {
-	u := w.url().JoinPath(coordinator.Path)
+	u := w.url().JoinPath(protocol.Path)
 	q := url.Values{"v": {"1"}, "key": {k.String()}}
 	for name, values := range more {
 		q[name] = values
 	}
 	u.RawQuery = q.Encode()
 	header, _ := credential(name)(ctx)
-	return websock.Dial(ctx, u, websock.DialOptions{Header: header, ReadLimit: coordinator.MaxServerMessage})
+	return websock.Dial(ctx, u, websock.DialOptions{Header: header, ReadLimit: protocol.MaxServerMessage})
 }
 
 func (w *site) connect(t *testing.T, name string, k tailnet.PublicKey) *wire {
@@ -94,14 +94,14 @@ func (w *site) connect(t *testing.T, name string, k tailnet.PublicKey) *wire {
 		t.Fatalf("connect as %s: %v", name, err)
 	}
 	p := w.users[name]
-	if p.Kind == coordinator.KindClient {
+	if p.Kind == protocol.KindClient {
 		p.ID = tailnet.ClientID(k)
 	}
 	return newWire(t, conn, p, k)
 }
 
 // wait blocks until a message matches, and returns all before it.
-func (w *wire) wait(match func(coordinator.ServerMessage) bool) (before []coordinator.ServerMessage) {
+func (w *wire) wait(match func(protocol.ServerMessage) bool) (before []protocol.ServerMessage) {
 	w.t.Helper()
 	testwait.Until(w.t, w.p.Name+" receives a message", func() error {
 		w.mu.Lock()
@@ -116,12 +116,12 @@ func (w *wire) wait(match func(coordinator.ServerMessage) bool) (before []coordi
 	return before
 }
 
-func isWelcome(m coordinator.ServerMessage) bool { return m.Welcome != nil }
-func isError(m coordinator.ServerMessage) bool   { return m.Error != nil }
-func isPeer(id uuid.UUID) func(coordinator.ServerMessage) bool {
-	return func(m coordinator.ServerMessage) bool { return m.Peer != nil && m.Peer.Info.ID == id }
+func isWelcome(m protocol.ServerMessage) bool { return m.Welcome != nil }
+func isError(m protocol.ServerMessage) bool   { return m.Error != nil }
+func isPeer(id uuid.UUID) func(protocol.ServerMessage) bool {
+	return func(m protocol.ServerMessage) bool { return m.Peer != nil && m.Peer.Info.ID == id }
 }
-func isRefused(m coordinator.ServerMessage) bool { return m.Refused != nil }
+func isRefused(m protocol.ServerMessage) bool { return m.Refused != nil }
 
 // attackerKey is the key of an attacker's node.
 var attackerKey = key(999)
@@ -138,38 +138,38 @@ var attacks = map[string]struct {
 	"announces a foreign id": {"mallory", func(w *wire) {
 		n := mallory(w)
 		n.ID = agent(1).ID
-		w.say(coordinator.ClientMessage{Node: &n})
+		w.say(protocol.ClientMessage{Node: &n})
 	}, fault.Forbidden},
 	"announces a foreign key": {"mallory", func(w *wire) {
 		n := mallory(w)
 		n.Key = key(100)
-		w.say(coordinator.ClientMessage{Node: &n})
+		w.say(protocol.ClientMessage{Node: &n})
 	}, fault.Forbidden},
 	"agent announces another agent": {"agent 2", func(w *wire) {
 		n := info(agent(1), w.key, 1)
-		w.say(coordinator.ClientMessage{Node: &n})
+		w.say(protocol.ClientMessage{Node: &n})
 	}, fault.Forbidden},
 	"announces an endpoint inside the mesh": {"mallory", func(w *wire) {
 		n := mallory(w)
 		n.Endpoints = []netip.AddrPort{netip.AddrPortFrom(tailnet.Addr(agent(1).ID), 1)}
-		w.say(coordinator.ClientMessage{Node: &n})
+		w.say(protocol.ClientMessage{Node: &n})
 	}, fault.Invalid},
 	"announces too many endpoints": {"mallory", func(w *wire) {
 		n := mallory(w)
-		for i := range coordinator.MaxEndpoints + 1 {
+		for i := range protocol.MaxEndpoints + 1 {
 			n.Endpoints = append(n.Endpoints, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.9"), uint16(i+1)))
 		}
-		w.say(coordinator.ClientMessage{Node: &n})
+		w.say(protocol.ClientMessage{Node: &n})
 	}, fault.Invalid},
 	"is mapped to where it is not": {"mallory", func(w *wire) {
 		n := mallory(w)
 		n.Mapped = netip.MustParseAddrPort("192.0.2.10:9")
-		w.say(coordinator.ClientMessage{Node: &n})
+		w.say(protocol.ClientMessage{Node: &n})
 	}, fault.Invalid},
 	"announces multicast endpoints": {"mallory", func(w *wire) {
 		n := mallory(w)
 		n.Endpoints = []netip.AddrPort{netip.MustParseAddrPort("224.0.0.1:9")}
-		w.say(coordinator.ClientMessage{Node: &n})
+		w.say(protocol.ClientMessage{Node: &n})
 	}, fault.Invalid},
 	"subscribes to a foreign agent": {"mallory", func(w *wire) {
 		w.announce(1)
@@ -179,7 +179,7 @@ var attacks = map[string]struct {
 	"answers ready for what was not offered": {"mallory", func(w *wire) {
 		w.announce(1)
 		w.ready(agent(1).ID)
-		w.ready(client(1).ID)
+		w.ready(laptop(1).ID)
 		w.subscribe(agent(1).ID)
 		w.wait(isRefused)
 	}, ""},
@@ -211,15 +211,15 @@ func TestAttackers(t *testing.T) {
 			c := s.connect(t, "user 1", key(1))
 			c.announce(1)
 			c.subscribe(victim.ID)
-			a.wait(isPeer(client(1).ID))
-			a.ready(client(1).ID)
+			a.wait(isPeer(laptop(1).ID))
+			a.ready(laptop(1).ID)
 			c.wait(isPeer(victim.ID))
 
 			m := s.connect(t, attack.credential, other)
 			m.wait(isWelcome)
 			attack.do(m)
 			if attack.code != "" {
-				deadline := m.wait(func(msg coordinator.ServerMessage) bool {
+				deadline := m.wait(func(msg protocol.ServerMessage) bool {
 					return isError(msg) && msg.Error.Code == attack.code
 				})
 				if got := names(deadline); len(got) != 0 {
@@ -229,7 +229,7 @@ func TestAttackers(t *testing.T) {
 			}
 			// Whatever the attack was, the others continue and have received nothing about it.
 			c.announce(2)
-			before := a.wait(isPeer(client(1).ID))
+			before := a.wait(isPeer(laptop(1).ID))
 			a.announce(2)
 			before = append(before, c.wait(isPeer(victim.ID))...)
 			if len(before) != 0 {
@@ -247,7 +247,7 @@ func TestOversizeMessageEndsTheConnection(t *testing.T) {
 	s := newSite(t, coordinator.Options{})
 	m := s.connect(t, "mallory", key(999))
 	m.wait(isWelcome)
-	m.sayRaw([]byte(`{"bye":{` + strings.Repeat(" ", coordinator.MaxClientMessage) + `}}`))
+	m.sayRaw([]byte(`{"bye":{` + strings.Repeat(" ", protocol.MaxClientMessage) + `}}`))
 	<-m.done
 	// The client sees the end of its connection before the server has taken the session out of its table.
 	testwait.Until(t, "the session ends", func() error {
@@ -295,8 +295,8 @@ func TestFlood(t *testing.T) {
 	c := s.connect(t, "user 1", key(1))
 	c.announce(1)
 	c.subscribe(agent(1).ID)
-	a.wait(isPeer(client(1).ID))
-	a.ready(client(1).ID)
+	a.wait(isPeer(laptop(1).ID))
+	a.ready(laptop(1).ID)
 	c.wait(isPeer(agent(1).ID))
 	cancel()
 	<-flooded
@@ -313,7 +313,7 @@ func TestHellosThatAreRefused(t *testing.T) {
 	s := newSite(t, coordinator.Options{})
 	s.connect(t, "agent 1", key(100)).wait(isWelcome)
 	many := url.Values{}
-	for range coordinator.MaxHelloSubscriptions + 1 {
+	for range protocol.MaxHelloSubscriptions + 1 {
 		many.Add("subscribe", uuid.NewString())
 	}
 	for name, c := range map[string]struct {
@@ -347,13 +347,13 @@ func TestParticipantThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		conn, err := s.Dialer(agent(1))(t.Context(), coordinator.Hello{Version: 1, Key: key(9999)})
+		conn, err := s.Dialer(agent(1))(t.Context(), protocol.Hello{Version: 1, Key: key(9999)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close(websock.StatusNormal, "")
 		n := info(agent(1), key(9999), 1)
-		data, err := json.Marshal(coordinator.ClientMessage{Node: &n})
+		data, err := json.Marshal(protocol.ClientMessage{Node: &n})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +362,7 @@ func TestParticipantThatReadsNothing(t *testing.T) {
 		}
 		var wires []*wire
 		for i := range uint64(200) {
-			w := connect(t, s, client(i+1), key(i+1), agent(1).ID)
+			w := connect(t, s, laptop(i+1), key(i+1), agent(1).ID)
 			w.announce(1)
 			wires = append(wires, w)
 		}
@@ -390,14 +390,14 @@ func TestManyConnectionsOfOneSession(t *testing.T) {
 		a := connect(t, s, agent(1), key(9999))
 		a.announce(1)
 		for i := range uint64(400) {
-			m := client(i + 100)
-			m.Subject, m.Session = client(100).Subject, "one"
+			m := laptop(i + 100)
+			m.Subject, m.Session = laptop(100).Subject, "one"
 			w := connect(t, s, m, key(i+100), agent(1).ID)
 			w.announce(1)
 		}
 		synctest.Wait()
 		began := time.Now()
-		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c := connect(t, s, laptop(1), key(1), agent(1).ID)
 		c.announce(1)
 		synctest.Wait()
 		c.expect([]coordinator.Principal{agent(1)}, "welcome", "peer agent 1 #1")

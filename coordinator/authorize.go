@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
@@ -27,7 +28,7 @@ func (s *Server) subscribe(x *session, id uuid.UUID, implied bool) error {
 		}
 		t := x.peer.tunnels[id]
 		done := x.peer.session != x || (t != nil && *t.wantedBy(x.peer))
-		full := x.peer.wants >= s.opts.MaxSubscriptions && x.principal.Kind != KindServer
+		full := x.peer.wants >= s.opts.MaxSubscriptions && x.principal.Kind != protocol.KindServer
 		s.mu.Unlock()
 		if done {
 			return nil
@@ -81,7 +82,7 @@ func (s *Server) maySee(ctx context.Context, from Principal, to Target) *fault.E
 	if s.opts.Authorizer == nil {
 		return fault.New(fault.Forbidden, "this server allows no introductions")
 	}
-	kinds := to.Kind == "" || from.Kind.mayInitiate(to.Kind)
+	kinds := to.Kind == "" || from.Kind.MayInitiate(to.Kind)
 	if !kinds {
 		to.Kind = "" // a refusal must not reveal that it exists: the question is the same as for an unknown id
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // benchWire is a participant that signals each peer that is introduced to it, and is ready at once.
 type benchWire struct {
-	conn  coordinator.Conn
+	conn  protocol.Conn
 	p     coordinator.Principal
 	key   tailnet.PublicKey
 	peers chan uint64 // sequence numbers
@@ -23,7 +24,7 @@ type benchWire struct {
 }
 
 func benchConnect(b *testing.B, s *coordinator.Server, p coordinator.Principal, k tailnet.PublicKey) *benchWire {
-	conn, err := s.Dialer(p)(b.Context(), coordinator.Hello{Version: 1, Key: k})
+	conn, err := s.Dialer(p)(b.Context(), protocol.Hello{Version: 1, Key: k})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func benchConnect(b *testing.B, s *coordinator.Server, p coordinator.Principal, 
 			if err != nil {
 				return
 			}
-			m, err := coordinator.DecodeServerMessage(data)
+			m, err := protocol.DecodeServerMessage(data)
 			if err != nil {
 				b.Error(err)
 				return
@@ -61,7 +62,7 @@ func (w *benchWire) say(b *testing.B, data []byte) {
 
 func (w *benchWire) announce(b *testing.B, seq uint64) {
 	n := info(w.p, w.key, seq)
-	w.say(b, encodeMessage(coordinator.ClientMessage{Node: &n}))
+	w.say(b, encodeMessage(protocol.ClientMessage{Node: &n}))
 }
 
 // fleet connects n agents.
@@ -78,16 +79,16 @@ func fleet(b *testing.B, s *coordinator.Server, n int) []*benchWire {
 func BenchmarkIntroduce(b *testing.B) {
 	s := newServer(b, coordinator.Options{})
 	agents := fleet(b, s, 10_000)
-	c := benchConnect(b, s, client(1), key(1))
+	c := benchConnect(b, s, laptop(1), key(1))
 	c.announce(b, 1)
 	i := 0
 	for b.Loop() {
 		a := agents[i%len(agents)]
 		i++
-		c.say(b, encodeMessage(coordinator.ClientMessage{Subscribe: ref(a.p.ID)}))
+		c.say(b, encodeMessage(protocol.ClientMessage{Subscribe: ref(a.p.ID)}))
 		<-a.peers
 		<-c.peers
-		c.say(b, encodeMessage(coordinator.ClientMessage{Unsubscribe: ref(a.p.ID)}))
+		c.say(b, encodeMessage(protocol.ClientMessage{Unsubscribe: ref(a.p.ID)}))
 	}
 }
 
@@ -118,9 +119,9 @@ func BenchmarkFanOut(b *testing.B) {
 func BenchmarkUpdate(b *testing.B) {
 	s := newServer(b, coordinator.Options{})
 	a := fleet(b, s, 10_000)[77]
-	c := benchConnect(b, s, client(1), key(1))
+	c := benchConnect(b, s, laptop(1), key(1))
 	c.announce(b, 1)
-	c.say(b, encodeMessage(coordinator.ClientMessage{Subscribe: ref(a.p.ID)}))
+	c.say(b, encodeMessage(protocol.ClientMessage{Subscribe: ref(a.p.ID)}))
 	<-a.peers
 	<-c.peers
 	seq := uint64(1)

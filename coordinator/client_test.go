@@ -15,20 +15,22 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-var _ coordinator.Node = (*tailnet.Node)(nil)
+var _ client.Node = (*tailnet.Node)(nil)
 
 func TestClientsMeet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: s.Dialer(agent(1))})
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: s.Dialer(laptop(1))})
 		w, err := c.Welcome(t.Context())
-		if err != nil || w.ID != client(1).ID {
+		if err != nil || w.ID != laptop(1).ID {
 			t.Fatalf("welcome is %+v, %v", w, err)
 		}
 		began := time.Now()
@@ -42,13 +44,13 @@ func TestClientsMeet(t *testing.T) {
 		if p, ok := c.node.Load().peer(agent(1).ID); !ok || p.Inbound.Any() {
 			t.Fatalf("client's node knows the agent: %v, inbound %+v", ok, p.Inbound)
 		}
-		if p, ok := a.node.Load().peer(client(1).ID); !ok || !p.Inbound.Any() {
+		if p, ok := a.node.Load().peer(laptop(1).ID); !ok || !p.Inbound.Any() {
 			t.Fatalf("agent's node knows the client: %v, inbound %+v", ok, p.Inbound)
 		}
 
 		c.node.Load().move()
 		synctest.Wait()
-		if p, _ := a.node.Load().peer(client(1).ID); p.Seq != c.node.Load().Info().Seq {
+		if p, _ := a.node.Load().peer(laptop(1).ID); p.Seq != c.node.Load().Info().Seq {
 			t.Fatalf("agent knows #%d, want #%d", p.Seq, c.node.Load().Info().Seq)
 		}
 
@@ -57,7 +59,7 @@ func TestClientsMeet(t *testing.T) {
 		if _, ok := c.node.Load().peer(agent(1).ID); ok {
 			t.Fatal("client still has the agent")
 		}
-		if _, ok := a.node.Load().peer(client(1).ID); ok {
+		if _, ok := a.node.Load().peer(laptop(1).ID); ok {
 			t.Fatal("agent still has the client")
 		}
 	})
@@ -78,7 +80,7 @@ func TestBusyServer(t *testing.T) {
 				returns := make(chan time.Duration, 10)
 				for i := range 10 {
 					began, refusals := time.Now(), 0
-					dial := func(ctx context.Context, h coordinator.Hello) (coordinator.Conn, error) {
+					dial := func(ctx context.Context, h protocol.Hello) (protocol.Conn, error) {
 						if refusals++; refusals == 1 {
 							f := fault.New(fault.Unavailable, "later")
 							f.Reason, f.RetryAfter = reason, 8*time.Second
@@ -87,7 +89,7 @@ func TestBusyServer(t *testing.T) {
 						returns <- time.Since(began)
 						return s.Dialer(agent(1+i))(ctx, h)
 					}
-					join(t, coordinator.KindAgent, key(100+uint64(i)), coordinator.ClientOptions{Dial: dial})
+					join(t, protocol.KindAgent, key(100+uint64(i)), client.Options{Dial: dial})
 					time.Sleep(time.Minute)
 				}
 				var back []time.Duration
@@ -111,12 +113,14 @@ func TestClientFindsTheServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: s.Dialer(agent(1))})
 		synctest.Wait()
 		node := newFakeNode(server(1).ID, key(50))
-		own := s.Attach(server(1), coordinator.ClientOptions{
-			Key: key(50), NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
+		own := client.New(client.Options{
+			Dial: s.Dialer(server(1)), Kind: protocol.KindServer,
+			Key: key(50), NewNode: func(protocol.Welcome) (client.Node, error) { return node, nil },
 		})
+		own.Start()
 		defer own.Close()
 		got, err := a.Server(t.Context())
 		if err != nil || got.ID != server(1).ID {
@@ -134,17 +138,17 @@ func TestSubscribeIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := &policy{}
 		s := newServer(t, coordinator.Options{Authorizer: rules})
-		rules.set(client(1).ID, agent(1).ID, true)
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		rules.set(laptop(1).ID, agent(1).ID, true)
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: s.Dialer(laptop(1))})
 		err := c.Subscribe(t.Context(), agent(1).ID)
 		if fault.CodeOf(err) != fault.NotFound || err.Error() != "no such workspace" {
 			t.Fatalf("got %v", err)
 		}
 
 		// The client asks again for what the server could not decide.
-		rules.set(client(1).ID, agent(1).ID, false)
+		rules.set(laptop(1).ID, agent(1).ID, false)
 		rules.fail(errors.New("database is away"))
-		join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		join(t, protocol.KindAgent, key(100), client.Options{Dial: s.Dialer(agent(1))})
 		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		if err := c.Subscribe(short, agent(1).ID); fault.CodeOf(err) != fault.Internal {
@@ -164,7 +168,7 @@ func TestSubscribeGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: s.Dialer(laptop(1))})
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := c.Subscribe(short, agent(1).ID); !errors.Is(err, context.DeadlineExceeded) {
@@ -181,10 +185,10 @@ func TestServerRestart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first := newServer(t, coordinator.Options{LostTimeout: 10 * time.Minute})
-		da, dc, dx := &door{p: agent(1), server: first}, &door{p: client(1), server: first}, &door{p: client(2), server: first}
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: da.dial})
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: dc.dial})
-		x := join(t, coordinator.KindClient, key(2), coordinator.ClientOptions{Dial: dx.dial})
+		da, dc, dx := &door{p: agent(1), server: first}, &door{p: laptop(1), server: first}, &door{p: laptop(2), server: first}
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: da.dial})
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: dc.dial})
+		x := join(t, protocol.KindClient, key(2), client.Options{Dial: dx.dial})
 		for _, p := range []*participant{c, x} {
 			if err := p.Subscribe(t.Context(), agent(1).ID); err != nil {
 				t.Fatal(err)
@@ -198,7 +202,7 @@ func TestServerRestart(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		x.Close() // no server receives the bye
 		node := a.node.Load()
-		if _, ok := node.peer(client(1).ID); !ok || node.isOnline() || a.Online() {
+		if _, ok := node.peer(laptop(1).ID); !ok || node.isOnline() || a.Online() {
 			t.Fatalf("while the server is away: agent knows the client %v, online %v", ok, node.isOnline())
 		}
 		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
@@ -223,15 +227,15 @@ func TestServerRestart(t *testing.T) {
 			t.Fatalf("stats of the new server are %+v, want one tunnel", st)
 		}
 		// After the grace period the client removes the peer that the new server does not know, and keeps the other.
-		if _, ok := node.peer(client(2).ID); !ok {
+		if _, ok := node.peer(laptop(2).ID); !ok {
 			t.Fatal("the other client was removed too early")
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if _, ok := node.peer(client(2).ID); ok {
+		if _, ok := node.peer(laptop(2).ID); ok {
 			t.Fatal("a client that is gone is still known")
 		}
-		if _, ok := node.peer(client(1).ID); !ok {
+		if _, ok := node.peer(laptop(1).ID); !ok {
 			t.Fatal("a client that is connected was removed")
 		}
 	})
@@ -242,7 +246,7 @@ func TestReconnectIsFastAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		d := &door{p: agent(1), server: s}
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: d.dial})
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: d.dial})
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		d.cut()
@@ -278,7 +282,7 @@ func TestRefusedCredentialEndsTheClient(t *testing.T) {
 	for _, code := range []fault.Code{fault.Unauthenticated, fault.Forbidden} {
 		synctest.Test(t, func(t *testing.T) {
 			d := &door{refuse: fault.New(code, "go away")}
-			c := coordinator.NewClient(coordinator.ClientOptions{Dial: d.dial, Kind: coordinator.KindAgent, Key: key(1)})
+			c := client.New(client.Options{Dial: d.dial, Kind: protocol.KindAgent, Key: key(1)})
 			if err := c.Run(t.Context()); fault.CodeOf(err) != code {
 				t.Fatalf("got %v, want %s", err, code)
 			}
@@ -303,14 +307,14 @@ func TestRevokedClientEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: s.Dialer(agent(1))})
 		synctest.Wait()
 		s.Revoke(agent(1).ID, "the workspace was deleted")
 		<-a.Done()
 		if err := a.Err(); fault.CodeOf(err) != fault.Forbidden || err.Error() != "the workspace was deleted" {
 			t.Fatalf("got %v", err)
 		}
-		b := join(t, coordinator.KindAgent, key(101), coordinator.ClientOptions{Dial: s.Dialer(agent(2))})
+		b := join(t, protocol.KindAgent, key(101), client.Options{Dial: s.Dialer(agent(2))})
 		synctest.Wait()
 		s.Kick(agent(2).ID, "try again")
 		time.Sleep(time.Second)
@@ -325,7 +329,7 @@ func TestClientClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: s.Dialer(laptop(1))})
 		synctest.Wait()
 		c.Close()
 		c.Close()
@@ -336,7 +340,7 @@ func TestClientClose(t *testing.T) {
 		if err := c.Run(t.Context()); err != nil || c.Err() != nil {
 			t.Fatalf("after Close: %v, %v", err, c.Err())
 		}
-		never := coordinator.NewClient(coordinator.ClientOptions{})
+		never := client.New(client.Options{})
 		never.Close()
 		if err := never.Run(t.Context()); err != nil {
 			t.Fatal(err)
@@ -347,9 +351,9 @@ func TestClientClose(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		node := newFakeNode(agent(1).ID, key(100))
-		a := coordinator.NewClient(coordinator.ClientOptions{
-			Dial: s.Dialer(agent(1)), Kind: coordinator.KindAgent, Key: key(100),
-			NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
+		a := client.New(client.Options{
+			Dial: s.Dialer(agent(1)), Kind: protocol.KindAgent, Key: key(100),
+			NewNode: func(protocol.Welcome) (client.Node, error) { return node, nil },
 		})
 		ran := make(chan error, 1)
 		go func() { ran <- a.Run(ctx) }()
@@ -367,15 +371,15 @@ func TestClientClose(t *testing.T) {
 
 func TestWrongNodeEndsTheClient(t *testing.T) {
 	t.Parallel()
-	for name, make := range map[string]func(coordinator.Welcome) (coordinator.Node, error){
-		"no node":     func(coordinator.Welcome) (coordinator.Node, error) { return nil, errors.New("no sockets left") },
-		"another key": func(w coordinator.Welcome) (coordinator.Node, error) { return newFakeNode(w.ID, key(2)), nil },
-		"another id":  func(coordinator.Welcome) (coordinator.Node, error) { return newFakeNode(agent(2).ID, key(1)), nil },
+	for name, make := range map[string]func(protocol.Welcome) (client.Node, error){
+		"no node":     func(protocol.Welcome) (client.Node, error) { return nil, errors.New("no sockets left") },
+		"another key": func(w protocol.Welcome) (client.Node, error) { return newFakeNode(w.ID, key(2)), nil },
+		"another id":  func(protocol.Welcome) (client.Node, error) { return newFakeNode(agent(2).ID, key(1)), nil },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(t, coordinator.Options{})
-			c := coordinator.NewClient(coordinator.ClientOptions{
-				Dial: s.Dialer(agent(1)), Kind: coordinator.KindAgent, Key: key(1), NewNode: make,
+			c := client.New(client.Options{
+				Dial: s.Dialer(agent(1)), Kind: protocol.KindAgent, Key: key(1), NewNode: make,
 			})
 			if err := c.Run(t.Context()); err == nil {
 				t.Errorf("%s: no error", name)
@@ -391,13 +395,13 @@ func TestPeerThatTheNodeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		asked := &gated{door: door{p: agent(1), server: s}, version: versionAsked}
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: asked.dial})
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: asked.dial})
 		synctest.Wait()
 		node := a.node.Load()
 		node.mu.Lock()
 		node.refuse = errors.New("full")
 		node.mu.Unlock()
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: s.Dialer(laptop(1))})
 		began := time.Now()
 		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
@@ -412,20 +416,20 @@ func TestPeerThatTheNodeRefuses(t *testing.T) {
 func TestOverWebsocket(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, coordinator.Options{})
-	web := func(name string) coordinator.ClientOptions {
-		return coordinator.ClientOptions{URL: s.url(), Header: credential(name)}
+	web := func(name string) client.Options {
+		return client.Options{URL: s.url(), Header: credential(name)}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	a := join(t, coordinator.KindAgent, key(100), web("agent 1"))
+	a := join(t, protocol.KindAgent, key(100), web("agent 1"))
 	opts := web("user 1")
 	opts.Subscribe = []uuid.UUID{agent(1).ID}
-	c := join(t, coordinator.KindClient, key(1), opts)
+	c := join(t, protocol.KindClient, key(1), opts)
 	if err := c.Subscribe(ctx, agent(1).ID); err != nil {
 		t.Fatal(err)
 	}
 	a.Close()
-	join(t, coordinator.KindAgent, key(101), web("agent 1"))
+	join(t, protocol.KindAgent, key(101), web("agent 1"))
 	for {
 		p, ok := c.node.Load().peer(agent(1).ID)
 		if ok && p.Key == key(101) {
@@ -437,7 +441,7 @@ func TestOverWebsocket(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 
-	stranger := coordinator.NewClient(coordinator.ClientOptions{URL: s.url(), Kind: coordinator.KindClient, Key: key(3)})
+	stranger := client.New(client.Options{URL: s.url(), Kind: protocol.KindClient, Key: key(3)})
 	if err := stranger.Run(ctx); fault.CodeOf(err) != fault.Unauthenticated || fault.As(err).Message != "sign in first" {
 		t.Fatalf("without a credential: %v", err)
 	}
@@ -449,21 +453,21 @@ func TestOverWebsocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger = coordinator.NewClient(coordinator.ClientOptions{URL: u, Kind: coordinator.KindClient, Key: key(3)})
+	stranger = client.New(client.Options{URL: u, Kind: protocol.KindClient, Key: key(3)})
 	if err := stranger.Run(ctx); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Fatalf("without a credential, and without words: %v", err)
 	}
 }
 
-func ExampleNewClient() {
+func Example() {
 	s := coordinator.New(coordinator.Options{Authorizer: everyone, RelayMap: relayMap})
 	defer s.Close()
 	me := tailnet.NewPrivateKey().Public()
 	id := tailnet.ClientID(me)
-	c := coordinator.NewClient(coordinator.ClientOptions{
-		Dial: s.Dialer(coordinator.Principal{Kind: coordinator.KindClient, ID: id}),
-		Kind: coordinator.KindClient, Key: me,
-		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) { return newFakeNode(w.ID, me), nil },
+	c := client.New(client.Options{
+		Dial: s.Dialer(coordinator.Principal{Kind: protocol.KindClient, ID: id}),
+		Kind: protocol.KindClient, Key: me,
+		NewNode: func(w protocol.Welcome) (client.Node, error) { return newFakeNode(w.ID, me), nil },
 	})
 	c.Start()
 	defer c.Close()

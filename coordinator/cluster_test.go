@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
@@ -24,11 +25,11 @@ type linkEnd struct {
 type traffic struct {
 	mu              sync.Mutex
 	messages, bytes int
-	log             []coordinator.LinkMessage
+	log             []protocol.LinkMessage
 }
 
 func (c *traffic) note(data []byte) {
-	m, err := coordinator.DecodeLinkMessage(data)
+	m, err := protocol.DecodeLinkMessage(data)
 	if err != nil {
 		panic(err)
 	}
@@ -42,7 +43,7 @@ func (c *traffic) note(data []byte) {
 }
 
 // take returns what was counted since the last call.
-func (c *traffic) take() (messages, bytes int, log []coordinator.LinkMessage) {
+func (c *traffic) take() (messages, bytes int, log []protocol.LinkMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	messages, bytes, log = c.messages, c.bytes, c.log

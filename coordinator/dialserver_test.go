@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
@@ -20,14 +22,14 @@ import (
 func replaceable(t *testing.T) (worker *participant, replace func() coordinator.Principal, first coordinator.Principal) {
 	old := newServer(t, coordinator.Options{})
 	d := &door{p: agent(1), server: old}
-	join(t, coordinator.KindServer, key(300), coordinator.ClientOptions{Dial: old.Dialer(server(1))})
-	worker = join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: d.dial})
+	join(t, protocol.KindServer, key(300), client.Options{Dial: old.Dialer(server(1))})
+	worker = join(t, protocol.KindAgent, key(100), client.Options{Dial: d.dial})
 	if _, err := worker.Server(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return worker, func() coordinator.Principal {
 		next := newServer(t, coordinator.Options{})
-		join(t, coordinator.KindServer, key(301), coordinator.ClientOptions{Dial: next.Dialer(server(2))})
+		join(t, protocol.KindServer, key(301), client.Options{Dial: next.Dialer(server(2))})
 		d.set(next, nil)
 		d.cut()
 		return server(2)

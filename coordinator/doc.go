@@ -1,27 +1,9 @@
 // Package coordinator introduces participants of the mesh to each other. It keeps the table of connected participants, asks a hook who
-// may see whom, and passes on what nodes announce about themselves. It decides nothing on its own. It owns the protocol (this file and protocol.go), the
-// server's table (Server) and the client that dials out (Client).
+// may see whom, and passes on what nodes announce about themselves. It decides nothing on its own.
 //
 // It must not know what a workspace, a user or a database is: callers of Server.Handle have identified the connection's owner,
-// and the Authorizer decides who may see whom. No tunnel packets pass through it.
-//
-// # A connection
-//
-// The client opens a websocket on Path. The request contains its hello: protocol version, node public key, first subscriptions
-// and a name in the query, the node's announcement and the credential in headers. The server can therefore follow the 101
-// immediately with the welcome and the first introductions:
-//
-//	client                                     server
-//	GET Path?v=4&key=nodekey:…&subscribe=…&name=… ──▶ authenticate, bind key ↔ principal, admit the key in the relay
-//	                              ◀── 101, welcome{version, id, relay map, servers, grace}
-//	node{info}                             ──▶ validated: own id, own key, known region, bounded endpoints
-//	                              ◀── peer{info, kind, ack}, pass{id, key, pass}, lost{id}, gone{id}, refused{id, code, message}, unsubscribed{id}
-//	ready{id}, subscribe{id}, unsubscribe{id}, held{peers} ──▶
-//	                              ◀── relay{map}, notice{kind, message}, error{code, message} and close
-//	bye                                    ──▶ gone at once
-//
-// Each side speaks the lower of the two versions, so neither has to guess: an unknown message is an error. Messages are deltas; the
-// whole list is never sent again.
+// and the Authorizer decides who may see whom. No tunnel packets pass through it. Package protocol has the messages, and package client
+// the other end of a connection, which the server does not import.
 //
 // # A peer, as the server sees it
 //
@@ -65,19 +47,6 @@
 // For each partner the server keeps what the client has been sent, and compares it with the table whenever the writer has time. A slow
 // connection therefore costs one entry per partner, never a queue, and the table never waits for a connection.
 //
-// # Giving up a subscription
-//
-// The server answers unsubscribe with unsubscribed. If the partner does not want the tunnel either, it sends gone first. Until the
-// answer the client sends nothing more about that peer, and a Subscribe waits, because a gone on its way may remove the peer from the
-// node. If the connection breaks first, the client repeats unsubscribe, or waits until the next connection introduces the peer.
-// Servers older than version 3 do not confirm, and the client does not wait for them.
-//
-// # Lost connections
-//
-// Tunnels survive a lost coordinator connection. The client keeps its peers, dials again with jittered delays, sends the same hello,
-// and announces its node again; the server sends what has changed. A peer that the server does not confirm, because it is a new server
-// for instance, counts as lost: the client removes it after the grace period of the welcome. A refused credential ends the client.
-//
 // # A restarted server and sessions that ended meanwhile
 //
 // With each client an agent receives a pass, sealed by the deployment, that names the session the client joined with. On every welcome
@@ -88,15 +57,7 @@
 //
 // # Several servers
 //
-// The servers of a deployment know each other's participants. Each pair keeps one link (Server.Link, a websocket on LinkPath):
-//
-//	hello{version}                ──▶ ◀──  both at once; each side speaks the lower version
-//	present{participant}, …, want{from, to}, …, synced
-//	present{participant}, gone{id}         whenever one of the sender's participants changes
-//	want{from, to}, unwant{from, to}       a participant of the sender subscribes to one of the receiver's, or gives it up
-//	ready{from, to, key}                   a destination older than version 4 knows the initiator's key
-//	meet{from, to, delay}                  send the endpoints of from to to after the delay (meet.go)
-//	probe{id, key}, probed{answers}        does the process of an agent still answer (duplicate.go)
+// The servers of a deployment know each other's participants. Each pair keeps one link (Server.Link); package protocol lists its messages.
 //
 // A participant belongs to the server that it connected to last, as its stamp shows: the time of that connection, or one more than the
 // highest stamp that the server knew. A server that learns of a higher one ends its own connection. Subscriptions are kept and

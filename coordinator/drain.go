@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/websock"
@@ -18,7 +19,7 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) error {
 	s.draining = true
 	leaving := make([]*session, 0, len(s.sessions))
 	for x := range s.sessions {
-		if x.principal.Kind != KindServer {
+		if x.principal.Kind != protocol.KindServer {
 			leaving = append(leaving, x)
 		}
 	}
@@ -45,4 +46,6 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) error {
 }
 
 // stopping is the last message to participants that may try again at once, at another server.
-func stopping() ErrorMessage { return ErrorMessage{fault.Unavailable, "the server is stopping"} }
+func stopping() protocol.ErrorMessage {
+	return protocol.ErrorMessage{Code: fault.Unavailable, Message: "the server is stopping"}
+}

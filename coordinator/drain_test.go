@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
@@ -27,7 +28,7 @@ func TestDrain(t *testing.T) {
 		a.expect(two, "error unavailable")
 		cl.expect(two, "lost agent 1")
 		own.expect(two, "lost agent 1")
-		if _, err := c.servers[0].Dialer(agent(2))(t.Context(), coordinator.Hello{Version: coordinator.Version, Key: key(102)}); fault.CodeOf(err) != fault.Unavailable {
+		if _, err := c.servers[0].Dialer(agent(2))(t.Context(), protocol.Hello{Version: protocol.Version, Key: key(102)}); fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("a new connection: %v, want unavailable", err)
 		}
 

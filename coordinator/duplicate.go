@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
@@ -33,10 +34,10 @@ type duplicate struct {
 }
 
 // duplicate returns the connection of another process of the same agent, or the zero value. Called with mu held.
-func (s *Server) duplicate(p Principal, h Hello) duplicate {
+func (s *Server) duplicate(p Principal, h protocol.Hello) duplicate {
 	row := s.peers[p.ID]
 	switch {
-	case p.Kind != KindAgent || row == nil || row.state != online || row.key == h.Key:
+	case p.Kind != protocol.KindAgent || row == nil || row.state != online || row.key == h.Key:
 		return duplicate{}
 	case row.far != nil:
 		return duplicate{far: remoteDuplicate{row.far.server, row.key}}

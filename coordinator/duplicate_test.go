@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -84,7 +86,7 @@ type process struct {
 
 func runAgent(t *testing.T, s *coordinator.Server, k tailnet.PublicKey) *process {
 	p := &process{}
-	p.participant = join(t, coordinator.KindAgent, k, coordinator.ClientOptions{Dial: func(ctx context.Context, h coordinator.Hello) (coordinator.Conn, error) {
+	p.participant = join(t, protocol.KindAgent, k, client.Options{Dial: func(ctx context.Context, h protocol.Hello) (protocol.Conn, error) {
 		ours, theirs := newLine()
 		p.mu.Lock()
 		p.last = theirs
@@ -115,7 +117,7 @@ func TestTwoAgentsWithOneToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		first := runAgent(t, s, key(100))
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: s.Dialer(laptop(1))})
 		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +154,7 @@ func TestSilentAgentIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		first := runAgent(t, s, key(100))
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: s.Dialer(laptop(1))})
 		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +184,7 @@ func TestRestartedAgentIsTakenAtOnce(t *testing.T) {
 			ours, theirs := newLine()
 			ended := make(chan error, 1)
 			go func() {
-				ended <- s.Serve(t.Context(), theirs, agent(1), coordinator.Hello{Version: coordinator.Version, Key: k})
+				ended <- s.Serve(t.Context(), theirs, agent(1), protocol.Hello{Version: protocol.Version, Key: k})
 			}()
 			return ours, ended
 		}
@@ -190,7 +192,7 @@ func TestRestartedAgentIsTakenAtOnce(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			data, err := l.Read(t.Context())
-			m, decodeErr := coordinator.DecodeServerMessage(data)
+			m, decodeErr := protocol.DecodeServerMessage(data)
 			if err = errors.Join(err, decodeErr); err != nil || m.Welcome == nil {
 				t.Fatalf("got %s, %v, want a welcome", data, err)
 			}

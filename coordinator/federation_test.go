@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -21,7 +22,7 @@ func across(t *testing.T, c *cluster) (a, cl *wire) {
 	a = connect(t, c.servers[0], agent(1), key(100))
 	a.announce(1)
 	synctest.Wait()
-	cl = connect(t, c.servers[1], client(1), key(1), agent(1).ID)
+	cl = connect(t, c.servers[1], laptop(1), key(1), agent(1).ID)
 	cl.announce(1)
 	a.expect(two, "welcome", "peer client 1 #1")
 	cl.expect(two, "welcome", "peer agent 1 #1")
@@ -100,7 +101,7 @@ func TestMove(t *testing.T) {
 		cl.expect(two, "peer agent 1 #2")
 
 		// The client moves, too. It asks again, as clients do.
-		again := connect(t, c.servers[0], client(1), key(1), agent(1).ID)
+		again := connect(t, c.servers[0], laptop(1), key(1), agent(1).ID)
 		again.expect(two, "welcome", "peer agent 1 #2")
 		cl.expect(two, "error unavailable")
 		moved.expect(two)
@@ -123,7 +124,7 @@ func TestMoveWhileAway(t *testing.T) {
 		a, cl := across(t, c)
 		cl.cut()
 		a.expect(two, "lost client 1")
-		again := connect(t, c.servers[2], client(1), key(1))
+		again := connect(t, c.servers[2], laptop(1), key(1))
 		again.announce(1)
 		a.expect(two, "peer client 1 #1")
 		again.expect(two, "welcome")
@@ -209,19 +210,19 @@ func TestBrokenLinkStaysBroken(t *testing.T) {
 // TestLostTwice checks that a participant that returned and was lost again while a link was broken stays as long as its server keeps it.
 func TestLostTwice(t *testing.T) {
 	bubble(t, 2, nil, func(t *testing.T, c *cluster) {
-		connect(t, c.servers[0], client(1), key(1)).cut()
+		connect(t, c.servers[0], laptop(1), key(1)).cut()
 		synctest.Wait()
 		time.Sleep(coordinator.DefaultLostTimeout - time.Minute)
 		c.cut(0, 1)
 		synctest.Wait()
-		connect(t, c.servers[0], client(1), key(1)).cut()
+		connect(t, c.servers[0], laptop(1), key(1)).cut()
 		synctest.Wait()
 		c.join(0, 1)
 		check := func(known bool) {
 			t.Helper()
 			synctest.Wait()
 			for i, s := range c.servers {
-				if _, ok := s.Lookup(tailnet.Addr(client(1).ID)); ok != known {
+				if _, ok := s.Lookup(tailnet.Addr(laptop(1).ID)); ok != known {
 					t.Errorf("server %d: the client is found by its address: %v", i, ok)
 				}
 			}
@@ -249,7 +250,7 @@ func TestKilledServer(t *testing.T) {
 		cl.expect(two)
 		again.expect(two)
 		c.cut(1, 2) // both return to the new server while the others are apart
-		cl2 := connect(t, c.servers[0], client(1), key(1), agent(1).ID)
+		cl2 := connect(t, c.servers[0], laptop(1), key(1), agent(1).ID)
 		cl2.announce(2)
 		cl2.expect(two, "welcome", "peer agent 1 #1")
 		if got := names(again.messages(), two...); slices.Contains(got, "gone client 1") {
@@ -262,13 +263,13 @@ func TestKilledServer(t *testing.T) {
 func TestKeyAcross(t *testing.T) {
 	bubble(t, 2, nil, func(t *testing.T, c *cluster) {
 		a, cl := across(t, c)
-		_, err := c.servers[1].Dialer(agent(2))(t.Context(), coordinator.Hello{Version: coordinator.Version, Key: key(100)})
+		_, err := c.servers[1].Dialer(agent(2))(t.Context(), protocol.Hello{Version: protocol.Version, Key: key(100)})
 		if fault.CodeOf(err) != fault.Conflict {
 			t.Fatalf("another agent with the key: %v, want a conflict", err)
 		}
-		stranger := client(1)
+		stranger := laptop(1)
 		stranger.Subject = id("user", 99)
-		_, err = c.servers[0].Dialer(stranger)(t.Context(), coordinator.Hello{Version: coordinator.Version, Key: key(1)})
+		_, err = c.servers[0].Dialer(stranger)(t.Context(), protocol.Hello{Version: protocol.Version, Key: key(1)})
 		if fault.CodeOf(err) != fault.Conflict {
 			t.Fatalf("another user with the client's key: %v, want a conflict", err)
 		}
@@ -296,7 +297,7 @@ func TestSameKeyAtOnce(t *testing.T) {
 
 // answering is a connection whose other end answers pings, or not.
 type answering struct {
-	coordinator.Conn
+	protocol.Conn
 	silent bool
 }
 
@@ -312,7 +313,7 @@ func TestDuplicateAcross(t *testing.T) {
 	bubble(t, 2, nil, func(t *testing.T, c *cluster) {
 		client, server := newPipeForTest()
 		conn := &answering{Conn: server}
-		go c.servers[0].Serve(context.Background(), conn, agent(1), coordinator.Hello{Version: coordinator.Version, Key: key(100)})
+		go c.servers[0].Serve(context.Background(), conn, agent(1), protocol.Hello{Version: protocol.Version, Key: key(100)})
 		first := newWire(t, client, agent(1), key(100))
 		first.expect(two, "welcome")
 		second := connect(t, c.servers[1], agent(1), key(101))
@@ -332,7 +333,7 @@ func TestDuplicateAcross(t *testing.T) {
 }
 
 // newPipeForTest returns the ends of a connection inside the process.
-func newPipeForTest() (client, server coordinator.Conn) {
+func newPipeForTest() (client, server protocol.Conn) {
 	a, b := make(chan []byte, 64), make(chan []byte, 64)
 	once, closed := new(sync.Once), make(chan struct{})
 	return &linkEnd{a, b, once, closed, nil}, &linkEnd{b, a, once, closed, nil}
@@ -344,7 +345,7 @@ func across2(t *testing.T, c *cluster) (pass string, cl *wire) {
 	a := connect(t, c.servers[0], agent(1), key(100))
 	a.announce(1)
 	synctest.Wait()
-	cl = connect(t, c.servers[1], client(1), key(1), agent(1).ID)
+	cl = connect(t, c.servers[1], laptop(1), key(1), agent(1).ID)
 	cl.announce(1)
 	for _, m := range a.messages() {
 		if m.Pass != nil {
@@ -382,7 +383,7 @@ func TestTraffic(t *testing.T) {
 		if n, _, log := c.traffic.take(); n != 2 {
 			t.Errorf("an announcement costs %d messages to two servers, want 2: %+v", n, log)
 		}
-		cl := connect(t, c.servers[1], client(1), key(1))
+		cl := connect(t, c.servers[1], laptop(1), key(1))
 		cl.announce(1)
 		cl.messages()
 		c.traffic.take()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 )
 
 // TestHeard: both ends of a connection know since when it stands and when the other end was last heard from. For the server, that is the end of the
@@ -17,11 +19,11 @@ func TestHeard(t *testing.T) {
 		if !s.Heard(agent(1).ID).IsZero() {
 			t.Error("heard from an agent that never joined")
 		}
-		join(t, coordinator.KindServer, key(300), coordinator.ClientOptions{Dial: s.Dialer(server(1))})
+		join(t, protocol.KindServer, key(300), client.Options{Dial: s.Dialer(server(1))})
 		synctest.Wait()
 		began := time.Now()
 		d := &door{p: agent(1), server: s}
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: d.dial})
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: d.dial})
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		if since, last := a.Heard(server(1).ID); !since.Equal(began) || !last.Equal(time.Now()) || !s.Heard(agent(1).ID).Equal(time.Now()) {

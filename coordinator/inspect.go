@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
@@ -28,7 +29,7 @@ type PeerInfo struct {
 }
 
 // Peers returns a snapshot of connected and lost participants, sorted by kind and name: of the given kinds, or of all.
-func (s *Server) Peers(kinds ...Kind) []PeerInfo {
+func (s *Server) Peers(kinds ...protocol.Kind) []PeerInfo {
 	s.mu.Lock()
 	var list []PeerInfo
 	for _, p := range s.peers {

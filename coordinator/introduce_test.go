@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-var two = []coordinator.Principal{agent(1), client(1)}
+var two = []coordinator.Principal{agent(1), laptop(1)}
 
 // pair returns an agent and a client that were introduced to each other and have read everything.
 func pair(t *testing.T, s *coordinator.Server) (a, c *wire) {
 	t.Helper()
 	a = connect(t, s, agent(1), key(100))
 	a.announce(1)
-	c = connect(t, s, client(1), key(1), agent(1).ID)
+	c = connect(t, s, laptop(1), key(1), agent(1).ID)
 	c.announce(1)
 	a.expect(two, "welcome", "peer client 1 #1")
 	c.expect(two, "welcome", "peer agent 1 #1")
@@ -30,11 +31,11 @@ func TestInitiatorLearnsAfterReady(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		a := connectAsked(t, s, agent(1), key(100))
 		a.announce(1)
-		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c := connect(t, s, laptop(1), key(1), agent(1).ID)
 		c.announce(1)
 		a.expect(two, "welcome", "peer client 1 #1 ack")
 		c.expect(two, "welcome")
-		a.ready(client(1).ID)
+		a.ready(laptop(1).ID)
 		c.expect(two, "peer agent 1 #1")
 		a.expect(two)
 		if n := s.Stats().ReadyTimeouts; n != 0 {
@@ -54,7 +55,7 @@ func TestWelcome(t *testing.T) {
 			t.Fatalf("got %q, want a welcome", names(m))
 		}
 		w := m[0].Welcome
-		if w.ID != agent(1).ID || w.Version != coordinator.Version || w.Grace() != time.Minute ||
+		if w.ID != agent(1).ID || w.Version != protocol.Version || w.Grace() != time.Minute ||
 			len(w.Relays.Regions) != 1 || len(w.Servers) != 1 || w.Servers[0] != server(1).ID {
 			t.Fatalf("welcome is %+v", w)
 		}
@@ -67,7 +68,7 @@ func TestInitiatorDoesNotWaitForever(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		a := connectAsked(t, s, agent(1), key(100))
 		a.announce(1)
-		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c := connect(t, s, laptop(1), key(1), agent(1).ID)
 		c.announce(1)
 		a.expect(two, "welcome", "peer client 1 #1 ack")
 		time.Sleep(coordinator.DefaultReadyTimeout - time.Millisecond)
@@ -84,7 +85,7 @@ func TestSubscriptionWaitsForDestination(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		c := connect(t, s, client(1), key(1))
+		c := connect(t, s, laptop(1), key(1))
 		c.announce(1)
 		c.subscribe(agent(1).ID)
 		c.expect(two, "welcome")
@@ -104,11 +105,11 @@ func TestNodeWithoutHomeRelayIsNotIntroduced(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		a := connect(t, s, agent(1), key(100))
 		a.announce(1)
-		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c := connect(t, s, laptop(1), key(1), agent(1).ID)
 		for _, r := range []int{0, 99} {
 			n := info(c.p, c.key, 1)
 			n.Region = r
-			c.say(coordinator.ClientMessage{Node: &n})
+			c.say(protocol.ClientMessage{Node: &n})
 		}
 		a.expect(two, "welcome")
 		c.announce(2)
@@ -121,7 +122,7 @@ func TestChangesReachPartnersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		a, c := pair(t, s)
-		b := connect(t, s, client(2), key(2))
+		b := connect(t, s, laptop(2), key(2))
 		b.announce(1)
 		b.expect(two, "welcome")
 		a.announce(2)
@@ -191,7 +192,7 @@ func TestResume(t *testing.T) {
 		a.expect(two, "lost client 1")
 		a.announce(2) // missed by the client
 		time.Sleep(10 * time.Minute)
-		c = connect(t, s, client(1), key(1))
+		c = connect(t, s, laptop(1), key(1))
 		c.expect(two, "welcome", "peer agent 1 #2")
 		a.expect(two, "peer client 1 #1")
 		c.announce(7)
@@ -263,7 +264,7 @@ func TestRelayMapAndNotice(t *testing.T) {
 		a := connect(t, s, agent(1), key(100))
 		a.expect(two, "welcome")
 		s.RelayMapChanged()
-		s.Notify(coordinator.Notice{Kind: coordinator.NoticeDrain, Message: "back soon"})
+		s.Notify(protocol.Notice{Kind: protocol.NoticeDrain, Message: "back soon"})
 		a.expect(two, "relay 1", "notice drain")
 		s.Close()
 		a.expect(two, "error unavailable")

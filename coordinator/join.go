@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/notify"
 	"github.com/codermesh/codermesh/v2/internal/websock"
@@ -16,7 +17,7 @@ import (
 )
 
 // precheck refuses, before the upgrade, what admissible would refuse.
-func (s *Server) precheck(p Principal, h Hello) error {
+func (s *Server) precheck(p Principal, h protocol.Hello) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.admissible(p, h); err != nil {
@@ -26,15 +27,15 @@ func (s *Server) precheck(p Principal, h Hello) error {
 }
 
 // admissible reports whether p may connect with the hello's key. Called with mu held.
-func (s *Server) admissible(p Principal, h Hello) *fault.Error {
+func (s *Server) admissible(p Principal, h protocol.Hello) *fault.Error {
 	switch {
-	case s.closed, s.draining && p.Kind != KindServer:
+	case s.closed, s.draining && p.Kind != protocol.KindServer:
 		return fault.New(fault.Unavailable, "the server is stopping")
 	case !p.Kind.Valid() || p.ID == uuid.Nil:
 		return fault.New(fault.Internal, "principal of kind %q with id %s", p.Kind, p.ID)
-	case h.Key.IsZero() || h.Version < MinVersion:
+	case h.Key.IsZero() || h.Version < protocol.MinVersion:
 		return fault.New(fault.Invalid, "the hello has no key, or version %d", h.Version)
-	case (p.Kind == KindClient || p.Kind == KindProxy) && p.ID != tailnet.ClientID(h.Key):
+	case (p.Kind == protocol.KindClient || p.Kind == protocol.KindProxy) && p.ID != tailnet.ClientID(h.Key):
 		return fault.New(fault.Forbidden, "a client's id follows from its key")
 	}
 	if at, ok := s.tombstones[p.ID]; ok && !h.At.After(at) {
@@ -50,15 +51,15 @@ func (s *Server) admissible(p Principal, h Hello) *fault.Error {
 }
 
 // join puts a connection into the table, and admits its key in the relay. On success the caller owes serving.Done.
-func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*session, error) {
+func (s *Server) join(ctx context.Context, conn protocol.Conn, p Principal, h protocol.Hello) (*session, error) {
 	if h.At.IsZero() {
 		h.At = time.Now()
 	}
 	x := &session{
-		conn: conn, principal: p, key: h.Key, joined: time.Now(), version: min(h.Version, Version),
-		wake: notify.NewWake(), refused: make(map[uuid.UUID]Refused), left: make(map[uuid.UUID]struct{}),
+		conn: conn, principal: p, key: h.Key, joined: time.Now(), version: min(h.Version, protocol.Version),
+		wake: notify.NewWake(), refused: make(map[uuid.UUID]protocol.Refused), left: make(map[uuid.UUID]struct{}),
 	}
-	if s.opts.Passes != nil && p.Kind == KindClient {
+	if s.opts.Passes != nil && p.Kind == protocol.KindClient {
 		var err error
 		if x.pass, err = s.opts.Passes.Issue(p); err != nil {
 			return nil, fmt.Errorf("issue pass: %w", err)
@@ -108,9 +109,9 @@ func (s *Server) join(ctx context.Context, conn Conn, p Principal, h Hello) (*se
 	relays := s.opts.RelayMap() // after attach: later changes reach the session by RelayMapChanged
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x.first = encode(ServerMessage{Welcome: &Welcome{
+	x.first = protocol.Encode(protocol.ServerMessage{Welcome: &protocol.Welcome{
 		Version: x.version, ID: p.ID, Relays: relays, Servers: s.servers(),
-		GraceSeconds: int(min(max(math.Ceil(s.opts.LostTimeout.Seconds()), 1), maxGraceSeconds)),
+		GraceSeconds: int(min(max(math.Ceil(s.opts.LostTimeout.Seconds()), 1), protocol.MaxGraceSeconds)),
 	}})
 	return x, nil
 }
@@ -123,10 +124,10 @@ func (s *Server) attach(x *session) (old *binding) {
 	stamp := p.stamp
 	if p.session != nil {
 		code := fault.Conflict
-		if x.principal.Kind == KindAgent {
+		if x.principal.Kind == protocol.KindAgent {
 			code = fault.Unavailable // an agent that was briefly silent tries again
 		}
-		p.session.end(ErrorMessage{code, "a newer connection of the same participant has taken this one's place"}, websock.StatusPolicy)
+		p.session.end(protocol.ErrorMessage{Code: code, Message: "a newer connection of the same participant has taken this one's place"}, websock.StatusPolicy)
 	}
 	if p.state != absent && p.key != x.key {
 		old = s.remove(p)
@@ -140,7 +141,7 @@ func (s *Server) attach(x *session) (old *binding) {
 	x.peer = p
 	p.setPass(x.pass)
 	s.byAddr.Store(tailnet.Addr(id), x.principal)
-	if x.principal.Kind == KindServer {
+	if x.principal.Kind == protocol.KindServer {
 		s.serverIDs[id] = struct{}{}
 	}
 
@@ -221,7 +222,7 @@ func (s *Server) release(b *binding) {
 }
 
 // expel removes a participant in any state.
-func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
+func (s *Server) expel(id uuid.UUID, m protocol.ErrorMessage, forGood bool) bool {
 	s.mu.Lock()
 	s.authGen++
 	if forGood {
@@ -257,7 +258,7 @@ func (s *Server) expel(id uuid.UUID, m ErrorMessage, forGood bool) bool {
 }
 
 // abandon ends the tunnels of a participant that was revoked: waiting for it is pointless now. Called with mu held.
-func (s *Server) abandon(p *peer, m ErrorMessage) {
+func (s *Server) abandon(p *peer, m protocol.ErrorMessage) {
 	for _, t := range p.tunnels {
 		t.other(p).refuse(p.principal.ID, &fault.Error{Code: m.Code, Message: m.Message})
 		s.drop(t)
@@ -270,9 +271,9 @@ func errUnseen() *fault.Error {
 }
 
 // firstTargets returns the subscriptions of a hello: those it names, and for agents and provisioners the servers.
-func (s *Server) firstTargets(x *session, h Hello) []uuid.UUID {
+func (s *Server) firstTargets(x *session, h protocol.Hello) []uuid.UUID {
 	ids := slices.Clone(h.Subscribe)
-	if x.principal.Kind != KindAgent && x.principal.Kind != KindProvisioner {
+	if x.principal.Kind != protocol.KindAgent && x.principal.Kind != protocol.KindProvisioner {
 		return ids
 	}
 	s.mu.Lock()
@@ -286,8 +287,8 @@ func (s *Server) firstTargets(x *session, h Hello) []uuid.UUID {
 }
 
 // resolve returns the participant that a client's hello names.
-func (s *Server) resolve(x *session, h Hello) (uuid.UUID, bool) {
-	if h.Name == "" || s.opts.Resolve == nil || x.principal.Kind != KindClient || x.version < versionEarly {
+func (s *Server) resolve(x *session, h protocol.Hello) (uuid.UUID, bool) {
+	if h.Name == "" || s.opts.Resolve == nil || x.principal.Kind != protocol.KindClient || x.version < protocol.VersionEarly {
 		return uuid.Nil, false
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, AuthorizeTimeout)
@@ -305,7 +306,7 @@ func (s *Server) greetServer(x *session) {
 	s.mu.Lock()
 	var workers []*session
 	for w := range s.sessions {
-		if w.principal.Kind == KindAgent || w.principal.Kind == KindProvisioner {
+		if w.principal.Kind == protocol.KindAgent || w.principal.Kind == protocol.KindProvisioner {
 			workers = append(workers, w)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -49,7 +50,7 @@ type actor struct {
 	view  map[uuid.UUID]tailnet.NodeInfo // what its client has
 	doubt map[uuid.UUID]bool             // what another server told and this one has not confirmed: a client removes it after the grace
 	toldA map[uuid.UUID]promise          // the promises that its client received, for the order of introductions
-	heard map[coordinator.PeerGone]bool  // the goodbyes that its client received
+	heard map[protocol.PeerGone]bool     // the goodbyes that its client received
 }
 
 // promise records since when an actor has known another's key, and whether it has answered ready.
@@ -93,7 +94,7 @@ func runMachine(t *testing.T, servers int) {
 			})
 			defer m.c.close()
 			for i := range 3 {
-				m.all = append(m.all, &actor{p: client(uint64(i))})
+				m.all = append(m.all, &actor{p: laptop(uint64(i))})
 			}
 			for i := range 2 {
 				m.all = append(m.all, &actor{p: agent(i)}, &actor{p: server(i)})
@@ -136,7 +137,7 @@ func runMachine(t *testing.T, servers int) {
 
 func (a *actor) forgetAll() {
 	a.view, a.toldA = make(map[uuid.UUID]tailnet.NodeInfo), make(map[uuid.UUID]promise)
-	a.heard, a.doubt = make(map[coordinator.PeerGone]bool), make(map[uuid.UUID]bool)
+	a.heard, a.doubt = make(map[protocol.PeerGone]bool), make(map[uuid.UUID]bool)
 }
 
 func (m *machine) pick(what string) *actor { return rapid.SampledFrom(m.all).Draw(m.rt, what) }
@@ -155,16 +156,16 @@ func (m *machine) pair() (from, to *actor) {
 	var targets []*actor
 	for _, a := range m.all {
 		switch from.p.Kind {
-		case coordinator.KindServer:
+		case protocol.KindServer:
 			if a != from {
 				targets = append(targets, a)
 			}
-		case coordinator.KindClient:
-			if a.p.Kind == coordinator.KindAgent || a.p.Kind == coordinator.KindServer {
+		case protocol.KindClient:
+			if a.p.Kind == protocol.KindAgent || a.p.Kind == protocol.KindServer {
 				targets = append(targets, a)
 			}
-		case coordinator.KindAgent:
-			if a.p.Kind == coordinator.KindServer {
+		case protocol.KindAgent:
+			if a.p.Kind == protocol.KindServer {
 				targets = append(targets, a)
 			}
 		}
@@ -183,7 +184,7 @@ func (m *machine) server(a *actor) int {
 	switch {
 	case len(m.c.servers) == 1:
 		return 0
-	case a.p.Kind == coordinator.KindServer:
+	case a.p.Kind == protocol.KindServer:
 		return slices.Index(m.all, a) % len(m.c.servers)
 	case m.cut && a.bound():
 		return a.at
@@ -234,10 +235,10 @@ func (m *machine) connect(a *actor, restart bool) {
 	if at := m.server(a); at != was {
 		a.at, moved = at, a.bound()
 	}
-	if restart && a.p.Kind != coordinator.KindClient || a.key == (tailnet.PublicKey{}) {
+	if restart && a.p.Kind != protocol.KindClient || a.key == (tailnet.PublicKey{}) {
 		m.keys++
 		fresh := key(m.keys)
-		if a.p.Kind == coordinator.KindClient {
+		if a.p.Kind == protocol.KindClient {
 			fresh = key(uint64(slices.Index(m.all, a)))
 		}
 		if a.bound() {
@@ -248,15 +249,15 @@ func (m *machine) connect(a *actor, restart bool) {
 	}
 	a.toldA = make(map[uuid.UUID]promise) // the server asks it again
 	a.lost, a.slow = false, rapid.Bool().Draw(m.rt, "slow")
-	a.version = rapid.SampledFrom([]int{versionAsked, coordinator.Version}).Draw(m.rt, "version")
-	if a.w = nil; moved && a.p.Kind == coordinator.KindAgent {
+	a.version = rapid.SampledFrom([]int{versionAsked, protocol.Version}).Draw(m.rt, "version")
+	if a.w = nil; moved && a.p.Kind == protocol.KindAgent {
 		for _, b := range m.all {
-			if b.p.Kind == coordinator.KindServer {
+			if b.p.Kind == protocol.KindServer {
 				delete(a.wants, b.p.ID) // another server knows no better than that agents see it
 			}
 		}
 	}
-	a.w = greet(m.t, m.c.servers[a.at], a.p, coordinator.Hello{Version: a.version, Key: a.key})
+	a.w = greet(m.t, m.c.servers[a.at], a.p, protocol.Hello{Version: a.version, Key: a.key})
 	synctest.Wait()
 	if moved {
 		for id := range a.view {
@@ -271,10 +272,10 @@ func (m *machine) connect(a *actor, restart bool) {
 		if b.w == nil || b == a || b.at != a.at {
 			continue
 		}
-		if a.p.Kind == coordinator.KindAgent && b.p.Kind == coordinator.KindServer && !m.denied(a.p.ID, b.p.ID) {
+		if a.p.Kind == protocol.KindAgent && b.p.Kind == protocol.KindServer && !m.denied(a.p.ID, b.p.ID) {
 			a.wants[b.p.ID] = true
 		}
-		if b.p.Kind == coordinator.KindAgent && a.p.Kind == coordinator.KindServer && !m.denied(b.p.ID, a.p.ID) {
+		if b.p.Kind == protocol.KindAgent && a.p.Kind == protocol.KindServer && !m.denied(b.p.ID, a.p.ID) {
 			b.wants[a.p.ID] = true
 		}
 	}
@@ -316,7 +317,7 @@ func (m *machine) announce(a *actor) {
 		}
 	}
 	n.Moves = a.moves
-	a.w.say(coordinator.ClientMessage{Node: &n})
+	a.w.say(protocol.ClientMessage{Node: &n})
 }
 
 func (m *machine) subscribe(from, to *actor) {
@@ -370,7 +371,7 @@ func (m *machine) steal(a, victim *actor) {
 	if a == victim || !victim.bound() || a.bound() {
 		return
 	}
-	conn, err := m.c.servers[m.server(a)].Dialer(a.p)(context.Background(), coordinator.Hello{Version: 1, Key: victim.key})
+	conn, err := m.c.servers[m.server(a)].Dialer(a.p)(context.Background(), protocol.Hello{Version: 1, Key: victim.key})
 	if err == nil {
 		conn.Close(1000, "")
 		m.rt.Fatalf("%s got in with the key of %s", a.p.Name, victim.p.Name)
@@ -388,7 +389,7 @@ func (m *machine) lie(a, victim *actor) {
 	} else {
 		n.Key = victim.key
 	}
-	m.leave(a, func(a *actor) { a.w.say(coordinator.ClientMessage{Node: &n}) }, false)
+	m.leave(a, func(a *actor) { a.w.say(protocol.ClientMessage{Node: &n}) }, false)
 }
 
 func (m *machine) wait(times ...time.Duration) {
@@ -469,7 +470,7 @@ func (m *machine) listed(i int) {
 	}
 }
 
-func (m *machine) received(a *actor, msg coordinator.ServerMessage) {
+func (m *machine) received(a *actor, msg protocol.ServerMessage) {
 	switch {
 	case msg.Peer != nil:
 		n := msg.Peer.Info
@@ -534,7 +535,7 @@ func (m *machine) allowed(a, b *actor) {
 
 // order checks the order of introductions: only a destination (asked for an ack, in earlier versions) may learn of a peer first; an
 // initiator learns of it when the destination has answered ready, has had time to, or is not asked.
-func (m *machine) order(a, b *actor, u *coordinator.PeerUpdate) {
+func (m *machine) order(a, b *actor, u *protocol.PeerUpdate) {
 	if u.Ack && a.version > versionAsked {
 		m.rt.Fatalf("%s is asked whether it is ready", a.p.Name)
 	}
@@ -544,7 +545,7 @@ func (m *machine) order(a, b *actor, u *coordinator.PeerUpdate) {
 	if a.at != b.at {
 		return // two servers may disagree on who initiates: then a participant of an earlier version is not asked
 	}
-	initiates := a.p.Kind == coordinator.KindClient && b.p.Kind == coordinator.KindAgent // else either may
+	initiates := a.p.Kind == protocol.KindClient && b.p.Kind == protocol.KindAgent // else either may
 	if b.version > versionAsked || a.version > versionAsked && !initiates {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
@@ -29,7 +30,7 @@ func (t *tunnel) invited(p *peer) *bool {
 }
 
 // newAnnouncement encodes the messages for partners.
-func newAnnouncement(info tailnet.NodeInfo, kind Kind) *announcement {
+func newAnnouncement(info tailnet.NodeInfo, kind protocol.Kind) *announcement {
 	a := &announcement{info: info, kind: kind}
 	a.message(false, false)
 	a.message(true, false)
@@ -49,7 +50,7 @@ func (a *announcement) message(withheld, ack bool) []byte {
 		m = &ms.ack
 	}
 	if *m == nil {
-		*m = encode(ServerMessage{Peer: &PeerUpdate{Info: info, Kind: a.kind, Ack: ack}})
+		*m = protocol.Encode(protocol.ServerMessage{Peer: &protocol.PeerUpdate{Info: info, Kind: a.kind, Ack: ack}})
 	}
 	return *m
 }
@@ -132,9 +133,9 @@ func (s *Server) meetFar(t *tunnel) {
 	}
 	t.meeting.arranged = true
 	lead := (r.rtt + other.rtt() - own.rtt()) / 2 // how much earlier a message reaches our own
-	m := LinkMeet{
-		LinkPair: LinkPair{own.principal.ID, other.principal.ID}, FromMoves: own.node.info.Moves, ToMoves: other.node.info.Moves,
-		Delay: min(max(-lead, 0), maxLinkDelay*time.Millisecond).Microseconds(),
+	m := protocol.LinkMeet{
+		LinkPair: protocol.LinkPair{From: own.principal.ID, To: other.principal.ID}, FromMoves: own.node.info.Moves, ToMoves: other.node.info.Moves,
+		Delay: min(max(-lead, 0), protocol.MaxLinkDelay).Microseconds(),
 	}
 	r.meet.put(m.LinkPair, m)
 	r.wake.Poke()
@@ -142,7 +143,7 @@ func (s *Server) meetFar(t *tunnel) {
 }
 
 // followMeeting follows another server's arrangement, unless one of the nodes has moved since.
-func (s *Server) followMeeting(r *replica, m LinkMeet) {
+func (s *Server) followMeeting(r *replica, m protocol.LinkMeet) {
 	t := s.shared(r, m.LinkPair)
 	if t == nil {
 		return

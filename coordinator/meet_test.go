@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
@@ -91,7 +92,7 @@ func connectFar(t *testing.T, s *coordinator.Server, p coordinator.Principal, k 
 	serving.Go(client.carry)
 	serving.Go(server.carry)
 	serving.Go(func() {
-		s.Serve(context.Background(), server, p, coordinator.Hello{Version: coordinator.Version, Key: key(k)})
+		s.Serve(context.Background(), server, p, protocol.Hello{Version: protocol.Version, Key: key(k)})
 	})
 	t.Cleanup(serving.Wait)
 	return newWire(t, client, p, key(k))
@@ -105,7 +106,7 @@ func (w *wire) behind(seq uint64, nat string, moves uint64) {
 		n.Mapped = netip.AddrPortFrom(netip.MustParseAddr(nat), 1)
 		n.Endpoints = append(n.Endpoints, n.Mapped)
 	}
-	w.say(coordinator.ClientMessage{Node: &n})
+	w.say(protocol.ClientMessage{Node: &n})
 }
 
 const (
@@ -126,7 +127,7 @@ func TestMeetAtOneTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t, coordinator.Options{})
 				a := connectFar(t, s, agent(1), 100, ways[0])
-				c := connectFar(t, s, client(1), 1, ways[1])
+				c := connectFar(t, s, laptop(1), 1, ways[1])
 				a.behind(1, natA, 0)
 				c.behind(1, "", 0)
 				time.Sleep(2 * time.Second)
@@ -140,7 +141,7 @@ func TestMeetAtOneTime(t *testing.T) {
 				time.Sleep(ways[1] + max(ways[0], ways[1]) - time.Nanosecond)
 				for _, m := range append(a.messages(), c.messages()...) {
 					if len(m.Peer.Info.Endpoints) > 0 {
-						t.Errorf("early news: %v", names([]coordinator.ServerMessage{m}, two...))
+						t.Errorf("early news: %v", names([]protocol.ServerMessage{m}, two...))
 					}
 				}
 				time.Sleep(time.Nanosecond)
@@ -166,7 +167,7 @@ func TestNothingToMeetFor(t *testing.T) {
 				s := newServer(t, coordinator.Options{})
 				a := connect(t, s, agent(1), key(100))
 				a.behind(1, c.agent, 0)
-				w := connect(t, s, client(1), key(1), agent(1).ID)
+				w := connect(t, s, laptop(1), key(1), agent(1).ID)
 				w.behind(1, "", 0)
 				a.expect(two, "welcome", "peer client 1 #1 apart")
 				w.expect(two, "welcome", "peer agent 1 #1 apart")
@@ -184,13 +185,13 @@ func TestNothingToMeetFor(t *testing.T) {
 			a := connect(t, s, agent(1), key(100))
 			a.behind(1, natA, 0)
 			a.expect(two, "welcome")
-			c := connect(t, s, client(1), key(1), agent(1).ID)
+			c := connect(t, s, laptop(1), key(1), agent(1).ID)
 			c.announce(1)
 			a.expect(two, "peer client 1 #1")
 			c.expect(two, "welcome", "peer agent 1 #1")
 			n := info(c.p, c.key, 2)
 			n.Moves = 1
-			c.say(coordinator.ClientMessage{Node: &n})
+			c.say(protocol.ClientMessage{Node: &n})
 			c.expect(two, "peer agent 1 #1") // the client has forgotten the agent's endpoints
 		})
 	})
@@ -201,7 +202,7 @@ func TestNothingToMeetFor(t *testing.T) {
 			a := connect(t, s, agent(1), key(100))
 			a.announce(1)
 			a.expect(two, "welcome")
-			c := connect(t, s, client(1), key(1), agent(1).ID)
+			c := connect(t, s, laptop(1), key(1), agent(1).ID)
 			c.behind(1, natC, 0)
 			a.expect(two, "peer client 1 #1")
 			c.expect(two, "welcome", "peer agent 1 #1")
@@ -216,7 +217,7 @@ func TestMeetAgain(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
 		a := connect(t, s, agent(1), key(100))
 		a.behind(1, natA, 0)
-		c := connect(t, s, client(1), key(1), agent(1).ID)
+		c := connect(t, s, laptop(1), key(1), agent(1).ID)
 		synctest.Wait() // the server has measured both round trips
 		c.behind(1, natC, 0)
 		a.expect(two, "welcome", "peer client 1 #1")
@@ -232,7 +233,7 @@ func TestMeetAgain(t *testing.T) {
 		a.behind(2, natA, 0) // nothing new but its number: they have met
 		c.expect(two, "peer agent 1 #2")
 		c.cut()
-		c = connect(t, s, client(1), key(1), agent(1).ID)
+		c = connect(t, s, laptop(1), key(1), agent(1).ID)
 		c.behind(3, "203.0.113.200", 1)
 		c.expect(two, "welcome", "peer agent 1 #2")
 	})

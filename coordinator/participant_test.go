@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -112,17 +114,17 @@ func (n *fakeNode) isOnline() bool {
 
 // participant is a Client with a fakeNode.
 type participant struct {
-	*coordinator.Client
+	*client.Client
 	node atomic.Pointer[fakeNode]
 }
 
 // join starts a participant; opts need Dial or URL. Its node is made here unless opts make it.
-func join(t testing.TB, kind coordinator.Kind, k tailnet.PublicKey, opts coordinator.ClientOptions) *participant {
+func join(t testing.TB, kind protocol.Kind, k tailnet.PublicKey, opts client.Options) *participant {
 	t.Helper()
 	p := &participant{}
 	opts.Kind, opts.Key = kind, k
 	if opts.NewNode == nil {
-		opts.NewNode = func(w coordinator.Welcome) (coordinator.Node, error) {
+		opts.NewNode = func(w protocol.Welcome) (client.Node, error) {
 			n := newFakeNode(w.ID, k)
 			if !p.node.CompareAndSwap(nil, n) {
 				t.Error("a second node was made")
@@ -130,13 +132,13 @@ func join(t testing.TB, kind coordinator.Kind, k tailnet.PublicKey, opts coordin
 			return n, nil
 		}
 	}
-	opts.Inbound = func(kind coordinator.Kind) tailnet.Inbound {
-		if kind == coordinator.KindClient {
+	opts.Inbound = func(kind protocol.Kind) tailnet.Inbound {
+		if kind == protocol.KindClient {
 			return tailnet.InboundAll
 		}
 		return tailnet.InboundNone
 	}
-	p.Client = coordinator.NewClient(opts)
+	p.Client = client.New(opts)
 	p.Start()
 	t.Cleanup(func() { p.Close() })
 	return p
@@ -149,10 +151,10 @@ type door struct {
 	server *coordinator.Server // nil: closed
 	refuse error
 	tries  int
-	conn   coordinator.Conn
+	conn   protocol.Conn
 }
 
-func (d *door) dial(ctx context.Context, h coordinator.Hello) (coordinator.Conn, error) {
+func (d *door) dial(ctx context.Context, h protocol.Hello) (protocol.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tries++

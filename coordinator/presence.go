@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -23,7 +24,7 @@ func (s *Server) readReplica(r *replica, own *sync.WaitGroup) error {
 			return err
 		}
 		r.received.Add(1)
-		m, err := DecodeLinkMessage(data)
+		m, err := protocol.DecodeLinkMessage(data)
 		if err == nil {
 			err = s.handleReplica(r, m, own)
 		}
@@ -33,7 +34,7 @@ func (s *Server) readReplica(r *replica, own *sync.WaitGroup) error {
 	}
 }
 
-func (s *Server) handleReplica(r *replica, m LinkMessage, own *sync.WaitGroup) error {
+func (s *Server) handleReplica(r *replica, m protocol.LinkMessage, own *sync.WaitGroup) error {
 	switch {
 	case m.Present != nil:
 		return s.arrive(r, m.Present)
@@ -79,7 +80,7 @@ func (s *Server) handleReplica(r *replica, m LinkMessage, own *sync.WaitGroup) e
 var errReplacedLink = errors.New("another link has taken its place")
 
 // departFar removes a participant that has left another server. The caller releases the binding.
-func (s *Server) departFar(r *replica, m LinkGone) *binding {
+func (s *Server) departFar(r *replica, m protocol.LinkGone) *binding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[m.ID]
@@ -88,13 +89,13 @@ func (s *Server) departFar(r *replica, m LinkGone) *binding {
 	}
 	b := s.remove(p)
 	if m.Code != "" {
-		s.abandon(p, ErrorMessage{m.Code, m.Message})
+		s.abandon(p, protocol.ErrorMessage{Code: m.Code, Message: m.Message})
 	}
 	return b
 }
 
 // arrive applies the announcement of a participant that is connected to another server. The server that attached the participant last owns it.
-func (s *Server) arrive(r *replica, m *Present) error {
+func (s *Server) arrive(r *replica, m *protocol.Present) error {
 	var b, old *binding
 	for {
 		s.mu.Lock()
@@ -127,7 +128,7 @@ func (s *Server) arrive(r *replica, m *Present) error {
 		s.release(old)
 		return nil
 	}
-	if p != nil && p.state != absent && (p.key != m.Key || !p.principal.same(m.principal())) {
+	if p != nil && p.state != absent && (p.key != m.Key || !p.principal.same(principalOf(m))) {
 		s.takeOver(p)
 		old = s.remove(p)
 	}
@@ -141,8 +142,13 @@ func (s *Server) arrive(r *replica, m *Present) error {
 	return nil
 }
 
+// principalOf returns the principal that another server announced.
+func principalOf(p *protocol.Present) Principal {
+	return Principal{Kind: p.Kind, ID: p.ID, Name: p.Name, Subject: p.Subject, Session: p.Session, Addr: p.Addr, Detail: p.Detail}
+}
+
 // newer reports whether an announcement is not outdated by what this server knows. Called with mu held.
-func (s *Server) newer(r *replica, m *Present) bool {
+func (s *Server) newer(r *replica, m *protocol.Present) bool {
 	p := s.peers[m.ID]
 	switch {
 	case p == nil || p.state == absent || p.stamp < m.Stamp:
@@ -165,7 +171,7 @@ func (s *Server) newer(r *replica, m *Present) bool {
 func (s *Server) takeOver(p *peer) {
 	delete(s.serverIDs, p.principal.ID)
 	if p.session != nil {
-		p.session.end(ErrorMessage{fault.Unavailable, "a newer connection of the same participant, to another server, has taken this one's place"}, websock.StatusPolicy)
+		p.session.end(protocol.ErrorMessage{Code: fault.Unavailable, Message: "a newer connection of the same participant, to another server, has taken this one's place"}, websock.StatusPolicy)
 		s.event(p.principal, false)
 	}
 	p.session = nil
@@ -175,12 +181,12 @@ func (s *Server) takeOver(p *peer) {
 }
 
 // place puts a participant of another server into the table. Called with mu held; the key is bound.
-func (s *Server) place(r *replica, p *peer, m *Present) {
+func (s *Server) place(r *replica, p *peer, m *protocol.Present) {
 	attached := p.state == absent || p.stamp != m.Stamp || p.far == nil || p.far.server != r.id
 	if p.far == nil && p.state != absent {
 		s.takeOver(p)
 	}
-	p.principal, p.key, p.stamp, p.version = m.principal(), m.Key, m.Stamp, m.Version
+	p.principal, p.key, p.stamp, p.version = principalOf(m), m.Key, m.Stamp, m.Version
 	p.far = &far{server: r.id, rtt: time.Duration(m.RTT) * time.Microsecond}
 	if p.pass != m.Pass {
 		p.setPass(m.Pass)
@@ -215,7 +221,7 @@ func (s *Server) place(r *replica, p *peer, m *Present) {
 // reconnectFar adjusts the tunnels of a participant that has connected to another server: that server must learn who wants it here. Tunnels
 // without an end here are that server's, and so are subscriptions of workers to servers.
 func (s *Server) reconnectFar(p *peer) {
-	worker := p.principal.Kind == KindAgent || p.principal.Kind == KindProvisioner
+	worker := p.principal.Kind == protocol.KindAgent || p.principal.Kind == protocol.KindProvisioner
 	for id, t := range p.tunnels {
 		o := t.other(p)
 		switch {
@@ -224,7 +230,7 @@ func (s *Server) reconnectFar(p *peer) {
 		case *t.wantedBy(o) && !o.mayInitiate(p):
 			s.drop(t)
 			o.refuse(id, errUnseen())
-		case worker && o.principal.Kind == KindServer:
+		case worker && o.principal.Kind == protocol.KindServer:
 			s.unlink(p, t)
 		}
 	}
@@ -232,7 +238,7 @@ func (s *Server) reconnectFar(p *peer) {
 }
 
 // want subscribes another server's participant to one of this server's. The other server has asked the Authorizer.
-func (s *Server) want(r *replica, pair LinkPair) {
+func (s *Server) want(r *replica, pair protocol.LinkPair) {
 	p, to := s.peers[pair.From], s.peers[pair.To]
 	if p == nil || p.far == nil || p.far.server != r.id || to == nil || !to.ours() || !p.mayInitiate(to) {
 		return // a later announcement makes the other server repeat it, if it still holds
@@ -256,7 +262,7 @@ func (s *Server) sweepWants(r *replica) {
 }
 
 // shared returns the tunnel between a participant of another server and one of this server's, or nil.
-func (s *Server) shared(r *replica, pair LinkPair) *tunnel {
+func (s *Server) shared(r *replica, pair protocol.LinkPair) *tunnel {
 	p := s.peers[pair.From]
 	if p == nil || p.far == nil || p.far.server != r.id {
 		return nil
@@ -282,14 +288,14 @@ func (s *Server) probe(ctx context.Context, id uuid.UUID, duplicate remoteDuplic
 		s.mu.Unlock()
 		return false, nil
 	}
-	if len(r.asked) >= MaxProbes {
+	if len(r.asked) >= protocol.MaxProbes {
 		s.mu.Unlock()
 		return false, fault.New(fault.Unavailable, "too many agents are connecting again")
 	}
 	s.probes++
 	n, answer := s.probes, make(chan bool, 1)
 	r.asked[n] = answer
-	r.probes.put(n, LinkProbe{n, id, duplicate.key})
+	r.probes.put(n, protocol.LinkProbe{N: n, ID: id, Key: duplicate.key})
 	r.wake.Poke()
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 2*duplicateTime)
@@ -306,9 +312,9 @@ func (s *Server) probe(ctx context.Context, id uuid.UUID, duplicate remoteDuplic
 }
 
 // answerProbe answers another server's probe on own.
-func (s *Server) answerProbe(r *replica, m LinkProbe, own *sync.WaitGroup) error {
-	if r.probing >= 2*MaxProbes {
-		return fmt.Errorf("more than %d probes at once", 2*MaxProbes)
+func (s *Server) answerProbe(r *replica, m protocol.LinkProbe, own *sync.WaitGroup) error {
+	if r.probing >= 2*protocol.MaxProbes {
+		return fmt.Errorf("more than %d probes at once", 2*protocol.MaxProbes)
 	}
 	r.probing++
 	var x *session

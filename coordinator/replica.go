@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/notify"
@@ -22,7 +23,7 @@ import (
 // and collect reads the table when the connection has room. The fields below the heading are guarded by Server.mu.
 type replica struct {
 	id     uuid.UUID
-	conn   Conn
+	conn   protocol.Conn
 	wake   notify.Wake // for the writer
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -36,11 +37,11 @@ type replica struct {
 	rtt      time.Duration // the shortest; 0 while unknown
 	latest   time.Duration // round trip; 0 while unknown
 	changed  queue[uuid.UUID, struct{}]
-	departed queue[uuid.UUID, struct{}] // gone before this link began
-	pairs    queue[LinkPair, struct{}]  // subscriptions of our participants to theirs that have begun or ended
-	ready    queue[LinkPair, tailnet.PublicKey]
-	meet     queue[LinkPair, LinkMeet]
-	probes   queue[uint64, LinkProbe]
+	departed queue[uuid.UUID, struct{}]         // gone before this link began
+	pairs    queue[protocol.LinkPair, struct{}] // subscriptions of our participants to theirs that have begun or ended
+	ready    queue[protocol.LinkPair, tailnet.PublicKey]
+	meet     queue[protocol.LinkPair, protocol.LinkMeet]
+	probes   queue[uint64, protocol.LinkProbe]
 	probed   queue[uint64, bool]
 	asked    map[uint64]chan bool // probes in progress, by number
 	probing  int                  // probes of the other server in progress here
@@ -124,7 +125,7 @@ func (s *Server) Links() []LinkInfo {
 
 // Link serves the link to the server with the given id until it or ctx ends, and closes conn. The caller has authenticated both ends. A
 // later link to the same server takes the place of an earlier one. Link returns why the link ended.
-func (s *Server) Link(ctx context.Context, id uuid.UUID, conn Conn) error {
+func (s *Server) Link(ctx context.Context, id uuid.UUID, conn protocol.Conn) error {
 	defer conn.Close(websock.StatusNormal, "")
 	if id == uuid.Nil || id == s.opts.ID {
 		return fmt.Errorf("link to server %s: it is this one", id)
@@ -157,26 +158,26 @@ func (s *Server) Link(ctx context.Context, id uuid.UUID, conn Conn) error {
 }
 
 // greetReplica exchanges the hellos. It returns the version that both servers speak.
-func greetReplica(ctx context.Context, conn Conn) (version int, _ error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+func greetReplica(ctx context.Context, conn protocol.Conn) (version int, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, protocol.DialTimeout)
 	defer cancel()
-	if err := conn.Write(ctx, encode(LinkMessage{Hello: &LinkHello{LinkVersion}})); err != nil {
+	if err := conn.Write(ctx, protocol.Encode(protocol.LinkMessage{Hello: &protocol.LinkHello{Version: protocol.LinkVersion}})); err != nil {
 		return 0, fmt.Errorf("send hello: %w", err)
 	}
 	data, err := conn.Read(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("wait for hello: %w", err)
 	}
-	m, err := DecodeLinkMessage(data)
+	m, err := protocol.DecodeLinkMessage(data)
 	switch {
 	case err != nil:
 		return 0, err
 	case m.Hello == nil:
 		return 0, errors.New("the first message is not a hello")
-	case m.Hello.Version < MinLinkVersion:
-		return 0, fmt.Errorf("the other server speaks version %d of the link protocol, this one needs %d or newer", m.Hello.Version, MinLinkVersion)
+	case m.Hello.Version < protocol.MinLinkVersion:
+		return 0, fmt.Errorf("the other server speaks version %d of the link protocol, this one needs %d or newer", m.Hello.Version, protocol.MinLinkVersion)
 	}
-	return min(m.Hello.Version, LinkVersion), nil
+	return min(m.Hello.Version, protocol.LinkVersion), nil
 }
 
 // attachReplica begins a link: everything here is to be sent. On success the caller owes serving.Done.
@@ -219,7 +220,7 @@ func (s *Server) detachReplica(r *replica) (orphans []uuid.UUID) {
 		return nil
 	}
 	for id, p := range s.peers {
-		if p.far != nil && p.far.server == r.id && p.wants > 0 && (p.principal.Kind == KindClient || p.principal.Kind == KindProxy) {
+		if p.far != nil && p.far.server == r.id && p.wants > 0 && (p.principal.Kind == protocol.KindClient || p.principal.Kind == protocol.KindProxy) {
 			orphans = append(orphans, id)
 		}
 	}
@@ -266,18 +267,18 @@ func (s *Server) recheckOrphans(ids []uuid.UUID) {
 
 // writeReplica sends what collectReplica returns, until the link ends. It closes the connection when it cannot send.
 func (s *Server) writeReplica(r *replica) {
-	var out []LinkMessage
+	var out []protocol.LinkMessage
 	for {
 		out = s.collectReplica(r, out[:0])
 		for i := range out {
 			if p := out[i].Present; p != nil {
-				if err := p.check(); err != nil { // it must not cost the link
+				if err := p.Check(); err != nil { // it must not cost the link
 					s.log.Error("cannot announce participant to other server", "peer", p.ID, "err", err)
 					continue
 				}
 			}
-			ctx, cancel := context.WithTimeout(r.ctx, writeTimeout)
-			err := r.conn.Write(ctx, encode(out[i]))
+			ctx, cancel := context.WithTimeout(r.ctx, protocol.WriteTimeout)
+			err := r.conn.Write(ctx, protocol.Encode(out[i]))
 			cancel()
 			if err != nil {
 				r.cancel()
@@ -298,7 +299,7 @@ func (s *Server) writeReplica(r *replica) {
 
 // collectReplica appends to out the next messages for another server. Messages about a pair of participants follow those that announce
 // the participant, and meetings follow the subscription.
-func (s *Server) collectReplica(r *replica, out []LinkMessage) []LinkMessage {
+func (s *Server) collectReplica(r *replica, out []protocol.LinkMessage) []protocol.LinkMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.replicas[r.id] != r {
@@ -313,17 +314,19 @@ func (s *Server) collectReplica(r *replica, out []LinkMessage) []LinkMessage {
 		switch p := s.peers[id]; {
 		case p == nil || p.state == absent:
 			out = append(out, s.gone(id))
-		case p.principal.Kind == KindProxy && r.version < linkVersionProxies: // that server knows no such kind
+		case p.principal.Kind == protocol.KindProxy && r.version < protocol.LinkVersionProxies: // that server knows no such kind
 		case p.ours():
-			out = append(out, LinkMessage{Present: p.present()})
+			out = append(out, protocol.LinkMessage{Present: p.present()})
 		}
 	})
-	r.probes.take(batch, func(_ uint64, m LinkProbe) { out = append(out, LinkMessage{Probe: &m}) })
-	r.probed.take(batch, func(n uint64, answers bool) { out = append(out, LinkMessage{Probed: &LinkProbed{n, answers}}) })
+	r.probes.take(batch, func(_ uint64, m protocol.LinkProbe) { out = append(out, protocol.LinkMessage{Probe: &m}) })
+	r.probed.take(batch, func(n uint64, answers bool) {
+		out = append(out, protocol.LinkMessage{Probed: &protocol.LinkProbed{N: n, Answers: answers}})
+	})
 	if len(out) > 0 {
 		return out
 	}
-	r.pairs.take(batch, func(pair LinkPair, _ struct{}) {
+	r.pairs.take(batch, func(pair protocol.LinkPair, _ struct{}) {
 		p := s.peers[pair.From]
 		if p == nil || !p.ours() {
 			return
@@ -331,32 +334,34 @@ func (s *Server) collectReplica(r *replica, out []LinkMessage) []LinkMessage {
 		t := p.tunnels[pair.To]
 		switch {
 		case t == nil || !*t.wantedBy(p):
-			out = append(out, LinkMessage{Unwant: &pair})
+			out = append(out, protocol.LinkMessage{Unwant: &pair})
 		case t.other(p).far != nil && t.other(p).far.server == r.id:
-			out = append(out, LinkMessage{Want: &pair})
+			out = append(out, protocol.LinkMessage{Want: &pair})
 		}
 	})
 	if len(out) > 0 {
 		return out
 	}
-	r.ready.take(batch, func(pair LinkPair, k tailnet.PublicKey) { out = append(out, LinkMessage{Ready: &LinkReady{pair, k}}) })
-	r.meet.take(batch, func(_ LinkPair, m LinkMeet) { out = append(out, LinkMessage{Meet: &m}) })
+	r.ready.take(batch, func(pair protocol.LinkPair, k tailnet.PublicKey) {
+		out = append(out, protocol.LinkMessage{Ready: &protocol.LinkReady{LinkPair: pair, Key: k}})
+	})
+	r.meet.take(batch, func(_ protocol.LinkPair, m protocol.LinkMeet) { out = append(out, protocol.LinkMessage{Meet: &m}) })
 	if len(out) == 0 && !r.synced {
 		r.synced = true
-		out = append(out, LinkMessage{Synced: &Synced{}})
+		out = append(out, protocol.LinkMessage{Synced: &protocol.Synced{}})
 	}
 	return out
 }
 
 // gone returns what other servers learn about a participant that is gone.
-func (s *Server) gone(id uuid.UUID) LinkMessage {
+func (s *Server) gone(id uuid.UUID) protocol.LinkMessage {
 	why := s.departed[id].reason
-	return LinkMessage{Gone: &LinkGone{id, why.Code, why.Message[:min(len(why.Message), maxPrincipalText)]}}
+	return protocol.LinkMessage{Gone: &protocol.LinkGone{ID: id, Code: why.Code, Message: why.Message[:min(len(why.Message), protocol.MaxLinkText)]}}
 }
 
 // present returns what other servers learn about p.
-func (p *peer) present() *Present {
-	m := &Present{
+func (p *peer) present() *protocol.Present {
+	m := &protocol.Present{
 		ID: p.principal.ID, Kind: p.principal.Kind, Name: p.principal.Name, Subject: p.principal.Subject, Session: p.principal.Session,
 		Addr: p.principal.Addr, Detail: p.principal.Detail,
 		Key: p.key, Stamp: p.stamp, Lost: p.state == lost, Version: p.version, RTT: p.rtt().Microseconds(), Since: p.since, Pass: p.pass,
@@ -404,7 +409,7 @@ func (s *Server) tellWant(p, to *peer) {
 		return
 	}
 	if r := s.replicas[to.far.server]; r != nil {
-		r.pairs.put(LinkPair{p.principal.ID, to.principal.ID}, struct{}{})
+		r.pairs.put(protocol.LinkPair{From: p.principal.ID, To: to.principal.ID}, struct{}{})
 		r.wake.Poke()
 	}
 }
@@ -412,7 +417,7 @@ func (s *Server) tellWant(p, to *peer) {
 // disclaim makes every server learn that p does not want id. p may have subscribed to it while it was connected to another server.
 func (s *Server) disclaim(p *peer, id uuid.UUID) {
 	for _, r := range s.replicas {
-		r.pairs.put(LinkPair{p.principal.ID, id}, struct{}{})
+		r.pairs.put(protocol.LinkPair{From: p.principal.ID, To: id}, struct{}{})
 		r.wake.Poke()
 	}
 }

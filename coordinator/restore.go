@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -18,20 +19,20 @@ import (
 func (p *peer) setPass(pass string) {
 	p.pass, p.passMessage = pass, nil
 	if pass != "" {
-		p.passMessage = encode(ServerMessage{Pass: &PeerPass{p.principal.ID, p.key, pass}})
+		p.passMessage = protocol.Encode(protocol.ServerMessage{Pass: &protocol.PeerPass{ID: p.principal.ID, Key: p.key, Pass: pass}})
 	}
 }
 
 // handleHeld queues the clients that an agent has. It blocks while the queue is full. The session's reader calls it.
-func (s *Server) handleHeld(x *session, h Held) error {
-	if x.principal.Kind != KindAgent || x.version < versionPasses {
+func (s *Server) handleHeld(x *session, h protocol.Held) error {
+	if x.principal.Kind != protocol.KindAgent || x.version < protocol.VersionPasses {
 		return fault.New(fault.Invalid, "only agents name the clients that they have")
 	}
 	if s.opts.Passes == nil {
 		return nil
 	}
 	if x.held == nil { // most agents hold none
-		x.held = make(chan PeerPass, MaxHeld)
+		x.held = make(chan protocol.PeerPass, protocol.MaxHeld)
 		x.own.Go(func() { s.keepHeld(x) })
 	}
 	for _, p := range h.Peers {
@@ -91,7 +92,7 @@ func (s *Server) decide(x *session, undecidedText string, ask func() *fault.Erro
 }
 
 // restore adds a client that an agent has to the table again, if it may see that agent.
-func (s *Server) restore(x *session, h PeerPass) *fault.Error {
+func (s *Server) restore(x *session, h protocol.PeerPass) *fault.Error {
 	s.mu.Lock()
 	gen, present := s.authGen, s.peers[h.ID]
 	known := present != nil && present.state != absent && present.key == h.Key
@@ -109,11 +110,11 @@ func (s *Server) restore(x *session, h PeerPass) *fault.Error {
 	}
 	if !known {
 		var err error
-		if p, err = s.opts.Passes.Redeem(h.Pass); err != nil || h.Pass == "" || p.Kind != KindClient || p.ID != h.ID || tailnet.ClientID(h.Key) != h.ID {
+		if p, err = s.opts.Passes.Redeem(h.Pass); err != nil || h.Pass == "" || p.Kind != protocol.KindClient || p.ID != h.ID || tailnet.ClientID(h.Key) != h.ID {
 			return errUnseen()
 		}
 	}
-	if err := s.maySee(x.ctx, p, Target{x.principal.ID, KindAgent}); err != nil {
+	if err := s.maySee(x.ctx, p, Target{x.principal.ID, protocol.KindAgent}); err != nil {
 		return err
 	}
 	b, err := s.revive(x, p, h, gen)
@@ -130,7 +131,7 @@ func errChanging() *fault.Error {
 
 // revive adds a client that the Authorizer allowed in generation gen to the table, with its tunnel to x's agent. It returns the
 // binding of a key that the relay must admit.
-func (s *Server) revive(x *session, principal Principal, h PeerPass, gen uint64) (*binding, *fault.Error) {
+func (s *Server) revive(x *session, principal Principal, h protocol.PeerPass, gen uint64) (*binding, *fault.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x.peer.session != x {
@@ -167,18 +168,18 @@ func (s *Server) revive(x *session, principal Principal, h PeerPass, gen uint64)
 }
 
 // remember notes that the agent p has a client that this server did not introduce.
-func (p *peer) remember(h PeerPass) {
+func (p *peer) remember(h protocol.PeerPass) {
 	if p.views[h.ID].key.IsZero() {
 		p.views[h.ID] = view{key: h.Key, pass: h.Pass}
 	}
 }
 
 // dismiss notifies an agent that a client is gone, unless the client has been introduced by now.
-func (s *Server) dismiss(x *session, h PeerPass) {
+func (s *Server) dismiss(x *session, h protocol.PeerPass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x.peer.session == x && x.peer.views[h.ID].key.IsZero() {
-		x.goodbyes = append(x.goodbyes, encode(ServerMessage{Gone: &PeerGone{h.ID, h.Key}}))
+		x.goodbyes = append(x.goodbyes, protocol.Encode(protocol.ServerMessage{Gone: &protocol.PeerGone{ID: h.ID, Key: h.Key}}))
 		x.wake.Poke()
 	}
 }

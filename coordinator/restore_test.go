@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 )
 
 // openPasses issues readable passes for tests; the deployment's passes are sealed.
@@ -52,11 +54,11 @@ type restarted struct {
 
 func restart(t *testing.T) *restarted {
 	r := &restarted{rules: &sessions{}}
-	r.atAgent, r.atFirst, r.other = &door{p: agent(1)}, &door{p: client(1)}, &door{p: client(2)}
+	r.atAgent, r.atFirst, r.other = &door{p: agent(1)}, &door{p: laptop(1)}, &door{p: laptop(2)}
 	r.start(t, r.atAgent, r.atFirst, r.other)
-	r.agent = join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: r.atAgent.dial})
-	r.first = join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: r.atFirst.dial})
-	r.second = join(t, coordinator.KindClient, key(2), coordinator.ClientOptions{Dial: r.other.dial})
+	r.agent = join(t, protocol.KindAgent, key(100), client.Options{Dial: r.atAgent.dial})
+	r.first = join(t, protocol.KindClient, key(1), client.Options{Dial: r.atFirst.dial})
+	r.second = join(t, protocol.KindClient, key(2), client.Options{Dial: r.other.dial})
 	for _, p := range []*participant{r.first, r.second} {
 		if err := p.Subscribe(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
@@ -106,19 +108,19 @@ func TestSessionEndsWhileTheServerIsAway(t *testing.T) {
 		r := restart(t)
 		r.stop()
 		time.Sleep(5 * time.Minute)
-		r.rules.end(client(1))
-		if !r.agentHas(client(1)) {
+		r.rules.end(laptop(1))
+		if !r.agentHas(laptop(1)) {
 			t.Fatal("the agent dropped a client while the server was away")
 		}
 		r.start(t, r.atAgent)
 		r.awaitAgent(t)
-		if r.agentHas(client(1)) {
+		if r.agentHas(laptop(1)) {
 			t.Error("the agent still has the client whose session has ended")
 		}
 		if r.relay.has(key(1)) {
 			t.Error("the relay admits that client")
 		}
-		if !r.agentHas(client(2)) || !r.relay.has(key(2)) {
+		if !r.agentHas(laptop(2)) || !r.relay.has(key(2)) {
 			t.Error("the other session of that user was cut too")
 		}
 	})
@@ -152,11 +154,11 @@ func TestSessionSurvivesARestart(t *testing.T) {
 				}
 				r.first.node.Load().move()
 				synctest.Wait()
-				if p, _ := r.agent.node.Load().peer(client(1).ID); p.Seq != r.first.node.Load().Info().Seq {
+				if p, _ := r.agent.node.Load().peer(laptop(1).ID); p.Seq != r.first.node.Load().Info().Seq {
 					t.Error("the agent does not hear of its client any more")
 				}
 				time.Sleep(time.Hour)
-				if r.agentHas(client(2)) || !r.agentHas(client(1)) {
+				if r.agentHas(laptop(2)) || !r.agentHas(laptop(1)) {
 					t.Error("want the client that did not return to be gone after the grace, and the other to stay")
 				}
 			})
@@ -174,15 +176,15 @@ func TestRevokedAfterARestart(t *testing.T) {
 		r.awaitAgent(t)
 		var found bool
 		for _, p := range r.server.Peers() {
-			found = found || p.Principal == client(1) && !p.Online
+			found = found || p.Principal == laptop(1) && !p.Online
 		}
 		if !found {
 			t.Fatalf("the client is not listed: %+v", r.server.Peers())
 		}
-		if !r.server.Revoke(client(1).ID, "signed out") {
+		if !r.server.Revoke(laptop(1).ID, "signed out") {
 			t.Fatal("the client was not there")
 		}
-		if r.agentHas(client(1)) || !r.agentHas(client(2)) || r.relay.has(key(1)) {
+		if r.agentHas(laptop(1)) || !r.agentHas(laptop(2)) || r.relay.has(key(1)) {
 			t.Error("want the revoked client gone, and only that one")
 		}
 	})
@@ -198,13 +200,13 @@ func TestUndecidedSessionsStay(t *testing.T) {
 		r.start(t, r.atAgent)
 		r.awaitAgent(t)
 		time.Sleep(time.Minute)
-		if !r.agentHas(client(1)) || !r.agentHas(client(2)) {
+		if !r.agentHas(laptop(1)) || !r.agentHas(laptop(2)) {
 			t.Fatal("a session was cut before it was known whether it stands")
 		}
-		r.rules.end(client(1))
+		r.rules.end(laptop(1))
 		r.rules.fail(nil)
 		time.Sleep(time.Minute)
-		if r.agentHas(client(1)) || !r.agentHas(client(2)) {
+		if r.agentHas(laptop(1)) || !r.agentHas(laptop(2)) {
 			t.Error("the answer that came later was not heard")
 		}
 	})
@@ -221,29 +223,29 @@ func TestForgedPasses(t *testing.T) {
 		}
 		return text
 	}
-	worker := client(1)
-	worker.Kind = coordinator.KindServer
-	for name, held := range map[string]coordinator.PeerPass{
-		"no pass":                  {ID: client(1).ID, Key: key(1)},
-		"rubbish":                  {ID: client(1).ID, Key: key(1), Pass: "here:rubbish"},
-		"another deployment's":     {ID: client(1).ID, Key: key(1), Pass: issue(foreign, client(1))},
-		"another client's":         {ID: client(1).ID, Key: key(1), Pass: issue(passes, client(2))},
-		"another key":              {ID: client(1).ID, Key: key(2), Pass: issue(passes, client(1))},
-		"no client's":              {ID: client(1).ID, Key: key(1), Pass: issue(passes, worker)},
-		"a client that may not":    {ID: client(3).ID, Key: key(3), Pass: issue(passes, client(3))},
-		"a connected client's key": {ID: client(4).ID, Key: key(5), Pass: issue(passes, client(4))},
+	worker := laptop(1)
+	worker.Kind = protocol.KindServer
+	for name, held := range map[string]protocol.PeerPass{
+		"no pass":                  {ID: laptop(1).ID, Key: key(1)},
+		"rubbish":                  {ID: laptop(1).ID, Key: key(1), Pass: "here:rubbish"},
+		"another deployment's":     {ID: laptop(1).ID, Key: key(1), Pass: issue(foreign, laptop(1))},
+		"another client's":         {ID: laptop(1).ID, Key: key(1), Pass: issue(passes, laptop(2))},
+		"another key":              {ID: laptop(1).ID, Key: key(2), Pass: issue(passes, laptop(1))},
+		"no client's":              {ID: laptop(1).ID, Key: key(1), Pass: issue(passes, worker)},
+		"a client that may not":    {ID: laptop(3).ID, Key: key(3), Pass: issue(passes, laptop(3))},
+		"a connected client's key": {ID: laptop(4).ID, Key: key(5), Pass: issue(passes, laptop(4))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				relay, rules := &relayLog{}, &policy{}
-				rules.set(client(3).ID, agent(1).ID, true)
+				rules.set(laptop(3).ID, agent(1).ID, true)
 				s := newServer(t, coordinator.Options{Authorizer: rules, Passes: passes, Relay: relay})
-				five := connect(t, s, client(5), key(5))
+				five := connect(t, s, laptop(5), key(5))
 				five.expect(nil, "welcome")
 				a := connect(t, s, agent(1), key(100))
 				a.expect(nil, "welcome")
-				a.say(coordinator.ClientMessage{Held: &coordinator.Held{Peers: []coordinator.PeerPass{held}}})
+				a.say(protocol.ClientMessage{Held: &protocol.Held{Peers: []protocol.PeerPass{held}}})
 				m := a.messages()
 				if len(m) != 1 || m[0].Gone == nil || m[0].Gone.ID != held.ID || m[0].Gone.Key != held.Key {
 					t.Fatalf("got %q, want that it is gone", names(m))
@@ -259,9 +261,9 @@ func TestForgedPasses(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(t, coordinator.Options{Passes: passes})
-			c := connect(t, s, client(1), key(1))
+			c := connect(t, s, laptop(1), key(1))
 			c.expect(nil, "welcome")
-			c.say(coordinator.ClientMessage{Held: &coordinator.Held{Peers: []coordinator.PeerPass{{ID: client(2).ID, Key: key(2), Pass: issue(passes, client(2))}}}})
+			c.say(protocol.ClientMessage{Held: &protocol.Held{Peers: []protocol.PeerPass{{ID: laptop(2).ID, Key: key(2), Pass: issue(passes, laptop(2))}}}})
 			c.expect(nil, "error invalid")
 		})
 	})
@@ -273,13 +275,13 @@ func TestOldAgentsAreNotConfused(t *testing.T) {
 	for version, want := range map[int]int{1: 0, 2: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newServer(t, coordinator.Options{Passes: openPasses{}})
-			conn, err := s.Dialer(agent(1))(t.Context(), coordinator.Hello{Version: version, Key: key(100)})
+			conn, err := s.Dialer(agent(1))(t.Context(), protocol.Hello{Version: version, Key: key(100)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			a := newWire(t, conn, agent(1), key(100))
 			a.announce(1)
-			c := connect(t, s, client(1), key(1), agent(1).ID)
+			c := connect(t, s, laptop(1), key(1), agent(1).ID)
 			c.announce(1)
 			passes := 0
 			for _, m := range a.messages() {
@@ -307,11 +309,11 @@ func TestRevokedWhileJoining(t *testing.T) {
 		s := newServer(t, coordinator.Options{StillAdmitted: func(ctx context.Context, p coordinator.Principal) error {
 			return rules.MaySee(ctx, p, coordinator.Target{})
 		}})
-		owner := connect(t, s, client(2), key(2))
-		c := connect(t, s, client(1), key(1))
+		owner := connect(t, s, laptop(2), key(2))
+		c := connect(t, s, laptop(1), key(1))
 		time.Sleep(time.Minute)
 		c.expect(nil, "welcome")
-		rules.set(client(1).ID, uuid.Nil, true)
+		rules.set(laptop(1).ID, uuid.Nil, true)
 		rules.fail(nil)
 		time.Sleep(time.Minute)
 		c.expect(nil, "error forbidden")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/notify"
 	"github.com/codermesh/codermesh/v2/internal/websock"
@@ -26,7 +27,7 @@ const (
 
 // Principal is the owner of a connection, established from its credential.
 type Principal struct {
-	Kind    Kind
+	Kind    protocol.Kind
 	ID      uuid.UUID  // of the participant: for KindClient and KindProxy tailnet.ClientID of its key
 	Name    string     // for logs and lists
 	Subject uuid.UUID  // for KindClient: the user; for KindProxy: the proxy. Nil for others
@@ -42,7 +43,7 @@ func (p Principal) same(other Principal) bool {
 // Target is the participant of a subscription.
 type Target struct {
 	ID   uuid.UUID
-	Kind Kind // empty while it is not connected
+	Kind protocol.Kind // empty while it is not connected
 }
 
 // Authorizer decides who may see whom. The server calls it for every subscription, without holding a lock, from many goroutines, and
@@ -109,7 +110,6 @@ type Options struct {
 // Timeouts that are the same everywhere.
 const (
 	AuthorizeTimeout = 10 * time.Second // for one answer of the Authorizer
-	writeTimeout     = 10 * time.Second // for one message; then the connection counts as dead
 	closeTimeout     = 3 * time.Second  // for the last message and the closing handshake
 	tombstoneTime    = time.Minute      // how long a revocation refuses connections that were authenticated before it
 )
@@ -179,12 +179,12 @@ func New(opts Options) *Server {
 // nothing has been written yet. After nil the response is complete.
 //
 // The caller has parsed the hello first, and authenticated the request as p after that.
-func (s *Server) Handle(w http.ResponseWriter, r *http.Request, p Principal, h Hello) error {
+func (s *Server) Handle(w http.ResponseWriter, r *http.Request, p Principal, h protocol.Hello) error {
 	if err := s.precheck(p, h); err != nil {
 		s.counters.rejected.Add(1)
 		return err
 	}
-	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: MaxClientMessage})
+	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: protocol.MaxClientMessage})
 	if err != nil {
 		s.log.Debug("mesh connection not upgraded", "peer", p.ID, "err", err)
 		return nil
@@ -211,18 +211,18 @@ func (s *Server) Lookup(addr netip.Addr) (Principal, bool) {
 // closed with the reason, after which its client gives up. Connections authenticated before this call are refused. It
 // returns when the relay has released the key, and reports whether the participant was in the table.
 func (s *Server) Revoke(id uuid.UUID, reason string) bool {
-	return s.expel(id, ErrorMessage{fault.Forbidden, reason}, true)
+	return s.expel(id, protocol.ErrorMessage{Code: fault.Forbidden, Message: reason}, true)
 }
 
 // Kick is like Revoke for a participant that may come back: its client tries again. It does nothing about participants of other servers.
 func (s *Server) Kick(id uuid.UUID, reason string) bool {
-	return s.expel(id, ErrorMessage{fault.Unavailable, reason}, false)
+	return s.expel(id, protocol.ErrorMessage{Code: fault.Unavailable, Message: reason}, false)
 }
 
 // RelayMapChanged sends every participant the relay map.
 func (s *Server) RelayMapChanged() {
 	m := s.opts.RelayMap()
-	data := encode(ServerMessage{Relay: &m})
+	data := protocol.Encode(protocol.ServerMessage{Relay: &m})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for sess := range s.sessions {
@@ -232,8 +232,8 @@ func (s *Server) RelayMapChanged() {
 }
 
 // Notify sends a notice to every participant. A participant that does not read misses all but the first few.
-func (s *Server) Notify(n Notice) {
-	data := encode(ServerMessage{Notice: &n})
+func (s *Server) Notify(n protocol.Notice) {
+	data := protocol.Encode(protocol.ServerMessage{Notice: &n})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for sess := range s.sessions {

@@ -12,19 +12,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/notify"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
-
-// Conn carries messages. Only one goroutine may read at a time; the other methods are safe for concurrent use. Close unblocks reads
-// and writes, and is idempotent. *websock.Conn implements it.
-type Conn interface {
-	Read(ctx context.Context) ([]byte, error)
-	Write(ctx context.Context, data []byte) error
-	Close(status websock.Status, reason string) error
-}
 
 const (
 	batch      = 128 // messages taken from the table at once
@@ -37,14 +30,14 @@ const (
 
 // session is one connection of a peer. The fields below the heading are guarded by Server.mu.
 type session struct {
-	conn      Conn
+	conn      protocol.Conn
 	principal Principal
 	key       tailnet.PublicKey
-	version   int            // the lower of both sides'
-	pass      string         // for a client, of this connection
-	held      chan PeerPass  // of an agent, for keepHeld; nil until the agent holds a client
-	own       sync.WaitGroup // the session's goroutines
-	wake      notify.Wake    // for the writer
+	version   int                    // the lower of both sides'
+	pass      string                 // for a client, of this connection
+	held      chan protocol.PeerPass // of an agent, for keepHeld; nil until the agent holds a client
+	own       sync.WaitGroup         // the session's goroutines
+	wake      notify.Wake            // for the writer
 	ctx       context.Context
 	cancel    context.CancelFunc
 	joined    time.Time
@@ -56,14 +49,14 @@ type session struct {
 	rtt         time.Duration // 0 while unknown
 	goodbyes    [][]byte      // of the previous connection, sent again
 	notices     [][]byte
-	refused     map[uuid.UUID]Refused
+	refused     map[uuid.UUID]protocol.Refused
 	left        map[uuid.UUID]struct{} // to be confirmed as unsubscribed
-	final       *ErrorMessage
+	final       *protocol.ErrorMessage
 	finalStatus websock.Status
 }
 
 // end makes the writer send m and close the connection.
-func (x *session) end(m ErrorMessage, status websock.Status) {
+func (x *session) end(m protocol.ErrorMessage, status websock.Status) {
 	if x.final == nil {
 		x.final, x.finalStatus = &m, status
 		x.wake.Poke()
@@ -77,9 +70,9 @@ func (x *session) notify(data []byte) {
 	}
 }
 
-func (x *session) refuse(r Refused) {
+func (x *session) refuse(r protocol.Refused) {
 	if len(x.refused) >= maxAnswers {
-		x.end(ErrorMessage{fault.RateLimited, "too many refused subscriptions"}, websock.StatusPolicy)
+		x.end(protocol.ErrorMessage{Code: fault.RateLimited, Message: "too many refused subscriptions"}, websock.StatusPolicy)
 		return
 	}
 	x.refused[r.ID] = r
@@ -89,9 +82,9 @@ func (x *session) refuse(r Refused) {
 // confirm makes the writer confirm the end of the subscription to id, after the changes that this causes.
 func (x *session) confirm(id uuid.UUID) {
 	switch {
-	case x.version < versionUnsubscribed:
+	case x.version < protocol.VersionUnsubscribed:
 	case len(x.left) >= maxAnswers:
-		x.end(ErrorMessage{fault.RateLimited, "too many subscriptions are being given up"}, websock.StatusPolicy)
+		x.end(protocol.ErrorMessage{Code: fault.RateLimited, Message: "too many subscriptions are being given up"}, websock.StatusPolicy)
 	default:
 		x.left[id] = struct{}{}
 		x.peer.mark(id)
@@ -99,19 +92,11 @@ func (x *session) confirm(id uuid.UUID) {
 }
 
 // seen returns when the other end last sent something.
-func (x *session) seen() time.Time { return lastSeen(x.conn) }
-
-// lastSeen returns when the other end of an open connection last sent something: now, if the connection cannot tell.
-func lastSeen(conn Conn) time.Time {
-	if c, ok := conn.(interface{ LastSeen() time.Time }); ok {
-		return c.LastSeen()
-	}
-	return time.Now()
-}
+func (x *session) seen() time.Time { return protocol.LastSeen(x.conn) }
 
 // Serve serves a participant until its connection or ctx ends, and closes conn. It returns why the connection ended, or nil after a
 // bye.
-func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) error {
+func (s *Server) Serve(ctx context.Context, conn protocol.Conn, p Principal, h protocol.Hello) error {
 	x, err := s.join(ctx, conn, p, h)
 	if err != nil {
 		s.counters.rejected.Add(1)
@@ -124,9 +109,9 @@ func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) err
 	x.own.Go(func() { s.write(x) })
 	x.own.Go(func() { s.measure(x) })
 	switch p.Kind {
-	case KindServer:
+	case protocol.KindServer:
 		x.own.Go(func() { s.greetServer(x) })
-	case KindClient:
+	case protocol.KindClient:
 		x.own.Go(func() { s.confirm(x) })
 	}
 	err = s.read(x, h)
@@ -144,14 +129,14 @@ func (s *Server) Serve(ctx context.Context, conn Conn, p Principal, h Hello) err
 }
 
 // turnAway ends a connection that was not admitted.
-func turnAway(ctx context.Context, conn Conn, err error) {
-	m := ErrorMessage{fault.Internal, "internal error"}
+func turnAway(ctx context.Context, conn protocol.Conn, err error) {
+	m := protocol.ErrorMessage{Code: fault.Internal, Message: "internal error"}
 	if f := fault.As(err); f != nil {
-		m = ErrorMessage{f.Code, f.Error()}
+		m = protocol.ErrorMessage{Code: f.Code, Message: f.Error()}
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
-	if conn.Write(ctx, encode(ServerMessage{Error: &m})) == nil {
+	if conn.Write(ctx, protocol.Encode(protocol.ServerMessage{Error: &m})) == nil {
 		conn.Close(websock.StatusPolicy, m.Message)
 		return
 	}
@@ -178,19 +163,19 @@ func (s *Server) leave(x *session, err error) {
 		}
 	}
 	if violation != nil {
-		x.end(ErrorMessage{violation.Code, violation.Error()}, websock.StatusPolicy)
+		x.end(protocol.ErrorMessage{Code: violation.Code, Message: violation.Error()}, websock.StatusPolicy)
 	}
 	s.mu.Unlock()
 	s.release(b)
 }
 
 // read handles what the client sends. It returns errBye, a fault if the client broke the protocol, or why reading ended.
-func (s *Server) read(x *session, h Hello) error {
+func (s *Server) read(x *session, h protocol.Hello) error {
 	limit := rate.NewLimiter(messageRate, messageBurst)
-	if x.principal.Kind == KindServer {
+	if x.principal.Kind == protocol.KindServer {
 		limit.SetLimit(rate.Inf)
 	}
-	if h.Node != nil && x.version >= versionEarly {
+	if h.Node != nil && x.version >= protocol.VersionEarly {
 		if err := s.handleNode(x, *h.Node); err != nil {
 			return err
 		}
@@ -209,7 +194,7 @@ func (s *Server) read(x *session, h Hello) error {
 		data, err := x.conn.Read(x.ctx)
 		switch {
 		case errors.Is(err, websock.ErrTooBig):
-			return fault.New(fault.TooLarge, "message of more than %d bytes", MaxClientMessage)
+			return fault.New(fault.TooLarge, "message of more than %d bytes", protocol.MaxClientMessage)
 		case errors.Is(err, websock.ErrNotText):
 			return fault.New(fault.Invalid, "binary message")
 		case err != nil:
@@ -218,7 +203,7 @@ func (s *Server) read(x *session, h Hello) error {
 		if err := limit.Wait(x.ctx); err != nil {
 			return fmt.Errorf("read from participant: %w", err)
 		}
-		m, err := DecodeClientMessage(data)
+		m, err := protocol.DecodeClientMessage(data)
 		if err != nil {
 			return fault.New(fault.Invalid, "malformed message: %w", err)
 		}
@@ -228,7 +213,7 @@ func (s *Server) read(x *session, h Hello) error {
 	}
 }
 
-func (s *Server) handle(x *session, m ClientMessage) error {
+func (s *Server) handle(x *session, m protocol.ClientMessage) error {
 	switch {
 	case m.Node != nil:
 		return s.handleNode(x, *m.Node)
@@ -296,7 +281,7 @@ func (s *Server) knowsRegion(region int) bool {
 // write sends what collect returns, until the session ends. It closes the connection when it cannot send, and after the last message.
 func (s *Server) write(x *session) {
 	send := func(data []byte) error {
-		ctx, cancel := context.WithTimeout(x.ctx, writeTimeout)
+		ctx, cancel := context.WithTimeout(x.ctx, protocol.WriteTimeout)
 		defer cancel()
 		err := x.conn.Write(ctx, data)
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -306,7 +291,7 @@ func (s *Server) write(x *session) {
 	}
 	var out [][]byte
 	for {
-		var final *ErrorMessage
+		var final *protocol.ErrorMessage
 		out, final = s.collect(x, out[:0])
 		for _, data := range out {
 			if err := send(data); err != nil {
@@ -317,7 +302,7 @@ func (s *Server) write(x *session) {
 		switch {
 		case final != nil:
 			ctx, cancel := context.WithTimeout(x.ctx, closeTimeout)
-			err := x.conn.Write(ctx, encode(ServerMessage{Error: final}))
+			err := x.conn.Write(ctx, protocol.Encode(protocol.ServerMessage{Error: final}))
 			cancel()
 			if err != nil {
 				s.log.Debug("cannot deliver last message", "peer", x.principal.ID, "err", err)
@@ -336,7 +321,7 @@ func (s *Server) write(x *session) {
 }
 
 // collect appends to out the next messages for the client. A final message comes alone.
-func (s *Server) collect(x *session, out [][]byte) ([][]byte, *ErrorMessage) {
+func (s *Server) collect(x *session, out [][]byte) ([][]byte, *protocol.ErrorMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x.final != nil {
@@ -351,7 +336,7 @@ func (s *Server) collect(x *session, out [][]byte) ([][]byte, *ErrorMessage) {
 	out, x.goodbyes = append(out, x.goodbyes...), nil
 	out, x.notices = append(out, x.notices...), nil
 	for id, r := range x.refused {
-		out = append(out, encode(ServerMessage{Refused: &r}))
+		out = append(out, protocol.Encode(protocol.ServerMessage{Refused: &r}))
 		delete(x.refused, id)
 	}
 	p := x.peer
@@ -363,7 +348,7 @@ func (s *Server) collect(x *session, out [][]byte) ([][]byte, *ErrorMessage) {
 		delete(p.dirty, id)
 		out = p.compare(id, out)
 		if _, ok := x.left[id]; ok {
-			out = append(out, encode(ServerMessage{Unsubscribed: &PeerRef{id}}))
+			out = append(out, protocol.Encode(protocol.ServerMessage{Unsubscribed: &protocol.PeerRef{ID: id}}))
 			delete(x.left, id)
 		}
 	}

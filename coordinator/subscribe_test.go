@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
 // gate is a connection whose directions can be stopped: a message written through a stopped one waits, or is lost with the connection.
 type gate struct {
-	coordinator.Conn
+	protocol.Conn
 	answers, words *stopper // the server's messages, and the client's
 	free           int      // answers that always pass
 	once           sync.Once
@@ -91,7 +93,7 @@ type gated struct {
 	latest *gate
 }
 
-func (g *gated) dial(ctx context.Context, h coordinator.Hello) (coordinator.Conn, error) {
+func (g *gated) dial(ctx context.Context, h protocol.Hello) (protocol.Conn, error) {
 	if g.version != 0 {
 		h.Version = g.version
 	}
@@ -177,9 +179,9 @@ func broken(t *testing.T, d *gated, c *participant, direction *stopper) {
 // introduced returns a client that has been introduced to an agent.
 func introduced(t *testing.T, version int) (*coordinator.Server, *gated, *participant) {
 	s := newServer(t, coordinator.Options{LostTimeout: 10 * time.Minute})
-	join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
-	d := &gated{door: door{p: client(1), server: s}, version: version}
-	c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: d.dial})
+	join(t, protocol.KindAgent, key(100), client.Options{Dial: s.Dialer(agent(1))})
+	d := &gated{door: door{p: laptop(1), server: s}, version: version}
+	c := join(t, protocol.KindClient, key(1), client.Options{Dial: d.dial})
 	if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
 		t.Fatal(err)
 	}
@@ -279,9 +281,9 @@ func TestSubscribeAgainToPartner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		join(t, protocol.KindAgent, key(100), client.Options{Dial: s.Dialer(agent(1))})
 		d := &gated{door: door{p: server(1), server: s}}
-		own := join(t, coordinator.KindServer, key(50), coordinator.ClientOptions{Dial: d.dial})
+		own := join(t, protocol.KindServer, key(50), client.Options{Dial: d.dial})
 		if err := own.Subscribe(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
 		}
@@ -308,9 +310,9 @@ func TestSubscribeAgainIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := &policy{}
 		s := newServer(t, coordinator.Options{Authorizer: rules})
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
-		d := &gated{door: door{p: client(1), server: s}}
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: d.dial})
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: s.Dialer(agent(1))})
+		d := &gated{door: door{p: laptop(1), server: s}}
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: d.dial})
 		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +324,7 @@ func TestSubscribeAgainIsRefused(t *testing.T) {
 		}
 		c.Unsubscribe(agent(1).ID)
 		synctest.Wait()
-		rules.set(client(1).ID, agent(1).ID, true)
+		rules.set(laptop(1).ID, agent(1).ID, true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		done := make(chan error, 1)
@@ -341,21 +343,21 @@ func TestSubscribeAgainAfterRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := &policy{}
 		s := newServer(t, coordinator.Options{Authorizer: rules})
-		join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
-		d := &gated{door: door{p: client(1), server: s}}
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: d.dial})
+		join(t, protocol.KindAgent, key(100), client.Options{Dial: s.Dialer(agent(1))})
+		d := &gated{door: door{p: laptop(1), server: s}}
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: d.dial})
 		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		d.gate().answers.stop()
-		rules.set(client(1).ID, agent(1).ID, true)
-		if err := s.Recheck(t.Context(), client(1).ID); err != nil {
+		rules.set(laptop(1).ID, agent(1).ID, true)
+		if err := s.Recheck(t.Context(), laptop(1).ID); err != nil {
 			t.Fatal(err)
 		}
 		c.Unsubscribe(agent(1).ID)
 		synctest.Wait()
-		rules.set(client(1).ID, agent(1).ID, false)
+		rules.set(laptop(1).ID, agent(1).ID, false)
 		done := subscribing(t, c, agent(1))
 		waits(t, done)
 		d.gate().answers.goOn()
@@ -372,7 +374,7 @@ func TestLastWaiterWithdraws(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		c := join(t, coordinator.KindClient, key(1), coordinator.ClientOptions{Dial: s.Dialer(client(1))})
+		c := join(t, protocol.KindClient, key(1), client.Options{Dial: s.Dialer(laptop(1))})
 		wait := func(d time.Duration) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
@@ -390,7 +392,7 @@ func TestLastWaiterWithdraws(t *testing.T) {
 			t.Fatalf("%d tunnels, want the subscription withdrawn", n)
 		}
 
-		a := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: s.Dialer(agent(1))})
+		a := join(t, protocol.KindAgent, key(100), client.Options{Dial: s.Dialer(agent(1))})
 		if err := c.Subscribe(t.Context(), agent(1).ID); err != nil {
 			t.Fatal(err)
 		}
@@ -410,13 +412,13 @@ func TestConfirmationsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
-		conn, err := s.Dialer(client(1))(t.Context(), coordinator.Hello{Version: coordinator.Version, Key: key(1)})
+		conn, err := s.Dialer(laptop(1))(t.Context(), protocol.Hello{Version: protocol.Version, Key: key(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close(1000, "")
 		for n := range 1500 {
-			if err := conn.Write(t.Context(), encodeMessage(coordinator.ClientMessage{Unsubscribe: ref(agent(n).ID)})); err != nil {
+			if err := conn.Write(t.Context(), encodeMessage(protocol.ClientMessage{Unsubscribe: ref(agent(n).ID)})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -428,7 +430,7 @@ func TestConfirmationsAreBounded(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the connection ended without a reason: %v", err)
 			}
-			m, err := coordinator.DecodeServerMessage(data)
+			m, err := protocol.DecodeServerMessage(data)
 			if err != nil {
 				t.Fatal(err)
 			}

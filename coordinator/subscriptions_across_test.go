@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
@@ -45,7 +47,7 @@ func TestIntroduceAcross(t *testing.T) {
 // TestSubscriptionWaitsAcross checks that a subscription to an agent that is not connected anywhere is met when it connects somewhere.
 func TestSubscriptionWaitsAcross(t *testing.T) {
 	bubble(t, 3, nil, func(t *testing.T, c *cluster) {
-		cl := connect(t, c.servers[1], client(1), key(1), agent(1).ID)
+		cl := connect(t, c.servers[1], laptop(1), key(1), agent(1).ID)
 		cl.announce(1)
 		cl.expect(two, "welcome")
 		a := connect(t, c.servers[2], agent(1), key(100))
@@ -101,8 +103,8 @@ func TestRecheckAcross(t *testing.T) {
 	rules := &policy{}
 	bubble(t, 2, func(_ int, opts *coordinator.Options) { opts.Authorizer = rules }, func(t *testing.T, c *cluster) {
 		a, cl := across(t, c)
-		rules.set(client(1).ID, agent(1).ID, true)
-		if err := c.servers[1].Recheck(context.Background(), client(1).ID); err != nil {
+		rules.set(laptop(1).ID, agent(1).ID, true)
+		if err := c.servers[1].Recheck(context.Background(), laptop(1).ID); err != nil {
 			t.Fatal(err)
 		}
 		a.expect(two, "gone client 1")
@@ -115,7 +117,7 @@ func TestOrphansAreRechecked(t *testing.T) {
 	rules := &policy{}
 	bubble(t, 2, func(_ int, opts *coordinator.Options) { opts.Authorizer = rules }, func(t *testing.T, c *cluster) {
 		a, _ := across(t, c)
-		rules.set(client(1).ID, agent(1).ID, true)
+		rules.set(laptop(1).ID, agent(1).ID, true)
 		c.cut(0, 1)
 		got := names(a.messages(), two...)
 		if len(got) > 0 && got[0] == "lost client 1" { // the agent may learn that first
@@ -133,7 +135,7 @@ func TestHeldAcross(t *testing.T) {
 		a, cl := across2(t, c)
 		pass := a
 		a0 := connect(t, c.servers[2], agent(1), key(100))
-		a0.say(coordinator.ClientMessage{Held: &coordinator.Held{Peers: []coordinator.PeerPass{{ID: client(1).ID, Key: key(1), Pass: pass}}}})
+		a0.say(protocol.ClientMessage{Held: &protocol.Held{Peers: []protocol.PeerPass{{ID: laptop(1).ID, Key: key(1), Pass: pass}}}})
 		if got := names(a0.messages(), two...); slices.Contains(got, "gone client 1") || !slices.Contains(got, "peer client 1 #1") {
 			t.Fatalf("the agent got %q", got)
 		}
@@ -173,12 +175,12 @@ func TestWorkersSeeTheirServer(t *testing.T) {
 func TestMeetAcross(t *testing.T) {
 	bubble(t, 2, nil, func(t *testing.T, c *cluster) {
 		a := connect(t, c.servers[0], agent(1), key(100))
-		b := connect(t, c.servers[1], client(1), key(1), agent(1).ID)
+		b := connect(t, c.servers[1], laptop(1), key(1), agent(1).ID)
 		for i, w := range []*wire{a, b} {
 			n := info(w.p, w.key, 1)
 			n.Endpoints[0] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), 1)
 			n.Mapped, n.Measured = n.Endpoints[0], true
-			w.say(coordinator.ClientMessage{Node: &n})
+			w.say(protocol.ClientMessage{Node: &n})
 			synctest.Wait()
 		}
 		for _, w := range []*wire{a, b} {
@@ -201,7 +203,7 @@ func TestWorkerCallsItsServer(t *testing.T) {
 		}
 		synctest.Wait()
 		d := &door{p: agent(1), server: c.servers[0]}
-		p := join(t, coordinator.KindAgent, key(100), coordinator.ClientOptions{Dial: d.dial})
+		p := join(t, protocol.KindAgent, key(100), client.Options{Dial: d.dial})
 		calls := func() uuid.UUID {
 			synctest.Wait()
 			n, err := p.Server(t.Context())

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -50,7 +51,7 @@ type peer struct {
 type announcement struct {
 	rev      uint64 // unique in the server's life
 	info     tailnet.NodeInfo
-	kind     Kind
+	kind     protocol.Kind
 	complete messages
 	reduced  messages // without endpoints
 }
@@ -110,7 +111,7 @@ const goodbyeTime = 2 * time.Minute
 // mayInitiate reports whether the rules for all deployments let p see to. An agent that does not know region proxies would let them open
 // everything, or not understand the introduction.
 func (p *peer) mayInitiate(to *peer) bool {
-	return p.principal.Kind.mayInitiate(to.principal.Kind) && (p.principal.Kind != KindProxy || to.version >= versionProxies)
+	return p.principal.Kind.MayInitiate(to.principal.Kind) && (p.principal.Kind != protocol.KindProxy || to.version >= protocol.VersionProxies)
 }
 
 type tunnelState int
@@ -294,7 +295,7 @@ func (s *Server) forget(p *peer) {
 func (s *Server) step(t *tunnel) {
 	i, d := t.initiator, t.destination
 	if t.state == pending && i.state == online && i.node != nil && d.state == online {
-		if d.version >= versionEarly {
+		if d.version >= protocol.VersionEarly {
 			t.state = open
 			s.meet(t)
 		} else {
@@ -313,7 +314,7 @@ func (s *Server) accepted(t *tunnel) {
 	t.initiator.mark(t.destination.principal.ID)
 	if i := t.initiator; i.far != nil && s.replicas[i.far.server] != nil {
 		r := s.replicas[i.far.server]
-		r.ready.put(LinkPair{t.destination.principal.ID, i.principal.ID}, i.key)
+		r.ready.put(protocol.LinkPair{From: t.destination.principal.ID, To: i.principal.ID}, i.key)
 		r.wake.Poke()
 	}
 	s.meet(t)
@@ -411,7 +412,7 @@ func (s *Server) remove(p *peer) *binding {
 // departure is the end of a participant.
 type departure struct {
 	at     time.Time
-	reason ErrorMessage // of a revocation, zero for others
+	reason protocol.ErrorMessage // of a revocation, zero for others
 }
 
 // depart makes the other servers learn that a participant of this one is gone, even those without a link now: they keep it until
@@ -488,7 +489,7 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 		o = t.other(p)
 	}
 	if !seen.key.IsZero() && (o == nil || o.state == absent || o.key != seen.key) {
-		gone := encode(ServerMessage{Gone: &PeerGone{id, seen.key}})
+		gone := protocol.Encode(protocol.ServerMessage{Gone: &protocol.PeerGone{ID: id, Key: seen.key}})
 		out = append(out, gone)
 		p.goodbyes.say(id, gone)
 		delete(p.views, id)
@@ -505,12 +506,12 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 		seen = view{key: o.key, rev: o.node.rev, withheld: withheld, pass: seen.pass}
 		delete(p.goodbyes.by, id) // it is back
 	}
-	if o.pass != seen.pass && p.principal.Kind == KindAgent && p.session.version >= versionPasses {
+	if o.pass != seen.pass && p.principal.Kind == protocol.KindAgent && p.session.version >= protocol.VersionPasses {
 		out = append(out, o.passMessage)
 		seen.pass = o.pass
 	}
 	if o.state == lost && !seen.lost {
-		out = append(out, encode(ServerMessage{Lost: &PeerRef{id}}))
+		out = append(out, protocol.Encode(protocol.ServerMessage{Lost: &protocol.PeerRef{ID: id}}))
 		seen.lost = true
 	}
 	p.views[id] = seen
@@ -520,6 +521,6 @@ func (p *peer) compare(id uuid.UUID, out [][]byte) [][]byte {
 // refuse notifies p that it may not see id.
 func (p *peer) refuse(id uuid.UUID, err *fault.Error) {
 	if p.session != nil {
-		p.session.refuse(Refused{id, err.Code, err.Error()})
+		p.session.refuse(protocol.Refused{ID: id, Code: err.Code, Message: err.Error()})
 	}
 }

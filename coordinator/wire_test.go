@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -36,22 +37,22 @@ func disco(n uint64) (k tailnet.DiscoKey) {
 }
 
 // id is a participant's id for tests.
-func id(kind coordinator.Kind, n int) uuid.UUID {
+func id(kind protocol.Kind, n int) uuid.UUID {
 	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s %d", kind, n))
 }
 
 func server(n int) coordinator.Principal {
-	return coordinator.Principal{Kind: coordinator.KindServer, ID: id(coordinator.KindServer, n), Name: fmt.Sprint("server ", n)}
+	return coordinator.Principal{Kind: protocol.KindServer, ID: id(protocol.KindServer, n), Name: fmt.Sprint("server ", n)}
 }
 
 func agent(n int) coordinator.Principal {
-	return coordinator.Principal{Kind: coordinator.KindAgent, ID: id(coordinator.KindAgent, n), Name: fmt.Sprint("agent ", n)}
+	return coordinator.Principal{Kind: protocol.KindAgent, ID: id(protocol.KindAgent, n), Name: fmt.Sprint("agent ", n)}
 }
 
-// client returns the principal of a client of user n, with key(n).
-func client(n uint64) coordinator.Principal {
+// laptop returns the principal of a client of user n, with key(n).
+func laptop(n uint64) coordinator.Principal {
 	return coordinator.Principal{
-		Kind: coordinator.KindClient, ID: tailnet.ClientID(key(n)), Name: fmt.Sprint("client ", n),
+		Kind: protocol.KindClient, ID: tailnet.ClientID(key(n)), Name: fmt.Sprint("client ", n),
 		Subject: id("user", int(n)),
 	}
 }
@@ -159,18 +160,18 @@ type wire struct {
 	t    testing.TB
 	p    coordinator.Principal
 	key  tailnet.PublicKey
-	conn coordinator.Conn
+	conn protocol.Conn
 
 	mu   sync.Mutex
-	got  []coordinator.ServerMessage // since the last call of messages
-	err  error                       // why reading ended
+	got  []protocol.ServerMessage // since the last call of messages
+	err  error                    // why reading ended
 	done chan struct{}
 }
 
 // connect sends a hello inside the process and reads from then on.
 func connect(t testing.TB, s *coordinator.Server, p coordinator.Principal, k tailnet.PublicKey, subscribe ...uuid.UUID) *wire {
 	t.Helper()
-	return greet(t, s, p, coordinator.Hello{Version: coordinator.Version, Key: k, Subscribe: subscribe})
+	return greet(t, s, p, protocol.Hello{Version: protocol.Version, Key: k, Subscribe: subscribe})
 }
 
 // versionAsked is the last version in which destinations are asked whether they are ready.
@@ -179,11 +180,11 @@ const versionAsked = 3
 // connectAsked is like connect, for a participant that the server asks.
 func connectAsked(t testing.TB, s *coordinator.Server, p coordinator.Principal, k tailnet.PublicKey, subscribe ...uuid.UUID) *wire {
 	t.Helper()
-	return greet(t, s, p, coordinator.Hello{Version: versionAsked, Key: k, Subscribe: subscribe})
+	return greet(t, s, p, protocol.Hello{Version: versionAsked, Key: k, Subscribe: subscribe})
 }
 
 // greet is like connect with any hello.
-func greet(t testing.TB, s *coordinator.Server, p coordinator.Principal, h coordinator.Hello) *wire {
+func greet(t testing.TB, s *coordinator.Server, p coordinator.Principal, h protocol.Hello) *wire {
 	t.Helper()
 	k := h.Key
 	conn, err := s.Dialer(p)(t.Context(), h)
@@ -193,7 +194,7 @@ func greet(t testing.TB, s *coordinator.Server, p coordinator.Principal, h coord
 	return newWire(t, conn, p, k)
 }
 
-func newWire(t testing.TB, conn coordinator.Conn, p coordinator.Principal, k tailnet.PublicKey) *wire {
+func newWire(t testing.TB, conn protocol.Conn, p coordinator.Principal, k tailnet.PublicKey) *wire {
 	w := &wire{t: t, p: p, key: k, conn: conn, done: make(chan struct{})}
 	go w.read()
 	t.Cleanup(func() {
@@ -207,9 +208,9 @@ func (w *wire) read() {
 	defer close(w.done)
 	for {
 		data, err := w.conn.Read(context.Background())
-		var m coordinator.ServerMessage
+		var m protocol.ServerMessage
 		if err == nil {
-			m, err = coordinator.DecodeServerMessage(data)
+			m, err = protocol.DecodeServerMessage(data)
 		}
 		w.mu.Lock()
 		if err != nil {
@@ -223,11 +224,11 @@ func (w *wire) read() {
 }
 
 // say sends a message. It ignores a broken connection, which reading reports.
-func (w *wire) say(m coordinator.ClientMessage) {
+func (w *wire) say(m protocol.ClientMessage) {
 	w.sayRaw(encodeMessage(m))
 }
 
-func encodeMessage(m coordinator.ClientMessage) []byte { return []byte(encoded(m)) }
+func encodeMessage(m protocol.ClientMessage) []byte { return []byte(encoded(m)) }
 
 func encoded(m any) string {
 	data, err := json.Marshal(m)
@@ -247,19 +248,19 @@ func (w *wire) sayRaw(data []byte) {
 
 func (w *wire) announce(seq uint64) {
 	n := info(w.p, w.key, seq)
-	w.say(coordinator.ClientMessage{Node: &n})
+	w.say(protocol.ClientMessage{Node: &n})
 }
 
-func ref(id uuid.UUID) *coordinator.PeerRef { return &coordinator.PeerRef{ID: id} }
+func ref(id uuid.UUID) *protocol.PeerRef { return &protocol.PeerRef{ID: id} }
 
-func (w *wire) subscribe(id uuid.UUID)   { w.say(coordinator.ClientMessage{Subscribe: ref(id)}) }
-func (w *wire) unsubscribe(id uuid.UUID) { w.say(coordinator.ClientMessage{Unsubscribe: ref(id)}) }
-func (w *wire) ready(id uuid.UUID)       { w.say(coordinator.ClientMessage{Ready: ref(id)}) }
-func (w *wire) bye()                     { w.say(coordinator.ClientMessage{Bye: &coordinator.Bye{}}) }
+func (w *wire) subscribe(id uuid.UUID)   { w.say(protocol.ClientMessage{Subscribe: ref(id)}) }
+func (w *wire) unsubscribe(id uuid.UUID) { w.say(protocol.ClientMessage{Unsubscribe: ref(id)}) }
+func (w *wire) ready(id uuid.UUID)       { w.say(protocol.ClientMessage{Ready: ref(id)}) }
+func (w *wire) bye()                     { w.say(protocol.ClientMessage{Bye: &protocol.Bye{}}) }
 func (w *wire) cut()                     { w.conn.Close(1001, "") }
 
 // messages returns the messages since the last call. In a synctest bubble it first waits until no more will come.
-func (w *wire) messages() []coordinator.ServerMessage {
+func (w *wire) messages() []protocol.ServerMessage {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,7 +270,7 @@ func (w *wire) messages() []coordinator.ServerMessage {
 }
 
 // names describes messages as short texts, with peers by the names of the known principals.
-func names(messages []coordinator.ServerMessage, known ...coordinator.Principal) []string {
+func names(messages []protocol.ServerMessage, known ...coordinator.Principal) []string {
 	name := func(id uuid.UUID) string {
 		if i := slices.IndexFunc(known, func(p coordinator.Principal) bool { return p.ID == id }); i >= 0 {
 			return known[i].Name

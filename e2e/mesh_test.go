@@ -15,7 +15,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -26,11 +27,11 @@ import (
 // participant is a mesh participant that does not run our program.
 type participant struct {
 	node   *tailnet.Node
-	client *coordinator.Client
+	client *client.Client
 }
 
 // joinMesh makes a participant join the mesh with its credential. If the server refuses it, the error is the refusal.
-func joinMesh(t *testing.T, d *deployment, kind coordinator.Kind, header, credential string) (*participant, error) {
+func joinMesh(t *testing.T, d *deployment, kind protocol.Kind, header, credential string) (*participant, error) {
 	t.Helper()
 	server, err := url.Parse(d.url())
 	if err != nil {
@@ -38,10 +39,10 @@ func joinMesh(t *testing.T, d *deployment, kind coordinator.Kind, header, creden
 	}
 	p := new(participant)
 	key := tailnet.NewPrivateKey()
-	p.client = coordinator.NewClient(coordinator.ClientOptions{
-		URL: server, Kind: kind, Key: key.Public(), Inbound: func(coordinator.Kind) tailnet.Inbound { return tailnet.InboundAll },
+	p.client = client.New(client.Options{
+		URL: server, Kind: kind, Key: key.Public(), Inbound: func(protocol.Kind) tailnet.Inbound { return tailnet.InboundAll },
 		Header: func(context.Context) (http.Header, error) { return http.Header{header: {credential}}, nil },
-		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
+		NewNode: func(w protocol.Welcome) (client.Node, error) {
 			node, err := tailnet.New(tailnet.Options{ID: w.ID, Key: key})
 			if err != nil {
 				return nil, err
@@ -167,7 +168,7 @@ func TestPeersAreIsolated(t *testing.T) {
 	}
 
 	// Ada reaches her workspace, so the following attempts fail only because of who asks.
-	ada, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, d.token)
+	ada, err := joinMesh(t, d, protocol.KindClient, sdk.SessionHeader, d.token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func TestPeersAreIsolated(t *testing.T) {
 		t.Fatal("ada does not know the peer that she talks to")
 	}
 
-	stranger, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, eve)
+	stranger, err := joinMesh(t, d, protocol.KindClient, sdk.SessionHeader, eve)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestPeersAreIsolated(t *testing.T) {
 			signal(t, pid, syscall.SIGSTOP)
 		}
 	}
-	rogue, err := joinMesh(t, d, coordinator.KindAgent, sdk.AgentTokenHeader, token)
+	rogue, err := joinMesh(t, d, protocol.KindAgent, sdk.AgentTokenHeader, token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func TestPeersAreIsolated(t *testing.T) {
 		"an agent's as a session":  {sdk.SessionHeader, token},
 		"nothing that is a secret": {"X-Nothing", "at all"},
 	} {
-		if _, err := joinMesh(t, d, coordinator.KindClient, credential[0], credential[1]); fault.CodeOf(err) != fault.Unauthenticated || err == nil {
+		if _, err := joinMesh(t, d, protocol.KindClient, credential[0], credential[1]); fault.CodeOf(err) != fault.Unauthenticated || err == nil {
 			t.Errorf("join with %s: got %v, want a refusal", what, err)
 		}
 	}
@@ -278,7 +279,7 @@ func TestSuspensionEndsSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent := parseID(t, own.agentID())
-	client, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, token)
+	client, err := joinMesh(t, d, protocol.KindClient, sdk.SessionHeader, token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +312,7 @@ func TestSuspensionEndsSessions(t *testing.T) {
 	case <-time.After(settle):
 		t.Errorf("a connection of eve's is open %s after she was suspended", settle)
 	}
-	if _, err := joinMesh(t, d, coordinator.KindClient, sdk.SessionHeader, token); err == nil {
+	if _, err := joinMesh(t, d, protocol.KindClient, sdk.SessionHeader, token); err == nil {
 		t.Error("eve joined the mesh after she was suspended")
 	}
 }

@@ -18,7 +18,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -28,19 +29,19 @@ const dialTimeout = 30 * time.Second
 
 // Options configure a Client.
 type Options struct {
-	URL        *url.URL         // the server's, required
-	Header     http.Header      // credential and other headers of requests
-	HTTPClient *http.Client     // nil: one of its own
-	TLS        *tls.Config      // for relays, and for a client of its own; nil: the system's trust
-	RelayOnly  bool             // no direct paths
-	Agent      string           // as [owner/]workspace[.agent]: the agent that will be introduced, if its name is known before its id; otherwise ""
-	Logger     *slog.Logger     // nil: silent
-	Kind       coordinator.Kind // KindClient if empty
+	URL        *url.URL      // the server's, required
+	Header     http.Header   // credential and other headers of requests
+	HTTPClient *http.Client  // nil: one of its own
+	TLS        *tls.Config   // for relays, and for a client of its own; nil: the system's trust
+	RelayOnly  bool          // no direct paths
+	Agent      string        // as [owner/]workspace[.agent]: the agent that will be introduced, if its name is known before its id; otherwise ""
+	Logger     *slog.Logger  // nil: silent
+	Kind       protocol.Kind // KindClient if empty
 }
 
 // Client is one process's place in the mesh. It is safe for concurrent use.
 type Client struct {
-	coordinator *coordinator.Client
+	coordinator *client.Client
 	ready       chan struct{} // closed when coordinator is set
 	made        chan struct{} // closed when node and err are set
 	node        *tailnet.Node
@@ -68,17 +69,17 @@ func Start(o Options) *Client {
 			c.node.ExpectRelay(o.URL)
 		}
 	}()
-	c.coordinator = coordinator.NewClient(coordinator.ClientOptions{
+	c.coordinator = client.New(client.Options{
 		Logger: o.Logger, URL: o.URL, HTTPClient: o.HTTPClient, TLS: o.TLS,
 		Header: func(context.Context) (http.Header, error) { return o.Header.Clone(), nil },
-		Kind:   cmp.Or(o.Kind, coordinator.KindClient), Key: key.Public(), Name: o.Agent,
-		Early: func() coordinator.Node {
+		Kind:   cmp.Or(o.Kind, protocol.KindClient), Key: key.Public(), Name: o.Agent,
+		Early: func() client.Node {
 			if node, err := c.Node(); err == nil {
 				return node
 			}
 			return nil // NewNode returns the reason
 		},
-		NewNode: func(coordinator.Welcome) (coordinator.Node, error) {
+		NewNode: func(protocol.Welcome) (client.Node, error) {
 			<-c.made
 			if c.err != nil {
 				return nil, c.err
@@ -110,7 +111,7 @@ func (c *Client) Node() (*tailnet.Node, error) {
 }
 
 // Joined blocks until the coordinator has sent the list of relays, or refuses (a fault), or ctx ends.
-func (c *Client) Joined(ctx context.Context) (coordinator.Welcome, error) {
+func (c *Client) Joined(ctx context.Context) (protocol.Welcome, error) {
 	return c.coordinator.Welcome(ctx)
 }
 

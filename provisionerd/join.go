@@ -11,7 +11,8 @@ import (
 	"net/url"
 	"sync"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -25,7 +26,7 @@ type RunOptions struct {
 	URL *url.URL
 	// Header returns the headers of a connection to the coordinator: credential, name and tags. Required.
 	Header func(context.Context) (http.Header, error)
-	// HTTPClient and TLS are as in coordinator.ClientOptions.
+	// HTTPClient and TLS are as in client.Options.
 	HTTPClient *http.Client
 	TLS        *tls.Config
 	// RelayOnly turns off direct paths.
@@ -97,7 +98,7 @@ func Run(ctx context.Context, opts RunOptions) (err error) {
 type Participant struct {
 	Daemon *Daemon
 
-	client *coordinator.Client
+	client *client.Client
 	done   chan struct{} // closed when either the client or the daemon is done
 	stop   chan struct{}
 	once   sync.Once
@@ -114,10 +115,10 @@ func Join(opts RunOptions) (*Participant, error) {
 	}
 	key := tailnet.NewPrivateKey()
 	p := &Participant{done: make(chan struct{}), stop: make(chan struct{})}
-	p.client = coordinator.NewClient(coordinator.ClientOptions{
+	p.client = client.New(client.Options{
 		Logger: opts.Logger, URL: opts.URL, Header: opts.Header, HTTPClient: opts.HTTPClient, TLS: opts.TLS,
-		Kind: coordinator.KindProvisioner, Key: key.Public(),
-		NewNode: func(w coordinator.Welcome) (coordinator.Node, error) {
+		Kind: protocol.KindProvisioner, Key: key.Public(),
+		NewNode: func(w protocol.Welcome) (client.Node, error) {
 			node, err := tailnet.New(tailnet.Options{ID: w.ID, Key: key, Logger: opts.Logger, RelayOnly: opts.RelayOnly})
 			if err != nil {
 				return nil, err

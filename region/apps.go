@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/appproxy"
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/clientaddr"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/memo"
@@ -120,7 +120,7 @@ func (a *apps) join() *meshclient.Client {
 		return old
 	}
 	client := meshclient.Start(meshclient.Options{
-		URL: a.opts.Server, Header: http.Header{sdk.ProxyTokenHeader: {a.opts.Token.Reveal()}}, TLS: a.opts.TLS, Logger: a.log, Kind: coordinator.KindProxy,
+		URL: a.opts.Server, Header: http.Header{sdk.ProxyTokenHeader: {a.opts.Token.Reveal()}}, TLS: a.opts.TLS, Logger: a.log, Kind: protocol.KindProxy,
 	})
 	a.mu.Lock()
 	a.client = client

@@ -18,7 +18,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/appproxy"
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -149,7 +149,7 @@ func (w *world) forge(shown secret.Token, edit func(*visa.Visa), key []byte) sec
 // joinAsProxy joins the mesh with the proxy's token, as a thief of the token would.
 func (w *world) joinAsProxy() *coderdtest.Member {
 	w.t.Helper()
-	return w.Join(coderdtest.Joining{Kind: coordinator.KindProxy, Header: http.Header{sdk.ProxyTokenHeader: {w.token.Reveal()}}, Inbound: tailnet.InboundNone}).Joined()
+	return w.Join(coderdtest.Joining{Kind: protocol.KindProxy, Header: http.Header{sdk.ProxyTokenHeader: {w.token.Reveal()}}, Inbound: tailnet.InboundNone}).Joined()
 }
 
 // A proxy's token alone reaches no agent. With a visitor's consent it reaches the visited port of that agent, for as long as the visit lasts.
@@ -227,7 +227,7 @@ func TestStolenToken(t *testing.T) {
 	if fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("a replaced token: %v", err)
 	}
-	if code := coderdtest.Join(t, w.URL, coderdtest.Joining{Kind: coordinator.KindProxy, Header: http.Header{sdk.ProxyTokenHeader: {w.token.Reveal()}}}).Refusal(); code != fault.Unauthenticated {
+	if code := coderdtest.Join(t, w.URL, coderdtest.Joining{Kind: protocol.KindProxy, Header: http.Header{sdk.ProxyTokenHeader: {w.token.Reveal()}}}).Refusal(); code != fault.Unauthenticated {
 		t.Errorf("a replaced token on the mesh: %v", code)
 	}
 }

@@ -17,7 +17,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/notify"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -106,7 +107,7 @@ func (c *cluster) states() ([]meshState, error) {
 // join makes n agents join through the balancer, all at one time, and waits for them.
 func (c *cluster) join(ctx context.Context, n int) error {
 	for range n {
-		c.agents = append(c.agents, c.enter(coordinator.KindAgent))
+		c.agents = append(c.agents, c.enter(protocol.KindAgent))
 	}
 	return until(ctx, ample, "agents join", func() (bool, error) { return c.away() == 0, nil })
 }
@@ -125,9 +126,9 @@ func (c *cluster) away() (n int) {
 type still struct {
 	of     *cluster
 	id     uuid.UUID
-	kind   coordinator.Kind
+	kind   protocol.Kind
 	key    tailnet.PublicKey
-	client *coordinator.Client
+	client *client.Client
 	change chan struct{}
 	seq    atomic.Uint64
 	home   atomic.Pointer[meshProcess] // that it was last introduced to
@@ -138,20 +139,20 @@ type still struct {
 }
 
 // enter makes a participant join.
-func (c *cluster) enter(kind coordinator.Kind) *still {
+func (c *cluster) enter(kind protocol.Kind) *still {
 	key := tailnet.NewPrivateKey().Public()
 	p := &still{of: c, id: uuid.New(), kind: kind, key: key, change: make(chan struct{}, 1), peers: map[uuid.UUID]uint64{}}
 	p.seq.Store(1)
 	header := http.Header{sdk.AgentTokenHeader: {p.id.String()}}
-	opts := coordinator.ClientOptions{URL: &url.URL{Scheme: "http", Host: "balancer"}, Kind: kind, Key: key, HTTPClient: c.ways.client()}
-	if kind == coordinator.KindClient {
+	opts := client.Options{URL: &url.URL{Scheme: "http", Host: "balancer"}, Kind: kind, Key: key, HTTPClient: c.ways.client()}
+	if kind == protocol.KindClient {
 		header = http.Header{sdk.SessionHeader: {p.id.String()}}
 		p.id = tailnet.ClientID(key)
-		opts.Early = func() coordinator.Node { return p }
+		opts.Early = func() client.Node { return p }
 	}
 	opts.Header = func(context.Context) (http.Header, error) { return header, nil }
-	opts.NewNode = func(coordinator.Welcome) (coordinator.Node, error) { return p, nil }
-	p.client = coordinator.NewClient(opts)
+	opts.NewNode = func(protocol.Welcome) (client.Node, error) { return p, nil }
+	p.client = client.New(opts)
 	p.client.Start()
 	return p
 }
@@ -174,7 +175,7 @@ func (p *still) Upsert(in tailnet.Peer) error {
 	p.peers[in.ID] = in.Seq
 	p.heard.Notify()
 	p.mu.Unlock()
-	if p.kind != coordinator.KindAgent {
+	if p.kind != protocol.KindAgent {
 		return nil
 	}
 	i := slices.IndexFunc(p.of.servers, func(s *meshProcess) bool { return s.id == in.ID })
@@ -225,7 +226,7 @@ func (c *cluster) introduce(ctx context.Context, n int) ([]time.Duration, error)
 	ctx, cancel := context.WithTimeout(ctx, ample)
 	defer cancel()
 	for range n {
-		c.users = append(c.users, c.enter(coordinator.KindClient))
+		c.users = append(c.users, c.enter(protocol.KindClient))
 	}
 	used := map[*still]bool{}
 	took := make([]time.Duration, n)

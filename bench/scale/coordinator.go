@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -20,23 +21,23 @@ import (
 type peer struct {
 	coordinator.Principal
 	key    tailnet.PublicKey
-	conn   coordinator.Conn
+	conn   protocol.Conn
 	heard  chan uuid.UUID // whose announcement arrived
 	closed chan struct{}
 }
 
-func (b *bench) connect(ctx context.Context, s *coordinator.Server, kind coordinator.Kind) (*peer, error) {
+func (b *bench) connect(ctx context.Context, s *coordinator.Server, kind protocol.Kind) (*peer, error) {
 	key := tailnet.NewPrivateKey().Public()
 	id := uuid.New()
-	if kind == coordinator.KindClient {
+	if kind == protocol.KindClient {
 		id = tailnet.ClientID(key)
 	}
 	p := &peer{coordinator.Principal{Kind: kind, ID: id, Name: id.String()}, key, nil, make(chan uuid.UUID, 16), make(chan struct{})}
-	if kind == coordinator.KindServer {
+	if kind == protocol.KindServer {
 		p.heard = make(chan uuid.UUID, 2*b.peers)
 	}
 	var err error
-	if p.conn, err = s.Dialer(p.Principal)(ctx, coordinator.Hello{Version: 1, Key: key}); err != nil {
+	if p.conn, err = s.Dialer(p.Principal)(ctx, protocol.Hello{Version: 1, Key: key}); err != nil {
 		return nil, err
 	}
 	go p.read()
@@ -51,7 +52,7 @@ func (p *peer) read() {
 		if err != nil {
 			return
 		}
-		m, err := coordinator.DecodeServerMessage(data)
+		m, err := protocol.DecodeServerMessage(data)
 		if err != nil {
 			return
 		}
@@ -59,7 +60,7 @@ func (p *peer) read() {
 			continue
 		}
 		if m.Peer.Ack {
-			if p.say(context.Background(), coordinator.ClientMessage{Ready: &coordinator.PeerRef{ID: m.Peer.Info.ID}}) != nil {
+			if p.say(context.Background(), protocol.ClientMessage{Ready: &protocol.PeerRef{ID: m.Peer.Info.ID}}) != nil {
 				return
 			}
 		}
@@ -67,7 +68,7 @@ func (p *peer) read() {
 	}
 }
 
-func (p *peer) say(ctx context.Context, m coordinator.ClientMessage) error {
+func (p *peer) say(ctx context.Context, m protocol.ClientMessage) error {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -76,7 +77,7 @@ func (p *peer) say(ctx context.Context, m coordinator.ClientMessage) error {
 }
 
 func (p *peer) announce(ctx context.Context, seq uint64) error {
-	return p.say(ctx, coordinator.ClientMessage{Node: &tailnet.NodeInfo{
+	return p.say(ctx, protocol.ClientMessage{Node: &tailnet.NodeInfo{
 		ID: p.ID, Key: p.key, Disco: tailnet.DiscoKey{1}, Region: 1, Seq: seq, Measured: true,
 		Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), uint16(seq%60_000)+1)},
 	}})
@@ -92,7 +93,7 @@ func (b *bench) coordinator(ctx context.Context) error {
 		Authorizer: coordinator.AuthorizerFunc(func(context.Context, coordinator.Principal, coordinator.Target) error { return nil }),
 	})
 	defer s.Close()
-	own, err := b.connect(ctx, s, coordinator.KindServer)
+	own, err := b.connect(ctx, s, protocol.KindServer)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (b *bench) coordinator(ctx context.Context) error {
 		}
 		had := len(all)
 		for len(all) < n {
-			p, err := b.connect(ctx, s, coordinator.KindAgent)
+			p, err := b.connect(ctx, s, protocol.KindAgent)
 			if err != nil {
 				return err
 			}

@@ -14,7 +14,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/provisionerd"
@@ -26,13 +27,13 @@ import (
 // Member is an external participant of the mesh: all its traffic goes through the server's routes and real sockets.
 type Member struct {
 	T      testing.TB
-	Client *coordinator.Client
+	Client *client.Client
 	Node   *tailnet.Node // after Joined
 }
 
 // Joining describes how a member joins.
 type Joining struct {
-	Kind coordinator.Kind
+	Kind protocol.Kind
 	// Header contains the credential.
 	Header  http.Header
 	Inbound tailnet.Inbound
@@ -44,23 +45,23 @@ type Joining struct {
 
 // AsAgent returns how an agent joins with its token.
 func AsAgent(token string) Joining {
-	return Joining{Kind: coordinator.KindAgent, Header: http.Header{sdk.AgentTokenHeader: {token}}, Inbound: tailnet.InboundAll}
+	return Joining{Kind: protocol.KindAgent, Header: http.Header{sdk.AgentTokenHeader: {token}}, Inbound: tailnet.InboundAll}
 }
 
 // AsUser returns how a user joins with a session's token.
 func AsUser(session string) Joining {
-	return Joining{Kind: coordinator.KindClient, Header: http.Header{sdk.SessionHeader: {session}}, Inbound: tailnet.InboundNone}
+	return Joining{Kind: protocol.KindClient, Header: http.Header{sdk.SessionHeader: {session}}, Inbound: tailnet.InboundNone}
 }
 
 // Join connects a member to the server at base, which must have been started. It does not wait.
 func Join(t testing.TB, base *url.URL, as Joining) *Member {
 	t.Helper()
 	m, key := &Member{T: t}, tailnet.NewPrivateKey()
-	m.Client = coordinator.NewClient(coordinator.ClientOptions{
+	m.Client = client.New(client.Options{
 		URL: base, Kind: as.Kind, Key: key.Public(), Name: as.Name,
 		Header:  func(context.Context) (http.Header, error) { return as.Header, nil },
-		Inbound: func(coordinator.Kind) tailnet.Inbound { return as.Inbound },
-		NewNode: func(welcome coordinator.Welcome) (coordinator.Node, error) {
+		Inbound: func(protocol.Kind) tailnet.Inbound { return as.Inbound },
+		NewNode: func(welcome protocol.Welcome) (client.Node, error) {
 			var err error
 			m.Node, err = tailnet.New(tailnet.Options{ID: welcome.ID, Key: key, RelayOnly: as.RelayOnly})
 			return m.Node, err

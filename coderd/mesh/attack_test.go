@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -175,7 +175,7 @@ func TestNamesOpenNothing(t *testing.T) {
 			t.Errorf("the agent was introduced to %s", name)
 		}
 	}
-	worker := w.Join(coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), Inbound: tailnet.InboundAll, Name: "ann/dev"})
+	worker := w.Join(coderdtest.Joining{Kind: protocol.KindProvisioner, Header: coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), Inbound: tailnet.InboundAll, Name: "ann/dev"})
 	if err := worker.Client.Subscribe(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
 		t.Fatal(err)
 	}
@@ -263,8 +263,8 @@ func TestTooManyClients(t *testing.T) {
 		clients = append(clients, m)
 	}
 	refused := func() error {
-		u := w.URL.JoinPath(coordinator.Path)
-		u.RawQuery = url.Values{"v": {strconv.Itoa(coordinator.Version)}, "key": {tailnet.NewPrivateKey().Public().String()}}.Encode()
+		u := w.URL.JoinPath(protocol.Path)
+		u.RawQuery = url.Values{"v": {strconv.Itoa(protocol.Version)}, "key": {tailnet.NewPrivateKey().Public().String()}}.Encode()
 		conn, err := websock.Dial(t.Context(), u, websock.DialOptions{Header: http.Header{sdk.SessionHeader: {w.Token("ann")}}})
 		if err == nil {
 			conn.Close(websock.StatusNormal, "")
@@ -296,23 +296,23 @@ func TestCredentials(t *testing.T) {
 	scopedByKey := scoped.Clone()
 	scopedByKey.Set(sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal())
 	for name, c := range map[string]struct {
-		kind   coordinator.Kind
+		kind   protocol.Kind
 		header http.Header
 		want   fault.Code // empty means accepted
 	}{
-		"nothing":                          {coordinator.KindClient, http.Header{}, fault.Unauthenticated},
-		"a wrong agent token":              {coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {"guess"}}, fault.Unauthenticated},
-		"a user's token as an agent's":     {coordinator.KindAgent, http.Header{sdk.AgentTokenHeader: {w.Token("ann")}}, fault.Unauthenticated},
-		"a wrong user token":               {coordinator.KindClient, user("guess", nil), fault.Unauthenticated},
-		"a browser's cookie":               {coordinator.KindClient, http.Header{"Cookie": {"coder_session_token=" + w.Token("ann")}}, fault.Unauthenticated},
-		"a wrong pre-shared key":           {coordinator.KindProvisioner, coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, "guess"), fault.Unauthenticated},
-		"a provisioner's name with spaces": {coordinator.KindProvisioner, coderdtest.ProvisionerHeader("rack 1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), fault.Invalid},
-		"a member's shared provisioner":    {coordinator.KindProvisioner, user(w.Token("ann"), http.Header{sdk.ProvisionerNameHeader: {"p"}}), fault.Forbidden},
-		"a member's own provisioner":       {coordinator.KindProvisioner, user(w.Token("ann"), scoped), ""},
-		"a template admin's provisioner":   {coordinator.KindProvisioner, user(w.Token("tom"), http.Header{sdk.ProvisionerNameHeader: {"p"}}), ""},
-		"a user's provisioner with a key":  {coordinator.KindProvisioner, scopedByKey, fault.Invalid},
-		"the built-in one's":               {coordinator.KindProvisioner, w.BuiltInHeader("builtin-0"), ""},
-		"the pre-shared key":               {coordinator.KindProvisioner, coderdtest.ProvisionerHeader("rack-2", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), ""},
+		"nothing":                          {protocol.KindClient, http.Header{}, fault.Unauthenticated},
+		"a wrong agent token":              {protocol.KindAgent, http.Header{sdk.AgentTokenHeader: {"guess"}}, fault.Unauthenticated},
+		"a user's token as an agent's":     {protocol.KindAgent, http.Header{sdk.AgentTokenHeader: {w.Token("ann")}}, fault.Unauthenticated},
+		"a wrong user token":               {protocol.KindClient, user("guess", nil), fault.Unauthenticated},
+		"a browser's cookie":               {protocol.KindClient, http.Header{"Cookie": {"coder_session_token=" + w.Token("ann")}}, fault.Unauthenticated},
+		"a wrong pre-shared key":           {protocol.KindProvisioner, coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, "guess"), fault.Unauthenticated},
+		"a provisioner's name with spaces": {protocol.KindProvisioner, coderdtest.ProvisionerHeader("rack 1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), fault.Invalid},
+		"a member's shared provisioner":    {protocol.KindProvisioner, user(w.Token("ann"), http.Header{sdk.ProvisionerNameHeader: {"p"}}), fault.Forbidden},
+		"a member's own provisioner":       {protocol.KindProvisioner, user(w.Token("ann"), scoped), ""},
+		"a template admin's provisioner":   {protocol.KindProvisioner, user(w.Token("tom"), http.Header{sdk.ProvisionerNameHeader: {"p"}}), ""},
+		"a user's provisioner with a key":  {protocol.KindProvisioner, scopedByKey, fault.Invalid},
+		"the built-in one's":               {protocol.KindProvisioner, w.BuiltInHeader("builtin-0"), ""},
+		"the pre-shared key":               {protocol.KindProvisioner, coderdtest.ProvisionerHeader("rack-2", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := coderdtest.Join(t, w.URL, coderdtest.Joining{Kind: c.kind, Header: c.header, Inbound: tailnet.InboundNone})
@@ -335,9 +335,9 @@ func TestBusyServer(t *testing.T) {
 	empty := w.FillJoins()
 	ask := func(token string) *http.Response {
 		t.Helper()
-		u := w.URL.JoinPath(coordinator.Path)
+		u := w.URL.JoinPath(protocol.Path)
 		key := tailnet.NewPrivateKey().Public().String()
-		u.RawQuery = url.Values{"v": {strconv.Itoa(coordinator.Version)}, "key": {key}}.Encode()
+		u.RawQuery = url.Values{"v": {strconv.Itoa(protocol.Version)}, "key": {key}}.Encode()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), nil)
 		if err != nil {
 			t.Fatal(err)

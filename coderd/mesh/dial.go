@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -103,7 +103,7 @@ func (s *Service) introduce(ctx context.Context, agentID uuid.UUID) (release fun
 	default:
 		return nil, fault.New(fault.Unavailable, "This server has not joined the mesh yet.").WithDetail("Try again in a moment.")
 	}
-	if p, ok := s.coord.Lookup(tailnet.Addr(agentID)); ok && p.Kind != coordinator.KindAgent {
+	if p, ok := s.coord.Lookup(tailnet.Addr(agentID)); ok && p.Kind != protocol.KindAgent {
 		return nil, fault.New(fault.Internal, "dial %s: it is a %s and no agent", agentID, p.Kind)
 	}
 	if !s.use(agentID) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/websock"
@@ -88,8 +88,8 @@ func (s *Service) dialReplica(ctx context.Context, to Replica, use use) (_ *ciph
 	if err != nil {
 		return nil, err
 	}
-	conn, err := websock.Dial(ctx, to.URL.JoinPath(coordinator.LinkPath), websock.DialOptions{
-		Header: http.Header{use.header: {token.Reveal()}}, ReadLimit: coordinator.MaxLinkMessage + linkOverhead,
+	conn, err := websock.Dial(ctx, to.URL.JoinPath(protocol.LinkPath), websock.DialOptions{
+		Header: http.Header{use.header: {token.Reveal()}}, ReadLimit: protocol.MaxLinkMessage + linkOverhead,
 	})
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (s *Service) acceptReplica(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Conflict, "This is server %s, not %s", s.opts.ID, claim.To).
 			WithDetail("The --replica-url of a server must lead to that server, not to a load balancer.")
 	}
-	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: coordinator.MaxLinkMessage + linkOverhead})
+	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: protocol.MaxLinkMessage + linkOverhead})
 	if err != nil {
 		s.log.Debug("link not upgraded", "err", err)
 		return nil

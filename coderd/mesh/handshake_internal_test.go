@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/signed"
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
@@ -46,7 +46,7 @@ func TestUsesAreSeparate(t *testing.T) {
 			t.Fatal(err)
 		}
 		for j, shown := range uses {
-			r := httptest.NewRequest(http.MethodGet, coordinator.LinkPath, nil)
+			r := httptest.NewRequest(http.MethodGet, protocol.LinkPath, nil)
 			r.Header.Set(shown.header, token.Reveal())
 			w := httptest.NewRecorder()
 			err := s.acceptReplica(w, r)

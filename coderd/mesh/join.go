@@ -9,6 +9,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/credential"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -23,7 +24,7 @@ const agentIDVersion = 4
 
 // coordinate binds the connection to the principal of its credential and hands it to the coordinator.
 func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
-	hello, err := coordinator.ParseHello(r)
+	hello, err := protocol.ParseHello(r)
 	if err != nil {
 		return err
 	}
@@ -31,7 +32,7 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if p.Kind == coordinator.KindClient {
+	if p.Kind == protocol.KindClient {
 		leave, err := s.crowd.enter(p.Subject)
 		if err != nil {
 			return err
@@ -39,7 +40,7 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 		defer leave()
 		s.visitors.note(p, time.Now())
 	}
-	if p.Kind == coordinator.KindAgent {
+	if p.Kind == protocol.KindAgent {
 		leave, err := s.joins.enter(r.Context(), p.ID)
 		if err != nil {
 			return err
@@ -49,7 +50,7 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 	return s.coord.Handle(w, r, p, hello)
 }
 
-func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinator.Principal, error) {
+func (s *Service) principal(r *http.Request, hello protocol.Hello) (coordinator.Principal, error) {
 	if token := secret.Token(r.Header.Get(sdk.AgentTokenHeader)); token != "" {
 		agent, err := s.agents.AuthenticateAgent(r.Context(), token)
 		if err != nil {
@@ -59,7 +60,7 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 			return coordinator.Principal{}, fault.New(fault.Forbidden, "The agent id %s is not random", agent.ID).
 				WithDetail("Resources of type coder_agent have random ids. This id was set in the workspace's state.")
 		}
-		p := coordinator.Principal{Kind: coordinator.KindAgent, ID: agent.ID, Name: agent.Name}
+		p := coordinator.Principal{Kind: protocol.KindAgent, ID: agent.ID, Name: agent.Name}
 		if agent.Owner != uuid.Nil {
 			p.Detail = agent.Owner.String() // see Service.group
 		}
@@ -71,7 +72,7 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 			return coordinator.Principal{}, err
 		}
 		return coordinator.Principal{
-			Kind: coordinator.KindProxy, ID: tailnet.ClientID(hello.Key), Name: proxy.Name, Subject: proxy.ID, Session: proxy.Fingerprint, Addr: httpapi.ClientAddr(r.Context()),
+			Kind: protocol.KindProxy, ID: tailnet.ClientID(hello.Key), Name: proxy.Name, Subject: proxy.ID, Session: proxy.Fingerprint, Addr: httpapi.ClientAddr(r.Context()),
 		}, nil
 	}
 	if r.Header.Get(sdk.ProvisionerNameHeader) != "" {
@@ -84,7 +85,7 @@ func (s *Service) principal(r *http.Request, hello coordinator.Hello) (coordinat
 	if err := rbac.Needs(rbac.Connect, rbac.Agent).Check(actor); err != nil {
 		return coordinator.Principal{}, err
 	}
-	return coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(hello.Key), Name: actor.Username, Subject: actor.UserID, Session: actor.KeyID, Addr: httpapi.ClientAddr(r.Context())}, nil
+	return coordinator.Principal{Kind: protocol.KindClient, ID: tailnet.ClientID(hello.Key), Name: actor.Username, Subject: actor.UserID, Session: actor.KeyID, Addr: httpapi.ClientAddr(r.Context())}, nil
 }
 
 // signedIn returns the user of a request. Only a token that the client sends explicitly counts: no page of another site can

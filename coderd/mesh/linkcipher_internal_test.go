@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
@@ -20,7 +20,7 @@ func linkEnds(t *testing.T) (dialer, acceptor *websock.Conn) {
 	t.Helper()
 	accepted, release := make(chan *websock.Conn, 1), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: coordinator.MaxLinkMessage + linkOverhead})
+		conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: protocol.MaxLinkMessage + linkOverhead})
 		if err != nil {
 			t.Error(err)
 		}
@@ -33,7 +33,7 @@ func linkEnds(t *testing.T) (dialer, acceptor *websock.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dialer, err = websock.Dial(t.Context(), u, websock.DialOptions{ReadLimit: coordinator.MaxLinkMessage + linkOverhead})
+	dialer, err = websock.Dial(t.Context(), u, websock.DialOptions{ReadLimit: protocol.MaxLinkMessage + linkOverhead})
 	if err != nil {
 		t.Fatal(err)
 	}

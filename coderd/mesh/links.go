@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/notify"
 )
@@ -19,8 +19,8 @@ import (
 
 // LinkVersion and MinLinkVersion are the newest and oldest version of the protocol between servers that this program understands.
 const (
-	LinkVersion    = coordinator.LinkVersion
-	MinLinkVersion = coordinator.MinLinkVersion
+	LinkVersion    = protocol.LinkVersion
+	MinLinkVersion = protocol.MinLinkVersion
 )
 
 const (

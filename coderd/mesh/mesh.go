@@ -34,6 +34,8 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coderd/signed"
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/secret"
@@ -163,7 +165,7 @@ type Service struct {
 
 	joined chan struct{} // closed when node and client are set
 	node   *tailnet.Node
-	client *coordinator.Client // the node's
+	client *client.Client // the node's
 	rpc    *http.Server
 	done   sync.WaitGroup
 }
@@ -279,14 +281,18 @@ func (s *Service) Start(rpc http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("listen on the mesh: %w", err)
 	}
-	s.client = s.coord.Attach(coordinator.Principal{Kind: coordinator.KindServer, ID: id, Name: "server"}, coordinator.ClientOptions{
+	own := coordinator.Principal{Kind: protocol.KindServer, ID: id, Name: "server"}
+	s.client = client.New(client.Options{
 		Logger:  s.log,
+		Dial:    s.coord.Dialer(own),
+		Kind:    own.Kind,
 		URL:     s.localURL,
 		Key:     node.PublicKey(),
-		NewNode: func(coordinator.Welcome) (coordinator.Node, error) { return node, nil },
+		NewNode: func(protocol.Welcome) (client.Node, error) { return node, nil },
 		Inbound: inboundAtServer,
 		Group:   s.group,
 	})
+	s.client.Start()
 	close(s.joined)
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // WireGuard encrypts
@@ -301,9 +307,9 @@ func (s *Service) Start(rpc http.Handler) error {
 
 // inboundAtServer returns what each kind of peer may open at this server's node: agents and provisioners reach the RPC
 // services, clients nothing.
-func inboundAtServer(kind coordinator.Kind) tailnet.Inbound {
+func inboundAtServer(kind protocol.Kind) tailnet.Inbound {
 	switch kind {
-	case coordinator.KindAgent, coordinator.KindProvisioner:
+	case protocol.KindAgent, protocol.KindProvisioner:
 		return tailnet.InboundPorts(meshport.ServerRPC)
 	default:
 		return tailnet.InboundNone
@@ -314,7 +320,7 @@ func inboundAtServer(kind coordinator.Kind) tailnet.Inbound {
 // and so are agents that an older server admitted, which does not report their owners.
 func (s *Service) group(id uuid.UUID) uuid.UUID {
 	p, _ := s.coord.Lookup(tailnet.Addr(id))
-	if p.Kind != coordinator.KindAgent {
+	if p.Kind != protocol.KindAgent {
 		return uuid.Nil
 	}
 	owner, err := uuid.Parse(p.Detail)
@@ -356,9 +362,9 @@ func (s *Service) Close() error {
 // admits only those that the coordinator has bound.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	uncounted := httpapi.Uncounted("after an outage all agents, provisioners and clients return at once, many from one address")
-	mux.Handle("GET "+coordinator.Path, rbac.Public, s.coordinate, uncounted)        // coordinate checks credentials itself: agents are not users
-	mux.Handle("GET "+coordinator.LinkPath, rbac.Public, s.acceptReplica, uncounted) // acceptReplica asks for proof of the deployment's key
-	mux.Handle("GET /api/v2/mesh/peers", rbac.AnyToken, s.listPeers)                 // the handler decides for each peer
+	mux.Handle("GET "+protocol.Path, rbac.Public, s.coordinate, uncounted)        // coordinate checks credentials itself: agents are not users
+	mux.Handle("GET "+protocol.LinkPath, rbac.Public, s.acceptReplica, uncounted) // acceptReplica asks for proof of the deployment's key
+	mux.Handle("GET /api/v2/mesh/peers", rbac.AnyToken, s.listPeers)              // the handler decides for each peer
 	for _, pattern := range []string{"GET /derp", "GET /derp/"} {
 		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
 	}
@@ -368,15 +374,15 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 // else.
 func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coordinator.Target) error {
 	switch from.Kind {
-	case coordinator.KindAgent, coordinator.KindProvisioner:
-		if to.Kind == coordinator.KindServer {
+	case protocol.KindAgent, protocol.KindProvisioner:
+		if to.Kind == protocol.KindServer {
 			return nil
 		}
-	case coordinator.KindServer:
+	case protocol.KindServer:
 		return nil
-	case coordinator.KindProxy:
+	case protocol.KindProxy:
 		return s.proxies.MayVisit(ctx, RegionProxy{ID: from.Subject, Name: from.Name, Fingerprint: from.Session}, from.ID, to.ID)
-	case coordinator.KindClient:
+	case protocol.KindClient:
 		actor, err := s.actor(ctx, from)
 		if err != nil {
 			return err
@@ -406,7 +412,7 @@ func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
 // Sessions returns the ids of the sessions and tokens with which the clients that are connected to this server joined.
 func (s *Service) Sessions() []string {
 	var ids []string
-	for _, peer := range s.coord.Peers(coordinator.KindClient) {
+	for _, peer := range s.coord.Peers(protocol.KindClient) {
 		if peer.Online && peer.Server == uuid.Nil {
 			ids = append(ids, peer.Session)
 		}
@@ -421,7 +427,7 @@ func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 	s.coord.Doubt()
 	var ids []uuid.UUID
 	var errs []error
-	for _, peer := range s.coord.Peers(coordinator.KindClient) {
+	for _, peer := range s.coord.Peers(protocol.KindClient) {
 		if userID != uuid.Nil && peer.Subject != userID {
 			continue
 		}
@@ -445,7 +451,7 @@ func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 // It blocks until all checks are done.
 func (s *Service) RecheckProxies(ctx context.Context) {
 	var ids []uuid.UUID
-	for _, peer := range s.coord.Peers(coordinator.KindProxy) {
+	for _, peer := range s.coord.Peers(protocol.KindProxy) {
 		ids = append(ids, peer.ID)
 	}
 	if len(ids) == 0 {
@@ -479,7 +485,7 @@ func (s *Service) Peer(addr netip.Addr) (Peer, bool) {
 	if !ok {
 		return s.visitors.peer(addr)
 	}
-	return Peer{User: p.Subject, Addr: p.Addr, Server: p.Kind == coordinator.KindServer}, ok
+	return Peer{User: p.Subject, Addr: p.Addr, Server: p.Kind == protocol.KindServer}, ok
 }
 
 // AgentArrived ends an agent's turn to join, because its stream to this server has begun. The caller calls gone when the
@@ -489,5 +495,5 @@ func (s *Service) AgentArrived(agent uuid.UUID) (gone func()) { return s.joins.a
 // CallingAgent returns the agent that holds a mesh address.
 func (s *Service) CallingAgent(addr netip.Addr) (uuid.UUID, bool) {
 	p, ok := s.coord.Lookup(addr)
-	return p.ID, ok && p.Kind == coordinator.KindAgent
+	return p.ID, ok && p.Kind == protocol.KindAgent
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/coderd/signed"
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
@@ -38,5 +39,5 @@ func (p passes) Redeem(text string) (coordinator.Principal, error) {
 	if err := p.signer.Verify(passPurpose, secret.Token(text), &said); err != nil {
 		return coordinator.Principal{}, err
 	}
-	return coordinator.Principal{Kind: coordinator.KindClient, ID: said.Client, Name: said.Name, Subject: said.User, Session: said.Session}, nil
+	return coordinator.Principal{Kind: protocol.KindClient, ID: said.Client, Name: said.Name, Subject: said.User, Session: said.Session}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -34,7 +35,7 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	listed := make(map[uuid.UUID]coordinator.Kind, len(peers))
+	listed := make(map[uuid.UUID]protocol.Kind, len(peers))
 	for _, p := range peers {
 		listed[p.ID] = p.Kind
 	}
@@ -75,7 +76,7 @@ func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.
 	}
 	var agents []uuid.UUID
 	for _, p := range peers {
-		if p.Kind == coordinator.KindAgent {
+		if p.Kind == protocol.KindAgent {
 			agents = append(agents, p.ID)
 		}
 	}
@@ -89,13 +90,13 @@ func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.
 	}
 	return slices.DeleteFunc(peers, func(p coordinator.PeerInfo) bool {
 		switch p.Kind {
-		case coordinator.KindServer:
+		case protocol.KindServer:
 			return false
-		case coordinator.KindClient:
+		case protocol.KindClient:
 			return p.Subject != actor.UserID
-		case coordinator.KindAgent:
+		case protocol.KindAgent:
 			return !reaches[p.ID]
-		case coordinator.KindProvisioner:
+		case protocol.KindProvisioner:
 			known, ok := provisionerOf(p.Principal)
 			return !ok || actor.May(rbac.Read, rbac.Of(rbac.ProvisionerDaemon, known.Owner)) != nil
 		}
@@ -110,7 +111,7 @@ type paths struct {
 }
 
 // measure collects the paths within pingBudget. It asks the agents that have a tunnel with a client.
-func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo, listed map[uuid.UUID]coordinator.Kind) paths {
+func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo, listed map[uuid.UUID]protocol.Kind) paths {
 	found := paths{own: map[uuid.UUID]tailnet.PeerStatus{}, of: map[uuid.UUID][]tailnet.PeerStatus{}}
 	select {
 	case <-s.joined:
@@ -119,12 +120,12 @@ func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo, lis
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingBudget)
 	defer cancel()
-	isClient := func(id uuid.UUID) bool { return listed[id] == coordinator.KindClient }
+	isClient := func(id uuid.UUID) bool { return listed[id] == protocol.KindClient }
 	var asked sync.WaitGroup
 	var mu sync.Mutex // guards found.of
 	questions := 0
 	for _, p := range peers {
-		if p.Kind != coordinator.KindAgent || !p.Online || !slices.ContainsFunc(p.Partners, isClient) {
+		if p.Kind != protocol.KindAgent || !p.Online || !slices.ContainsFunc(p.Partners, isClient) {
 			continue
 		}
 		if questions++; questions > maxQuestions {

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/jobtags"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
@@ -77,7 +78,7 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 		return coordinator.Principal{}, err
 	}
 	detail, err := p.detail()
-	return coordinator.Principal{Kind: coordinator.KindProvisioner, ID: p.ID, Name: p.Name, Detail: detail}, err
+	return coordinator.Principal{Kind: protocol.KindProvisioner, ID: p.ID, Name: p.Name, Detail: detail}, err
 }
 
 // shared is what all servers know about a connected daemon.
@@ -93,7 +94,7 @@ func (p Provisioner) detail() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode provisioner: %w", err)
 	}
-	if len(data) > coordinator.MaxDetail {
+	if len(data) > protocol.MaxDetail {
 		return "", fault.New(fault.Invalid, "The provisioner's tags are too long")
 	}
 	return string(data), nil
@@ -102,7 +103,7 @@ func (p Provisioner) detail() (string, error) {
 // provisionerOf is the inverse of detail, for a participant of any server.
 func provisionerOf(p coordinator.Principal) (Provisioner, bool) {
 	var known shared
-	if p.Kind != coordinator.KindProvisioner || json.Unmarshal([]byte(p.Detail), &known) != nil || known.ID != p.ID {
+	if p.Kind != protocol.KindProvisioner || json.Unmarshal([]byte(p.Detail), &known) != nil || known.ID != p.ID {
 		return Provisioner{}, false
 	}
 	known.session, known.instance = known.Session, known.Instance
@@ -294,7 +295,7 @@ func (s *Service) BuiltInHeader(name string) http.Header {
 // CallingProvisioner returns the provisioner that holds a mesh address.
 func (s *Service) CallingProvisioner(addr netip.Addr) (Provisioner, bool) {
 	p, ok := s.coord.Lookup(addr)
-	if !ok || p.Kind != coordinator.KindProvisioner {
+	if !ok || p.Kind != protocol.KindProvisioner {
 		return Provisioner{}, false
 	}
 	return s.daemon(p.ID)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 )
 
 // relayConn carries what two relays say in the messages of a connection between servers. One goroutine at a time may read, and one write. Past a deadline
@@ -39,7 +39,7 @@ func (c *relayConn) Read(b []byte) (n int, err error) {
 
 func (c *relayConn) Write(b []byte) (n int, err error) {
 	for len(b) > 0 {
-		part := b[:min(len(b), coordinator.MaxLinkMessage)]
+		part := b[:min(len(b), protocol.MaxLinkMessage)]
 		if err := c.conn.Write(context.Background(), part); err != nil {
 			return n, c.write.explain(err)
 		}

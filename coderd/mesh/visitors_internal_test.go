@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
@@ -16,7 +17,7 @@ func TestVisitors(t *testing.T) {
 	var v visitors
 	ada, eve := uuid.New(), uuid.New()
 	client := func(user uuid.UUID, from string) coordinator.Principal {
-		return coordinator.Principal{Kind: coordinator.KindClient, ID: uuid.MustParse("11111111-1111-4111-8111-111111111111"), Subject: user, Addr: netip.MustParseAddr(from)}
+		return coordinator.Principal{Kind: protocol.KindClient, ID: uuid.MustParse("11111111-1111-4111-8111-111111111111"), Subject: user, Addr: netip.MustParseAddr(from)}
 	}
 	addr := tailnet.Addr(client(ada, "192.0.2.1").ID)
 	begin := time.Now()

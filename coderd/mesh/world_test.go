@@ -13,7 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 	"github.com/codermesh/codermesh/v2/coderd/mesh"
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -56,7 +56,7 @@ func (w *world) joinUser(t testing.TB, name string) *coderdtest.Member {
 // joinRack joins a provisioner of the organization.
 func (w *world) joinRack(t testing.TB, inbound tailnet.Inbound) *coderdtest.Member {
 	t.Helper()
-	return w.Join(coderdtest.Joining{Kind: coordinator.KindProvisioner, Header: coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), Inbound: inbound})
+	return w.Join(coderdtest.Joining{Kind: protocol.KindProvisioner, Header: coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), Inbound: inbound})
 }
 
 // dial connects this server's node to port 8080 of an agent that is there. On a busy machine one attempt may take longer than users wait.

@@ -14,17 +14,18 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/codermesh/codermesh/v2/internal/testwait"
-
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/target"
 	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/client"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/internal/tty"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -68,7 +69,7 @@ func newServer(t *testing.T) *server {
 	mux := http.NewServeMux()
 	mux.Handle("/derp", derp.Handler())
 	mux.Handle("/derp/", derp.Handler())
-	mux.HandleFunc("GET "+coordinator.Path, s.coordinate)
+	mux.HandleFunc("GET "+protocol.Path, s.coordinate)
 	mux.HandleFunc("GET /api/v2/users/me/workspace/dev", s.workspace)
 	mux.HandleFunc("GET /api/v2/workspaces/{id}", s.workspace)
 	mux.HandleFunc("GET /api/v2/workspaceagents/{id}/connection", func(w http.ResponseWriter, _ *http.Request) {
@@ -101,14 +102,14 @@ func anyone(context.Context, coordinator.Principal, coordinator.Target) error { 
 
 // coordinate admits clients, and the agent by its token.
 func (s *server) coordinate(w http.ResponseWriter, r *http.Request) {
-	hello, err := coordinator.ParseHello(r)
+	hello, err := protocol.ParseHello(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	p := coordinator.Principal{Kind: coordinator.KindClient, ID: tailnet.ClientID(hello.Key), Name: "ann"}
+	p := coordinator.Principal{Kind: protocol.KindClient, ID: tailnet.ClientID(hello.Key), Name: "ann"}
 	if r.Header.Get(sdk.AgentTokenHeader) != "" {
-		p = coordinator.Principal{Kind: coordinator.KindAgent, ID: s.agent, Name: "dev"}
+		p = coordinator.Principal{Kind: protocol.KindAgent, ID: s.agent, Name: "dev"}
 	}
 	if err := s.coord.Handle(w, r, p, hello); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
@@ -205,11 +206,11 @@ func (s *server) join() {
 	s.t.Helper()
 	key := tailnet.NewPrivateKey()
 	var node *tailnet.Node
-	agent := coordinator.NewClient(coordinator.ClientOptions{
-		URL: s.url, Kind: coordinator.KindAgent, Key: key.Public(),
+	agent := client.New(client.Options{
+		URL: s.url, Kind: protocol.KindAgent, Key: key.Public(),
 		Header:  func(context.Context) (http.Header, error) { return http.Header{sdk.AgentTokenHeader: {"agent"}}, nil },
-		Inbound: func(coordinator.Kind) tailnet.Inbound { return tailnet.InboundAll },
-		NewNode: func(welcome coordinator.Welcome) (_ coordinator.Node, err error) {
+		Inbound: func(protocol.Kind) tailnet.Inbound { return tailnet.InboundAll },
+		NewNode: func(welcome protocol.Welcome) (_ client.Node, err error) {
 			node, err = tailnet.New(tailnet.Options{ID: welcome.ID, Key: key})
 			return node, err
 		},

@@ -1,4 +1,4 @@
-package coordinator
+package client
 
 import (
 	"testing"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 )
 
 // TestLosses checks that a client removes lost peers in the order of their loss, and that a peer that comes and goes takes no more memory
@@ -13,8 +15,8 @@ import (
 func TestLosses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := NewClient(ClientOptions{})
-		c.welcome = &Welcome{GraceSeconds: 60}
+		c := New(Options{})
+		c.welcome = &protocol.Welcome{GraceSeconds: 60}
 		c.node = noNode{}
 		var ids []uuid.UUID
 		for range 3 {
@@ -56,23 +58,3 @@ func TestLosses(t *testing.T) {
 type noNode struct{ Node }
 
 func (noNode) Remove(uuid.UUID) {}
-
-// TestGoodbyes checks which goodbyes a participant hears again.
-func TestGoodbyes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var g goodbyes
-		first, back, late := uuid.New(), uuid.New(), uuid.New()
-		g.say(first, []byte("first"))
-		g.say(back, []byte("back"))
-		delete(g.by, back)
-		if got := g.repeat(); len(got) != 1 || string(got[0]) != "first" {
-			t.Errorf("%q is said again", got)
-		}
-		time.Sleep(goodbyeTime + time.Second)
-		g.say(late, []byte("late"))
-		if got := g.repeat(); len(got) != 1 || string(got[0]) != "late" || len(g.order) != 1 {
-			t.Errorf("%q is said again, %d are kept", got, len(g.order))
-		}
-	})
-}

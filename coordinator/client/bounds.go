@@ -1,10 +1,11 @@
-package coordinator
+package client
 
 import (
 	"fmt"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
@@ -29,15 +30,15 @@ func (c *Client) bound(id uuid.UUID) error {
 	}
 	most := maxPeers
 	switch c.opts.Kind {
-	case KindServer:
+	case protocol.KindServer:
 		return nil // of the same deployment: it meets everyone
-	case KindClient, KindProxy:
+	case protocol.KindClient, protocol.KindProxy:
 		most = maxUnasked + len(c.subscriptions)
 	}
 	switch {
 	case len(c.peers) < most:
 		return nil
-	case c.opts.Kind == KindClient:
+	case c.opts.Kind == protocol.KindClient:
 		return fault.New(fault.Invalid, "the server introduced more than %d peers, which no session needs", most)
 	}
 	return fmt.Errorf("the server introduced more than %d peers", most)

@@ -1,4 +1,4 @@
-package coordinator
+package client
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/notify"
@@ -34,11 +35,11 @@ type Node interface {
 }
 
 // DialFunc opens a connection for messages and sends the hello. A refusal is a fault.
-type DialFunc func(ctx context.Context, h Hello) (Conn, error)
+type DialFunc func(ctx context.Context, h protocol.Hello) (protocol.Conn, error)
 
 // ClientOptions configures a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the server has
 // assigned the participant's id.
-type ClientOptions struct {
+type Options struct {
 	Logger *slog.Logger // nil means silence
 
 	// URL is the server's base URL. It also serves relays that have no URL of their own.
@@ -52,13 +53,13 @@ type ClientOptions struct {
 	// Dial replaces the websocket, for participants in the server's own process. Nil means the websocket.
 	Dial DialFunc
 
-	Kind Kind
+	Kind protocol.Kind
 	Key  tailnet.PublicKey
 	// NewNode returns an existing or new node with Key and the id of the welcome. It is called once, after the first
 	// welcome. The caller owns the node, and closes it after the Client.
-	NewNode func(Welcome) (Node, error)
+	NewNode func(protocol.Welcome) (Node, error)
 	// Inbound returns the ports to which peers of a kind may open connections. Nil means none.
-	Inbound func(Kind) tailnet.Inbound
+	Inbound func(protocol.Kind) tailnet.Inbound
 	// Group returns the group of a peer, as in tailnet.Peer. It must not block. Nil means that each peer is a group alone.
 	Group func(id uuid.UUID) uuid.UUID
 	// Early returns the node if it exists before the welcome, which only a client's can because its id follows from its key. The
@@ -69,12 +70,11 @@ type ClientOptions struct {
 	// Subscribe lists peers to see from the beginning. Agents and provisioners see servers without naming them.
 	Subscribe []uuid.UUID
 	// OnNotice is called with the server's notices; the client reads no other message until it returns. If nil, notices are only logged.
-	OnNotice func(Notice)
+	OnNotice func(protocol.Notice)
 }
 
 // Timings of a Client.
 const (
-	dialTimeout  = 10 * time.Second // to the welcome
 	byeTimeout   = time.Second
 	probeTimeout = 600 * time.Millisecond // for an answer after Reconnect: users wait, and an unnecessary new connection costs little
 )
@@ -82,7 +82,7 @@ const (
 // Client keeps a participant connected to the coordinator, and dials again whenever the connection is lost. Its methods are safe for
 // concurrent use.
 type Client struct {
-	opts ClientOptions
+	opts Options
 	log  *slog.Logger
 
 	stop     chan struct{} // closed by Close
@@ -99,11 +99,11 @@ type Client struct {
 	started       bool
 	err           error // why Run has returned
 	node          Node
-	welcome       *Welcome
+	welcome       *protocol.Welcome
 	welcomes      uint64 // received so far
 	online        bool
-	conn          Conn      // the latest
-	since         time.Time // when its welcome came
+	conn          protocol.Conn // the latest
+	since         time.Time     // when its welcome came
 	subscriptions map[uuid.UUID]*subscription
 	peers         map[uuid.UUID]*remote
 	lost          []loss                 // of peers, oldest first
@@ -130,7 +130,7 @@ func newSubscription(kept bool) *subscription {
 // remote is a peer that the node has.
 type remote struct {
 	info  tailnet.NodeInfo
-	kind  Kind
+	kind  protocol.Kind
 	order uint64
 	pass  string // to show to a server that may not know the peer
 	// lostAt is when the server reported the peer lost, or welcomed this client without confirming the peer. Zero: connected.
@@ -165,7 +165,7 @@ func (c *Client) lose(id uuid.UUID, k *remote) {
 func (c *Client) void(l loss) bool { return c.peers[l.id] != l.peer }
 
 // NewClient returns a client that does nothing until Run or Start.
-func NewClient(opts ClientOptions) *Client {
+func New(opts Options) *Client {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -173,7 +173,7 @@ func NewClient(opts ClientOptions) *Client {
 		opts.Group = func(uuid.UUID) uuid.UUID { return uuid.Nil }
 	}
 	if opts.Inbound == nil {
-		opts.Inbound = func(Kind) tailnet.Inbound { return tailnet.InboundNone }
+		opts.Inbound = func(protocol.Kind) tailnet.Inbound { return tailnet.InboundNone }
 	}
 	c := &Client{
 		opts: opts, log: opts.Logger,
@@ -252,8 +252,8 @@ func (c *Client) Online() bool {
 }
 
 // Welcome blocks until the first welcome, and returns the latest.
-func (c *Client) Welcome(ctx context.Context) (Welcome, error) {
-	var w Welcome
+func (c *Client) Welcome(ctx context.Context) (protocol.Welcome, error) {
+	var w protocol.Welcome
 	err := c.await(ctx, "wait for the coordinator", func() (bool, error) {
 		if c.welcome != nil {
 			w = *c.welcome
@@ -316,7 +316,7 @@ func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 	err := c.await(ctx, "wait for the server's node", func() (bool, error) {
 		best = nil
 		for _, k := range c.peers {
-			if k.kind == KindServer && (best == nil || c.better(k, best)) {
+			if k.kind == protocol.KindServer && (best == nil || c.better(k, best)) {
 				best = k
 			}
 		}
@@ -336,7 +336,7 @@ func (c *Client) Heard(server uuid.UUID) (since, last time.Time) {
 	if !c.online || !slices.Contains(c.welcome.Servers, server) {
 		return time.Time{}, time.Time{}
 	}
-	return c.since, lastSeen(c.conn)
+	return c.since, protocol.LastSeen(c.conn)
 }
 
 // Replaced blocks until the server's node with the given id is lost or gone while another server is connected, or the coordinator
@@ -345,7 +345,7 @@ func (c *Client) Replaced(ctx context.Context, id uuid.UUID) error {
 	return c.await(ctx, "wait for another server", func() (bool, error) {
 		old := c.peers[id]
 		for other, k := range c.peers {
-			if other != id && k.kind == KindServer && k.lostAt.IsZero() && (old == nil || !old.lostAt.IsZero() || c.leads(k) && !c.leads(old)) {
+			if other != id && k.kind == protocol.KindServer && k.lostAt.IsZero() && (old == nil || !old.lostAt.IsZero() || c.leads(k) && !c.leads(old)) {
 				return true, nil
 			}
 		}
@@ -370,7 +370,7 @@ func (c *Client) leads(k *remote) bool {
 }
 
 // Peer returns a peer of the node.
-func (c *Client) Peer(id uuid.UUID) (info tailnet.NodeInfo, kind Kind, ok bool) {
+func (c *Client) Peer(id uuid.UUID) (info tailnet.NodeInfo, kind protocol.Kind, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k := c.peers[id]; k != nil {
@@ -423,13 +423,13 @@ func transient(err error) bool {
 }
 
 // dialWebsocket is the default DialFunc.
-func (c *Client) dialWebsocket(ctx context.Context, h Hello) (Conn, error) {
+func (c *Client) dialWebsocket(ctx context.Context, h protocol.Hello) (protocol.Conn, error) {
 	if c.opts.URL == nil {
 		return nil, fault.New(fault.Invalid, "no server URL is set")
 	}
-	u := c.opts.URL.JoinPath(Path)
-	u.RawQuery, u.Fragment = h.query().Encode(), ""
-	opts := websock.DialOptions{ReadLimit: MaxServerMessage, HTTPClient: c.opts.HTTPClient, TLS: c.opts.TLS}
+	u := c.opts.URL.JoinPath(protocol.Path)
+	u.RawQuery, u.Fragment = h.Query().Encode(), ""
+	opts := websock.DialOptions{ReadLimit: protocol.MaxServerMessage, HTTPClient: c.opts.HTTPClient, TLS: c.opts.TLS}
 	if c.opts.Header != nil {
 		header, err := c.opts.Header(ctx)
 		if err != nil {
@@ -437,7 +437,7 @@ func (c *Client) dialWebsocket(ctx context.Context, h Hello) (Conn, error) {
 		}
 		opts.Header = header
 	}
-	if node := h.header(); node != nil {
+	if node := h.Header(); node != nil {
 		if opts.Header == nil {
 			opts.Header = make(http.Header)
 		}

@@ -1,4 +1,4 @@
-package coordinator
+package protocol
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ type Hello struct {
 	Subscribe []uuid.UUID
 	// Node is the client's announcement, as in a node message. If nil, the announcement follows the welcome.
 	Node *tailnet.NodeInfo
-	// Name is the participant that the client is about to ask for, in a form that Options.Resolve understands. The server subscribes
+	// Name is the participant that the client is about to ask for, in a form that the server's Options.Resolve understands. The server subscribes
 	// the client to it unasked. It is a hint: if the name is unknown, or the client may not see it, the server does not answer.
 	Name string
 	// At is when the request arrived, before its credential was checked: if the principal was revoked since, the check does not count.
@@ -60,12 +60,12 @@ func parseNode(text string) (*tailnet.NodeInfo, error) {
 	return n, checkNode(*n)
 }
 
-// header is the inverse of parseNode. It returns nil without an announcement that fits.
-func (h Hello) header() http.Header {
+// Header returns the headers of a request with this hello, or nil if it carries no announcement. ParseHello is the inverse of Query and Header.
+func (h Hello) Header() http.Header {
 	if h.Node == nil {
 		return nil
 	}
-	return http.Header{NodeHeader: {string(encode(h.Node))}}
+	return http.Header{NodeHeader: {string(Encode(h.Node))}}
 }
 
 func parseQuery(q url.Values) (Hello, error) {
@@ -102,8 +102,8 @@ func parseQuery(q url.Values) (Hello, error) {
 	return h, nil
 }
 
-// query is the inverse of parseQuery.
-func (h Hello) query() url.Values {
+// Query returns the query of a request with this hello.
+func (h Hello) Query() url.Values {
 	q := url.Values{"v": {strconv.Itoa(h.Version)}, "key": {h.Key.String()}}
 	for _, id := range h.Subscribe {
 		q.Add("subscribe", id.String())
@@ -143,8 +143,8 @@ func validEndpoint(ep netip.AddrPort) bool {
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !tailnet.Prefix.Contains(a)
 }
 
-// presentable returns info in a form that a server accepts: without invalid endpoints, and with at most MaxEndpoints.
-func presentable(info tailnet.NodeInfo) tailnet.NodeInfo {
+// Presentable returns info in a form that a server accepts: without invalid endpoints, and with at most MaxEndpoints.
+func Presentable(info tailnet.NodeInfo) tailnet.NodeInfo {
 	info.Endpoints = slices.DeleteFunc(slices.Clone(info.Endpoints), func(ep netip.AddrPort) bool { return !validEndpoint(ep) })
 	if len(info.Endpoints) > MaxEndpoints {
 		info.Endpoints = info.Endpoints[:MaxEndpoints]

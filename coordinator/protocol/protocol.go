@@ -1,4 +1,4 @@
-package coordinator
+package protocol
 
 import (
 	"bytes"
@@ -28,11 +28,20 @@ const Path = "/api/v2/mesh/coordinate"
 const (
 	Version    = 5
 	MinVersion = 1
+)
 
-	versionPasses       = 2
-	versionUnsubscribed = 3
-	versionEarly        = 4
-	versionProxies      = 5
+// The first versions with a feature, as in the list above.
+const (
+	VersionPasses       = 2
+	VersionUnsubscribed = 3
+	VersionEarly        = 4
+	VersionProxies      = 5
+)
+
+// Timeouts of both ends. A connection that exceeds one counts as dead.
+const (
+	DialTimeout  = 10 * time.Second // from dialing to the first message
+	WriteTimeout = 10 * time.Second // for one message
 )
 
 // Limits of messages. A message that exceeds them closes the connection.
@@ -75,8 +84,8 @@ func (k Kind) Valid() bool {
 	return false
 }
 
-// mayInitiate holds the rules on who may see whom that apply to every deployment, before the Authorizer is asked.
-func (k Kind) mayInitiate(to Kind) bool {
+// MayInitiate holds the rules on who may see whom that apply to every deployment, before the server's Authorizer is asked.
+func (k Kind) MayInitiate(to Kind) bool {
 	switch k {
 	case KindServer:
 		return true
@@ -221,11 +230,11 @@ func DecodeClientMessage(data []byte) (ClientMessage, error) {
 	return m, nil
 }
 
-// encode cannot fail for messages of this package unless a type was changed without a test.
-func encode(m any) []byte {
+// Encode encodes a message of this package. That cannot fail unless a type was changed without a test: then it panics.
+func Encode(m any) []byte {
 	data, err := json.Marshal(m)
 	if err != nil {
-		panic(fmt.Sprintf("coordinator: encode %T: %v", m, err))
+		panic(fmt.Sprintf("protocol: encode %T: %v", m, err))
 	}
 	return data
 }
@@ -256,7 +265,7 @@ func (m ServerMessage) check() error {
 		if w.Version < MinVersion || w.Version > Version {
 			return fmt.Errorf("welcome: version %d is none of ours", w.Version)
 		}
-		if w.GraceSeconds < 0 || w.GraceSeconds > maxGraceSeconds {
+		if w.GraceSeconds < 0 || w.GraceSeconds > MaxGraceSeconds {
 			return fmt.Errorf("welcome: grace of %d seconds", w.GraceSeconds)
 		}
 		return checkID("welcome", w.ID)
@@ -323,8 +332,8 @@ func (p PeerPass) check(what string) error {
 	return checkID(what, p.ID)
 }
 
-// maxGraceSeconds keeps durations far from overflow: a year.
-const maxGraceSeconds = 365 * 24 * 60 * 60
+// MaxGraceSeconds is the longest grace of a welcome: a year, which keeps durations far from overflow.
+const MaxGraceSeconds = 365 * 24 * 60 * 60
 
 func count(set ...bool) int {
 	n := 0

@@ -1,4 +1,4 @@
-package coordinator
+package protocol
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
@@ -27,7 +26,9 @@ type pipeState struct {
 	why    atomic.Pointer[websock.CloseError]
 }
 
-func newPipe() (client, server *pipeEnd) {
+// Pipe returns both ends of a connection inside the process, with the limits of a real one. Writes block while the other end has not read
+// several earlier messages.
+func Pipe() (client, server Conn) {
 	a, b := make(chan []byte, pipeDepth), make(chan []byte, pipeDepth)
 	shared := &pipeState{closed: make(chan struct{})}
 	return &pipeEnd{a, b, shared, MaxServerMessage}, &pipeEnd{b, a, shared, MaxClientMessage}
@@ -91,35 +92,3 @@ func (e *pipeEnd) Close(status websock.Status, reason string) error {
 
 // LastSeen returns the current time, because the other end is this process.
 func (e *pipeEnd) LastSeen() time.Time { return time.Now() }
-
-// Dialer returns a DialFunc that connects participants of this process, as p, without a websocket. The same rules apply to them. It is for
-// ClientOptions.Dial.
-func (s *Server) Dialer(p Principal) DialFunc {
-	return func(ctx context.Context, h Hello) (Conn, error) {
-		h.At = time.Now()
-		if err := s.precheck(p, h); err != nil {
-			return nil, err
-		}
-		client, server := newPipe()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.closed {
-			return nil, fault.New(fault.Unavailable, "the server is stopping")
-		}
-		s.serving.Go(func() {
-			if err := s.Serve(context.WithoutCancel(ctx), server, p, h); err != nil {
-				s.log.Debug("mesh connection ended", "peer", p.ID, "kind", string(p.Kind), "err", err)
-			}
-		})
-		return client, nil
-	}
-}
-
-// Attach connects a node of this process: it returns a Client on Dialer(p) that runs until closed. Attach sets Dial and Kind of opts
-// itself. It is for coderd's own node and for built-in provisioners.
-func (s *Server) Attach(p Principal, opts ClientOptions) *Client {
-	opts.Dial, opts.Kind = s.Dialer(p), p.Kind
-	c := NewClient(opts)
-	c.Start()
-	return c
-}

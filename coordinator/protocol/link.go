@@ -1,4 +1,4 @@
-package coordinator
+package protocol
 
 import (
 	"fmt"
@@ -22,22 +22,26 @@ const LinkPath = "/api/v2/mesh/link"
 const (
 	LinkVersion    = 2
 	MinLinkVersion = 1
-
-	linkVersionProxies = 2
 )
+
+// LinkVersionProxies is the first version with region proxies.
+const LinkVersionProxies = 2
 
 // Limits of links. A message that exceeds them closes the link.
 const (
 	// MaxLinkMessage is the longest message on a link, in bytes.
 	MaxLinkMessage = 64 << 10
-	// MaxDetail is the longest Principal.Detail, in bytes.
+	// MaxDetail is the longest detail of a participant, in bytes.
 	MaxDetail = 16 << 10
 	// MaxProbes is how many probes a server has in progress on a link.
 	MaxProbes = 64
 
-	maxPrincipalText = 1024    // of a principal's name and session, in bytes
-	maxLinkDelay     = 10_000  // of a meeting, in milliseconds
-	maxLinkRTT       = 600_000 // of a participant, in milliseconds
+	// MaxLinkText is the longest name or session of a participant, and the longest reason of a revocation, in bytes.
+	MaxLinkText = 1024
+	// MaxLinkDelay is the longest delay of a meeting.
+	MaxLinkDelay = 10 * time.Second
+
+	maxLinkRTT = 10 * time.Minute // of a participant
 )
 
 // LinkHello is the first message of both servers on a link.
@@ -64,10 +68,6 @@ type Present struct {
 	Since   time.Time         `json:"since"`          // of the connection
 	Node    *tailnet.NodeInfo `json:"node,omitempty"` // nil until it has announced a home relay
 	Pass    string            `json:"pass,omitempty"` // of a client
-}
-
-func (p *Present) principal() Principal {
-	return Principal{Kind: p.Kind, ID: p.ID, Name: p.Name, Subject: p.Subject, Session: p.Session, Addr: p.Addr, Detail: p.Detail}
 }
 
 // LinkGone reports that a participant of the sender is gone. Code and Message are the reason of a revocation, empty for others.
@@ -154,9 +154,9 @@ func (m LinkMessage) check() error {
 			return fmt.Errorf("hello: version %d", m.Hello.Version)
 		}
 	case m.Present != nil:
-		return m.Present.check()
+		return m.Present.Check()
 	case m.Gone != nil:
-		if len(m.Gone.Message) > maxPrincipalText {
+		if len(m.Gone.Message) > MaxLinkText {
 			return fmt.Errorf("gone: a reason of %d bytes", len(m.Gone.Message))
 		}
 		return checkID("gone", m.Gone.ID)
@@ -167,7 +167,7 @@ func (m LinkMessage) check() error {
 	case m.Ready != nil:
 		return m.Ready.check()
 	case m.Meet != nil:
-		if m.Meet.Delay < 0 || m.Meet.Delay > maxLinkDelay*1000 {
+		if m.Meet.Delay < 0 || m.Meet.Delay > MaxLinkDelay.Microseconds() {
 			return fmt.Errorf("meet: delay of %d µs", m.Meet.Delay)
 		}
 		return m.Meet.check()
@@ -184,7 +184,8 @@ func (p LinkPair) check() error {
 	return nil
 }
 
-func (p *Present) check() error {
+// Check returns why other servers would refuse the announcement, nil if they do not.
+func (p *Present) Check() error {
 	switch {
 	case p.ID == uuid.Nil || p.Key.IsZero():
 		return fmt.Errorf("present: no id or no key")
@@ -194,9 +195,9 @@ func (p *Present) check() error {
 		return fmt.Errorf("present: a client's id follows from its key")
 	case p.Stamp <= 0 || p.Version < MinVersion:
 		return fmt.Errorf("present: stamp %d, version %d", p.Stamp, p.Version)
-	case p.RTT < 0 || p.RTT > maxLinkRTT*1000:
+	case p.RTT < 0 || p.RTT > maxLinkRTT.Microseconds():
 		return fmt.Errorf("present: round trip of %d µs", p.RTT)
-	case len(p.Name) > maxPrincipalText || len(p.Session) > maxPrincipalText || len(p.Detail) > MaxDetail || len(p.Pass) > MaxPass:
+	case len(p.Name) > MaxLinkText || len(p.Session) > MaxLinkText || len(p.Detail) > MaxDetail || len(p.Pass) > MaxPass:
 		return fmt.Errorf("present: a text is too long")
 	case p.Node == nil:
 		return nil

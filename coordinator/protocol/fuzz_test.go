@@ -1,4 +1,4 @@
-package coordinator_test
+package protocol_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/v2/coordinator"
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -43,7 +43,7 @@ func set(m any) int {
 
 func checkInfo(t *testing.T, n tailnet.NodeInfo) {
 	t.Helper()
-	if n.Key.IsZero() || n.Region < 0 || len(n.Endpoints) > coordinator.MaxEndpoints {
+	if n.Key.IsZero() || n.Region < 0 || len(n.Endpoints) > protocol.MaxEndpoints {
 		t.Fatalf("accepted %+v", n)
 	}
 	for _, ep := range n.Endpoints {
@@ -54,10 +54,10 @@ func checkInfo(t *testing.T, n tailnet.NodeInfo) {
 }
 
 func FuzzDecodeClientMessage(f *testing.F) {
-	n := info(agent(1), key(1), 1)
-	for _, m := range []coordinator.ClientMessage{
+	n := agent(1)
+	for _, m := range []protocol.ClientMessage{
 		{Node: &n}, {Subscribe: ref(agent(1).ID)}, {Unsubscribe: ref(agent(1).ID)}, {Ready: ref(agent(1).ID)},
-		{Held: &coordinator.Held{Peers: []coordinator.PeerPass{{ID: agent(1).ID, Key: key(1), Pass: "pass"}}}}, {Bye: &coordinator.Bye{}},
+		{Held: &protocol.Held{Peers: []protocol.PeerPass{{ID: agent(1).ID, Key: key(1), Pass: "pass"}}}}, {Bye: &protocol.Bye{}},
 	} {
 		data, err := json.Marshal(m)
 		if err != nil {
@@ -68,32 +68,32 @@ func FuzzDecodeClientMessage(f *testing.F) {
 	}
 	f.Add([]byte(`{"bye":{},"ready":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := coordinator.DecodeClientMessage(data)
+		m, err := protocol.DecodeClientMessage(data)
 		if err != nil {
 			return
 		}
-		if set(m) != 1 || len(data) > coordinator.MaxClientMessage {
+		if set(m) != 1 || len(data) > protocol.MaxClientMessage {
 			t.Fatalf("accepted %s as %+v", data, m)
 		}
 		if m.Node != nil {
 			checkInfo(t, *m.Node)
 		}
-		if m.Held != nil && (len(m.Held.Peers) == 0 || len(m.Held.Peers) > coordinator.MaxHeld) {
+		if m.Held != nil && (len(m.Held.Peers) == 0 || len(m.Held.Peers) > protocol.MaxHeld) {
 			t.Fatalf("accepted %d held peers", len(m.Held.Peers))
 		}
-		again(t, m, coordinator.DecodeClientMessage)
+		again(t, m, protocol.DecodeClientMessage)
 	})
 }
 
 func FuzzDecodeServerMessage(f *testing.F) {
-	n := info(agent(1), key(1), 1)
-	relays := relayMap()
-	for _, m := range []coordinator.ServerMessage{
-		{Welcome: &coordinator.Welcome{Version: 1, ID: n.ID, Relays: relays, GraceSeconds: 900}},
-		{Peer: &coordinator.PeerUpdate{Info: n, Kind: coordinator.KindAgent, Ack: true}},
-		{Lost: ref(n.ID)}, {Gone: &coordinator.PeerGone{ID: n.ID, Key: n.Key}},
-		{Refused: &coordinator.Refused{ID: n.ID, Code: fault.NotFound, Message: "no"}}, {Unsubscribed: ref(n.ID)}, {Relay: &relays},
-		{Pass: &coordinator.PeerPass{ID: n.ID, Key: n.Key, Pass: "pass"}}, {Notice: &coordinator.Notice{Kind: coordinator.NoticeDrain}}, {Error: &coordinator.ErrorMessage{Code: fault.Conflict}},
+	n := agent(1)
+	relays := tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: 7, Code: "here", Name: "Here"}}}
+	for _, m := range []protocol.ServerMessage{
+		{Welcome: &protocol.Welcome{Version: 1, ID: n.ID, Relays: relays, GraceSeconds: 900}},
+		{Peer: &protocol.PeerUpdate{Info: n, Kind: protocol.KindAgent, Ack: true}},
+		{Lost: ref(n.ID)}, {Gone: &protocol.PeerGone{ID: n.ID, Key: n.Key}},
+		{Refused: &protocol.Refused{ID: n.ID, Code: fault.NotFound, Message: "no"}}, {Unsubscribed: ref(n.ID)}, {Relay: &relays},
+		{Pass: &protocol.PeerPass{ID: n.ID, Key: n.Key, Pass: "pass"}}, {Notice: &protocol.Notice{Kind: protocol.NoticeDrain}}, {Error: &protocol.ErrorMessage{Code: fault.Conflict}},
 	} {
 		data, err := json.Marshal(m)
 		if err != nil {
@@ -102,7 +102,7 @@ func FuzzDecodeServerMessage(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := coordinator.DecodeServerMessage(data)
+		m, err := protocol.DecodeServerMessage(data)
 		if err != nil {
 			return
 		}
@@ -115,7 +115,7 @@ func FuzzDecodeServerMessage(f *testing.F) {
 		if m.Welcome != nil && m.Welcome.Grace() < 0 {
 			t.Fatalf("accepted a grace of %s", m.Welcome.Grace())
 		}
-		again(t, m, coordinator.DecodeServerMessage)
+		again(t, m, protocol.DecodeServerMessage)
 	})
 }
 
@@ -125,45 +125,45 @@ func FuzzDecodeLinkMessage(f *testing.F) {
 	}
 	f.Add([]byte(`{"gone":{"id":"00000000-0000-0000-0000-000000000000"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := coordinator.DecodeLinkMessage(data)
+		m, err := protocol.DecodeLinkMessage(data)
 		if err != nil {
 			return
 		}
-		if set(m) != 1 || len(data) > coordinator.MaxLinkMessage {
+		if set(m) != 1 || len(data) > protocol.MaxLinkMessage {
 			t.Fatalf("accepted %s as %+v", data, m)
 		}
 		if p := m.Present; p != nil {
-			if p.Key.IsZero() || !p.Kind.Valid() || p.Stamp <= 0 || len(p.Detail) > coordinator.MaxDetail || len(p.Pass) > coordinator.MaxPass {
+			if p.Key.IsZero() || !p.Kind.Valid() || p.Stamp <= 0 || len(p.Detail) > protocol.MaxDetail || len(p.Pass) > protocol.MaxPass {
 				t.Fatalf("accepted %+v", p)
 			}
 			if p.Node != nil {
 				checkInfo(t, *p.Node)
 			}
 		}
-		again(t, m, coordinator.DecodeLinkMessage)
+		again(t, m, protocol.DecodeLinkMessage)
 	})
 }
 
 func FuzzParseHello(f *testing.F) {
 	f.Add("v=1&key="+key(1).String(), "")
 	f.Add("v=1&key="+key(1).String()+"&subscribe="+agent(1).ID.String(), "")
-	f.Add("v=4&key="+key(1).String()+"&name=ada/dev.main", encoded(info(client(1), key(1), 1)))
+	f.Add("v=4&key="+key(1).String()+"&name=ada/dev.main", encoded(laptop(1)))
 	f.Add("v=99999999999999999999&key=nodekey:", "{")
 	f.Fuzz(func(t *testing.T, query, node string) {
-		r := httptest.NewRequest("GET", coordinator.Path, nil)
-		r.Header.Set(coordinator.NodeHeader, node)
-		r.URL = &url.URL{Path: coordinator.Path, RawQuery: query}
-		h, err := coordinator.ParseHello(r)
+		r := httptest.NewRequest("GET", protocol.Path, nil)
+		r.Header.Set(protocol.NodeHeader, node)
+		r.URL = &url.URL{Path: protocol.Path, RawQuery: query}
+		h, err := protocol.ParseHello(r)
 		if err != nil {
 			if fault.CodeOf(err) != fault.Invalid {
 				t.Fatalf("%q: %v is no fault for the one who asked", query, err)
 			}
 			return
 		}
-		if h.Key.IsZero() || h.Version < coordinator.MinVersion || len(h.Subscribe) > coordinator.MaxHelloSubscriptions || h.At.IsZero() {
+		if h.Key.IsZero() || h.Version < protocol.MinVersion || len(h.Subscribe) > protocol.MaxHelloSubscriptions || h.At.IsZero() {
 			t.Fatalf("%q: accepted %+v", query, h)
 		}
-		if len(h.Name) > coordinator.MaxName {
+		if len(h.Name) > protocol.MaxName {
 			t.Fatalf("%q: accepted a name of %d bytes", query, len(h.Name))
 		}
 		if h.Node != nil {

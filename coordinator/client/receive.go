@@ -1,4 +1,4 @@
-package coordinator
+package client
 
 import (
 	"context"
@@ -8,13 +8,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/notify"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 // handle applies one message. An error ends the connection.
-func (c *Client) handle(m ServerMessage) error {
+func (c *Client) handle(m protocol.ServerMessage) error {
 	switch {
 	case m.Peer != nil:
 		if err := c.bound(m.Peer.Info.ID); err != nil {
@@ -65,7 +66,7 @@ func (c *Client) handle(m ServerMessage) error {
 }
 
 // introduced adds a peer to the node, and answers ready once the node has it.
-func (c *Client) introduced(u PeerUpdate) {
+func (c *Client) introduced(u protocol.PeerUpdate) {
 	id := u.Info.ID
 	c.applying.Lock()
 	defer c.applying.Unlock()
@@ -106,9 +107,9 @@ func (c *Client) introduced(u PeerUpdate) {
 
 // watches reports whether the node watches paths to peers of a kind: those that people's sessions travel on. A server has too many
 // peers for that, and they have other signs of life.
-func (c *Client) watches(kind Kind) bool {
-	person := func(k Kind) bool { return k == KindClient || k == KindProxy }
-	return person(c.opts.Kind) && kind == KindAgent || c.opts.Kind == KindAgent && person(kind)
+func (c *Client) watches(kind protocol.Kind) bool {
+	person := func(k protocol.Kind) bool { return k == protocol.KindClient || k == protocol.KindProxy }
+	return person(c.opts.Kind) && kind == protocol.KindAgent || c.opts.Kind == protocol.KindAgent && person(kind)
 }
 
 // forget removes a peer from the node if the predicate as still reports true for it.
@@ -138,7 +139,7 @@ func (c *Client) forgetAll() {
 }
 
 // refused ends a subscription, or schedules the next attempt.
-func (c *Client) refused(r Refused) {
+func (c *Client) refused(r protocol.Refused) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.subscriptions[r.ID]
@@ -221,7 +222,7 @@ type outbox struct {
 	wake    notify.Wake
 	subs    map[uuid.UUID]bool
 	readies map[uuid.UUID]struct{}
-	held    []PeerPass
+	held    []protocol.PeerPass
 }
 
 func newOutbox() outbox {
@@ -246,10 +247,10 @@ func (o *outbox) restart() {
 // take empties the outbox. Readies come first, because a peer waits for them. If the server confirms unsubscribe, leaving holds the peers
 // it has not confirmed yet. take adds to leaving, and keeps back messages about those peers, so that what the server sends after its
 // confirmation answers what was sent after it.
-func (o *outbox) take(leaving map[uuid.UUID]struct{}, confirms bool) []ClientMessage {
-	var out []ClientMessage
+func (o *outbox) take(leaving map[uuid.UUID]struct{}, confirms bool) []protocol.ClientMessage {
+	var out []protocol.ClientMessage
 	for id := range o.readies {
-		out = append(out, ClientMessage{Ready: &PeerRef{id}})
+		out = append(out, protocol.ClientMessage{Ready: &protocol.PeerRef{ID: id}})
 	}
 	for id, on := range o.subs {
 		if _, ok := leaving[id]; ok {
@@ -257,16 +258,16 @@ func (o *outbox) take(leaving map[uuid.UUID]struct{}, confirms bool) []ClientMes
 		}
 		delete(o.subs, id)
 		if on {
-			out = append(out, ClientMessage{Subscribe: &PeerRef{id}})
+			out = append(out, protocol.ClientMessage{Subscribe: &protocol.PeerRef{ID: id}})
 			continue
 		}
-		out = append(out, ClientMessage{Unsubscribe: &PeerRef{id}})
+		out = append(out, protocol.ClientMessage{Unsubscribe: &protocol.PeerRef{ID: id}})
 		if confirms {
 			leaving[id] = struct{}{}
 		}
 	}
-	for held := range slices.Chunk(o.held, MaxHeld) {
-		out = append(out, ClientMessage{Held: &Held{held}})
+	for held := range slices.Chunk(o.held, protocol.MaxHeld) {
+		out = append(out, protocol.ClientMessage{Held: &protocol.Held{Peers: held}})
 	}
 	o.held = nil
 	clear(o.readies)

@@ -1,4 +1,4 @@
-package coordinator
+package client
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/websock"
@@ -101,7 +102,7 @@ func (c *Client) connection(ctx context.Context) (began time.Time, err error) {
 		dial = c.dialWebsocket
 	}
 	hello := c.hello()
-	greeting, cancel := context.WithTimeout(ctx, dialTimeout)
+	greeting, cancel := context.WithTimeout(ctx, protocol.DialTimeout)
 	defer cancel()
 	conn, err := dial(greeting, hello)
 	if err != nil {
@@ -122,15 +123,15 @@ func (c *Client) connection(ctx context.Context) (began time.Time, err error) {
 	defer c.leave()
 	c.log.Info("connected to the coordinator", "node", w.ID, "version", w.Version)
 	var announced uint64
-	if hello.Node != nil && w.Version >= versionEarly {
+	if hello.Node != nil && w.Version >= protocol.VersionEarly {
 		announced = hello.Node.Seq
 	}
 	return time.Now(), c.converse(ctx, conn, announced)
 }
 
 // hello returns the hello for the next connection.
-func (c *Client) hello() Hello {
-	h := Hello{Version: Version, Key: c.opts.Key, Subscribe: c.firstSubscriptions()}
+func (c *Client) hello() protocol.Hello {
+	h := protocol.Hello{Version: protocol.Version, Key: c.opts.Key, Subscribe: c.firstSubscriptions()}
 	c.mu.Lock()
 	node := c.node
 	if c.welcome == nil {
@@ -141,15 +142,15 @@ func (c *Client) hello() Hello {
 		node = c.opts.Early()
 	}
 	if node != nil {
-		if info := presentable(node.Info()); info.Region != 0 && len(encode(info)) <= MaxHelloNode {
+		if info := protocol.Presentable(node.Info()); info.Region != 0 && len(protocol.Encode(info)) <= protocol.MaxHelloNode {
 			h.Node = &info
 		}
 	}
 	return h
 }
 
-func readWelcome(data []byte) (*Welcome, error) {
-	m, err := DecodeServerMessage(data)
+func readWelcome(data []byte) (*protocol.Welcome, error) {
+	m, err := protocol.DecodeServerMessage(data)
 	switch {
 	case err != nil:
 		return nil, err
@@ -167,7 +168,7 @@ func (c *Client) firstSubscriptions() []uuid.UUID {
 	defer c.mu.Unlock()
 	var ids []uuid.UUID
 	for id := range c.subscriptions {
-		if len(ids) < MaxHelloSubscriptions {
+		if len(ids) < protocol.MaxHelloSubscriptions {
 			ids = append(ids, id)
 		}
 	}
@@ -175,7 +176,7 @@ func (c *Client) firstSubscriptions() []uuid.UUID {
 }
 
 // enter applies the welcome of a connection. It makes the node if there is none, and sets its relay map.
-func (c *Client) enter(conn Conn, w Welcome, h Hello) error {
+func (c *Client) enter(conn protocol.Conn, w protocol.Welcome, h protocol.Hello) error {
 	node, err := c.nodeFor(w)
 	if err != nil {
 		return err
@@ -203,10 +204,10 @@ func (c *Client) enter(conn Conn, w Welcome, h Hello) error {
 		}
 	}
 	clear(c.leaving)
-	if w.Version >= versionPasses && c.opts.Kind == KindAgent {
+	if w.Version >= protocol.VersionPasses && c.opts.Kind == protocol.KindAgent {
 		for id, k := range c.peers {
-			if k.kind == KindClient {
-				c.out.held = append(c.out.held, PeerPass{id, k.info.Key, k.pass})
+			if k.kind == protocol.KindClient {
+				c.out.held = append(c.out.held, protocol.PeerPass{ID: id, Key: k.info.Key, Pass: k.pass})
 			}
 		}
 	}
@@ -226,8 +227,8 @@ func (c *Client) enter(conn Conn, w Welcome, h Hello) error {
 	return nil
 }
 
-func (c *Client) nodeFor(w Welcome) (Node, error) {
-	if (c.opts.Kind == KindClient || c.opts.Kind == KindProxy) && w.ID != tailnet.ClientID(c.opts.Key) {
+func (c *Client) nodeFor(w protocol.Welcome) (Node, error) {
+	if (c.opts.Kind == protocol.KindClient || c.opts.Kind == protocol.KindProxy) && w.ID != tailnet.ClientID(c.opts.Key) {
 		return nil, &setupError{errors.New("the server gave this node an id that is not its key's")}
 	}
 	c.mu.Lock()
@@ -260,7 +261,7 @@ func (c *Client) leave() {
 
 // converse sends and receives until the connection ends, and returns why. announced is the sequence number of the announcement that the
 // hello carried, 0 for none.
-func (c *Client) converse(ctx context.Context, conn Conn, announced uint64) error {
+func (c *Client) converse(ctx context.Context, conn protocol.Conn, announced uint64) error {
 	// Detached from ctx so that the bye is sent even after cancellation.
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var writer sync.WaitGroup
@@ -273,12 +274,12 @@ func (c *Client) converse(ctx context.Context, conn Conn, announced uint64) erro
 		if err != nil {
 			return err
 		}
-		if c.opts.Kind != KindServer {
+		if c.opts.Kind != protocol.KindServer {
 			if err := pace.Wait(own); err != nil {
 				return err
 			}
 		}
-		m, err := DecodeServerMessage(data)
+		m, err := protocol.DecodeServerMessage(data)
 		if err != nil {
 			return err
 		}
@@ -290,25 +291,25 @@ func (c *Client) converse(ctx context.Context, conn Conn, announced uint64) erro
 
 // write sends the contents of the outbox until own ends. When ctx ends it sends bye. It closes the connection. sent is the sequence
 // number of the latest announcement on this connection.
-func (c *Client) write(ctx, own context.Context, conn Conn, sent uint64) {
+func (c *Client) write(ctx, own context.Context, conn protocol.Conn, sent uint64) {
 	defer conn.Close(websock.StatusNormal, "")
 	c.mu.Lock()
 	node := c.node
 	c.mu.Unlock()
-	send := func(m ClientMessage) bool {
-		limited, cancel := context.WithTimeout(own, writeTimeout)
+	send := func(m protocol.ClientMessage) bool {
+		limited, cancel := context.WithTimeout(own, protocol.WriteTimeout)
 		defer cancel()
-		return conn.Write(limited, encode(m)) == nil // the reader returns the reason
+		return conn.Write(limited, protocol.Encode(m)) == nil // the reader returns the reason
 	}
 	for {
-		if info := presentable(node.Info()); info.Region != 0 && info.Seq != sent {
-			if !send(ClientMessage{Node: &info}) {
+		if info := protocol.Presentable(node.Info()); info.Region != 0 && info.Seq != sent {
+			if !send(protocol.ClientMessage{Node: &info}) {
 				return
 			}
 			sent = info.Seq
 		}
 		c.mu.Lock()
-		messages := c.out.take(c.leaving, c.welcome.Version >= versionUnsubscribed)
+		messages := c.out.take(c.leaving, c.welcome.Version >= protocol.VersionUnsubscribed)
 		c.mu.Unlock()
 		for _, m := range messages {
 			if !send(m) {
@@ -335,7 +336,7 @@ func (c *Client) write(ctx, own context.Context, conn Conn, sent uint64) {
 		case <-ctx.Done():
 			limited, cancel := context.WithTimeout(own, byeTimeout)
 			defer cancel()
-			if err := conn.Write(limited, encode(ClientMessage{Bye: &Bye{}})); err != nil {
+			if err := conn.Write(limited, protocol.Encode(protocol.ClientMessage{Bye: &protocol.Bye{}})); err != nil {
 				c.log.Debug("cannot send bye", "err", err)
 			}
 			c.byeOnce.Do(func() { close(c.byeSent) })

@@ -1,0 +1,88 @@
+package protocol_test
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// linkMessages returns one message of each type between servers.
+func linkMessages() []protocol.LinkMessage {
+	n := laptop(1)
+	pair := protocol.LinkPair{From: n.ID, To: agent(1).ID}
+	return []protocol.LinkMessage{
+		{Hello: &protocol.LinkHello{Version: 1}},
+		{Present: &protocol.Present{
+			ID: n.ID, Kind: protocol.KindClient, Name: "client 1", Subject: id("user", 1), Session: "session", Addr: netip.MustParseAddr("192.0.2.7"), Detail: "{}",
+			Key: n.Key, Stamp: 1_700_000_000_000_000, Version: protocol.Version, RTT: 1500,
+			Since: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), Node: &n, Pass: "pass",
+		}},
+		{Present: &protocol.Present{ID: agent(1).ID, Kind: protocol.KindAgent, Key: key(100), Stamp: 1, Lost: true, Version: 1}},
+		{Gone: &protocol.LinkGone{ID: n.ID}},
+		{Gone: &protocol.LinkGone{ID: n.ID, Code: fault.Forbidden, Message: "the workspace was stopped or deleted"}},
+		{Want: &pair}, {Unwant: &pair},
+		{Ready: &protocol.LinkReady{LinkPair: pair, Key: key(100)}},
+		{Meet: &protocol.LinkMeet{LinkPair: pair, FromMoves: 1, ToMoves: 2, Delay: 3000}},
+		{Probe: &protocol.LinkProbe{N: 1, ID: agent(1).ID, Key: key(100)}},
+		{Probed: &protocol.LinkProbed{N: 1, Answers: true}},
+		{Synced: &protocol.Synced{}},
+	}
+}
+
+// TestLinkMessages holds the encoding of each message: servers of two versions speak to each other.
+func TestLinkMessages(t *testing.T) {
+	t.Parallel()
+	var lines strings.Builder
+	for _, m := range linkMessages() {
+		text := encoded(m)
+		lines.WriteString(text + "\n")
+		if _, err := protocol.DecodeLinkMessage([]byte(text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	path := filepath.Join("testdata", "link.jsonl")
+	if *update {
+		if err := os.WriteFile(path, []byte(lines.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), lines.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMalformedLinkMessages(t *testing.T) {
+	t.Parallel()
+	id := agent(1).ID.String()
+	for name, text := range map[string]string{
+		"empty":           `{}`,
+		"two":             `{"synced":{},"hello":{"version":1}}`,
+		"unknown":         `{"other":{}}`,
+		"no id":           `{"gone":{"id":"00000000-0000-0000-0000-000000000000"}}`,
+		"itself":          `{"want":{"from":"` + id + `","to":"` + id + `"}}`,
+		"no key":          `{"present":{"id":"` + id + `","kind":"agent","stamp":1,"version":4,"since":"2026-11-22T12:00:00Z"}}`,
+		"another's node":  strings.Replace(encoded(linkMessages()[1]), `"node":{"id":"`, `"node":{"id":"`+id[:8], 1),
+		"negative delay":  `{"meet":{"from":"` + id + `","to":"` + laptop(1).ID.String() + `","from_moves":0,"to_moves":0,"delay":-1}}`,
+		"a client's id":   strings.Replace(encoded(linkMessages()[2]), `"agent"`, `"client"`, 1),
+		"more than 64 kB": `{"gone":{"message":"` + strings.Repeat("a", protocol.MaxLinkMessage) + `"}}`,
+	} {
+		if m, err := protocol.DecodeLinkMessage([]byte(text)); err == nil {
+			t.Errorf("%s: accepted as %+v", name, m)
+		}
+	}
+}
