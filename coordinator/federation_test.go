@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -180,7 +181,10 @@ func TestBrokenLink(t *testing.T) {
 		cl.unsubscribe(agent(1).ID)
 		cl.expect(two, "gone agent 1", "unsubscribed agent 1")
 		c.join(0, 1)
-		a.expect(two, "gone client 1")
+		// The link announces the client before it is synced, so the agent may hear in between that the client is back.
+		if got := strings.Join(names(a.messages(), two...), ", "); got != "gone client 1" && got != "peer client 1 #1, gone client 1" {
+			t.Fatalf("agent 1 got %s", got)
+		}
 
 		cl.subscribe(agent(1).ID)
 		a.expect(two, "peer client 1 #1")
