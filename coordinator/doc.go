@@ -3,7 +3,7 @@
 //
 // It must not know what a workspace, a user or a database is: callers of Server.Handle have identified the connection's owner,
 // and the Authorizer decides who may see whom. No tunnel packets pass through it. Package protocol has the messages, and package client
-// the other end of a connection, which the server does not import.
+// the other end of a connection, which the server does not import. Package peering has the links between servers.
 //
 // # A peer, as the server sees it
 //
@@ -65,8 +65,8 @@
 // and each tells its own participant, so what the participants see does not depend on where they are connected. A tunnel without a
 // participant of this server is not in its table.
 //
-// A link has no queue of messages: a set holds which participants and pairs have changed, and the writer reads the table. A change costs one
-// message to each server, a subscription one to the partner's.
+// A link has no queue of messages: it notes which participants and pairs have changed, and its writer reads the table (package peering).
+// A change costs one message to each server, a subscription one to the partner's.
 //
 // When a link ends, the other server's participants are lost, never gone: they may return on the next link, or to any server within
 // LostTimeout. The next link begins with everything that the sender has. Subscriptions that a server told on an earlier link and does not

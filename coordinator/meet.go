@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/coordinator/peering"
 	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -127,24 +128,23 @@ func (s *Server) meetFar(t *tunnel) {
 	if own.far != nil || other.far == nil || slices.Compare(own.principal.ID[:], other.principal.ID[:]) > 0 {
 		return
 	}
-	r := s.replicas[other.far.server]
-	if r == nil {
+	l := s.links[other.far.server]
+	if l == nil {
 		return
 	}
 	t.meeting.arranged = true
-	lead := (r.rtt + other.rtt() - own.rtt()) / 2 // how much earlier a message reaches our own
+	lead := (l.RTT() + other.rtt() - own.rtt()) / 2 // how much earlier a message reaches our own
 	m := protocol.LinkMeet{
 		LinkPair: protocol.LinkPair{From: own.principal.ID, To: other.principal.ID}, FromMoves: own.node.info.Moves, ToMoves: other.node.info.Moves,
 		Delay: min(max(-lead, 0), protocol.MaxLinkDelay).Microseconds(),
 	}
-	r.meet.put(m.LinkPair, m)
-	r.wake.Poke()
+	l.Meet(m)
 	s.inviteLater(t, own, lead)
 }
 
 // followMeeting follows another server's arrangement, unless one of the nodes has moved since.
-func (s *Server) followMeeting(r *replica, m protocol.LinkMeet) {
-	t := s.shared(r, m.LinkPair)
+func (s *Server) followMeeting(l *peering.Link, m protocol.LinkMeet) {
+	t := s.shared(l, m.LinkPair)
 	if t == nil {
 		return
 	}

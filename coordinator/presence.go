@@ -3,88 +3,120 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/peering"
 	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/websock"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// readReplica applies what another server sends, until the link ends. It returns the reason. Probes run on own.
-func (s *Server) readReplica(r *replica, own *sync.WaitGroup) error {
-	for {
-		data, err := r.conn.Read(r.ctx)
-		if err != nil {
-			return err
-		}
-		r.received.Add(1)
-		m, err := protocol.DecodeLinkMessage(data)
-		if err == nil {
-			err = s.handleReplica(r, m, own)
-		}
-		if err != nil {
-			return err
-		}
+// deployment is this server's table for its links to the other servers of the deployment.
+type deployment struct{ s *Server }
+
+// Collect implements peering.Table.
+func (d deployment) Collect(l *peering.Link, out []protocol.LinkMessage) []protocol.LinkMessage {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if d.s.links[l.Server()] != l {
+		return out
 	}
+	return l.Take(d, out)
 }
 
-func (s *Server) handleReplica(r *replica, m protocol.LinkMessage, own *sync.WaitGroup) error {
+// Participant implements peering.Reader. Called with mu held.
+func (d deployment) Participant(id uuid.UUID) (protocol.LinkMessage, bool) {
+	switch p := d.s.peers[id]; {
+	case p == nil || p.state == absent:
+		return d.s.gone(id), true
+	case p.ours():
+		return protocol.LinkMessage{Present: p.present()}, true
+	}
+	return protocol.LinkMessage{}, false
+}
+
+// Subscription implements peering.Reader. Called with mu held.
+func (d deployment) Subscription(l *peering.Link, pair protocol.LinkPair) (protocol.LinkMessage, bool) {
+	p := d.s.peers[pair.From]
+	if p == nil || !p.ours() {
+		return protocol.LinkMessage{}, false
+	}
+	t := p.tunnels[pair.To]
+	switch {
+	case t == nil || !*t.wantedBy(p):
+		return protocol.LinkMessage{Unwant: &pair}, true
+	case t.other(p).far != nil && t.other(p).far.server == l.Server():
+		return protocol.LinkMessage{Want: &pair}, true
+	}
+	return protocol.LinkMessage{}, false
+}
+
+// Apply implements peering.Table.
+func (d deployment) Apply(l *peering.Link, m protocol.LinkMessage) error {
+	s := d.s
 	switch {
 	case m.Present != nil:
-		return s.arrive(r, m.Present)
+		return s.arrive(l, m.Present)
 	case m.Gone != nil:
-		s.release(s.departFar(r, *m.Gone))
+		s.release(s.departFar(l, *m.Gone))
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.replicas[r.id] != r {
+	if s.links[l.Server()] != l {
 		return errReplacedLink
 	}
 	switch {
-	case m.Hello != nil:
-		return errors.New("a second hello")
 	case m.Want != nil:
-		s.want(r, *m.Want)
+		s.want(l, *m.Want)
 	case m.Unwant != nil:
-		if p := s.peers[m.Unwant.From]; p != nil && p.far != nil && p.far.server == r.id {
+		if p := s.peers[m.Unwant.From]; p != nil && p.far != nil && p.far.server == l.Server() {
 			if t := p.tunnels[m.Unwant.To]; t != nil {
 				s.unlink(p, t)
 			}
 		}
 	case m.Ready != nil:
-		if t := s.shared(r, m.Ready.LinkPair); t != nil && t.state == offered && t.initiator.principal.ID == m.Ready.To && t.initiator.key == m.Ready.Key {
+		if t := s.shared(l, m.Ready.LinkPair); t != nil && t.state == offered && t.initiator.principal.ID == m.Ready.To && t.initiator.key == m.Ready.Key {
 			s.accepted(t)
 		}
 	case m.Meet != nil:
-		s.followMeeting(r, *m.Meet)
-	case m.Probe != nil:
-		return s.answerProbe(r, *m.Probe, own)
-	case m.Probed != nil:
-		if c := r.asked[m.Probed.N]; c != nil {
-			delete(r.asked, m.Probed.N)
-			c <- m.Probed.Answers // its capacity is 1
-		}
+		s.followMeeting(l, *m.Meet)
 	case m.Synced != nil:
-		s.sweepWants(r)
+		s.sweepWants(l)
 	}
 	return nil
+}
+
+// Process implements peering.Table.
+func (d deployment) Process(id uuid.UUID, key tailnet.PublicKey) func(context.Context) bool {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	p := d.s.peers[id]
+	if p == nil || p.key != key || p.session == nil {
+		return func(context.Context) bool { return false }
+	}
+	x := p.session
+	return func(ctx context.Context) bool {
+		alive := answers(ctx, x)
+		if alive {
+			d.s.contested(id)
+		}
+		return alive
+	}
 }
 
 var errReplacedLink = errors.New("another link has taken its place")
 
 // departFar removes a participant that has left another server. The caller releases the binding.
-func (s *Server) departFar(r *replica, m protocol.LinkGone) *binding {
+func (s *Server) departFar(l *peering.Link, m protocol.LinkGone) *binding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[m.ID]
-	if s.replicas[r.id] != r || p == nil || p.far == nil || p.far.server != r.id {
+	if s.links[l.Server()] != l || p == nil || p.far == nil || p.far.server != l.Server() {
 		return nil
 	}
 	b := s.remove(p)
@@ -95,15 +127,15 @@ func (s *Server) departFar(r *replica, m protocol.LinkGone) *binding {
 }
 
 // arrive applies the announcement of a participant that is connected to another server. The server that attached the participant last owns it.
-func (s *Server) arrive(r *replica, m *protocol.Present) error {
+func (s *Server) arrive(l *peering.Link, m *protocol.Present) error {
 	var b, old *binding
 	for {
 		s.mu.Lock()
-		if s.replicas[r.id] != r {
+		if s.links[l.Server()] != l {
 			s.mu.Unlock()
 			return errReplacedLink
 		}
-		if !s.newer(r, m) {
+		if !s.newer(l, m) {
 			s.mu.Unlock()
 			return nil
 		}
@@ -114,14 +146,14 @@ func (s *Server) arrive(r *replica, m *protocol.Present) error {
 		s.mu.Unlock()
 		select { // the relay is releasing the key; it must finish before it admits the key again
 		case <-b.released:
-		case <-r.ctx.Done():
-			return r.ctx.Err()
+		case <-l.Done():
+			return context.Canceled
 		}
 	}
 	p := s.peers[m.ID]
 	if b != nil && b.owner != m.ID {
-		s.log.Warn("another server's participant has the key of one of this server's", "peer", m.ID, "server", r.id)
-		if p != nil && p.far != nil && p.far.server == r.id {
+		s.log.Warn("another server's participant has the key of one of this server's", "peer", m.ID, "server", l.Server())
+		if p != nil && p.far != nil && p.far.server == l.Server() {
 			old = s.remove(p) // its own key is no longer valid
 		}
 		s.mu.Unlock()
@@ -135,7 +167,7 @@ func (s *Server) arrive(r *replica, m *protocol.Present) error {
 	if b == nil {
 		b = s.bind(m.Key, m.ID)
 	}
-	s.place(r, s.table.peer(m.ID), m)
+	s.place(l, s.table.peer(m.ID), m)
 	s.mu.Unlock()
 	s.release(old)
 	s.admit(b)
@@ -148,14 +180,14 @@ func principalOf(p *protocol.Present) Principal {
 }
 
 // newer reports whether an announcement is not outdated by what this server knows. Called with mu held.
-func (s *Server) newer(r *replica, m *protocol.Present) bool {
+func (s *Server) newer(l *peering.Link, m *protocol.Present) bool {
 	p := s.peers[m.ID]
 	switch {
 	case p == nil || p.state == absent || p.stamp < m.Stamp:
 		return true
-	case p.far != nil && p.far.server == r.id:
+	case p.far != nil && p.far.server == l.Server():
 		return true // a server knows its own participants best
-	case p.far != nil && s.replicas[p.far.server] == nil:
+	case p.far != nil && s.links[p.far.server] == nil:
 		return true // the owner cannot tell that it has lost it; clocks may differ
 	case p.stamp > m.Stamp:
 		return false
@@ -164,7 +196,8 @@ func (s *Server) newer(r *replica, m *protocol.Present) bool {
 	if p.far != nil {
 		owner = p.far.server
 	}
-	return slices.Compare(owner[:], r.id[:]) < 0 // both servers decide alike
+	other := l.Server()
+	return slices.Compare(owner[:], other[:]) < 0 // both servers decide alike
 }
 
 // takeOver ends the connection of a participant that has connected to another server.
@@ -181,13 +214,13 @@ func (s *Server) takeOver(p *peer) {
 }
 
 // place puts a participant of another server into the table. Called with mu held; the key is bound.
-func (s *Server) place(r *replica, p *peer, m *protocol.Present) {
-	attached := p.state == absent || p.stamp != m.Stamp || p.far == nil || p.far.server != r.id
+func (s *Server) place(l *peering.Link, p *peer, m *protocol.Present) {
+	attached := p.state == absent || p.stamp != m.Stamp || p.far == nil || p.far.server != l.Server()
 	if p.far == nil && p.state != absent {
 		s.takeOver(p)
 	}
 	p.principal, p.key, p.stamp, p.version = principalOf(m), m.Key, m.Stamp, m.Version
-	p.far = &far{server: r.id, rtt: time.Duration(m.RTT) * time.Microsecond}
+	p.far = &far{server: l.Server(), rtt: time.Duration(m.RTT) * time.Microsecond}
 	if p.pass != m.Pass {
 		p.setPass(m.Pass)
 	}
@@ -238,23 +271,23 @@ func (s *Server) reconnectFar(p *peer) {
 }
 
 // want subscribes another server's participant to one of this server's. The other server has asked the Authorizer.
-func (s *Server) want(r *replica, pair protocol.LinkPair) {
+func (s *Server) want(l *peering.Link, pair protocol.LinkPair) {
 	p, to := s.peers[pair.From], s.peers[pair.To]
-	if p == nil || p.far == nil || p.far.server != r.id || to == nil || !to.ours() || !p.mayInitiate(to) {
+	if p == nil || p.far == nil || p.far.server != l.Server() || to == nil || !to.ours() || !p.mayInitiate(to) {
 		return // a later announcement makes the other server repeat it, if it still holds
 	}
 	s.link(p, to)
-	*p.tunnels[pair.To].toldBy(p) = r
+	*p.tunnels[pair.To].toldBy(p) = l
 }
 
 // sweepWants ends subscriptions that another server told on an earlier link and has not repeated on this one.
-func (s *Server) sweepWants(r *replica) {
+func (s *Server) sweepWants(l *peering.Link) {
 	for _, p := range s.peers {
-		if p.far == nil || p.far.server != r.id {
+		if p.far == nil || p.far.server != l.Server() {
 			continue
 		}
 		for _, t := range p.tunnels {
-			if told := *t.toldBy(p); *t.wantedBy(p) && told != nil && told != r && told.id == r.id {
+			if told := *t.toldBy(p); *t.wantedBy(p) && told != nil && told != l && told.Server() == l.Server() {
 				s.unlink(p, t)
 			}
 		}
@@ -262,9 +295,9 @@ func (s *Server) sweepWants(r *replica) {
 }
 
 // shared returns the tunnel between a participant of another server and one of this server's, or nil.
-func (s *Server) shared(r *replica, pair protocol.LinkPair) *tunnel {
+func (s *Server) shared(l *peering.Link, pair protocol.LinkPair) *tunnel {
 	p := s.peers[pair.From]
-	if p == nil || p.far == nil || p.far.server != r.id {
+	if p == nil || p.far == nil || p.far.server != l.Server() {
 		return nil
 	}
 	t := p.tunnels[pair.To]
@@ -283,54 +316,12 @@ type remoteDuplicate struct {
 // probe asks another server whether the process of an agent with a key answers. If the server cannot be asked, the process does not.
 func (s *Server) probe(ctx context.Context, id uuid.UUID, duplicate remoteDuplicate) (bool, error) {
 	s.mu.Lock()
-	r := s.replicas[duplicate.server]
-	if r == nil {
-		s.mu.Unlock()
+	l := s.links[duplicate.server]
+	s.mu.Unlock()
+	if l == nil {
 		return false, nil
 	}
-	if len(r.asked) >= protocol.MaxProbes {
-		s.mu.Unlock()
-		return false, fault.New(fault.Unavailable, "too many agents are connecting again")
-	}
-	s.probes++
-	n, answer := s.probes, make(chan bool, 1)
-	r.asked[n] = answer
-	r.probes.put(n, protocol.LinkProbe{N: n, ID: id, Key: duplicate.key})
-	r.wake.Poke()
-	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 2*duplicateTime)
 	defer cancel()
-	select {
-	case alive := <-answer:
-		return alive, nil
-	case <-ctx.Done():
-		s.mu.Lock()
-		delete(r.asked, n)
-		s.mu.Unlock()
-		return false, nil
-	}
-}
-
-// answerProbe answers another server's probe on own.
-func (s *Server) answerProbe(r *replica, m protocol.LinkProbe, own *sync.WaitGroup) error {
-	if r.probing >= 2*protocol.MaxProbes {
-		return fmt.Errorf("more than %d probes at once", 2*protocol.MaxProbes)
-	}
-	r.probing++
-	var x *session
-	if p := s.peers[m.ID]; p != nil && p.key == m.Key {
-		x = p.session
-	}
-	own.Go(func() {
-		alive := x != nil && answers(r.ctx, x)
-		if alive {
-			s.contested(m.ID)
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		r.probing--
-		r.probed.put(m.N, alive)
-		r.wake.Poke()
-	})
-	return nil
+	return l.Probe(ctx, id, duplicate.key)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/peering"
 	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/notify"
@@ -130,9 +131,8 @@ type Server struct {
 	closed   bool
 	draining bool // Drain was called
 	sessions map[*session]struct{}
-	replicas map[uuid.UUID]*replica  // links to other servers
-	departed map[uuid.UUID]departure // participants of this server that are gone; a server without a link may not know
-	probes   uint64                  // numbers of probes
+	links    map[uuid.UUID]*peering.Link // to other servers
+	departed map[uuid.UUID]departure     // participants of this server that are gone; a server without a link may not know
 
 	// Read without a lock.
 	byAddr sync.Map // netip.Addr → Principal
@@ -166,7 +166,7 @@ func New(opts Options) *Server {
 	s := &Server{
 		opts: opts, log: opts.Logger, table: newTable(),
 		sessions: make(map[*session]struct{}),
-		replicas: make(map[uuid.UUID]*replica), departed: make(map[uuid.UUID]departure),
+		links:    make(map[uuid.UUID]*peering.Link), departed: make(map[uuid.UUID]departure),
 		wakeTimers: notify.NewWake(), wakeEvents: notify.NewWake(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -249,8 +249,8 @@ func (s *Server) Close() error {
 	for sess := range s.sessions {
 		sess.end(stopping(), websock.StatusGoingAway)
 	}
-	for _, r := range s.replicas {
-		r.cancel()
+	for _, l := range s.links {
+		l.End()
 	}
 	s.mu.Unlock()
 	timer := time.AfterFunc(2*closeTimeout, s.cancel)

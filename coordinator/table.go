@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coordinator/peering"
 	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -128,7 +129,7 @@ type tunnel struct {
 	initiatorWants         bool
 	destinationWants       bool
 	// The link on which another server told about the subscription, nil if none did.
-	initiatorTold, destinationTold *replica
+	initiatorTold, destinationTold *peering.Link
 
 	state    tunnelState
 	asked    bool      // the destination was sent the offer
@@ -151,7 +152,7 @@ func (t *tunnel) wantedBy(p *peer) *bool {
 	return &t.destinationWants
 }
 
-func (t *tunnel) toldBy(p *peer) **replica {
+func (t *tunnel) toldBy(p *peer) **peering.Link {
 	if p == t.initiator {
 		return &t.initiatorTold
 	}
@@ -312,10 +313,8 @@ func (s *Server) step(t *tunnel) {
 func (s *Server) accepted(t *tunnel) {
 	t.state = open
 	t.initiator.mark(t.destination.principal.ID)
-	if i := t.initiator; i.far != nil && s.replicas[i.far.server] != nil {
-		r := s.replicas[i.far.server]
-		r.ready.put(protocol.LinkPair{From: t.destination.principal.ID, To: i.principal.ID}, i.key)
-		r.wake.Poke()
+	if i := t.initiator; i.far != nil && s.links[i.far.server] != nil {
+		s.links[i.far.server].Ready(protocol.LinkPair{From: t.destination.principal.ID, To: i.principal.ID}, i.key)
 	}
 	s.meet(t)
 }

@@ -32,8 +32,9 @@ var law = map[string]rule{
 	"internal/sdk": {},
 
 	"tailnet":              {},
-	"coordinator":          {imports: []string{"coordinator/protocol", "tailnet"}, tests: []string{"coordinator/client"}},
+	"coordinator":          {imports: []string{"coordinator/peering", "coordinator/protocol", "tailnet"}, tests: []string{"coordinator/client"}},
 	"coordinator/client":   {imports: []string{"coordinator/protocol", "tailnet"}},
+	"coordinator/peering":  {imports: []string{"coordinator/protocol", "tailnet"}},
 	"coordinator/protocol": {imports: []string{"tailnet"}},
 
 	"appproxy": {},
@@ -271,6 +272,7 @@ var unknown = map[string]struct {
 	"coderd/workspaces":               {"must not know how jobs reach a provisioner, nor how agents connect", []string{"coderd/mesh", "coordinator"}},
 	"coordinator":                     {"must not know what a workspace, a user or a database is", []string{"coderd", "github.com/jackc/pgx/v5"}},
 	"coordinator/client":              {"must not know the server's table, nor what a workspace is", []string{"coderd"}},
+	"coordinator/peering":             {"must not know the table of participants, nor the connections of participants", []string{"coordinator/client", "coderd"}},
 	"coordinator/protocol":            {"must not know the server or the client", []string{"coordinator/client", "coderd"}},
 	"internal/netio":                  {"knows neither the mesh nor SSH", []string{"tailnet", "sshmux", "agent", "golang.org/x/crypto/ssh"}},
 	"internal/sshkey":                 {"knows neither the server nor the gateway", []string{"coderd", "agent"}},
