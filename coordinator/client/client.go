@@ -37,7 +37,7 @@ type Node interface {
 // DialFunc opens a connection for messages and sends the hello. A refusal is a fault.
 type DialFunc func(ctx context.Context, h protocol.Hello) (protocol.Conn, error)
 
-// ClientOptions configures a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the server has
+// Options configures a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the server has
 // assigned the participant's id.
 type Options struct {
 	Logger *slog.Logger // nil means silence
@@ -164,7 +164,7 @@ func (c *Client) lose(id uuid.UUID, k *remote) {
 // void reports whether a loss is. Called with mu held.
 func (c *Client) void(l loss) bool { return c.peers[l.id] != l.peer }
 
-// NewClient returns a client that does nothing until Run or Start.
+// New returns a client that does nothing until Run or Start.
 func New(opts Options) *Client {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
