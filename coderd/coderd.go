@@ -169,6 +169,9 @@ type Options struct {
 	Proxies clientaddr.Proxies
 	// Settings are what the operator has set, without the values of secrets, for owners to read.
 	Settings []sdk.DeploymentOption
+	// Presentation is as in users.Options. TermsOfServiceURL is as in signin.Options.
+	Presentation      users.Presentation
+	TermsOfServiceURL string
 	// SetupCode is as in users.Options. Empty: one that all servers of the deployment derive.
 	SetupCode secret.Token
 	// TrustedHosts are names of the server besides those that hosts.New knows, and Certified is as in hosts.Options.
@@ -286,7 +289,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if s.opts.SetupCode == "" {
 		s.opts.SetupCode = users.SetupCode(signer.Derive("setup code"))
 	}
-	s.Users = users.New(users.Options{Notifications: told, Signer: signer, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes, SetupCode: s.opts.SetupCode})
+	s.Users = users.New(users.Options{Notifications: told, Signer: signer, DB: opts.DB, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "", QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes, SetupCode: s.opts.SetupCode, Presentation: opts.Presentation})
 	s.ExternalAuth = extauth.New(extauth.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: signer, AccessURL: opts.AccessURL, Providers: opts.ExternalAuth, SignIn: signin.Providers(opts.OIDC, opts.GitHub)})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
 	s.SSHKeys = sshkeys.New(sshkeys.Options{DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, MaxLifetime: opts.MaxSSHKeyLifetime, Regions: opts.SSHKeyRegions})
@@ -306,6 +309,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	s.SignIn = signin.New(signin.Options{
 		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, IDPSync: s.IDPSync, Signer: signer, AccessURL: opts.AccessURL,
 		OIDC: opts.OIDC, GitHub: opts.GitHub, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, Mailer: opts.Mailer,
+		TermsOfServiceURL: opts.TermsOfServiceURL,
 	})
 	s.Groups = groups.New(opts.DB, s.Users)
 	s.Keys = provisioners.New(provisioners.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger})
@@ -341,6 +345,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		ServerID: id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL, ExternalAuth: s.ExternalAuth, Unlinked: s.Mesh.Unlinked,
 		Accounts: agentOwners{s.Users, opts.DB}, Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
 		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: told, HostKeys: agentKeys{hostKeys, s.SSHCA}, Identity: s.Identity,
+		HostnameSuffix: opts.Presentation.SSHConfig().HostnameSuffix,
 	})
 	s.Templates = templates.New(templates.Options{DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, AccessURL: accessURL, Evaluate: opts.Evaluate, Notifications: told})
 	s.Workspaces = workspaces.New(workspaces.Options{

@@ -23,6 +23,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/scim"
 	"github.com/codermesh/codermesh/v2/coderd/signin"
 	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
+	"github.com/codermesh/codermesh/v2/coderd/users"
 	"github.com/codermesh/codermesh/v2/internal/clientaddr"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/hosts"
@@ -53,6 +54,7 @@ type configuration struct {
 	github          *signin.GitHub
 	claimSync       idpsync.Initial
 	notified        notifications.Config
+	presentation    users.Presentation
 }
 
 // configure checks all settings and opens the addresses. It reports everything that is wrong at once; it skips only what follows from
@@ -84,6 +86,8 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 	c.claimSync, err = opts.signIn.sync.initial(opts.signIn.oidc.GroupField)
 	check(err)
 	c.notified, err = opts.notifications.build()
+	check(err)
+	c.presentation, err = opts.presentation.build()
 	check(err)
 	if opts.metrics {
 		c.metrics, err = daemon.ServeMetrics(opts.metricsAddress, log)

@@ -94,6 +94,7 @@ type serverOptions struct {
 	traces           traceOptions
 	signIn           signInOptions
 	notifications    notificationOptions
+	presentation     presentationOptions
 	settings         *settings.Set
 }
 
@@ -190,6 +191,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	opts.tls.flags(f)
 	opts.signIn.flags(f)
 	opts.notifications.flags(f)
+	opts.presentation.flags(f)
 	opts.terraform.flags(f)
 	opts.logs.Flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
@@ -331,6 +333,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		GitHub:                 c.github,
 		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified, WebhookNetworks: c.webhookNetworks,
 		SetupCode: secret.Token(opts.setupCode), TrustedHosts: c.trustedHosts, Certified: listeners.certified,
+		Presentation: c.presentation, TermsOfServiceURL: opts.presentation.termsURL,
 		Settings: opts.settings.Options(), RequestsPerMinute: opts.requestLimit, Proxies: c.proxies,
 		Transport:     c.transport,
 		RedirectPages: opts.tls.redirect,

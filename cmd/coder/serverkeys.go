@@ -143,6 +143,14 @@ var serverKeys = map[string]settings.Key{
 	"email-tls-cert-file":      {Path: "email.emailTLS.certFile"},
 	"email-tls-cert-key-file":  {Path: "email.emailTLS.certKeyFile"},
 
+	"docs-url":                  {Path: "networking.docsURL"},
+	"support-links":             {Path: "supportLinks", JSON: true},
+	"terms-of-service-url":      {Path: "termsOfServiceURL"},
+	"cli-upgrade-message":       {Path: "client.cliUpgradeMessage"},
+	"ssh-config-options":        {Path: "client.sshConfigOptions"},
+	"ssh-hostname-prefix":       {Path: "client.sshHostnamePrefix"},
+	"workspace-hostname-suffix": {Path: "client.workspaceHostnameSuffix"},
+
 	"webhook-allowed-networks":        {Path: "notifications.webhook.allowedNetworks"},
 	"notifications-method":            {Path: "notifications.method"},
 	"notifications-webhook-endpoint":  {Path: "notifications.webhook.endpoint", Secret: true, File: "notifications.webhook.endpointFile"},

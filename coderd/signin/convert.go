@@ -26,7 +26,10 @@ type conversion struct {
 
 // authMethods reports how users can sign in. A password always works for owners, so that a broken provider does not lock every user out.
 func (s *Service) authMethods(w http.ResponseWriter, _ *http.Request) error {
-	out := sdk.AuthMethods{Password: sdk.AuthMethod{Enabled: !s.opts.OnlyOwnersUsePasswords}, Github: sdk.GitHubAuthMethod{Enabled: s.opts.GitHub != nil}}
+	out := sdk.AuthMethods{
+		TermsOfServiceURL: s.opts.TermsOfServiceURL, Password: sdk.AuthMethod{Enabled: !s.opts.OnlyOwnersUsePasswords},
+		Github: sdk.GitHubAuthMethod{Enabled: s.opts.GitHub != nil},
+	}
 	if o := s.opts.OIDC; o != nil {
 		out.OIDC = sdk.OIDCAuthMethod{Enabled: true, SignInText: o.cfg.SignInText, IconURL: o.cfg.IconURL}
 	}

@@ -84,6 +84,8 @@ type Options struct {
 	GitHub *GitHub
 	// OnlyOwnersUsePasswords is as in users.Options.
 	OnlyOwnersUsePasswords bool
+	// TermsOfServiceURL leads to terms that users accept on the sign-in page. Empty: none.
+	TermsOfServiceURL string
 	// Mailer sends one-time passcodes. If nil, users cannot reset their passwords.
 	Mailer Mailer
 }

@@ -38,11 +38,14 @@ func (s *Service) appearance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, present(stored, s.docsURL()))
+	return httpapi.Write(w, http.StatusOK, s.present(stored))
 }
 
-// docsURL is where this server shows its documentation.
+// docsURL is where users find the documentation: by default, on this server.
 func (s *Service) docsURL() string {
+	if s.presentation.DocsURL != "" {
+		return s.presentation.DocsURL
+	}
 	if s.accessURL == nil {
 		return sdk.ProjectURL + "/tree/main/docs"
 	}
@@ -65,10 +68,11 @@ func storedAppearance(ctx context.Context, q *dbsqlc.Queries) (sdk.UpdateAppeara
 	return stored, nil
 }
 
-// present returns the appearance. Clients append the paths of pages to docs, which this server leads to its own.
-func present(stored sdk.UpdateAppearanceRequest, docs string) sdk.Appearance {
+// present returns the appearance. Clients append the paths of pages to DocsURL, which this server leads to its own.
+func (s *Service) present(stored sdk.UpdateAppearanceRequest) sdk.Appearance {
 	out := sdk.Appearance{
-		ApplicationName: stored.ApplicationName, LogoURL: stored.LogoURL, DocsURL: docs, AnnouncementBanners: stored.AnnouncementBanners,
+		ApplicationName: stored.ApplicationName, LogoURL: stored.LogoURL, DocsURL: s.docsURL(), AnnouncementBanners: stored.AnnouncementBanners,
+		SupportLinks: s.presentation.SupportLinks,
 	}
 	if out.ApplicationName == "" {
 		out.ApplicationName = applicationName
@@ -118,7 +122,7 @@ func (s *Service) setAppearance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("store appearance: %w", err)
 	}
-	return httpapi.Write(w, http.StatusOK, present(req, s.docsURL()))
+	return httpapi.Write(w, http.StatusOK, s.present(req))
 }
 
 // checkAppearance refuses what pages could not show, or what could disguise them.

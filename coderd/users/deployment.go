@@ -53,7 +53,7 @@ func (s *Service) buildInfo(w http.ResponseWriter, r *http.Request) error {
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.BuildInfo{
 		Version: buildinfo.Version(), ExternalURL: sdk.ProjectURL, DashboardURL: url, DeploymentID: string(id),
-		AgentAPIVersion: "1.0", ProvisionerAPIVersion: "1.0",
+		AgentAPIVersion: "1.0", ProvisionerAPIVersion: "1.0", UpgradeMessage: s.presentation.UpgradeMessage,
 	})
 }
 
@@ -73,5 +73,5 @@ func (s *Service) experiments(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *Service) sshConfig(w http.ResponseWriter, _ *http.Request) error {
-	return httpapi.Write(w, http.StatusOK, sdk.SSHConfig{HostnamePrefix: "coder.", HostnameSuffix: "coder"})
+	return httpapi.Write(w, http.StatusOK, s.presentation.SSHConfig())
 }

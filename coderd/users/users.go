@@ -48,6 +48,8 @@ type Options struct {
 	Lifetimes Lifetimes
 	// SetupCode is what the sender of the first user must know. Empty: clients cannot create it.
 	SetupCode secret.Token
+	// Presentation is what the operator tells users and their programs.
+	Presentation Presentation
 	// Notifications records what users are told. Nil: nothing.
 	Notifications *notifications.Recorder
 	// Signer signs the codes with which browsers sign programs in. Required where those are created or used.
@@ -69,6 +71,7 @@ type Service struct {
 	quietHours             string
 	customQuietHours       bool
 	setupCode              secret.Token
+	presentation           Presentation
 	notifications          *notifications.Recorder
 	signer                 *signed.Signer
 
@@ -81,7 +84,7 @@ func New(d Options) *Service {
 	return &Service{
 		db: d.DB, log: d.Logger, keys: d.Keys, accessURL: d.AccessURL, lifetimes: d.Lifetimes.orDefaults(), passwords: newHasher(), tries: newTries(),
 		onlyOwnersUsePasswords: d.OnlyOwnersUsePasswords, syncedRoles: d.SyncedRoles, quietHours: cmp.Or(d.QuietHours, policy.DefaultQuietHours), customQuietHours: d.CustomQuietHours,
-		setupCode: d.SetupCode, notifications: d.Notifications, signer: d.Signer,
+		setupCode: d.SetupCode, presentation: d.Presentation, notifications: d.Notifications, signer: d.Signer,
 	}
 }
 

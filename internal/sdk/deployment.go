@@ -13,15 +13,15 @@ type BuildInfo struct {
 	DeploymentID          string `json:"deployment_id"`
 	AgentAPIVersion       string `json:"agent_api_version"`
 	ProvisionerAPIVersion string `json:"provisioner_api_version"`
-	UpgradeMessage        string `json:"upgrade_message"`
+	UpgradeMessage        string `json:"upgrade_message"` // what clients say if their version differs; "" for their own words
 	Telemetry             bool   `json:"telemetry"`
 	WorkspaceProxy        bool   `json:"workspace_proxy"`
 }
 
 // SSHConfig contains what clients write into OpenSSH's configuration.
 type SSHConfig struct {
-	HostnamePrefix   string      `json:"hostname_prefix"` // "coder."
-	HostnameSuffix   string      `json:"hostname_suffix"` // "coder"
+	HostnamePrefix   string      `json:"hostname_prefix"` // "coder." unless the operator chose another
+	HostnameSuffix   string      `json:"hostname_suffix"` // "coder" unless the operator chose another
 	SSHConfigOptions Map[string] `json:"ssh_config_options"`
 }
 
@@ -49,10 +49,11 @@ type Banner struct {
 	BackgroundColor string `json:"background_color,omitempty"`
 }
 
+// LinkConfig is a link of the operator, to help for example.
 type LinkConfig struct {
 	Name   string `json:"name"`
-	Target string `json:"target"`
-	Icon   string `json:"icon"`
+	Target string `json:"target"` // an http, https or mailto URL
+	Icon   string `json:"icon"`   // bug, chat, docs, star, or a path on the server; "" for none
 }
 
 // Values of a Feature's entitlement.

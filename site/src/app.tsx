@@ -39,6 +39,7 @@ const ExternalAuth = lazy(() => import("./pages/external-auth"));
 const Notifications = lazy(() => import("./pages/notifications"));
 const Webhooks = lazy(() => import("./pages/webhooks"));
 const DeploymentNotifications = lazy(() => import("./pages/deployment-notifications"));
+const DeploymentSettings = lazy(() => import("./pages/deployment-settings"));
 const Appearance = lazy(() => import("./pages/appearance"));
 const Downloads = lazy(() => import("./pages/downloads"));
 const Docs = lazy(() => import("./pages/docs"));
@@ -169,6 +170,7 @@ function Pages() {
           <Route path="/account" component={Account} />
           <Route path="/notifications" component={Notifications} />
           <Route path="/deployment/appearance" component={Appearance} />
+          <Route path="/deployment/settings" component={DeploymentSettings} />
           <Route path="/deployment/webhooks" component={Webhooks} />
           <Route path="/deployment/notifications" component={DeploymentNotifications} />
           <Route path="/deployment/regions">

@@ -47,6 +47,24 @@ func runMain(t *testing.T, out *strings.Builder, args ...string) int {
 	return 0
 }
 
+// TestDoctorSaysTheUpgradeMessage: the operator decides what users of another version do, and cannot control their terminals with it.
+func TestDoctorSaysTheUpgradeMessage(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{"": "install the server's: ", "Ask the \u202ehelp desk.": "Ask the help desk."} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+		mux.HandleFunc("/api/v2/buildinfo", func(w http.ResponseWriter, _ *http.Request) {
+			json.NewEncoder(w).Encode(map[string]string{"version": "v2.99.0", "upgrade_message": message})
+		})
+		server := httptest.NewServer(mux)
+		found, _ := doctor(t, server.URL)
+		server.Close()
+		if version := found["version"]; version.Status != "warn" || !strings.HasPrefix(strings.ReplaceAll(version.Remedy, "\u202e", ""), want) {
+			t.Errorf("%q: %+v", message, version)
+		}
+	}
+}
+
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()

@@ -172,7 +172,7 @@ func (r *reader) setFlag(path string, flag *pflag.Flag, value *yaml.Node) {
 		}
 		flags.SetSource(flag, r.at(value))
 		r.replace(flag, slice, values)
-	case key.JSON && value.Kind == yaml.MappingNode:
+	case key.JSON && (value.Kind == yaml.MappingNode || value.Kind == yaml.SequenceNode):
 		text, err := toJSON(value)
 		if err != nil {
 			r.wrong(value, "%s: %v", path, err)
@@ -201,7 +201,7 @@ func toJSON(node *yaml.Node) (string, error) {
 	}
 	var value any
 	if err := node.Decode(&value); err != nil {
-		return "", errors.New("is not a valid object")
+		return "", errors.New("is not valid")
 	}
 	text, err := json.Marshal(value)
 	if err != nil {

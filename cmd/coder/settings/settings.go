@@ -24,7 +24,7 @@ type Key struct {
 	Secret bool
 	// File is the key of that flag.
 	File string
-	// JSON lets the file contain an object for a flag whose value is JSON.
+	// JSON lets the file contain an object or a list for a flag whose value is JSON.
 	JSON bool
 }
 

@@ -107,6 +107,18 @@ suppliers:
   - name: dairy
 `
 
+// TestListAsJSON: a flag whose value is JSON takes a list of objects from the file.
+func TestListAsJSON(t *testing.T) {
+	t.Parallel()
+	b := newBakery()
+	if err := b.load(t, "shop:\n  prices:\n  - {bread: rye, price: 3}\n  - bread: wheat\n"); err != nil {
+		t.Fatal(err)
+	}
+	if want := `[{"bread":"rye","price":3},{"bread":"wheat"}]`; b.Prices != want {
+		t.Errorf("prices are %s, want %s", b.Prices, want)
+	}
+}
+
 func TestFile(t *testing.T) {
 	t.Parallel()
 	b := newBakery()

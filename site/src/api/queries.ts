@@ -99,6 +99,7 @@ export const queries = {
       ["external-agent", w.id, agent, w.latest_build.id],
       `workspaces/${w.id}/external-agent/${segment(agent)}/credentials`,
     ),
+  deploymentConfig: () => ask<t.DeploymentConfig>(["deployment-config"], "deployment/config"),
   sshConfig: () => ask<t.SSHConfig>(["sshconfig"], "deployment/ssh"),
   appsHost: () => ask<{ host: string }>(["appshost"], "applications/host"),
 

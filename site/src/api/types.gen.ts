@@ -572,15 +572,15 @@ export interface BuildInfo {
   deployment_id: string;
   agent_api_version: string;
   provisioner_api_version: string;
-  upgrade_message: string;
+  upgrade_message: string; // what clients say if their version differs; "" for their own words
   telemetry: boolean;
   workspace_proxy: boolean;
 }
 
 // SSHConfig contains what clients write into OpenSSH's configuration.
 export interface SSHConfig {
-  hostname_prefix: string; // "coder."
-  hostname_suffix: string; // "coder"
+  hostname_prefix: string; // "coder." unless the operator chose another
+  hostname_suffix: string; // "coder" unless the operator chose another
   ssh_config_options: Record<string, string>;
 }
 
@@ -607,10 +607,11 @@ export interface Banner {
   background_color?: string;
 }
 
+// LinkConfig is a link of the operator, to help for example.
 export interface LinkConfig {
   name: string;
-  target: string;
-  icon: string;
+  target: string; // an http, https or mailto URL
+  icon: string; // bug, chat, docs, star, or a path on the server; "" for none
 }
 
 // Entitlements lists the features and whether they are available. No feature needs a license.

@@ -1,7 +1,6 @@
 // The frame of every page: navigation, the signed-in user and the state of the connection.
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import {
-  BookOpen,
   Building2,
   ChevronDown,
   CircleUser,
@@ -39,6 +38,7 @@ import { adoptTheme, setTheme, type Theme, useTheme } from "./theme";
 import { Avatar, cx, Icon, IconButton } from "./ui";
 import { isOwner, mayReadLogs, mayReadUsers, useMe } from "./user";
 
+const Help = lazy(() => import("./support-links"));
 const Banners = lazy(() => import("./banners"));
 const Shortcuts = lazy(() => import("./shortcuts"));
 const Invitations = lazy(() => import("./invitations"));
@@ -66,6 +66,7 @@ function useAdminPages() {
     { to: paths.deploymentNotifications, label: "Notification settings", shown: owner },
     { to: paths.webhooks, label: "Webhooks", shown: owner },
     { to: paths.appearance, label: "Appearance", shown: owner },
+    { to: paths.deploymentSettings, label: "Settings", shown: owner },
   ].filter((l) => l.shown);
 }
 
@@ -318,9 +319,9 @@ function UserMenu() {
       <Item to={paths.downloads} icon={<Download />}>
         Downloads
       </Item>
-      <Item to={paths.docs()} icon={<BookOpen />}>
-        Documentation
-      </Item>
+      <Suspense>
+        <Help />
+      </Suspense>
       <Item onSelect={() => void signOut()} icon={<LogOut />}>
         Sign out
       </Item>

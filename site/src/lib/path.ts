@@ -26,6 +26,7 @@ export const paths = {
   notifications: "/notifications",
   deploymentNotifications: "/deployment/notifications",
   appearance: "/deployment/appearance",
+  deploymentSettings: "/deployment/settings",
   webhooks: "/deployment/webhooks",
   regions: "/deployment/regions",
   notification: (id: string) => `/notifications#${s(id)}`,

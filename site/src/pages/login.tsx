@@ -1,11 +1,12 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
 import { Redirect, useLocation, useSearch } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { AuthMethods, LoginRequest } from "~/api/types";
 import { Form, TextField, useFields } from "~/components/form";
 import { Front } from "~/components/front";
-import { buttonClass, ErrorNote, Icon, Note } from "~/components/ui";
+import { Button, buttonClass, ErrorNote, Icon, Note } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
 import { paths, safeReturn } from "~/lib/path";
 
@@ -20,6 +21,7 @@ export default function Login() {
   const search = useSearch();
   const back = safeReturn(search);
   const { values, field } = useFields({ email: "", password: "" });
+  const [accepted, accept] = useState(acceptedTerms);
   const login = useMutation({
     mutationFn: () => send("POST", "users/login", values satisfies LoginRequest),
     onSuccess: async () => {
@@ -31,6 +33,19 @@ export default function Login() {
     },
   });
   if (first.data === false) return <Redirect to="/setup" replace />;
+  const terms = methods.data?.terms_of_service_url;
+  if (terms && accepted !== terms)
+    return (
+      <Front title={`Sign in to ${look?.application_name ?? "codermesh"}`}>
+        <Terms
+          url={terms}
+          onAccept={() => {
+            accept(terms);
+            keepTerms(terms);
+          }}
+        />
+      </Front>
+    );
   const elsewhere = methods.data && (methods.data.oidc.enabled || methods.data.github.enabled);
   // Owners keep their passwords where those of others are switched off.
   const onlyOwners = methods.data && !methods.data.password.enabled;
@@ -71,6 +86,41 @@ export default function Login() {
     </Front>
   );
 }
+
+const termsKey = "accepted-terms";
+
+// acceptedTerms returns the address of the terms that were accepted in this browser.
+function acceptedTerms(): string {
+  try {
+    return localStorage.getItem(termsKey) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+function keepTerms(url: string) {
+  try {
+    localStorage.setItem(termsKey, url);
+  } catch {
+    // They are accepted until the page is closed.
+  }
+}
+
+// Terms asks to accept the operator's terms of service before a sign-in.
+const Terms = ({ url, onAccept }: { url: string; onAccept: () => void }) => (
+  <div className="flex flex-col gap-4">
+    <p>
+      Before you sign in, read and accept the{" "}
+      <a className="text-accent underline" href={url} target="_blank" rel="noopener noreferrer">
+        terms of service
+      </a>
+      .
+    </p>
+    <Button look="primary" onClick={onAccept}>
+      I accept the terms of service
+    </Button>
+  </div>
+);
 
 // Providers are the buttons that lead to the identity providers.
 function Providers({ methods, back }: { methods: AuthMethods; back: string }) {

@@ -9,27 +9,13 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/sshoffer"
 )
 
-// A server may be hostile, or be taken over, and what it says about SSH ends up in the configuration that OpenSSH obeys on this machine. So
-// only what is listed here is taken from it: nothing that runs a program, reads or writes a file, passes on keys, forwards ports or displays,
-// sends this machine's environment, or weakens what proves the other end.
+var hostName = lazyregexp.New(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
 
-// serverOptions are the options of OpenSSH that a server may set, in lower case.
-var serverOptions = []string{
-	"addressfamily", "compression", "connectionattempts", "connecttimeout", "ipqos", "loglevel", "rekeylimit", "requesttty", "serveralivecountmax", "serveraliveinterval",
-	"setenv", "tcpkeepalive",
-}
-
-var (
-	serverValue  = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9 ._:,=/@+-]*$`)
-	serverPrefix = lazyregexp.New(`^coder([.-]|[a-z0-9.-]*[.-])$`)
-	serverSuffix = lazyregexp.New(`^\.?coder[a-z0-9-]*$`)
-	hostName     = lazyregexp.New(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
-)
-
-// checkServer refuses what a server must not decide, except what the user's own flags replace: options, a prefix or a suffix, which would
-// lead connections to other hosts through this server.
+// checkServer refuses what a server must not decide, as sshoffer says, except what the user's own flags replace: options, a prefix or a suffix,
+// which would lead connections to other hosts through this server.
 func checkServer(server sdk.SSHConfig, opts *configSSHOptions) error {
 	var own []string
 	for _, pair := range opts.options {
@@ -38,20 +24,20 @@ func checkServer(server sdk.SSHConfig, opts *configSSHOptions) error {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(server.SSHConfigOptions)) {
-		lower, value := strings.ToLower(key), server.SSHConfigOptions[key]
-		if slices.Contains(own, lower) {
+		value := server.SSHConfigOptions[key]
+		if slices.Contains(own, strings.ToLower(key)) {
 			continue
 		}
-		if !slices.Contains(serverOptions, lower) || !serverValue().MatchString(value) {
+		if !sshoffer.Option(key, value) {
 			return exit.Try(fault.New(fault.Forbidden, "the server sets the SSH option %q to %q, which could do harm on this machine", key, value),
 				"If you want the option, set it yourself: --ssh-option KEY=VALUE")
 		}
 	}
-	if opts.prefix == "" && server.HostnamePrefix != "" && !serverPrefix().MatchString(server.HostnamePrefix) {
+	if opts.prefix == "" && server.HostnamePrefix != "" && !sshoffer.Prefix(server.HostnamePrefix) {
 		return exit.Try(fault.New(fault.Forbidden, "the server wants all hosts that begin with %q, which may be others' hosts", server.HostnamePrefix),
 			"Choose a prefix yourself: --ssh-host-prefix PREFIX")
 	}
-	if opts.suffix == "" && server.HostnameSuffix != "" && !serverSuffix().MatchString(server.HostnameSuffix) {
+	if opts.suffix == "" && server.HostnameSuffix != "" && !sshoffer.Suffix(server.HostnameSuffix) {
 		return exit.Try(fault.New(fault.Forbidden, "the server wants all hosts that end with %q, which may be others' hosts", server.HostnameSuffix),
 			"Choose a suffix yourself: --hostname-suffix SUFFIX")
 	}

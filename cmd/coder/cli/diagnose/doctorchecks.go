@@ -198,7 +198,11 @@ func (x *examination) checkVersion(ctx context.Context) finding {
 		return fail("check that "+x.server.String()+" is the server's URL", "%s", plain(err))
 	}
 	if global.Release(info.Version) != global.Release(buildinfo.Version()) {
-		return warn("install the server's: "+x.server.JoinPath("bin").String(), "the server is %s, this program %s", info.Version, buildinfo.Version())
+		remedy := "install the server's: " + x.server.JoinPath("bin").String()
+		if info.UpgradeMessage != "" {
+			remedy = info.UpgradeMessage
+		}
+		return warn(remedy, "the server is %s, this program %s", info.Version, buildinfo.Version())
 	}
 	if words, _ := buildinfo.Difference(info.Version, ""); words != "" {
 		return pass("%s; the server has %s, %s", buildinfo.Version(), info.Version, words)

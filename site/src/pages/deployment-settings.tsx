@@ -1,0 +1,91 @@
+// The settings with which the operator runs this server, and where each comes from.
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { queries } from "~/api/queries";
+import type { DeploymentOption } from "~/api/types";
+import { DocsLink } from "~/components/docs-link";
+import { Checkbox, SearchInput } from "~/components/form";
+import { mono, Table } from "~/components/table";
+import { Badge, Card, Empty, Note, Page, Pending } from "~/components/ui";
+import { isOwner, useMe } from "~/components/user";
+import { useTitle } from "~/lib/hooks";
+
+const sources: Record<string, string> = { flag: "flag", env: "environment", yaml: "file", default: "default" };
+
+const matches = (o: DeploymentOption, words: string[]) => {
+  const text = `${o.name} ${o.flag} ${o.env} ${o.description}`.toLowerCase();
+  return words.every((w) => text.includes(w));
+};
+
+export default function DeploymentSettings() {
+  useTitle("Settings");
+  const me = useMe();
+  if (!isOwner(me))
+    return (
+      <Page title="Settings">
+        <Note tone="warn" title="Only owners can read the server's settings." />
+      </Page>
+    );
+  return <Settings />;
+}
+
+function Settings() {
+  const config = useQuery(queries.deploymentConfig());
+  const [search, setSearch] = useState("");
+  const [chosen, onlyChosen] = useState(false);
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const rows = config.data?.options.filter((o) => matches(o, words) && (!chosen || o.value_source !== "default")) ?? [];
+  return (
+    <Page
+      title="Settings"
+      subtitle="What this server was started with. Change it by flag, environment or file, and restart the server."
+      actions={<DocsLink to="operating#settings">Settings</DocsLink>}
+    >
+      <div className="flex flex-wrap items-center gap-4">
+        <SearchInput label="Search settings" placeholder="Search settings" value={search} onChange={setSearch} />
+        <Checkbox label="Only those that are set" checked={chosen} onChange={onlyChosen} />
+      </div>
+      <Card flush>
+        <Pending query={config} what="settings" />
+        {config.data && rows.length === 0 && <Empty title="No such setting">Search for another word.</Empty>}
+        {rows.length > 0 && (
+          <Table
+            label="Settings"
+            rows={rows}
+            id={(o) => o.flag}
+            columns={[
+              {
+                name: "Setting",
+                cell: (o) => (
+                  <>
+                    <code className={mono}>--{o.flag}</code>
+                    <span className="block text-[13px] text-muted">{o.description}</span>
+                  </>
+                ),
+              },
+              { name: "Value", cell: (o) => <Value of={o} />, className: "break-all" },
+              { name: "Variable", cell: (o) => <code className={mono}>{o.env}</code> },
+              { name: "Key in the file", cell: (o) => <code className={mono}>{o.name}</code> },
+              {
+                name: "Source",
+                cell: (o) => (
+                  <Badge tone={o.value_source === "default" ? "plain" : "accent"}>
+                    {sources[o.value_source] ?? o.value_source}
+                  </Badge>
+                ),
+              },
+            ]}
+          />
+        )}
+      </Card>
+    </Page>
+  );
+}
+
+function Value({ of }: { of: DeploymentOption }) {
+  if (of.annotations["secret"] === "true")
+    return (
+      <span className="text-muted">{of.value_source === "default" ? "not set" : "set; secrets are not shown"}</span>
+    );
+  return of.value === "" ? <span className="text-muted">not set</span> : <code className={mono}>{of.value}</code>;
+}
